@@ -1,0 +1,212 @@
+//! Who an agent says it is, whom it hears, and whether it is alive.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::error::OfficeError;
+use crate::id::TaskId;
+use crate::limits::*;
+use crate::name::AgentName;
+
+/// What an agent tells others about itself.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Card {
+    /// A sentence or two.
+    #[serde(default)]
+    pub description: String,
+    /// What it can do, in words of its own.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// Whom it hears.
+    #[serde(default)]
+    pub allow_from: AllowFrom,
+    /// How many tasks it works on at once.
+    #[serde(default = "default_max_concurrent_tasks")]
+    pub max_concurrent_tasks: u32,
+}
+
+fn default_max_concurrent_tasks() -> u32 {
+    DEFAULT_MAX_CONCURRENT_TASKS
+}
+
+impl Default for Card {
+    fn default() -> Self {
+        Self {
+            description: String::new(),
+            capabilities: Vec::new(),
+            allow_from: AllowFrom::default(),
+            max_concurrent_tasks: DEFAULT_MAX_CONCURRENT_TASKS,
+        }
+    }
+}
+
+impl Card {
+    /// Checks the lengths.
+    pub fn check(&self) -> Result<(), OfficeError> {
+        if self.description.chars().count() > MAX_DESCRIPTION_CHARS {
+            return Err(OfficeError::invalid(format!("description has at most {MAX_DESCRIPTION_CHARS} characters")));
+        }
+        if self.capabilities.len() > MAX_CAPABILITIES
+            || self.capabilities.iter().any(|c| c.is_empty() || c.chars().count() > MAX_CAPABILITY_CHARS)
+        {
+            return Err(OfficeError::invalid(format!(
+                "capabilities are at most {MAX_CAPABILITIES} words of 1 to {MAX_CAPABILITY_CHARS} characters"
+            )));
+        }
+        if self.allow_from.0.len() > MAX_ALLOW_FROM {
+            return Err(OfficeError::invalid(format!("allow_from has at most {MAX_ALLOW_FROM} names")));
+        }
+        for name in self.allow_from.0.iter().filter(|name| *name != "*") {
+            AgentName::parse(name)?;
+        }
+        Ok(())
+    }
+}
+
+/// Whom an agent hears: `*` is everybody, an empty list nobody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AllowFrom(pub Vec<String>);
+
+impl Default for AllowFrom {
+    fn default() -> Self {
+        Self(vec!["*".into()])
+    }
+}
+
+impl AllowFrom {
+    /// Whether this sender is heard.
+    pub fn allows(&self, sender: &AgentName) -> bool {
+        self.0.iter().any(|entry| entry == "*" || entry == sender.as_str())
+    }
+}
+
+/// What an agent is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Status {
+    /// Here, with nothing to do.
+    Idle,
+    /// Here, with at least one task.
+    Busy,
+    /// Not heard for a while, or gone with a goodbye. Its mail waits.
+    #[default]
+    Offline,
+}
+
+impl Status {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Idle => "idle",
+            Status::Busy => "busy",
+            Status::Offline => "offline",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Status {
+    type Err = OfficeError;
+
+    fn from_str(text: &str) -> Result<Self, OfficeError> {
+        [Status::Idle, Status::Busy, Status::Offline]
+            .into_iter()
+            .find(|status| status.as_str() == text)
+            .ok_or_else(|| OfficeError::invalid(format!("status is idle, busy or offline, not {text:?}")))
+    }
+}
+
+/// Whether an agent is there, as the office can tell.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Presence {
+    /// Derived from the last heartbeat, never only from a flag that a crashed process failed to set.
+    pub status: Status,
+    /// The last sign of life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_seen: Option<Timestamp>,
+    /// What it is working on.
+    #[serde(default)]
+    pub current_tasks: Vec<TaskId>,
+}
+
+impl Presence {
+    /// What the office can truthfully say at `now` of an agent that last claimed `claimed`.
+    pub fn at(
+        now: Timestamp,
+        claimed: Status,
+        last_seen: Option<Timestamp>,
+        current_tasks: Vec<TaskId>,
+        timeout: Duration,
+    ) -> Self {
+        let alive = claimed != Status::Offline && last_seen.is_some_and(|seen| is_alive(seen, now, timeout));
+        let status = match (alive, current_tasks.is_empty()) {
+            (false, _) => Status::Offline,
+            (true, true) => Status::Idle,
+            (true, false) => Status::Busy,
+        };
+        Self { status, last_seen, current_tasks }
+    }
+}
+
+/// Whether a heartbeat at `seen` still counts at `now`. One from the future (another clock) counts.
+pub fn is_alive(seen: Timestamp, now: Timestamp, timeout: Duration) -> bool {
+    let age = now.duration_since(seen);
+    age.is_negative() || age.unsigned_abs() <= timeout
+}
+
+/// How long without a heartbeat means offline, for an agent that polls at this interval.
+pub fn heartbeat_timeout(poll_interval: Duration) -> Duration {
+    HEARTBEAT_TIMEOUT.max(poll_interval.saturating_mul(3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn allow_from_hears_whom_it_names() {
+        let coder = "coder".parse().unwrap();
+        assert!(AllowFrom::default().allows(&coder));
+        assert!(AllowFrom(vec!["writer".into(), "coder".into()]).allows(&coder));
+        assert!(!AllowFrom(vec!["writer".into()]).allows(&coder));
+        assert!(!AllowFrom(vec![]).allows(&coder), "an empty list is nobody");
+    }
+
+    #[test]
+    fn a_crashed_agent_is_offline_whatever_it_last_said() {
+        let seen = Timestamp::from_second(1_000).unwrap();
+        let at = |second, claimed, tasks: &[&str]| {
+            let tasks = tasks.iter().map(|t| t.parse().unwrap()).collect();
+            Presence::at(Timestamp::from_second(second).unwrap(), claimed, Some(seen), tasks, HEARTBEAT_TIMEOUT).status
+        };
+        assert_eq!(at(1_030, Status::Idle, &[]), Status::Idle);
+        assert_eq!(at(1_031, Status::Idle, &[]), Status::Offline);
+        assert_eq!(at(1_000, Status::Idle, &["t"]), Status::Busy);
+        assert_eq!(at(1_000, Status::Offline, &[]), Status::Offline);
+        assert_eq!(at(990, Status::Idle, &[]), Status::Idle, "a clock that runs ahead is no death");
+    }
+
+    #[test]
+    fn a_slow_poller_gets_three_intervals() {
+        assert_eq!(heartbeat_timeout(Duration::from_secs(5)), Duration::from_secs(30));
+        assert_eq!(heartbeat_timeout(Duration::from_secs(60)), Duration::from_secs(180));
+    }
+
+    #[test]
+    fn a_card_is_bounded() {
+        assert!(Card::default().check().is_ok());
+        assert!(Card { description: "x".repeat(1_001), ..Card::default() }.check().is_err());
+        assert!(Card { capabilities: vec![String::new()], ..Card::default() }.check().is_err());
+        assert!(Card { allow_from: AllowFrom(vec!["../x".into()]), ..Card::default() }.check().is_err());
+    }
+}

@@ -1,0 +1,292 @@
+//! The documents that offices answer with. Their JSON is the contract of the network office, field for field, and what
+//! `--json` prints over any office; fields beyond that contract appear only where they say something.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::Object;
+use crate::card::{Card, Presence};
+use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
+use crate::message::{Callback, Kind, Message, Part, Priority};
+use crate::name::AgentName;
+use crate::receipt::Receipt;
+use crate::task::TaskRef;
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// The document of `GET /inbox`.
+#[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+pub struct Inbox {
+    /// Threads, the one with the newest message first.
+    pub sessions: Vec<SessionSummary>,
+    /// Agents that want to connect with the caller.
+    pub pending_connections: Vec<PendingConnection>,
+}
+
+impl Inbox {
+    /// Messages the caller has not read, over all threads.
+    pub fn unread(&self) -> u64 {
+        self.sessions.iter().map(|session| session.unread_count).sum()
+    }
+}
+
+/// One thread in an inbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SessionSummary {
+    /// Which thread.
+    pub session_id: SessionId,
+    /// What it is about.
+    pub subject: String,
+    /// The other side.
+    pub other_agent_name: AgentName,
+    /// Messages the caller has not read.
+    pub unread_count: u64,
+    /// When the newest message came.
+    pub last_message_at: Timestamp,
+    /// The newest messages, at most three, newest first.
+    pub recent_messages: Vec<MessageView>,
+    /// For a group: its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+}
+
+/// One message as a member of its thread sees it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageView {
+    /// Which message.
+    pub id: MessageId,
+    /// Who sent it.
+    pub sender_name: AgentName,
+    /// Its text.
+    pub content: String,
+    /// When the office accepted it.
+    pub created_at: Timestamp,
+    /// Whether its recipient has read it.
+    pub is_read: bool,
+    /// What it is for, where that is not a plain message.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// How soon it wants to be read, where that is not in turn.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: Priority,
+    /// All of its content, where that is more than one text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// The task it carries or reports on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRef>,
+    /// The message it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
+    /// Ties a question to its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<CorrelationId>,
+    /// Where the answer shall go; shown to the agent that set it only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// Whatever else the sender said to programs.
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub metadata: Object,
+}
+
+impl MessageView {
+    /// How `reader` sees `message`.
+    pub fn of(message: &Message, is_read: bool) -> Self {
+        let plain = matches!(message.parts.as_slice(), [Part::Text { .. }]);
+        Self {
+            id: message.id.clone(),
+            sender_name: message.from.clone(),
+            content: message.text(),
+            created_at: message.sent_at,
+            is_read,
+            kind: message.kind.clone(),
+            priority: message.priority,
+            parts: if plain { Vec::new() } else { message.parts.clone() },
+            task: message.task.clone(),
+            reply_to: message.reply_to.clone(),
+            correlation_id: message.correlation_id.clone(),
+            callback: message.callback.clone(),
+            metadata: message.metadata.clone(),
+        }
+    }
+}
+
+/// A request that waits for the caller's approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PendingConnection {
+    /// Which request.
+    pub connection_id: ConnectionId,
+    /// Who asks.
+    pub from_agent_name: AgentName,
+    /// What they say.
+    pub message: Option<String>,
+    /// The code; withheld (null) where codes must travel by a human channel.
+    pub verification_code: Option<String>,
+    /// When they asked.
+    pub created_at: Timestamp,
+}
+
+/// The document of `GET /sessions/{id}/history`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct History {
+    /// Which thread.
+    pub session_id: SessionId,
+    /// What it is about.
+    pub subject: String,
+    /// The messages asked for, newest first.
+    pub messages: Vec<MessageView>,
+}
+
+/// The answer to a send: the message is durable.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Sent {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its thread.
+    pub session_id: SessionId,
+    /// The thread's subject.
+    pub subject: String,
+    /// When the office accepted it.
+    pub created_at: Timestamp,
+    /// For a task: where it stands, which may be `rejected` at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRef>,
+    /// For a task that was rejected at once: why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// The answer to a request for a connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ConnectionRequested {
+    /// Which request.
+    pub connection_id: ConnectionId,
+    /// To be told to the other side by a human channel.
+    pub verification_code: String,
+    /// Who was asked.
+    pub target_agent_name: AgentName,
+    /// Always pending.
+    pub status: ConnectionStatus,
+}
+
+/// The answer to an approval.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connected {
+    /// Which request.
+    pub connection_id: ConnectionId,
+    /// Always active.
+    pub status: ConnectionStatus,
+    /// Who had asked.
+    pub connected_agent_name: AgentName,
+}
+
+/// What became of a request for a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum ConnectionStatus {
+    /// Waiting for approval.
+    Pending,
+    /// Approved: the two may write to each other.
+    Active,
+    /// Refused by the target.
+    Rejected,
+    /// Not approved in time.
+    Expired,
+    /// Was active, and one side took it back.
+    Revoked,
+    /// One side wants to hear nothing of the other, requests included.
+    Blocked,
+}
+
+impl ConnectionStatus {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ConnectionStatus::Pending => "PENDING",
+            ConnectionStatus::Active => "ACTIVE",
+            ConnectionStatus::Rejected => "REJECTED",
+            ConnectionStatus::Expired => "EXPIRED",
+            ConnectionStatus::Revoked => "REVOKED",
+            ConnectionStatus::Blocked => "BLOCKED",
+        }
+    }
+}
+
+/// One connection of the caller's.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Connection {
+    /// Which request it came from.
+    pub connection_id: ConnectionId,
+    /// The other side.
+    pub agent_name: AgentName,
+    /// What became of it.
+    pub status: ConnectionStatus,
+    /// Whether the caller asked.
+    pub outgoing: bool,
+    /// What was said with the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// What to do with a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionChange {
+    /// Refuse a pending request.
+    Reject,
+    /// End an active connection.
+    Revoke,
+    /// Hear nothing of this agent any more.
+    Block,
+    /// Take a block back. The two are then strangers.
+    Unblock,
+}
+
+/// An agent as others see it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct AgentEntry {
+    /// Its name.
+    pub name: AgentName,
+    /// What it says about itself.
+    #[serde(flatten)]
+    pub card: Card,
+    /// Whether it is there.
+    #[serde(flatten)]
+    pub presence: Presence,
+    /// When it was registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub registered_at: Option<Timestamp>,
+}
+
+/// A message with the receipts that the caller may see.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MessageWithReceipts {
+    /// The message, whole.
+    #[serde(flatten)]
+    pub message: Message,
+    /// Its way to each recipient.
+    pub receipts: Vec<Receipt>,
+}
+
+/// One hit of a search.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SearchHit {
+    /// The message.
+    pub message_id: MessageId,
+    /// Its thread.
+    pub session_id: SessionId,
+    /// The thread's subject.
+    pub subject: String,
+    /// Who sent it.
+    pub sender_name: AgentName,
+    /// When.
+    pub created_at: Timestamp,
+    /// The words around the hit.
+    pub snippet: String,
+}

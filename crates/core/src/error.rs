@@ -1,0 +1,181 @@
+//! What went wrong at an office, in one sentence that says what to do, with a code that programs can rely on.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// The kind of failure. Stable: scripts, clients and the HTTP contract rely on these words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Code {
+    /// A field is missing, malformed or out of bounds.
+    Invalid,
+    /// No key, or one that is not known.
+    Unauthorized,
+    /// Known, but not allowed.
+    Forbidden,
+    /// There is no active connection between the two agents.
+    NotConnected,
+    /// The recipient does not hear this sender.
+    NotAllowed,
+    /// No such agent, session, message, task or code.
+    NotFound,
+    /// It exists already, or has changed meanwhile.
+    Conflict,
+    /// It was there and its time is over, such as an expired code.
+    Gone,
+    /// Larger than the office takes.
+    TooLarge,
+    /// Too often; try again later.
+    TooManyRequests,
+    /// ttl or trace forbids this hop.
+    LoopRefused,
+    /// The task cannot make this move.
+    IllegalMove,
+    /// The office has no such notion; the detail says what it has instead.
+    Unsupported,
+    /// The office cannot be reached or cannot write now; nothing was accepted.
+    Unavailable,
+    /// Something is wrong inside; the log has it.
+    Internal,
+}
+
+impl Code {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::Invalid => "invalid",
+            Code::Unauthorized => "unauthorized",
+            Code::Forbidden => "forbidden",
+            Code::NotConnected => "not_connected",
+            Code::NotAllowed => "not_allowed",
+            Code::NotFound => "not_found",
+            Code::Conflict => "conflict",
+            Code::Gone => "gone",
+            Code::TooLarge => "too_large",
+            Code::TooManyRequests => "too_many_requests",
+            Code::LoopRefused => "loop_refused",
+            Code::IllegalMove => "illegal_move",
+            Code::Unsupported => "unsupported",
+            Code::Unavailable => "unavailable",
+            Code::Internal => "internal",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// A failure of a verb. `Display` is the detail, made for the caller; the cause, made for the log, is its source.
+#[derive(Debug)]
+pub struct OfficeError {
+    code: Code,
+    detail: String,
+    retry_after: Option<Duration>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+impl OfficeError {
+    /// A failure with its code and one sentence for the caller.
+    pub fn new(code: Code, detail: impl Into<String>) -> Self {
+        Self { code, detail: detail.into(), retry_after: None, source: None }
+    }
+
+    /// Keeps the cause for the log.
+    pub fn caused_by(mut self, source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Says when to try again.
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Bad input.
+    pub fn invalid(detail: impl Into<String>) -> Self {
+        Self::new(Code::Invalid, detail)
+    }
+
+    /// Nothing there by that name or id.
+    pub fn not_found(detail: impl Into<String>) -> Self {
+        Self::new(Code::NotFound, detail)
+    }
+
+    /// Larger than the office takes.
+    pub fn too_large(detail: impl Into<String>) -> Self {
+        Self::new(Code::TooLarge, detail)
+    }
+
+    /// The office has no such notion.
+    pub fn unsupported(detail: impl Into<String>) -> Self {
+        Self::new(Code::Unsupported, detail)
+    }
+
+    /// Out of reach now; nothing was accepted.
+    pub fn unavailable(detail: impl Into<String>) -> Self {
+        Self::new(Code::Unavailable, detail)
+    }
+
+    /// Something is wrong inside. The caller learns nothing of it; the cause is for the log.
+    pub fn internal(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
+        Self::new(Code::Internal, "the office failed inside; its log says how").caused_by(source)
+    }
+
+    /// The kind of failure.
+    pub fn code(&self) -> Code {
+        self.code
+    }
+
+    /// One sentence for the caller that says what to do.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
+
+    /// When to try again, where the office knows.
+    pub fn wait(&self) -> Option<Duration> {
+        self.retry_after
+    }
+}
+
+impl fmt::Display for OfficeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.detail)
+    }
+}
+
+impl std::error::Error for OfficeError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.source.as_deref().map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+impl From<crate::name::BadName> for OfficeError {
+    fn from(bad: crate::name::BadName) -> Self {
+        Self::invalid(bad.to_string())
+    }
+}
+
+impl From<crate::id::BadId> for OfficeError {
+    fn from(bad: crate::id::BadId) -> Self {
+        Self::invalid(bad.to_string())
+    }
+}
+
+impl From<crate::route::Refused> for OfficeError {
+    fn from(refused: crate::route::Refused) -> Self {
+        Self::new(Code::LoopRefused, refused.to_string())
+    }
+}
+
+impl From<crate::task::IllegalMove> for OfficeError {
+    fn from(illegal: crate::task::IllegalMove) -> Self {
+        Self::new(Code::IllegalMove, illegal.to_string())
+    }
+}

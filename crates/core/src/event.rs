@@ -1,0 +1,262 @@
+//! The log of a mailbox. One entry for each thing that happened to an agent, in the order in which it became durable.
+//!
+//! The position in the log is the cursor. Every way of being told (a WebSocket, a long poll, a tool that waits, a bridge)
+//! reads this one log from a cursor; a push is only a hint to look.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::doc::{ConnectionStatus, MessageView};
+use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
+use crate::message::{Kind, Message, Part, Priority};
+use crate::name::AgentName;
+use crate::receipt::Receipt;
+use crate::task::{Task, TaskRef};
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+/// A position in a mailbox's log: give it back to go on after it. Opaque to all but the office that made it.
+///
+/// The network office numbers its entries, and numbers are written as JSON numbers; other offices use text.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Cursor(Box<str>);
+
+impl Cursor {
+    /// Takes a cursor that an office made.
+    pub fn new(text: impl Into<Box<str>>) -> Self {
+        Self(text.into())
+    }
+
+    /// The cursor as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// The cursor as a number, where it is one.
+    pub fn as_number(&self) -> Option<u64> {
+        self.0.parse().ok()
+    }
+}
+
+impl From<u64> for Cursor {
+    fn from(number: u64) -> Self {
+        Self(number.to_string().into())
+    }
+}
+
+impl fmt::Display for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Serialize for Cursor {
+    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
+        match self.as_number() {
+            // "007" is text: only what prints back the same is a number.
+            Some(number) if number.to_string() == *self.0 => ser.serialize_u64(number),
+            _ => ser.serialize_str(&self.0),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Cursor {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Form {
+            Number(u64),
+            Text(Box<str>),
+        }
+        Ok(match Form::deserialize(de)? {
+            Form::Number(number) => number.into(),
+            Form::Text(text) => Self(text),
+        })
+    }
+}
+
+/// One thing that happened, with its place in the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// What happened.
+    #[serde(flatten)]
+    pub event: Event,
+    /// Its place.
+    pub cursor: Cursor,
+}
+
+/// A page of the log.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct EventPage {
+    /// What happened after the cursor that was asked for, oldest first. Empty when nothing did in time.
+    pub events: Vec<Entry>,
+    /// Where to go on: the last entry's, or the one asked for.
+    pub cursor: Cursor,
+}
+
+/// Something that happened to an agent. The JSON is the network office's WebSocket contract.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Event {
+    /// Mail came in.
+    NewMessage(NewMessage),
+    /// Another agent wants to connect.
+    ConnectionRequest {
+        /// Which request.
+        connection_id: ConnectionId,
+        /// Who asks.
+        from_agent: AgentName,
+        /// What they say.
+        message: Option<String>,
+        /// The code; withheld (null) where codes must travel by a human channel.
+        verification_code: Option<String>,
+    },
+    /// Another agent approved the caller's request.
+    ConnectionApproved {
+        /// Which request.
+        connection_id: ConnectionId,
+        /// Who approved.
+        connected_agent: AgentName,
+    },
+    /// A connection was rejected, revoked, or ran out of time.
+    ConnectionChanged {
+        /// Which request.
+        connection_id: ConnectionId,
+        /// The other side.
+        agent: AgentName,
+        /// What it is now.
+        status: ConnectionStatus,
+    },
+    /// A message that the agent sent has come farther.
+    Receipt {
+        /// Which message.
+        message_id: MessageId,
+        /// Its way to one recipient.
+        receipt: Receipt,
+    },
+    /// A task of the agent's, given or taken, ran past its deadline.
+    TaskOverdue {
+        /// The task.
+        task: Task,
+    },
+}
+
+/// Mail that came in.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NewMessage {
+    /// Its thread.
+    pub session_id: SessionId,
+    /// The thread's subject.
+    pub subject: String,
+    /// Who sent it.
+    pub from_agent: AgentName,
+    /// Its text.
+    pub content: String,
+    /// Which message.
+    pub message_id: MessageId,
+    /// When the office accepted it.
+    pub created_at: Timestamp,
+    /// What it is for, where that is not a plain message.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub kind: Kind,
+    /// How soon it wants to be read, where that is not in turn.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub priority: Priority,
+    /// All of its content, where that is more than one text.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
+    /// The task it carries or reports on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRef>,
+    /// The message it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
+    /// Ties a question to its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<CorrelationId>,
+}
+
+impl NewMessage {
+    /// The event of a message that has a session.
+    pub fn of(message: &Message, session_id: SessionId, subject: String) -> Self {
+        let MessageView {
+            id,
+            sender_name,
+            content,
+            created_at,
+            kind,
+            priority,
+            parts,
+            task,
+            reply_to,
+            correlation_id,
+            ..
+        } = MessageView::of(message, false);
+        Self {
+            session_id,
+            subject,
+            from_agent: sender_name,
+            content,
+            message_id: id,
+            created_at,
+            kind,
+            priority,
+            parts,
+            task,
+            reply_to,
+            correlation_id,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plain_event_has_just_the_fields_of_the_contract() {
+        let entry = Entry {
+            event: Event::NewMessage(NewMessage {
+                session_id: "s".parse().unwrap(),
+                subject: "Project collaboration".into(),
+                from_agent: "alice-agent".parse().unwrap(),
+                content: "Hello Bob!".into(),
+                message_id: "m".parse().unwrap(),
+                created_at: "2026-02-22T10:05:00Z".parse().unwrap(),
+                kind: Kind::Message,
+                priority: Priority::Normal,
+                parts: vec![],
+                task: None,
+                reply_to: None,
+                correlation_id: None,
+            }),
+            cursor: 7.into(),
+        };
+        let json = serde_json::json!({
+            "type": "new_message", "session_id": "s", "subject": "Project collaboration", "from_agent": "alice-agent",
+            "content": "Hello Bob!", "message_id": "m", "created_at": "2026-02-22T10:05:00Z", "cursor": 7,
+        });
+        assert_eq!(serde_json::to_value(&entry).unwrap(), json);
+        assert_eq!(serde_json::from_value::<Entry>(json).unwrap(), entry);
+    }
+
+    #[test]
+    fn a_cursor_is_a_number_only_if_it_prints_back_the_same() {
+        for (cursor, json) in
+            [(Cursor::from(12), "12"), (Cursor::new("012"), r#""012""#), (Cursor::new("a/b"), r#""a/b""#)]
+        {
+            assert_eq!(serde_json::to_string(&cursor).unwrap(), json);
+            assert_eq!(serde_json::from_str::<Cursor>(json).unwrap(), cursor);
+        }
+    }
+}

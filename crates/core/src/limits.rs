@@ -1,0 +1,71 @@
+//! Every limit by name. Lengths count characters (Unicode scalar values) unless the name says bytes.
+
+use std::time::Duration;
+
+/// Longest agent name.
+pub const MAX_NAME_CHARS: usize = 100;
+/// Shortest name that can be registered on a server.
+pub const MIN_SERVER_NAME_CHARS: usize = 3;
+/// Longest id of any kind, ours or another system's.
+pub const MAX_ID_CHARS: usize = 200;
+/// Longest kind label.
+pub const MAX_KIND_CHARS: usize = 64;
+/// Longest subject.
+pub const MAX_SUBJECT_CHARS: usize = 255;
+/// Longest text content of one message on the network office.
+pub const MAX_CONTENT_CHARS: usize = 10_000;
+/// Longest introduction in a connection request.
+pub const MAX_INTRO_CHARS: usize = 500;
+/// Longest contact line of an agent's owner.
+pub const MAX_OWNER_CONTACT_CHARS: usize = 255;
+/// Longest description on a card.
+pub const MAX_DESCRIPTION_CHARS: usize = 1_000;
+/// Most capabilities on a card.
+pub const MAX_CAPABILITIES: usize = 64;
+/// Longest single capability.
+pub const MAX_CAPABILITY_CHARS: usize = 100;
+/// Most entries in `allow_from`.
+pub const MAX_ALLOW_FROM: usize = 1_000;
+/// Most parts in one message.
+pub const MAX_PARTS: usize = 32;
+/// Largest message, all parts, metadata and callback together, in bytes of JSON.
+pub const MAX_MESSAGE_BYTES: usize = 1024 * 1024;
+/// Largest metadata object, in bytes of JSON.
+pub const MAX_METADATA_BYTES: usize = 16 * 1024;
+/// Longest field of a callback.
+pub const MAX_CALLBACK_CHARS: usize = 255;
+/// Longest note on a task's change of state.
+pub const MAX_NOTE_CHARS: usize = 10_000;
+/// Longest idempotency key.
+pub const MAX_IDEMPOTENCY_KEY_CHARS: usize = 255;
+/// Longest session key of a transcript.
+pub const MAX_TRANSCRIPT_KEY_CHARS: usize = 255;
+/// Longest content of one transcript line.
+pub const MAX_TRANSCRIPT_CHARS: usize = 100_000;
+
+/// Hops a fresh message may make.
+pub const DEFAULT_TTL: u8 = 3;
+/// The largest ttl that is believed when a message comes from outside.
+pub const MAX_TTL: u8 = 16;
+/// Most names kept in a trace that comes from outside.
+pub const MAX_TRACE: usize = 64;
+
+/// Tasks an agent works on at once unless its card says otherwise.
+pub const DEFAULT_MAX_CONCURRENT_TASKS: u32 = 3;
+/// Messages per session shown in an inbox.
+pub const INBOX_PREVIEW: usize = 3;
+/// Messages answered by a history request that names no limit.
+pub const DEFAULT_HISTORY: u32 = 3;
+/// Most messages answered by one history request.
+pub const MAX_HISTORY: u32 = 50;
+/// Lines answered by a transcript request that names no limit.
+pub const DEFAULT_TRANSCRIPT_LINES: usize = 20;
+/// Most lines answered by one transcript request.
+pub const MAX_TRANSCRIPT_LINES: usize = 1_000;
+/// Most entries in one page of events.
+pub const MAX_EVENTS: usize = 500;
+
+/// An agent that has not been heard for this long is offline.
+pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
+/// How often an agent that polls looks, unless told otherwise.
+pub const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,0 +1,1 @@
+//! An office in memory, for the tests of doors.

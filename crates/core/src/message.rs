@@ -1,0 +1,488 @@
+//! What is sent: a [`Draft`] until the office takes it, an immutable [`Message`] after.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+
+use crate::Object;
+use crate::error::OfficeError;
+use crate::id::{CorrelationId, MessageId, SessionId};
+use crate::limits::*;
+use crate::name::AgentName;
+use crate::task::TaskRef;
+
+/// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Message {
+    /// Unique within its office.
+    pub id: MessageId,
+    /// Who the office says sent it; never a field that the sender filled in.
+    pub from: AgentName,
+    /// Who receives it.
+    pub to: AgentName,
+    /// When the office accepted it.
+    pub sent_at: Timestamp,
+    /// What it is for.
+    #[serde(default)]
+    pub kind: Kind,
+    /// The thread it belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// A line that names the thread.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The content.
+    pub parts: Vec<Part>,
+    /// How soon it wants to be read.
+    #[serde(default)]
+    pub priority: Priority,
+    /// Hops left. At 0 it may be answered with a task update but neither relayed nor replied to.
+    pub ttl: u8,
+    /// Whose hands it went through, the sender last.
+    pub trace: Vec<AgentName>,
+    /// The task it carries or reports on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskRef>,
+    /// Where the agent that set it wants the answer to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// The message it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
+    /// Ties a question to its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<CorrelationId>,
+    /// Whatever else the sender wants to say to programs.
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub metadata: Object,
+}
+
+impl Message {
+    /// The text of all text parts, one after the other, on lines of their own.
+    pub fn text(&self) -> String {
+        text_of(&self.parts)
+    }
+
+    /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one.
+    pub fn provokes_answer(&self) -> bool {
+        self.kind != Kind::TaskUpdate && self.ttl > 0
+    }
+}
+
+/// The text of all text parts, one after the other, on lines of their own.
+pub fn text_of(parts: &[Part]) -> String {
+    match parts {
+        [Part::Text { text }] => text.clone(),
+        _ => {
+            let texts: Vec<&str> = parts
+                .iter()
+                .filter_map(|part| match part {
+                    Part::Text { text } => Some(text.as_str()),
+                    _ => None,
+                })
+                .collect();
+            texts.join("\n")
+        }
+    }
+}
+
+/// One piece of content.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case")]
+pub enum Part {
+    /// Words.
+    Text {
+        /// The words.
+        text: String,
+    },
+    /// A JSON value for programs.
+    Data {
+        /// The value.
+        data: Value,
+    },
+    /// A file that both sides can reach.
+    File {
+        /// Where it is. Names a file, carries no bytes.
+        path: String,
+        /// Its media type, where known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        media_type: Option<String>,
+    },
+}
+
+impl Part {
+    /// A text part.
+    pub fn text(text: impl Into<String>) -> Self {
+        Part::Text { text: text.into() }
+    }
+
+    /// A data part.
+    pub fn data(data: Value) -> Self {
+        Part::Data { data }
+    }
+
+    /// A file part.
+    pub fn file(path: impl Into<String>) -> Self {
+        Part::File { path: path.into(), media_type: None }
+    }
+}
+
+/// How soon a message wants to be read. Ordered: `Urgent` is the greatest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Priority {
+    /// When there is nothing else.
+    Low,
+    /// In turn.
+    #[default]
+    Normal,
+    /// Before the rest.
+    High,
+    /// First.
+    Urgent,
+}
+
+impl Priority {
+    /// All of them, least first.
+    pub const ALL: [Priority; 4] = [Priority::Low, Priority::Normal, Priority::High, Priority::Urgent];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Priority::Low => "low",
+            Priority::Normal => "normal",
+            Priority::High => "high",
+            Priority::Urgent => "urgent",
+        }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Priority {
+    type Err = OfficeError;
+
+    fn from_str(text: &str) -> Result<Self, OfficeError> {
+        Priority::ALL
+            .into_iter()
+            .find(|p| p.as_str() == text)
+            .ok_or_else(|| OfficeError::invalid(format!("priority is low, normal, high or urgent, not {text:?}")))
+    }
+}
+
+/// What a message is for.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub enum Kind {
+    /// A word between agents.
+    #[default]
+    Message,
+    /// A request for work with a result.
+    Task,
+    /// News of a task sent before.
+    TaskUpdate,
+    /// A label of another system, such as the chipset's `work_assignment`.
+    Label(Label),
+}
+
+/// A kind that is not one of ours: 1–64 characters, none of them white space or control.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Label(Box<str>);
+
+impl Label {
+    /// The label as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl Kind {
+    /// The word on the wire.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Kind::Message => "message",
+            Kind::Task => "task",
+            Kind::TaskUpdate => "task_update",
+            Kind::Label(label) => label.as_str(),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Kind {
+    type Err = OfficeError;
+
+    fn from_str(text: &str) -> Result<Self, OfficeError> {
+        Ok(match text {
+            "message" => Kind::Message,
+            "task" => Kind::Task,
+            "task_update" => Kind::TaskUpdate,
+            _ => {
+                let bad = |c: char| c.is_whitespace() || c.is_control() || crate::render::is_invisible(c);
+                if text.is_empty() || text.chars().count() > MAX_KIND_CHARS || text.contains(bad) {
+                    return Err(OfficeError::invalid(format!(
+                        "a kind is message, task, task_update or a label of 1 to {MAX_KIND_CHARS} characters without spaces"
+                    )));
+                }
+                Kind::Label(Label(text.into()))
+            }
+        })
+    }
+}
+
+impl Serialize for Kind {
+    fn serialize<S: serde::Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
+        ser.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Kind {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let text = std::borrow::Cow::<'de, str>::deserialize(de)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Where the agent that set it wants the answer to go: a conversation of its own in some channel.
+///
+/// It travels with a task and its updates, and is honoured only by the agent that set it.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Callback {
+    /// The channel, such as `feishu`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub channel: Option<String>,
+    /// The conversation's key within its owner, such as `feishu:user_123`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<String>,
+    /// The chat within the channel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chat_id: Option<String>,
+    /// Fields of other systems, kept as they are.
+    #[serde(flatten)]
+    pub extra: Object,
+}
+
+/// What a sender hands in. The office adds who, when, which session, ttl and trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Draft {
+    /// Who shall receive it.
+    pub to: AgentName,
+    /// What it is for.
+    #[serde(default)]
+    pub kind: Kind,
+    /// The thread's subject. Needed where there is no `session`, unless the office has a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// An existing thread to continue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The content.
+    pub parts: Vec<Part>,
+    /// How soon it wants to be read.
+    #[serde(default)]
+    pub priority: Priority,
+    /// For a task: when it must be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// For a task: where the answer shall go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// The message this answers; it must have come to, or gone from, the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
+    /// The message this passes on; it must have come to the caller. Its ttl and trace go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_of: Option<MessageId>,
+    /// Ties a question to its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<CorrelationId>,
+    /// Whatever else the sender wants to say to programs.
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub metadata: Object,
+    /// A repeat with the same key answers with the first result and sends nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+impl Draft {
+    /// A plain text message.
+    pub fn text(to: AgentName, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            to,
+            kind: Kind::Message,
+            subject: Some(subject.into()),
+            session: None,
+            parts: vec![Part::text(text)],
+            priority: Priority::Normal,
+            deadline: None,
+            callback: None,
+            reply_to: None,
+            relay_of: None,
+            correlation_id: None,
+            metadata: Object::new(),
+            idempotency_key: None,
+        }
+    }
+
+    /// A task described in words.
+    pub fn task(to: AgentName, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind: Kind::Task, ..Self::text(to, subject, text) }
+    }
+
+    /// A reply to a message the caller received, in the same thread.
+    pub fn reply(parent: &Message, text: impl Into<String>) -> Self {
+        Self {
+            session: parent.session.clone(),
+            subject: parent.subject.clone(),
+            reply_to: Some(parent.id.clone()),
+            correlation_id: parent.correlation_id.clone(),
+            ..Self::text(parent.from.clone(), "", text)
+        }
+    }
+
+    /// Checks everything that can be checked without looking anything up.
+    pub fn check(&self) -> Result<(), OfficeError> {
+        let too_long = |what: &str, max: usize| OfficeError::invalid(format!("{what} has at most {max} characters"));
+        if let Some(subject) = &self.subject
+            && subject.chars().count() > MAX_SUBJECT_CHARS
+        {
+            return Err(too_long("subject", MAX_SUBJECT_CHARS));
+        }
+        if self.parts.is_empty() {
+            return Err(OfficeError::invalid("a message needs content: text, data or a file"));
+        }
+        if self.parts.len() > MAX_PARTS {
+            return Err(OfficeError::invalid(format!("a message has at most {MAX_PARTS} parts")));
+        }
+        if let [Part::Text { text }] = self.parts.as_slice()
+            && text.is_empty()
+        {
+            return Err(OfficeError::invalid("content is empty; say something"));
+        }
+        if self.kind == Kind::TaskUpdate {
+            return Err(OfficeError::invalid("a task update is sent by changing the task's state, not as a message"));
+        }
+        if self.kind != Kind::Task && self.deadline.is_some() {
+            return Err(OfficeError::invalid("only a task has a deadline; send it with kind task"));
+        }
+        if let Some(callback) = &self.callback {
+            let fields = [&callback.channel, &callback.session_id, &callback.chat_id];
+            if fields.into_iter().flatten().any(|field| field.chars().count() > MAX_CALLBACK_CHARS) {
+                return Err(too_long("each field of callback", MAX_CALLBACK_CHARS));
+            }
+        }
+        if self.reply_to.is_some() && self.relay_of.is_some() {
+            return Err(OfficeError::invalid("a message answers one message or passes one on, not both"));
+        }
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.chars().count() > MAX_IDEMPOTENCY_KEY_CHARS || key.contains(char::is_control))
+        {
+            return Err(OfficeError::invalid(format!(
+                "an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY_CHARS} printable characters"
+            )));
+        }
+        let metadata = json_len(&self.metadata);
+        if metadata > MAX_METADATA_BYTES {
+            return Err(OfficeError::too_large(format!("metadata has {metadata} bytes, at most {MAX_METADATA_BYTES}")));
+        }
+        let size = json_len(&self.parts) + metadata;
+        if size > MAX_MESSAGE_BYTES {
+            return Err(OfficeError::too_large(format!(
+                "the message has {size} bytes, at most {MAX_MESSAGE_BYTES}; put large content in a file and send its path"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a value as JSON, counted without building the text.
+fn json_len(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        // Only a map with keys that are not text can fail, and ours all are.
+        Err(_) => usize::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> Draft {
+        Draft::text("bob".parse().unwrap(), "Plan", "hello")
+    }
+
+    #[test]
+    fn a_draft_is_checked_before_anything_is_looked_up() {
+        assert!(draft().check().is_ok());
+        assert!(Draft { subject: Some("é".repeat(255)), ..draft() }.check().is_ok(), "lengths count characters");
+        let bad = [
+            Draft { subject: Some("x".repeat(256)), ..draft() },
+            Draft { parts: vec![], ..draft() },
+            Draft { parts: vec![Part::text("")], ..draft() },
+            Draft { parts: vec![Part::text("x"); MAX_PARTS + 1], ..draft() },
+            Draft { kind: Kind::TaskUpdate, ..draft() },
+            Draft { deadline: Some(Timestamp::UNIX_EPOCH), ..draft() },
+            Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
+            Draft { idempotency_key: Some(String::new()), ..draft() },
+            Draft {
+                reply_to: Some(MessageId::parse("a").unwrap()),
+                relay_of: Some(MessageId::parse("b").unwrap()),
+                ..draft()
+            },
+        ];
+        for draft in bad {
+            assert!(draft.check().is_err(), "{draft:?}");
+        }
+    }
+
+    #[test]
+    fn kinds_keep_foreign_labels() {
+        for word in ["message", "task", "task_update", "work_assignment", "x-y.z"] {
+            assert_eq!(word.parse::<Kind>().unwrap().as_str(), word);
+        }
+        assert!("two words".parse::<Kind>().is_err());
+        assert!("".parse::<Kind>().is_err());
+    }
+
+    #[test]
+    fn urgent_is_the_greatest_priority() {
+        assert!(Priority::ALL.is_sorted());
+        assert_eq!("urgent".parse::<Priority>().unwrap(), Priority::Urgent);
+        assert!("asap".parse::<Priority>().is_err());
+    }
+
+    #[test]
+    fn the_text_of_a_message_is_its_text_parts() {
+        let parts = [Part::text("a"), Part::data(1.into()), Part::text("b"), Part::file("/x")];
+        assert_eq!(text_of(&parts), "a\nb");
+    }
+}

@@ -1,0 +1,231 @@
+//! Where mail rests, as one agent sees it.
+//!
+//! An [`Office`] is a seat: it is bound to one agent, so that no verb takes a sender's name and nobody can speak for
+//! another. A directory, a server's client and the in-memory office of the tests implement it; the command line, MCP and
+//! the bridges are written once against it.
+//!
+//! Where an office has no such notion (connections in a directory: `allow_from` decides there) the verb answers with
+//! [`Code::Unsupported`](crate::Code::Unsupported) and says what there is instead.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
+
+use crate::card::Card;
+use crate::doc::{
+    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
+    SearchHit, Sent,
+};
+use crate::error::OfficeError;
+use crate::event::{Cursor, EventPage};
+use crate::id::{MessageId, SessionId, TaskId};
+use crate::limits::{DEFAULT_HISTORY, MAX_HISTORY};
+use crate::message::{Draft, Message};
+use crate::name::AgentName;
+use crate::task::{Task, TaskState};
+use crate::transcript::{Line, TranscriptKey};
+
+/// The answer of a verb.
+pub type Result<T, E = OfficeError> = std::result::Result<T, E>;
+
+/// Which part of a thread to read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HistoryPage {
+    /// How many messages, 1–50.
+    pub limit: u32,
+    /// Only messages before this one.
+    pub before: Option<MessageId>,
+}
+
+impl Default for HistoryPage {
+    fn default() -> Self {
+        Self { limit: DEFAULT_HISTORY, before: None }
+    }
+}
+
+impl HistoryPage {
+    /// The newest `limit` messages.
+    pub fn newest(limit: u32) -> Result<Self> {
+        if limit == 0 || limit > MAX_HISTORY {
+            return Err(OfficeError::invalid(format!("limit is 1 to {MAX_HISTORY}, not {limit}")));
+        }
+        Ok(Self { limit, before: None })
+    }
+}
+
+/// Which tasks to list.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct TaskFilter {
+    /// Only tasks the caller gave (`Some(true)`) or was given (`Some(false)`).
+    pub owned: Option<bool>,
+    /// Only tasks in this state.
+    pub state: Option<TaskState>,
+    /// Only tasks that have not ended.
+    pub open: bool,
+}
+
+impl TaskFilter {
+    /// Whether `me` wants to see this task.
+    pub fn wants(&self, me: &AgentName, task: &Task) -> bool {
+        self.owned.is_none_or(|owned| owned == (task.owner == *me))
+            && self.state.is_none_or(|state| state == task.state)
+            && !(self.open && task.state.is_terminal())
+    }
+}
+
+/// How a consumer takes mail from a mailbox that others may be taking from too.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// At most this many messages.
+    pub limit: usize,
+    /// Urgent ones first, then by time; else by time alone.
+    pub urgent_first: bool,
+    /// How long the office keeps others off. A directory needs no such time: the kernel gives a dead holder's claim back.
+    pub lease: Duration,
+}
+
+impl Default for ClaimRequest {
+    fn default() -> Self {
+        Self { limit: 1, urgent_first: false, lease: Duration::from_secs(300) }
+    }
+}
+
+/// What to look for in one's own mail. All conditions hold together.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct SearchQuery {
+    /// Words, and "phrases in quotes".
+    #[serde(default)]
+    pub text: String,
+    /// Only from this agent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<AgentName>,
+    /// Only in threads whose subject has these words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// Only at or after this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<jiff::Timestamp>,
+    /// Only before this moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<jiff::Timestamp>,
+    /// At most this many hits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u32>,
+}
+
+/// One agent's seat at a place where mail rests. See the [module](self).
+#[async_trait]
+pub trait Office: Send + Sync {
+    /// Whose seat this is.
+    fn me(&self) -> &AgentName;
+
+    /// What and where the office is, for people: `directory /home/ann/.nanobot/mailboxes`.
+    fn describe(&self) -> String;
+
+    // Who is here.
+
+    /// Enters the caller's card, or replaces it.
+    async fn register(&self, card: Card) -> Result<AgentEntry>;
+
+    /// Everybody the caller may know of, by name.
+    async fn agents(&self) -> Result<Vec<AgentEntry>>;
+
+    /// A sign of life.
+    async fn heartbeat(&self) -> Result<()>;
+
+    /// Goodbye: the caller is offline from now, and its mail waits.
+    async fn leave(&self) -> Result<()>;
+
+    // Who may write to whom.
+
+    /// Asks another agent for a connection.
+    async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
+        let _ = (target, intro);
+        Err(no_connections())
+    }
+
+    /// Approves the request that has this code.
+    async fn approve(&self, code: &str) -> Result<Connected> {
+        let _ = code;
+        Err(no_connections())
+    }
+
+    /// All of the caller's connections.
+    async fn connections(&self) -> Result<Vec<Connection>> {
+        Err(no_connections())
+    }
+
+    /// Rejects, revokes, blocks or unblocks.
+    async fn change_connection(&self, peer: &AgentName, change: ConnectionChange) -> Result<Connection> {
+        let _ = (peer, change);
+        Err(no_connections())
+    }
+
+    // Mail.
+
+    /// Sends. When this answers, the message is durable.
+    ///
+    /// A task that the office rejects (allow_from, quota, deadline) is a success: the answer says `rejected` and why, and a
+    /// task update that says the same is in the caller's own mailbox.
+    async fn send(&self, draft: Draft) -> Result<Sent>;
+
+    /// The caller's threads, with previews. Marks nothing as read.
+    async fn inbox(&self, unread_only: bool) -> Result<Inbox>;
+
+    /// A page of a thread, newest first; marks what it answers as read.
+    async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History>;
+
+    /// One message that the caller sent or received, with its receipts.
+    async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts>;
+
+    /// Marks messages that came to the caller as handled. Answers how many were not yet; an id acknowledged twice is no error.
+    async fn ack(&self, ids: &[MessageId]) -> Result<u64>;
+
+    /// Takes unread messages that no other consumer holds. They come back if the holder dies, or after the lease, unless
+    /// acknowledged or released.
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>>;
+
+    /// Gives claimed messages back to be claimed again.
+    async fn release(&self, ids: &[MessageId]) -> Result<()>;
+
+    // Tasks.
+
+    /// Tasks that the caller gave or was given, newest first.
+    async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>>;
+
+    /// Moves a task that was given to the caller, and tells its owner. States skipped on the way are passed through.
+    async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task>;
+
+    // The log.
+
+    /// What happened after `since`. With nothing to tell it waits up to `wait`. Without `since` it answers at once with an
+    /// empty page whose cursor is the present end of the log.
+    async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage>;
+
+    // Group chats and search.
+
+    /// Adds a line to a group chat's record. A second line with the same message id is the same line.
+    async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
+        let _ = (key, line);
+        Err(OfficeError::unsupported("this office keeps no transcripts"))
+    }
+
+    /// The last lines of a group chat's record, oldest first, each once.
+    async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
+        let _ = (key, limit);
+        Err(OfficeError::unsupported("this office keeps no transcripts"))
+    }
+
+    /// Looks through the caller's own mail, newest first.
+    async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {
+        let _ = query;
+        Err(OfficeError::unsupported("this office has no search"))
+    }
+}
+
+fn no_connections() -> OfficeError {
+    OfficeError::unsupported(
+        "this office has no connections: whoever is in an agent's allow_from may write to it; set yours with `amb register --allow-from`",
+    )
+}

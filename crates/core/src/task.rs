@@ -1,0 +1,333 @@
+//! The life of a task, and the office's part of accepting one.
+//!
+//! ```text
+//! pending ──► accepted ──► working ──► completed
+//!    │            │            │
+//!    ▼            └──► failed ◄┘
+//! rejected
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::Object;
+use crate::card::Card;
+use crate::error::OfficeError;
+use crate::id::{MessageId, SessionId, TaskId};
+use crate::message::Callback;
+use crate::name::AgentName;
+
+/// Where a task stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TaskState {
+    /// Sent; nobody has decided yet.
+    #[default]
+    Pending,
+    /// Taken on; it counts against the agent's quota.
+    Accepted,
+    /// Being worked on.
+    Working,
+    /// Done. Terminal.
+    Completed,
+    /// Given up. Terminal.
+    Failed,
+    /// Not taken on. Terminal.
+    Rejected,
+}
+
+impl TaskState {
+    /// All of them.
+    pub const ALL: [TaskState; 6] = [
+        TaskState::Pending,
+        TaskState::Accepted,
+        TaskState::Working,
+        TaskState::Completed,
+        TaskState::Failed,
+        TaskState::Rejected,
+    ];
+
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            TaskState::Pending => "pending",
+            TaskState::Accepted => "accepted",
+            TaskState::Working => "working",
+            TaskState::Completed => "completed",
+            TaskState::Failed => "failed",
+            TaskState::Rejected => "rejected",
+        }
+    }
+
+    /// Whether nothing can follow.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, TaskState::Completed | TaskState::Failed | TaskState::Rejected)
+    }
+
+    /// Whether it counts against the quota of the agent that has it.
+    pub fn is_current(self) -> bool {
+        matches!(self, TaskState::Accepted | TaskState::Working)
+    }
+
+    /// The one rule of the state machine.
+    pub fn check_move(self, next: TaskState) -> Result<(), IllegalMove> {
+        use TaskState::*;
+        match (self, next) {
+            (Pending, Accepted | Rejected)
+            | (Accepted, Working | Failed)
+            // Progress may be reported more than once.
+            | (Working, Working | Completed | Failed) => Ok(()),
+            _ => Err(IllegalMove { from: self, to: next }),
+        }
+    }
+
+    /// The states an agent passes through from here to `next` when it skips the ones between: an agent that says only
+    /// "done" has accepted and worked. Empty when there is no way.
+    pub fn path_to(self, next: TaskState) -> Vec<TaskState> {
+        use TaskState::*;
+        match (self, next) {
+            (Pending, Working) => vec![Accepted, Working],
+            (Pending, Completed) => vec![Accepted, Working, Completed],
+            (Pending, Failed) => vec![Accepted, Failed],
+            (Accepted, Completed) => vec![Working, Completed],
+            _ if self.check_move(next).is_ok() => vec![next],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl fmt::Display for TaskState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for TaskState {
+    type Err = OfficeError;
+
+    fn from_str(text: &str) -> Result<Self, OfficeError> {
+        TaskState::ALL.into_iter().find(|state| state.as_str() == text).ok_or_else(|| {
+            OfficeError::invalid(format!(
+                "a task is pending, accepted, working, completed, failed or rejected, not {text:?}"
+            ))
+        })
+    }
+}
+
+/// A move that the life of a task does not have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("a task that is {from} cannot become {to}{}", if .from.is_terminal() { "; it has ended" } else { "" })]
+pub struct IllegalMove {
+    /// Where it stands.
+    pub from: TaskState,
+    /// Where it was to go.
+    pub to: TaskState,
+}
+
+/// The task as a message carries it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TaskRef {
+    /// Which task.
+    pub id: TaskId,
+    /// Its state when the message was sent.
+    pub state: TaskState,
+    /// When it must be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Fields of other systems, kept as they are.
+    #[serde(flatten)]
+    pub extra: Object,
+}
+
+/// A task as the office knows it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Task {
+    /// Which task.
+    pub id: TaskId,
+    /// Who wants it done, and hears of every change.
+    pub owner: AgentName,
+    /// Who is asked to do it; only this agent moves it.
+    pub assignee: AgentName,
+    /// Where it stands.
+    pub state: TaskState,
+    /// What it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// The message that brought it.
+    pub message_id: MessageId,
+    /// The thread in which it was sent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<SessionId>,
+    /// The task of which this one is a delegated piece.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<TaskId>,
+    /// When it must be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Whether the deadline passed while it was open.
+    #[serde(default)]
+    pub overdue: bool,
+    /// What was said with the last change: progress, result or reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub note: Option<String>,
+    /// Where the owner wants the answer to go. Shown to the owner only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// When it was sent.
+    pub created_at: Timestamp,
+    /// When it last changed.
+    pub updated_at: Timestamp,
+}
+
+/// Whether an open task is past its deadline.
+pub fn is_overdue(state: TaskState, deadline: Option<Timestamp>, now: Timestamp) -> bool {
+    !state.is_terminal() && deadline.is_some_and(|deadline| deadline < now)
+}
+
+/// The office's answer to a task, before the agent itself judges.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Decision {
+    /// The agent may take it on.
+    Accept,
+    /// It may not, and the sender is told why.
+    Reject(RejectReason),
+}
+
+/// Why the office rejects a task.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RejectReason {
+    /// The sender is not in `allow_from`.
+    #[error("unauthorized: {assignee} does not take tasks from {sender}")]
+    Unauthorized {
+        /// Who sent it.
+        sender: AgentName,
+        /// Who was asked.
+        assignee: AgentName,
+    },
+    /// The quota is full.
+    #[error("quota: {current} of {max} tasks are under way; try again when one has ended")]
+    Quota {
+        /// Tasks under way.
+        current: u32,
+        /// The most there may be.
+        max: u32,
+    },
+    /// The deadline has passed.
+    #[error("deadline: {deadline} has passed")]
+    Deadline {
+        /// The deadline.
+        deadline: Timestamp,
+    },
+}
+
+/// What the office needs to know to decide.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    /// Who sent the task.
+    pub sender: &'a AgentName,
+    /// Who is asked to do it.
+    pub assignee: &'a AgentName,
+    /// The card of that agent.
+    pub card: &'a Card,
+    /// How many tasks that agent has accepted and not ended, this one not counted.
+    pub current_tasks: usize,
+    /// The task's deadline.
+    pub deadline: Option<Timestamp>,
+}
+
+/// The office's part of acceptance: the sender is heard, the quota is not full, the deadline has not passed.
+pub fn decide(asked: Asked<'_>, now: Timestamp) -> Decision {
+    let Asked { sender, assignee, card, current_tasks, deadline } = asked;
+    let current = u32::try_from(current_tasks).unwrap_or(u32::MAX);
+    if !card.allow_from.allows(sender) {
+        return Decision::Reject(RejectReason::Unauthorized { sender: sender.clone(), assignee: assignee.clone() });
+    }
+    if current >= card.max_concurrent_tasks {
+        return Decision::Reject(RejectReason::Quota { current, max: card.max_concurrent_tasks });
+    }
+    match deadline {
+        Some(deadline) if deadline < now => Decision::Reject(RejectReason::Deadline { deadline }),
+        _ => Decision::Accept,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::AllowFrom;
+
+    #[test]
+    fn every_move_is_legal_or_not_as_the_table_says() {
+        use TaskState::*;
+        let legal = [
+            (Pending, Accepted),
+            (Pending, Rejected),
+            (Accepted, Working),
+            (Accepted, Failed),
+            (Working, Working),
+            (Working, Completed),
+            (Working, Failed),
+        ];
+        for from in TaskState::ALL {
+            for to in TaskState::ALL {
+                assert_eq!(from.check_move(to).is_ok(), legal.contains(&(from, to)), "{from} to {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn terminal_states_never_change() {
+        for from in TaskState::ALL.into_iter().filter(|state| state.is_terminal()) {
+            assert!(TaskState::ALL.into_iter().all(|to| from.check_move(to).is_err() && from.path_to(to).is_empty()));
+        }
+    }
+
+    #[test]
+    fn a_path_is_made_of_legal_moves_and_ends_where_it_should() {
+        for from in TaskState::ALL {
+            for to in TaskState::ALL {
+                let mut at = from;
+                for step in from.path_to(to) {
+                    at.check_move(step).unwrap();
+                    at = step;
+                }
+                assert!(from.path_to(to).is_empty() || at == to, "{from} to {to}");
+            }
+        }
+        assert_eq!(TaskState::Pending.path_to(TaskState::Completed).len(), 3);
+    }
+
+    #[test]
+    fn the_office_decides_in_four_ways() {
+        let now = Timestamp::from_second(1_000).unwrap();
+        let (sender, assignee) = ("coder".parse().unwrap(), "researcher".parse().unwrap());
+        let card = Card { allow_from: AllowFrom(vec!["coder".into()]), max_concurrent_tasks: 2, ..Card::default() };
+        let asked = Asked { sender: &sender, assignee: &assignee, card: &card, current_tasks: 1, deadline: Some(now) };
+        assert_eq!(decide(asked, now), Decision::Accept, "the last moment of the deadline still counts");
+
+        let stranger = "stranger".parse().unwrap();
+        let reasons = [
+            (Asked { sender: &stranger, ..asked }, "unauthorized"),
+            (Asked { current_tasks: 2, ..asked }, "quota"),
+            (Asked { deadline: Some(Timestamp::from_second(999).unwrap()), ..asked }, "deadline"),
+        ];
+        for (asked, word) in reasons {
+            match decide(asked, now) {
+                Decision::Reject(reason) => assert!(reason.to_string().starts_with(word), "{reason}"),
+                Decision::Accept => panic!("accepted in spite of {word}"),
+            }
+        }
+    }
+
+    #[test]
+    fn only_an_open_task_is_overdue() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        assert!(is_overdue(TaskState::Working, Some(at(1)), at(2)));
+        assert!(!is_overdue(TaskState::Working, Some(at(2)), at(2)));
+        assert!(!is_overdue(TaskState::Completed, Some(at(1)), at(2)));
+        assert!(!is_overdue(TaskState::Pending, None, at(2)));
+    }
+}

@@ -1,0 +1,57 @@
+//! The shared record of one group chat, written by many processes.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::OfficeError;
+use crate::limits::MAX_TRANSCRIPT_KEY_CHARS;
+
+/// Which chat: `{channel}:{chat_id}`, any text of 1–255 characters without control characters.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
+#[serde(transparent)]
+pub struct TranscriptKey(Box<str>);
+
+impl TranscriptKey {
+    /// The key as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for TranscriptKey {
+    type Err = OfficeError;
+
+    fn from_str(text: &str) -> Result<Self, OfficeError> {
+        if text.is_empty() || text.chars().count() > MAX_TRANSCRIPT_KEY_CHARS || text.contains(char::is_control) {
+            return Err(OfficeError::invalid(format!(
+                "a transcript's key has 1 to {MAX_TRANSCRIPT_KEY_CHARS} characters, such as feishu:oc_123"
+            )));
+        }
+        Ok(Self(text.into()))
+    }
+}
+
+impl fmt::Display for TranscriptKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(&self.0)
+    }
+}
+
+/// Something said in a group chat.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// `user` for people, `assistant` for agents.
+    pub role: String,
+    /// What was said.
+    pub content: String,
+    /// Who said it.
+    pub sender: String,
+    /// The chat's own id of it; a second line with the same one is the same line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<String>,
+    /// When, in milliseconds since 1970; the office fills it in where it is missing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ts: Option<f64>,
+}

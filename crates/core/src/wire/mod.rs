@@ -1,0 +1,1 @@
+//! The files and payloads of other systems: read leniently, written strictly, nothing lost either way.
