@@ -14,6 +14,7 @@ use crate::name::AgentName;
 
 /// What an agent tells others about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Card {
     /// A sentence or two.
     #[serde(default)]
@@ -69,6 +70,7 @@ impl Card {
 
 /// Whom an agent hears: `*` is everybody, an empty list nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct AllowFrom(pub Vec<String>);
 
@@ -87,6 +89,7 @@ impl AllowFrom {
 
 /// What an agent is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
     /// Here, with nothing to do.
@@ -128,6 +131,7 @@ impl FromStr for Status {
 
 /// Whether an agent is there, as the office can tell.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Presence {
     /// Derived from the last heartbeat, never only from a flag that a crashed process failed to set.
     pub status: Status,

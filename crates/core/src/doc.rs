@@ -18,6 +18,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 
 /// The document of `GET /inbox`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Inbox {
     /// Threads, the one with the newest message first.
     pub sessions: Vec<SessionSummary>,
@@ -34,6 +35,7 @@ impl Inbox {
 
 /// One thread in an inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionSummary {
     /// Which thread.
     pub session_id: SessionId,
@@ -54,6 +56,7 @@ pub struct SessionSummary {
 
 /// One message as a member of its thread sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageView {
     /// Which message.
     pub id: MessageId,
@@ -115,6 +118,7 @@ impl MessageView {
 
 /// A request that waits for the caller's approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct PendingConnection {
     /// Which request.
     pub connection_id: ConnectionId,
@@ -130,6 +134,7 @@ pub struct PendingConnection {
 
 /// The document of `GET /sessions/{id}/history`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
     /// Which thread.
     pub session_id: SessionId,
@@ -141,6 +146,7 @@ pub struct History {
 
 /// The answer to a send: the message is durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Sent {
     /// The message.
     pub message_id: MessageId,
@@ -160,6 +166,7 @@ pub struct Sent {
 
 /// The answer to a request for a connection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct ConnectionRequested {
     /// Which request.
     pub connection_id: ConnectionId,
@@ -173,6 +180,7 @@ pub struct ConnectionRequested {
 
 /// The answer to an approval.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connected {
     /// Which request.
     pub connection_id: ConnectionId,
@@ -184,6 +192,7 @@ pub struct Connected {
 
 /// What became of a request for a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "UPPERCASE")]
 pub enum ConnectionStatus {
     /// Waiting for approval.
@@ -216,6 +225,7 @@ impl ConnectionStatus {
 
 /// One connection of the caller's.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Connection {
     /// Which request it came from.
     pub connection_id: ConnectionId,
@@ -236,6 +246,7 @@ pub struct Connection {
 
 /// What to do with a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionChange {
     /// Refuse a pending request.
@@ -250,6 +261,7 @@ pub enum ConnectionChange {
 
 /// An agent as others see it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct AgentEntry {
     /// Its name.
     pub name: AgentName,
@@ -266,6 +278,7 @@ pub struct AgentEntry {
 
 /// A message with the receipts that the caller may see.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageWithReceipts {
     /// The message, whole.
     #[serde(flatten)]
@@ -276,6 +289,7 @@ pub struct MessageWithReceipts {
 
 /// One hit of a search.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SearchHit {
     /// The message.
     pub message_id: MessageId,

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// The kind of failure. Stable: scripts, clients and the HTTP contract rely on these words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Code {

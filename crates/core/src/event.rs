@@ -87,6 +87,7 @@ impl<'de> Deserialize<'de> for Cursor {
 
 /// One thing that happened, with its place in the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Entry {
     /// What happened.
     #[serde(flatten)]
@@ -97,6 +98,7 @@ pub struct Entry {
 
 /// A page of the log.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct EventPage {
     /// What happened after the cursor that was asked for, oldest first. Empty when nothing did in time.
     pub events: Vec<Entry>,
@@ -106,6 +108,7 @@ pub struct EventPage {
 
 /// Something that happened to an agent. The JSON is the network office's WebSocket contract.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Event {
     /// Mail came in.
@@ -153,6 +156,7 @@ pub enum Event {
 
 /// Mail that came in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewMessage {
     /// Its thread.
     pub session_id: SessionId,

@@ -29,6 +29,8 @@ pub mod office;
 pub mod receipt;
 pub mod render;
 pub mod route;
+#[cfg(feature = "openapi")]
+mod schema;
 pub mod suggest;
 pub mod task;
 pub mod transcript;

@@ -16,6 +16,7 @@ use crate::task::TaskRef;
 
 /// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Message {
     /// Unique within its office.
     pub id: MessageId,
@@ -91,6 +92,7 @@ pub fn text_of(parts: &[Part]) -> String {
 
 /// One piece of content.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(tag = "type", rename_all = "snake_case")]
 pub enum Part {
     /// Words.
@@ -132,6 +134,7 @@ impl Part {
 
 /// How soon a message wants to be read. Ordered: `Urgent` is the greatest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Priority {
     /// When there is nothing else.
@@ -264,6 +267,7 @@ impl<'de> Deserialize<'de> for Kind {
 ///
 /// It travels with a task and its updates, and is honoured only by the agent that set it.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Callback {
     /// The channel, such as `feishu`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -281,6 +285,7 @@ pub struct Callback {
 
 /// What a sender hands in. The office adds who, when, which session, ttl and trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Draft {
     /// Who shall receive it.
     pub to: AgentName,

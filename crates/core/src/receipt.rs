@@ -7,6 +7,7 @@ use crate::name::AgentName;
 
 /// How far a message has come. Ordered: `Read` is the farthest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum ReceiptState {
     /// Durable in the recipient's mailbox.
@@ -19,6 +20,7 @@ pub enum ReceiptState {
 
 /// A message's way to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Receipt {
     /// Whose mailbox.
     pub recipient: AgentName,

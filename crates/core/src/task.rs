@@ -22,6 +22,7 @@ use crate::name::AgentName;
 
 /// Where a task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum TaskState {
     /// Sent; nobody has decided yet.
@@ -129,6 +130,7 @@ pub struct IllegalMove {
 
 /// The task as a message carries it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct TaskRef {
     /// Which task.
     pub id: TaskId,
@@ -144,6 +146,7 @@ pub struct TaskRef {
 
 /// A task as the office knows it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Task {
     /// Which task.
     pub id: TaskId,

@@ -41,6 +41,7 @@ impl fmt::Display for TranscriptKey {
 
 /// Something said in a group chat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Line {
     /// `user` for people, `assistant` for agents.
     pub role: String,

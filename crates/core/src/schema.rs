@@ -1,0 +1,72 @@
+//! The OpenAPI schemas of the types whose JSON is not what their fields would say: names, ids, kinds and cursors.
+
+use std::borrow::Cow;
+
+use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
+use utoipa::{PartialSchema, ToSchema};
+
+use crate::event::Cursor;
+use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId, TaskId};
+use crate::limits::{MAX_ID_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS};
+use crate::message::Kind;
+use crate::name::AgentName;
+
+fn text(description: &str, max: usize, pattern: Option<&str>) -> RefOr<Schema> {
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .description(Some(description))
+        .min_length(Some(1))
+        .max_length(Some(max))
+        .pattern(pattern)
+        .build()
+        .into()
+}
+
+macro_rules! text_schema {
+    ($type:ty, $name:literal, $description:literal, $max:expr, $pattern:expr) => {
+        impl PartialSchema for $type {
+            fn schema() -> RefOr<Schema> {
+                text($description, $max, $pattern)
+            }
+        }
+
+        impl ToSchema for $type {
+            fn name() -> Cow<'static, str> {
+                Cow::Borrowed($name)
+            }
+        }
+    };
+}
+
+/// What [`AgentName::parse`] takes.
+const NAME: &str = "^[A-Za-z0-9-][A-Za-z0-9._-]*$";
+/// A part of what ids take that every engine of patterns reads alike; the rest is refused with a clear answer.
+const WORD: &str = "^[!-~]+$";
+
+text_schema!(AgentName, "AgentName", "An agent's name: its address.", MAX_NAME_CHARS, Some(NAME));
+text_schema!(MessageId, "MessageId", "One message, for ever.", MAX_ID_CHARS, Some(WORD));
+text_schema!(SessionId, "SessionId", "One thread: a subject between its members.", MAX_ID_CHARS, Some(WORD));
+text_schema!(TaskId, "TaskId", "One task.", MAX_ID_CHARS, Some(WORD));
+text_schema!(ConnectionId, "ConnectionId", "One request for a connection.", MAX_ID_CHARS, Some(WORD));
+text_schema!(CorrelationId, "CorrelationId", "Ties a question to its answers.", MAX_ID_CHARS, Some(WORD));
+text_schema!(Kind, "Kind", "message, task, task_update, or a label of another system.", MAX_KIND_CHARS, Some(WORD));
+
+impl PartialSchema for Cursor {
+    /// Always a number where there is an OpenAPI document: the network office numbers its entries.
+    fn schema() -> RefOr<Schema> {
+        ObjectBuilder::new()
+            .schema_type(Type::Integer)
+            .format(Some(SchemaFormat::KnownFormat(KnownFormat::Int64)))
+            .minimum(Some(0))
+            .description(Some("A position in a mailbox's log: give it back to go on after it."))
+            .build()
+            .into()
+    }
+}
+
+impl ToSchema for Cursor {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("Cursor")
+    }
+}
