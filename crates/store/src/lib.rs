@@ -1,1 +1,28 @@
-//! Placeholder.
+//! What the network office remembers.
+//!
+//! One trait, [`Store`], in use-case verbs: plain words of `amb-core` go in and out, each verb is one transaction, and a
+//! verb that writes answers only when what it wrote is durable. [`open`] gives the backend that a database URL names:
+//! SQLite in one file, with nothing to install, or PostgreSQL.
+//!
+//! # How mail lies in it
+//!
+//! *A mailbox is a log.* Whatever happens to an agent (mail, a request, an approval, a receipt, an overdue task) is one
+//! entry in that agent's log, numbered from 1 in commit order without gaps. The number is the cursor. A delivery and its
+//! event are the same entry.
+//!
+//! # Being told
+//!
+//! A verb that writes answers [`Written`]: its answer, and the [`News`] it put into logs, whole, so that whoever holds the
+//! sockets can push them without reading them back. Two verbs may be answered in another order than their entries have
+//! in a log: whoever pushes compares cursors, and reads [`Store::events`] where one is missing. Other processes on the
+//! same database are told by [`Store::hints`].
+
+mod error;
+mod store;
+mod types;
+
+pub use error::{Result, StoreError};
+pub use store::Store;
+pub use types::{
+    Agent, AgentKey, Ask, CodeMaker, KeyHash, NewAgent, News, Written, fold_subject, random_code, to_micros,
+};

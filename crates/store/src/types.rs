@@ -1,0 +1,189 @@
+//! What the store's verbs take and give beyond the words of core.
+
+use std::fmt;
+use std::sync::Arc;
+
+use amb_core::{AgentName, Card, Entry, OfficeError, Timestamp};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// An agent within one store: short, `Copy`, good as the key of a map. Means nothing outside this database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct AgentKey(pub(crate) i64);
+
+impl AgentKey {
+    /// The number, for logs and metrics.
+    pub fn number(self) -> i64 {
+        self.0
+    }
+}
+
+impl fmt::Display for AgentKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// A registered agent: the caller of every verb. Only the store makes one, from a key that it knows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Agent {
+    /// Its number here.
+    pub key: AgentKey,
+    /// Its id for the world.
+    pub id: Uuid,
+    /// Its name.
+    pub name: AgentName,
+}
+
+/// The SHA-256 of an API key. The key itself is never stored.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct KeyHash(pub(crate) [u8; 32]);
+
+impl KeyHash {
+    /// Hashes a key as its owner presented it.
+    pub fn of(key: &str) -> Self {
+        Self(Sha256::digest(key.as_bytes()).into())
+    }
+
+    /// The hash as it is stored: 64 lower-case hex digits.
+    pub fn to_hex(self) -> String {
+        hex::encode(self.0)
+    }
+}
+
+impl fmt::Debug for KeyHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Not secret, but nothing that a log needs whole.
+        write!(f, "KeyHash({}…)", hex::encode(&self.0[..4]))
+    }
+}
+
+/// An agent about to be registered.
+#[derive(Debug, Clone)]
+pub struct NewAgent {
+    /// Its name, checked for servers.
+    pub name: AgentName,
+    /// The hash of its key.
+    pub key_hash: KeyHash,
+    /// The first characters of its key, by which its owner recognises it.
+    pub key_prefix: String,
+    /// How to reach the owner.
+    pub owner_contact: Option<String>,
+    /// What it says about itself.
+    pub card: Card,
+}
+
+/// Makes a verification code. Called again when a code is taken.
+pub type CodeMaker = Arc<dyn Fn() -> Result<String, OfficeError> + Send + Sync>;
+
+/// A request for a connection.
+#[derive(Clone)]
+pub struct Ask {
+    /// Who is asked.
+    pub target: AgentName,
+    /// What is said with it.
+    pub intro: Option<String>,
+    /// Where codes come from: [`random_code`] outside tests.
+    pub codes: CodeMaker,
+    /// Whether the code is withheld from the target's inbox and event, so that it must travel by a human channel.
+    pub private_code: bool,
+    /// When the request stops being approvable; `None` is never.
+    pub expires_at: Option<Timestamp>,
+    /// Most requests of the caller's that may wait at once; `None` is any number.
+    pub max_pending: Option<u32>,
+}
+
+impl Ask {
+    /// A request with random codes and without limits.
+    pub fn new(target: AgentName, intro: Option<String>) -> Self {
+        Self { target, intro, codes: Arc::new(random_code), private_code: false, expires_at: None, max_pending: None }
+    }
+}
+
+impl fmt::Debug for Ask {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ask").field("target", &self.target).finish_non_exhaustive()
+    }
+}
+
+/// A code such as `XC-992` from the system's randomness, each of the 676,000 as likely as any other.
+pub fn random_code() -> Result<String, OfficeError> {
+    const LETTERS: u32 = 26;
+    const CODES: u32 = LETTERS * LETTERS * 1_000;
+    // The largest multiple of CODES; what lies above it would favour the first codes.
+    const FAIR: u32 = u32::MAX - u32::MAX % CODES;
+    loop {
+        let mut bytes = [0; 4];
+        getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
+        let number = u32::from_le_bytes(bytes);
+        if number < FAIR {
+            let (letters, digits) = (number / 1_000 % (LETTERS * LETTERS), number % 1_000);
+            let letter = |n: u32| char::from(b'A' + u8::try_from(n % LETTERS).unwrap_or(0));
+            return Ok(format!("{}{}-{digits:03}", letter(letters / LETTERS), letter(letters)));
+        }
+    }
+}
+
+/// Something that was put into an agent's log.
+#[derive(Debug, Clone, PartialEq)]
+pub struct News {
+    /// Whose log.
+    pub agent: AgentKey,
+    /// What, and at which cursor. The cursor is always a number.
+    pub entry: Entry,
+}
+
+/// The answer of a verb that writes: durable when it is given.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Written<T> {
+    /// What the caller asked for.
+    pub answer: T,
+    /// What the verb put into logs, in the order of each log. Empty where it changed nothing, such as a repeated send.
+    pub news: Vec<News>,
+}
+
+impl<T> Written<T> {
+    /// An answer that changed no log.
+    pub fn quiet(answer: T) -> Self {
+        Self { answer, news: Vec::new() }
+    }
+}
+
+/// The subject by which sessions are found: the same for `Plan` and ` plan`.
+pub fn fold_subject(subject: &str) -> String {
+    subject.trim().to_lowercase()
+}
+
+/// An instant as both backends can keep it. Verbs round what they are given, so that what they answer and what is read
+/// back later are the same.
+pub fn to_micros(now: Timestamp) -> Timestamp {
+    Timestamp::from_microsecond(now.as_microsecond()).unwrap_or(now)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_has_two_letters_and_three_digits() {
+        for _ in 0..1_000 {
+            let code = random_code().unwrap();
+            let bytes = code.as_bytes();
+            assert_eq!(bytes.len(), 6, "{code}");
+            assert!(bytes[..2].iter().all(u8::is_ascii_uppercase) && bytes[2] == b'-', "{code}");
+            assert!(bytes[3..].iter().all(u8::is_ascii_digit), "{code}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_kept_as_the_hex_of_its_sha256() {
+        let hex = KeyHash::of("abc").to_hex();
+        assert_eq!(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    }
+
+    #[test]
+    fn subjects_fold_case_and_outer_space() {
+        assert_eq!(fold_subject(" Größe A "), fold_subject("größe a"));
+        assert_ne!(fold_subject("a b"), fold_subject("ab"));
+    }
+}
