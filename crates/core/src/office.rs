@@ -194,7 +194,11 @@ pub trait Office: Send + Sync {
     /// Tasks that the caller gave or was given, newest first.
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>>;
 
-    /// Moves a task that was given to the caller, and tells its owner. States skipped on the way are passed through.
+    /// Moves a task that was given to the caller, and tells its owner by a task update. States skipped on the way are
+    /// passed through, with one update for the last.
+    ///
+    /// Taking a task on is decided by the office once more, atomically: where it refuses (quota, deadline), the task is
+    /// rejected, its owner is told why, and this answers [`Code::Conflict`](crate::Code::Conflict) with the reason.
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task>;
 
     // The log.

@@ -1,1 +1,0 @@
-//! An office in memory, for the tests of doors.

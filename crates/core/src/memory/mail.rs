@@ -1,0 +1,115 @@
+//! Sending and the threads that mail lies in.
+
+use jiff::Timestamp;
+
+use super::{State, Stored, Thread};
+use crate::doc::Sent;
+use crate::error::{Code, OfficeError};
+use crate::event::{Event, NewMessage};
+use crate::id::{MessageId, SessionId};
+use crate::message::{Draft, Kind, Message};
+use crate::name::AgentName;
+use crate::office::Result;
+use crate::route;
+
+impl State {
+    /// A message that `me` sent or received.
+    pub(super) fn find(&self, me: &AgentName, id: &MessageId) -> Result<&Stored> {
+        self.mail
+            .iter()
+            .find(|stored| stored.message.id == *id && (stored.message.to == *me || stored.message.from == *me))
+            .ok_or_else(|| OfficeError::not_found(format!("no message {id} of yours")))
+    }
+
+    /// The thread a draft belongs to, made if need be.
+    fn thread_for(&mut self, me: &AgentName, draft: &Draft) -> Result<SessionId> {
+        if let Some(session) = &draft.session {
+            let thread = self.sessions.get(session).ok_or_else(|| {
+                OfficeError::not_found(format!("no session {session}; leave it out and give a subject"))
+            })?;
+            if !thread.members.contains(me) || !thread.members.contains(&draft.to) {
+                return Err(OfficeError::new(Code::Forbidden, "that session is not between you and the recipient"));
+            }
+            return Ok(session.clone());
+        }
+        let subject = draft
+            .subject
+            .clone()
+            .filter(|subject| !subject.trim().is_empty())
+            .ok_or_else(|| OfficeError::invalid("subject is required where there is no session_id"))?;
+        let session = SessionId::between(me, &draft.to, &subject);
+        let members = [me.clone(), draft.to.clone()];
+        self.sessions.entry(session.clone()).or_insert(Thread { subject, members });
+        Ok(session)
+    }
+
+    fn hop(&self, me: &AgentName, draft: &Draft) -> Result<route::Hop> {
+        match (&draft.reply_to, &draft.relay_of) {
+            (Some(parent), _) => Ok(route::after(&self.find(me, parent)?.message, me, &draft.to)?),
+            (None, Some(parent)) => Ok(route::relay(&self.find(me, parent)?.message, me, &draft.to)?),
+            (None, None) => Ok(route::fresh(me)),
+        }
+    }
+
+    /// Takes a draft that has been checked. Answers what the sender is told.
+    pub(super) fn accept(&mut self, me: &AgentName, draft: Draft, now: Timestamp) -> Result<Sent> {
+        let card = self.agent(&draft.to)?.card.clone();
+        if draft.kind != Kind::Task && !card.allow_from.allows(me) {
+            return Err(OfficeError::new(Code::NotAllowed, format!("{} does not take mail from {me}", draft.to)));
+        }
+        let hop = self.hop(me, &draft)?;
+        let session = self.thread_for(me, &draft)?;
+        let mut message = Message {
+            id: MessageId::fresh(now),
+            from: me.clone(),
+            to: draft.to,
+            sent_at: now,
+            kind: draft.kind,
+            subject: Some(self.sessions[&session].subject.clone()),
+            session: Some(session),
+            parts: draft.parts,
+            priority: draft.priority,
+            ttl: hop.ttl,
+            trace: hop.trace,
+            task: None,
+            callback: draft.callback,
+            reply_to: draft.reply_to,
+            correlation_id: draft.correlation_id,
+            metadata: draft.metadata,
+        };
+        if message.kind != Kind::Task {
+            let sent = sent(&message, None);
+            self.deliver(message);
+            return Ok(sent);
+        }
+        let parent = draft.relay_of.and_then(|relayed| self.find(me, &relayed).ok()?.message.task.clone());
+        let reason = self.open_task(&mut message, draft.deadline, parent.map(|task| task.id), &card, now);
+        Ok(sent(&message, reason))
+    }
+
+    /// Puts a message in its recipient's mailbox and log.
+    pub(super) fn deliver(&mut self, message: Message) {
+        if let (Some(session), Some(subject)) = (message.session.clone(), message.subject.clone()) {
+            let event = Event::NewMessage(NewMessage::of(&message, session, subject));
+            self.log(&message.to.clone(), event);
+        }
+        self.keep(message, None);
+    }
+
+    /// Keeps a message; one that is already read is in the record but not in anybody's way.
+    pub(super) fn keep(&mut self, message: Message, read_at: Option<Timestamp>) {
+        self.mail.push(Stored { message, delivered_at: read_at, read_at, claimed_until: None });
+    }
+}
+
+fn sent(message: &Message, reason: Option<String>) -> Sent {
+    Sent {
+        message_id: message.id.clone(),
+        // A message that was accepted always has both.
+        session_id: message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, "")),
+        subject: message.subject.clone().unwrap_or_default(),
+        created_at: message.sent_at,
+        task: message.task.clone(),
+        reason,
+    }
+}
