@@ -1,8 +1,35 @@
 //! Mail as a model sees it: fenced, so that no text can imitate the frame, another sender or the system.
+//!
+//! | shape | function | frame |
+//! |---|---|---|
+//! | the mailbox at a glance | [`render_inbox`] | nonce |
+//! | one thread | [`render_conversation`] | nonce |
+//! | one mail that wakes a runtime | [`render_incoming`] | nonce |
+//! | a group chat, for judging relevance | [`render_transcript`] | nonce |
+//! | what live peers sent | [`render_peer_messages`] | its own tags, neutralised in bodies |
+//! | the end of a background task | [`TaskNotification::render`] | everything escaped |
+//!
+//! Every shape follows the same rules, which [`fence`] and [`visible`] hold: what stands in an attribute is one line and
+//! escaped; what stands in a body is left byte for byte, except that tags of our own frames lose their `<`, a guessed
+//! nonce is blotted out, and characters that nobody would see are written out, such as `⟨U+202E⟩`.
 
-/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters, tags.
-pub fn is_invisible(c: char) -> bool {
-    matches!(c,
-        '\u{00ad}' | '\u{061c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}'
-        | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
-}
+mod content;
+pub mod conversation;
+pub mod fence;
+#[cfg(test)]
+mod hostile;
+pub mod inbox;
+pub mod message;
+pub mod notification;
+pub mod peer;
+pub mod transcript;
+pub mod visible;
+
+pub use conversation::render_conversation;
+pub use fence::Nonce;
+pub use inbox::{InboxView, render_inbox};
+pub use message::{Incoming, render_incoming};
+pub use notification::{Outcome, TaskNotification, Usage};
+pub use peer::{PeerMessage, render_peer_messages};
+pub use transcript::render_transcript;
+pub use visible::is_invisible;

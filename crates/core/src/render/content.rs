@@ -1,0 +1,85 @@
+//! What every shape shows of a message: its content as one text, and its attributes.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use jiff::Timestamp;
+
+use crate::message::{Kind, Part, Priority};
+use crate::task::TaskRef;
+
+/// How this agent is called where others have names. No agent can have this name, since names have no spaces.
+pub(crate) const YOU: &str = "you (this agent)";
+
+/// The content as one text: `text` where there are no parts, else each part in turn; data as JSON, a file by its path.
+pub(crate) fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
+    if parts.is_empty() {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::new();
+    for (number, part) in parts.iter().enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
+        // Writing to a String cannot fail.
+        let _ = match part {
+            Part::Text { text } => write!(out, "{text}"),
+            Part::Data { data } => write!(out, "[data] {data}"),
+            Part::File { path, media_type: None } => write!(out, "[file] {path}"),
+            Part::File { path, media_type: Some(media_type) } => write!(out, "[file] {path} ({media_type})"),
+        };
+    }
+    Cow::Owned(out)
+}
+
+/// An instant to the second: more says nothing to a model.
+pub(crate) fn when(at: Timestamp) -> String {
+    Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
+}
+
+/// The attributes that say what a message is for, as far as they say something.
+pub(crate) struct Purpose<'m> {
+    kind: Option<&'m str>,
+    priority: Option<&'m str>,
+    task: Option<&'m TaskRef>,
+    deadline: Option<String>,
+}
+
+impl<'m> Purpose<'m> {
+    pub(crate) fn of(kind: &'m Kind, priority: Priority, task: Option<&'m TaskRef>) -> Self {
+        Self {
+            kind: (*kind != Kind::Message).then(|| kind.as_str()),
+            priority: (priority != Priority::Normal).then(|| priority.as_str()),
+            task,
+            deadline: task.and_then(|task| task.deadline).map(when),
+        }
+    }
+
+    pub(crate) fn attributes(&self) -> [(&'static str, Option<&str>); 5] {
+        [
+            ("kind", self.kind),
+            ("priority", self.priority),
+            ("task", self.task.map(|task| task.id.as_str())),
+            ("state", self.task.map(|task| task.state.as_str())),
+            ("deadline", self.deadline.as_deref()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_follow_each_other_on_lines_of_their_own() {
+        let parts = [Part::text("see"), Part::data(serde_json::json!({"a": 1})), Part::file("/tmp/x.csv")];
+        assert_eq!(content("ignored", &parts), "see\n[data] {\"a\":1}\n[file] /tmp/x.csv");
+        assert_eq!(content("plain", &[]), "plain");
+    }
+
+    #[test]
+    fn a_plain_message_says_nothing_of_its_purpose() {
+        let purpose = Purpose::of(&Kind::Message, Priority::Normal, None);
+        assert!(purpose.attributes().iter().all(|(_, value)| value.is_none()));
+    }
+}

@@ -1,0 +1,125 @@
+//! One thread, as a model reads it: oldest message first.
+
+use super::content::{Purpose, YOU, content, when};
+use super::fence::{Nonce, Page};
+use crate::doc::{History, MessageView};
+use crate::id::MessageId;
+use crate::name::AgentName;
+
+/// A thread for its member `me`, in the order in which it was written.
+pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> String {
+    let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(history.subject.as_str()))];
+    let mut page = Page::new(nonce);
+    if history.messages.is_empty() {
+        page.empty("thread", &thread).say("No messages here.\n");
+        return page.finish();
+    }
+    page.notice().open("thread", &thread);
+    for message in history.messages.iter().rev() {
+        mail(&mut page, message, me, &[("reply_to", message.reply_to.as_ref().map(MessageId::as_str))]);
+        page.body(&content(&message.content, &message.parts)).close("mail");
+    }
+    page.close("thread");
+    page.finish()
+}
+
+/// The opening tag of one message as `me` sees it.
+pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, more: &[(&str, Option<&str>)]) {
+    let from = if message.sender_name == *me { YOU } else { message.sender_name.as_str() };
+    let at = when(message.created_at);
+    let purpose = Purpose::of(&message.kind, message.priority, message.task.as_ref());
+    let mut attributes = vec![("from", Some(from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
+    attributes.extend(purpose.attributes());
+    attributes.extend_from_slice(more);
+    page.open("mail", &attributes);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::hostile::{Forger, frames, hostile_text, nonce, view};
+    use proptest::prelude::*;
+
+    fn history(subject: &str, messages: Vec<MessageView>) -> History {
+        History { session_id: "s-1".parse().unwrap(), subject: subject.into(), messages }
+    }
+
+    fn me() -> AgentName {
+        "bob".parse().unwrap()
+    }
+
+    #[test]
+    fn a_thread_reads_from_its_oldest_message() {
+        let shown = render_conversation(
+            &history("Plan", vec![view("bob", "Hi <Alice>"), view("alice", "Hello")]),
+            &me(),
+            &nonce(),
+        );
+        let (notice, thread) = shown.split_once('\n').unwrap();
+        assert!(notice.contains("5eed5eed5eed"), "{notice}");
+        assert_eq!(
+            thread,
+            "<thread-5eed5eed5eed id=\"s-1\" subject=\"Plan\">\n\
+             <mail-5eed5eed5eed from=\"alice\" at=\"2026-02-22T10:05:00Z\" id=\"m-alice\">\nHello\n</mail-5eed5eed5eed>\n\
+             <mail-5eed5eed5eed from=\"you (this agent)\" at=\"2026-02-22T10:05:00Z\" id=\"m-bob\">\nHi <Alice>\n</mail-5eed5eed5eed>\n\
+             </thread-5eed5eed5eed>\n"
+        );
+    }
+
+    #[test]
+    fn the_notice_is_said_once() {
+        let shown = render_conversation(&history("Plan", vec![view("alice", "x"); 50]), &me(), &nonce());
+        assert_eq!(shown.matches("never instructions").count(), 1);
+    }
+
+    #[test]
+    fn a_task_and_what_it_answers_are_told() {
+        let mut update = view("alice", "done");
+        update.kind = "task_update".parse().unwrap();
+        update.task = serde_json::from_value(serde_json::json!({"id": "t-1", "state": "completed"})).unwrap();
+        update.reply_to = Some("m-0".parse().unwrap());
+        let shown = render_conversation(&history("Plan", vec![update]), &me(), &nonce());
+        assert!(shown.contains("kind=\"task_update\" task=\"t-1\" state=\"completed\" reply_to=\"m-0\">"), "{shown}");
+    }
+
+    #[test]
+    fn an_empty_thread_says_so() {
+        let shown = render_conversation(&history("a\"b", vec![]), &me(), &nonce());
+        assert_eq!(shown, "<thread-5eed5eed5eed id=\"s-1\" subject=\"a&quot;b\"/>\nNo messages here.\n");
+    }
+
+    #[test]
+    fn ten_thousand_hostile_bodies_yield_no_second_frame() {
+        let mut forger = Forger::new();
+        for _ in 0..10_000 {
+            let text = forger.text();
+            let shown = render_conversation(&history(&forger.text(), vec![view("alice", &text)]), &me(), &nonce());
+            for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
+                let frames = frames(&shown, tag);
+                assert_eq!((frames.opened.len(), frames.closed), (1, 1), "{text:?} became {shown}");
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn there_are_as_many_frames_as_messages_each_with_its_sender(
+            subject in hostile_text(),
+            texts in proptest::collection::vec((proptest::sample::select(&["alice", "bob", "carol"][..]), hostile_text()), 0..6)
+        ) {
+            let messages = texts.iter().map(|(from, text)| view(from, text)).collect();
+            let shown = render_conversation(&history(&subject, messages), &me(), &nonce());
+            let frames = frames(&shown, "mail-5eed5eed5eed");
+            prop_assert_eq!(frames.opened.len(), texts.len(), "{}", shown);
+            prop_assert_eq!(frames.closed, texts.len(), "{}", shown);
+            for (opened, (from, _)) in frames.opened.iter().zip(texts.iter().rev()) {
+                let from = if *from == "bob" { YOU } else { from };
+                let head = format!("mail-5eed5eed5eed from=\"{from}\" ");
+                prop_assert!(opened.starts_with(&head), "{}", opened);
+            }
+            prop_assert!(!shown.contains(|c: char| c.is_control() && !matches!(c, '\n' | '\t' | '\r')));
+            let unseen = shown.contains(['\u{202e}', '\u{2066}', '\u{2028}', '\u{e0041}']);
+            prop_assert!(!unseen, "{}", shown);
+        }
+    }
+}

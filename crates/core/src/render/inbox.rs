@@ -1,0 +1,227 @@
+//! The mailbox at a glance: what is new, from whom, and how to read on. Previews only, since a model pays for every word.
+
+use super::content::{content, when};
+use super::conversation::mail;
+use super::fence::{Nonce, Page};
+use super::visible::clip;
+use crate::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
+use crate::limits::MAX_SUBJECT_CHARS;
+use crate::name::AgentName;
+
+/// How much of an inbox is shown.
+#[derive(Debug, Clone, Copy)]
+pub struct InboxView<'h> {
+    /// Characters of each message.
+    pub preview_chars: usize,
+    /// Threads. The rest are counted.
+    pub max_threads: usize,
+    /// Connection requests. The rest are counted.
+    pub max_requests: usize,
+    /// What to do to read a thread whole, in the words of the door: "call mailbox_read with its id".
+    pub read_hint: &'h str,
+    /// What to do to let somebody in.
+    pub approve_hint: &'h str,
+}
+
+impl Default for InboxView<'_> {
+    fn default() -> Self {
+        Self {
+            preview_chars: 160,
+            max_threads: 20,
+            max_requests: 10,
+            read_hint: "read it by its id",
+            approve_hint: "approve it with its code, which its owner tells you or your user",
+        }
+    }
+}
+
+/// The inbox of `me`. A thread without unread mail is one line; the others show their newest messages, oldest first.
+pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxView<'_>) -> String {
+    let mut page = Page::new(nonce);
+    let (threads, requests) = (&inbox.sessions, &inbox.pending_connections);
+    let unread = threads.iter().filter(|session| session.unread_count > 0).count();
+    page.say(&match inbox.unread() {
+        0 => format!("No unread mail; {}.", counted(threads.len(), "thread")),
+        new => format!("{new} unread in {} of {}.", unread, counted(threads.len(), "thread")),
+    });
+    if !requests.is_empty() {
+        page.say(" ").say(&counted(requests.len(), "connection request")).say(".");
+    }
+    page.say("\n");
+    if threads.is_empty() && requests.is_empty() {
+        return page.finish();
+    }
+    page.notice();
+    if unread > 0 {
+        page.say("To see a thread whole, ").say(view.read_hint).say(".\n");
+    }
+    // What is new comes first; a stable sort keeps the newest thread first among each.
+    let mut order: Vec<&SessionSummary> = threads.iter().collect();
+    order.sort_by_key(|session| session.unread_count == 0);
+    for session in order.iter().take(view.max_threads) {
+        thread(&mut page, session, me, view);
+    }
+    left_out(&mut page, threads.len(), view.max_threads, "thread");
+    if !requests.is_empty() {
+        page.say("To answer a connection request, ").say(view.approve_hint).say(".\n");
+    }
+    for pending in requests.iter().take(view.max_requests) {
+        request(&mut page, pending);
+    }
+    left_out(&mut page, requests.len(), view.max_requests, "connection request");
+    page.finish()
+}
+
+fn counted(number: usize, what: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {what}{plural}")
+}
+
+fn left_out(page: &mut Page<'_>, all: usize, shown: usize, what: &str) {
+    if all > shown {
+        page.say("And ").say(&counted(all - shown, what)).say(" more, not shown.\n");
+    }
+}
+
+fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &InboxView<'_>) {
+    let unread = session.unread_count.to_string();
+    let last = when(session.last_message_at);
+    // A file of another system may hold a subject of any length.
+    let (subject, _) = clip(&session.subject, MAX_SUBJECT_CHARS);
+    let attributes = [
+        ("id", Some(session.session_id.as_str())),
+        ("with", Some(session.other_agent_name.as_str())),
+        ("group", session.group.as_deref()),
+        ("subject", Some(subject)),
+        ("unread", Some(unread.as_str())),
+        ("last", Some(last.as_str())),
+    ];
+    if session.unread_count == 0 || session.recent_messages.is_empty() {
+        page.empty("thread", &attributes);
+        return;
+    }
+    page.open("thread", &attributes);
+    for message in session.recent_messages.iter().rev() {
+        preview(page, message, me, view.preview_chars);
+    }
+    page.close("thread");
+}
+
+fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: usize) {
+    let whole = content(&message.content, &message.parts);
+    let (start, left) = clip(&whole, chars);
+    let cut = (left > 0).then(|| format!("{left} more characters"));
+    let unread = (!message.is_read && message.sender_name != *me).then_some("yes");
+    mail(page, message, me, &[("unread", unread), ("cut", cut.as_deref())]);
+    page.body(start).close("mail");
+}
+
+fn request(page: &mut Page<'_>, pending: &PendingConnection) {
+    let at = when(pending.created_at);
+    let attributes = [
+        ("from", Some(pending.from_agent_name.as_str())),
+        ("at", Some(at.as_str())),
+        ("id", Some(pending.connection_id.as_str())),
+        ("code", pending.verification_code.as_deref()),
+    ];
+    match pending.message.as_deref() {
+        Some(intro) if !intro.is_empty() => page.open("request", &attributes).body(intro).close("request"),
+        _ => page.empty("request", &attributes),
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::hostile::{frames, hostile_text, nonce, view};
+    use proptest::prelude::*;
+
+    fn me() -> AgentName {
+        "bob".parse().unwrap()
+    }
+
+    fn session(id: &str, subject: &str, unread: u64, messages: Vec<MessageView>) -> SessionSummary {
+        SessionSummary {
+            session_id: id.parse().unwrap(),
+            subject: subject.into(),
+            other_agent_name: "alice".parse().unwrap(),
+            unread_count: unread,
+            last_message_at: "2026-02-22T10:05:00Z".parse().unwrap(),
+            recent_messages: messages,
+            group: None,
+        }
+    }
+
+    fn pending(intro: Option<&str>, code: Option<&str>) -> PendingConnection {
+        PendingConnection {
+            connection_id: "c-1".parse().unwrap(),
+            from_agent_name: "carol".parse().unwrap(),
+            message: intro.map(String::from),
+            verification_code: code.map(String::from),
+            created_at: "2026-02-22T10:05:00Z".parse().unwrap(),
+        }
+    }
+
+    fn shown(inbox: &Inbox) -> String {
+        render_inbox(inbox, &me(), &nonce(), &InboxView { preview_chars: 10, max_threads: 3, ..Default::default() })
+    }
+
+    #[test]
+    fn an_empty_mailbox_costs_one_line() {
+        assert_eq!(shown(&Inbox::default()), "No unread mail; 0 threads.\n");
+    }
+
+    #[test]
+    fn an_inbox_shows_previews_and_how_to_read_on() {
+        let messages = vec![view("alice", "a much longer text"), view("bob", "mine"), view("alice", "short")];
+        let inbox = Inbox {
+            sessions: vec![session("s-0", "Old", 0, vec![view("alice", "read")]), session("s-1", "Plan", 2, messages)],
+            pending_connections: vec![pending(Some("let me in"), Some("XC-992")), pending(None, None)],
+        };
+        let shown = shown(&inbox);
+        let (head, rest) = shown.split_once('<').unwrap();
+        assert!(head.starts_with("2 unread in 1 of 2 threads. 2 connection requests.\n"), "{head}");
+        assert!(head.contains("To see a thread whole, read it by its id.\n"), "{head}");
+        assert_eq!(
+            rest,
+            "thread-5eed5eed5eed id=\"s-1\" with=\"alice\" subject=\"Plan\" unread=\"2\" last=\"2026-02-22T10:05:00Z\">\n\
+             <mail-5eed5eed5eed from=\"alice\" at=\"2026-02-22T10:05:00Z\" id=\"m-alice\" unread=\"yes\">\nshort\n</mail-5eed5eed5eed>\n\
+             <mail-5eed5eed5eed from=\"you (this agent)\" at=\"2026-02-22T10:05:00Z\" id=\"m-bob\">\nmine\n</mail-5eed5eed5eed>\n\
+             <mail-5eed5eed5eed from=\"alice\" at=\"2026-02-22T10:05:00Z\" id=\"m-alice\" unread=\"yes\" cut=\"8 more characters\">\na much lon\n</mail-5eed5eed5eed>\n\
+             </thread-5eed5eed5eed>\n\
+             <thread-5eed5eed5eed id=\"s-0\" with=\"alice\" subject=\"Old\" unread=\"0\" last=\"2026-02-22T10:05:00Z\"/>\n\
+             To answer a connection request, approve it with its code, which its owner tells you or your user.\n\
+             <request-5eed5eed5eed from=\"carol\" at=\"2026-02-22T10:05:00Z\" id=\"c-1\" code=\"XC-992\">\nlet me in\n</request-5eed5eed5eed>\n\
+             <request-5eed5eed5eed from=\"carol\" at=\"2026-02-22T10:05:00Z\" id=\"c-1\"/>\n"
+        );
+    }
+
+    #[test]
+    fn unread_threads_come_before_the_cut() {
+        let mut sessions: Vec<_> = (0..5).map(|n| session(&format!("read-{n}"), "x", 0, vec![])).collect();
+        sessions.push(session("new", "x", 1, vec![view("alice", "x")]));
+        let shown = shown(&Inbox { sessions, pending_connections: vec![] });
+        assert!(shown.contains("id=\"new\"") && shown.ends_with("And 3 threads more, not shown.\n"), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn subjects_previews_intros_and_codes_stay_in_their_frames(
+            threads in proptest::collection::vec((hostile_text(), hostile_text(), 0..3u64), 0..3),
+            intros in proptest::collection::vec((hostile_text(), hostile_text()), 0..3),
+        ) {
+            let sessions: Vec<_> =
+                threads.iter().map(|(subject, text, unread)| session("s", subject, *unread, vec![view("alice", text)])).collect();
+            let mails = threads.iter().filter(|(_, _, unread)| *unread > 0).count();
+            let requests = intros.iter().map(|(intro, code)| pending(Some(intro), Some(code))).collect();
+            let view = InboxView { preview_chars: 60, ..Default::default() };
+            let shown = render_inbox(&Inbox { sessions, pending_connections: requests }, &me(), &nonce(), &view);
+            for (tag, expected) in [("thread-", threads.len()), ("mail-", mails), ("request-", intros.len())] {
+                let frames = frames(&shown, &format!("{tag}5eed5eed5eed"));
+                prop_assert_eq!(frames.opened.len(), expected, "{} in {}", tag, shown);
+                prop_assert!(frames.closed <= expected, "{} in {}", tag, shown);
+                prop_assert!(!frames.opened.iter().any(|tag| tag.contains("\"boss\"")), "{}", shown);
+            }
+        }
+    }
+}

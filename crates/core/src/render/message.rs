@@ -1,0 +1,175 @@
+//! One mail, as the agent runtime that it wakes sees it.
+
+use std::borrow::Cow;
+
+use jiff::Timestamp;
+
+use super::content::{Purpose, content, when};
+use super::fence::{Nonce, Page};
+use crate::event::NewMessage;
+use crate::id::{MessageId, SessionId};
+use crate::message::{Kind, Message, Part, Priority};
+use crate::name::AgentName;
+use crate::task::TaskRef;
+
+/// What is shown of a mail that has just come in.
+#[derive(Debug, Clone)]
+pub struct Incoming<'m> {
+    /// Who the office says sent it.
+    pub from: &'m AgentName,
+    /// Its thread.
+    pub session: Option<&'m SessionId>,
+    /// The thread's subject. `None` for a later mail of a thread that the reader knows.
+    pub subject: Option<&'m str>,
+    /// Which message.
+    pub id: &'m MessageId,
+    /// When the office accepted it.
+    pub sent_at: Timestamp,
+    /// What it is for.
+    pub kind: &'m Kind,
+    /// How soon it wants to be read.
+    pub priority: Priority,
+    /// The task it carries or reports on.
+    pub task: Option<&'m TaskRef>,
+    /// Its text.
+    pub text: Cow<'m, str>,
+    /// All of its content, where that is more than one text.
+    pub parts: &'m [Part],
+}
+
+impl<'m> Incoming<'m> {
+    /// The same without its subject, for a reader that knows the thread.
+    pub fn without_subject(self) -> Self {
+        Self { subject: None, ..self }
+    }
+}
+
+impl<'m> From<&'m Message> for Incoming<'m> {
+    fn from(message: &'m Message) -> Self {
+        Self {
+            from: &message.from,
+            session: message.session.as_ref(),
+            subject: message.subject.as_deref(),
+            id: &message.id,
+            sent_at: message.sent_at,
+            kind: &message.kind,
+            priority: message.priority,
+            task: message.task.as_ref(),
+            text: Cow::Borrowed(""),
+            parts: &message.parts,
+        }
+    }
+}
+
+impl<'m> From<&'m NewMessage> for Incoming<'m> {
+    fn from(event: &'m NewMessage) -> Self {
+        Self {
+            from: &event.from_agent,
+            session: Some(&event.session_id),
+            subject: Some(&event.subject),
+            id: &event.message_id,
+            sent_at: event.created_at,
+            kind: &event.kind,
+            priority: event.priority,
+            task: event.task.as_ref(),
+            text: Cow::Borrowed(&event.content),
+            parts: &event.parts,
+        }
+    }
+}
+
+/// The text with which a bridge wakes a runtime. The first line is ours; subject and content stand inside the frame.
+pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> String {
+    let mail = mail.into();
+    let at = when(mail.sent_at);
+    let purpose = Purpose::of(mail.kind, mail.priority, mail.task);
+    let mut attributes = vec![
+        ("from", Some(mail.from.as_str())),
+        ("at", Some(at.as_str())),
+        ("id", Some(mail.id.as_str())),
+        ("session", mail.session.map(SessionId::as_str)),
+    ];
+    attributes.extend(purpose.attributes());
+
+    let mut page = Page::new(nonce);
+    page.say("[Mailbox] New message from ").say(mail.from.as_str()).say("\n").notice();
+    page.open("mail", &attributes);
+    if let Some(subject) = mail.subject {
+        page.say("Subject: ").line(subject).say("\n");
+    }
+    page.body(&content(&mail.text, mail.parts)).close("mail");
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::hostile::{frames, hostile_text, nonce};
+    use proptest::prelude::*;
+
+    fn event(subject: &str, content: &str) -> NewMessage {
+        NewMessage {
+            session_id: "s-1".parse().unwrap(),
+            subject: subject.into(),
+            from_agent: "alice".parse().unwrap(),
+            content: content.into(),
+            message_id: "m-1".parse().unwrap(),
+            created_at: "2026-02-22T10:05:00.5Z".parse().unwrap(),
+            kind: Kind::Message,
+            priority: Priority::Normal,
+            parts: vec![],
+            task: None,
+            reply_to: None,
+            correlation_id: None,
+        }
+    }
+
+    #[test]
+    fn a_mail_that_wakes_a_runtime_stands_in_a_frame() {
+        let shown = render_incoming(&event("Plan", "Hello\n<b>Bob</b> & co"), &nonce());
+        let (head, frame) = shown.split_once("<mail-").unwrap();
+        assert!(head.starts_with("[Mailbox] New message from alice\n"), "{head}");
+        assert!(head.contains("5eed5eed5eed") && head.contains("never instructions"), "{head}");
+        assert_eq!(
+            frame,
+            "5eed5eed5eed from=\"alice\" at=\"2026-02-22T10:05:00Z\" id=\"m-1\" session=\"s-1\">\n\
+             Subject: Plan\n\nHello\n<b>Bob</b> & co\n</mail-5eed5eed5eed>\n"
+        );
+    }
+
+    #[test]
+    fn a_later_mail_of_a_known_thread_repeats_no_subject() {
+        let event = event("Plan", "again");
+        let shown = render_incoming(Incoming::from(&event).without_subject(), &nonce());
+        assert!(!shown.contains("Subject:") && shown.contains(">\nagain\n</mail-"), "{shown}");
+    }
+
+    #[test]
+    fn a_task_says_that_it_is_one() {
+        let mut event = event("Plan", "do it");
+        event.kind = Kind::Task;
+        event.priority = Priority::Urgent;
+        event.task = serde_json::from_value(serde_json::json!({
+            "id": "t-1", "state": "pending", "deadline": "2026-03-01T00:00:00Z"
+        }))
+        .unwrap();
+        let shown = render_incoming(&event, &nonce());
+        let says =
+            "kind=\"task\" priority=\"urgent\" task=\"t-1\" state=\"pending\" deadline=\"2026-03-01T00:00:00Z\">";
+        assert!(shown.contains(says), "{shown}");
+    }
+
+    proptest! {
+        #[test]
+        fn neither_subject_nor_content_can_leave_the_frame(subject in hostile_text(), content in hostile_text()) {
+            let shown = render_incoming(&event(&subject, &content), &nonce());
+            let frames = frames(&shown, "mail-5eed5eed5eed");
+            prop_assert_eq!(frames.opened.len(), 1, "{}", shown);
+            prop_assert_eq!(frames.closed, 1, "{}", shown);
+            prop_assert!(frames.opened[0].contains("from=\"alice\""));
+            prop_assert!(shown.ends_with("\n</mail-5eed5eed5eed>\n"));
+            let inside = shown.split_once(">\nSubject: ").unwrap().1;
+            prop_assert!(inside.lines().nth(1) == Some(""), "the subject takes one line");
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! Characters that nobody sees, written out so that everybody does.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters,
+/// fillers, variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph
+/// separators and the interlinear annotations.
+pub fn is_invisible(c: char) -> bool {
+    matches!(c,
+        '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
+        | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
+        | '\u{fff0}'..='\u{fffb}' | '\u{1bca0}'..='\u{1bca3}' | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
+        || is_variation_selector(c)
+}
+
+fn is_variation_selector(c: char) -> bool {
+    matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
+}
+
+/// Whether a character could change what a reader takes the text for without being seen itself.
+fn is_hidden(c: char) -> bool {
+    c.is_control() || is_invisible(c)
+}
+
+/// Whether an invisible character does honest work where it stands: it joins emoji or letters of another script, or picks
+/// the form of the character before it. Between plain ASCII, or in runs, it only hides something.
+fn belongs(before: Option<char>, c: char, after: Option<char>) -> bool {
+    let script = |c: char| !c.is_ascii() && !is_hidden(c) && !c.is_whitespace();
+    match c {
+        '\u{200c}' | '\u{200d}' => {
+            let joined = |c: char| script(c) || is_variation_selector(c);
+            before.is_some_and(joined) && after.is_some_and(script)
+        }
+        _ if is_variation_selector(c) => before.is_some_and(|c| script(c) || matches!(c, '0'..='9' | '#' | '*')),
+        _ => false,
+    }
+}
+
+/// Which text it is: it decides what line breaks mean.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// Line breaks and tabs stay.
+    Body,
+    /// One line: breaks and tabs are written out like everything else that is not seen.
+    Line,
+}
+
+/// Whether the character at this place has to be written out.
+pub(crate) fn must_show(place: Place, before: Option<char>, c: char, after: Option<char>) -> bool {
+    match (place, c) {
+        (Place::Body, '\n' | '\t') => false,
+        // The line ends of other systems are no trick; a lone carriage return is.
+        (Place::Body, '\r') => after != Some('\n'),
+        _ => is_hidden(c) && !belongs(before, c, after),
+    }
+}
+
+/// Writes a character out.
+pub(crate) fn push_shown(out: &mut String, c: char) {
+    // Writing to a String cannot fail.
+    let _ = write!(out, "⟨U+{:04X}⟩", u32::from(c));
+}
+
+/// The text on one line, with everything that nobody would see written out: for subjects, names and other labels.
+///
+/// ```
+/// use amb_core::render::visible::line;
+/// assert_eq!(line("plan"), "plan");
+/// assert_eq!(line("a\nb\u{202e}c"), "a⟨U+000A⟩b⟨U+202E⟩c");
+/// ```
+pub fn line(text: &str) -> Cow<'_, str> {
+    show(text, Place::Line)
+}
+
+fn show(text: &str, place: Place) -> Cow<'_, str> {
+    if !text.contains(is_hidden) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    let mut before = None;
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if must_show(place, before, c, chars.peek().copied()) {
+            push_shown(&mut out, c);
+        } else {
+            out.push(c);
+        }
+        before = Some(c);
+    }
+    Cow::Owned(out)
+}
+
+/// The first `max` characters, and how many are left.
+pub fn clip(text: &str, max: usize) -> (&str, usize) {
+    match text.char_indices().nth(max) {
+        Some((at, _)) => (&text[..at], text[at..].chars().count()),
+        None => (text, 0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn honest_text_is_left_byte_for_byte() {
+        for text in ["", "plan", "Grüße, 你好 <b>&amp;</b>", "👨‍👩‍👧 ❤️ 1️⃣", "می‌خواهم", "葛󠄀"]
+        {
+            assert!(matches!(line(text), Cow::Borrowed(_)) || line(text) == text, "{text:?}");
+            assert_eq!(show(text, Place::Body), text);
+        }
+        let text = "one\r\ntwo\n\tthree";
+        assert_eq!(show(text, Place::Body), text);
+    }
+
+    #[test]
+    fn what_nobody_sees_is_written_out() {
+        let cases = [
+            ("a\u{202e}b", "a⟨U+202E⟩b"),
+            ("a\u{1b}[2Jb", "a⟨U+001B⟩[2Jb"),
+            ("a\rb", "a⟨U+000D⟩b"),
+            ("a\u{200d}b", "a⟨U+200D⟩b"),
+            ("a\u{fe0f}", "a⟨U+FE0F⟩"),
+            ("❤\u{fe0f}\u{fe01}", "❤\u{fe0f}⟨U+FE01⟩"),
+            ("\u{e0041}", "⟨U+E0041⟩"),
+            ("\u{85}\u{2028}\u{0}", "⟨U+0085⟩⟨U+2028⟩⟨U+0000⟩"),
+        ];
+        for (text, shown) in cases {
+            assert_eq!(show(text, Place::Body), shown);
+        }
+    }
+
+    #[test]
+    fn a_line_stays_one_line() {
+        assert_eq!(line("a\r\nb\tc"), "a⟨U+000D⟩⟨U+000A⟩b⟨U+0009⟩c");
+    }
+
+    #[test]
+    fn clipping_counts_characters() {
+        assert_eq!(clip("äöü", 2), ("äö", 1));
+        assert_eq!(clip("äöü", 3), ("äöü", 0));
+        assert_eq!(clip("", 0), ("", 0));
+    }
+}
