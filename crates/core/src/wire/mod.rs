@@ -1,1 +1,90 @@
 //! The files and payloads of other systems: read leniently, written strictly, nothing lost either way.
+//!
+//! Each format is read into a borrowed document that keeps every field, known or not, so that writing it back loses
+//! nothing; from there it is interpreted as words of the domain. What we write ourselves has exactly the fields that
+//! the format's own description names.
+//!
+//! | module | format |
+//! |---|---|
+//! | [`nanobot`] | message file `.msg.json` |
+//! | [`registry`] | `_registry.json` beside those mailboxes |
+//! | [`chipset`] | mail file `.json` with sorted keys |
+//! | [`stamp`], [`filename`] | the timestamps of all of them, in fields and in the names of files |
+
+use std::borrow::Cow;
+
+pub mod chipset;
+pub mod filename;
+pub mod json;
+pub mod nanobot;
+mod parts;
+pub mod registry;
+pub mod stamp;
+
+#[cfg(test)]
+mod testing;
+
+pub use stamp::Stamp;
+
+use crate::error::OfficeError;
+use crate::id::MessageId;
+
+/// Why bytes are not what they should be. Says which field, so that whoever wrote the file can mend it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// Not JSON at all, or cut off.
+    #[error("not JSON: {0}")]
+    NotJson(String),
+    /// JSON, but not an object.
+    #[error("a JSON object was expected, not {0}")]
+    NotAnObject(&'static str),
+    /// One field is missing or cannot be understood.
+    #[error("field {field:?} {problem}")]
+    Field {
+        /// Which one, with dots between the levels.
+        field: Cow<'static, str>,
+        /// What is wrong with it.
+        problem: String,
+    },
+}
+
+impl WireError {
+    /// A field that cannot be understood.
+    pub fn field(field: impl Into<Cow<'static, str>>, problem: impl Into<String>) -> Self {
+        Self::Field { field: field.into(), problem: problem.into() }
+    }
+
+    pub(crate) fn missing(field: &'static str) -> Self {
+        Self::field(field, "is missing")
+    }
+}
+
+impl From<WireError> for OfficeError {
+    fn from(error: WireError) -> Self {
+        Self::invalid(error.to_string())
+    }
+}
+
+/// Names the space in which the ids of oddly named files are hashed; any fixed value will do, but it must never change.
+const FILE_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x3b0d_94c1_58e7_5f20_8a6b_c0d9_1e72_44af);
+
+/// The id of a message that has none of its own: the text itself where that is an id, else a hash of it, so that the
+/// same file always has the same id.
+pub(crate) fn id_from(text: &str) -> MessageId {
+    MessageId::parse(text).unwrap_or_else(|_| uuid::Uuid::new_v5(&FILE_SPACE, text.as_bytes()).into())
+}
+
+/// Serializes into a buffer that is large enough from the start for most messages.
+pub(crate) fn compact(value: &impl serde::Serialize, capacity: usize) -> Result<Vec<u8>, WireError> {
+    let mut out = Vec::with_capacity(capacity);
+    serde_json::to_writer(&mut out, value).map_err(|error| WireError::NotJson(error.to_string()))?;
+    Ok(out)
+}
+
+/// Like [`compact`], indented by two spaces and ended with a newline, for files that people read and diff.
+pub(crate) fn pretty(value: &impl serde::Serialize, capacity: usize) -> Result<Vec<u8>, WireError> {
+    let mut out = Vec::with_capacity(capacity);
+    serde_json::to_writer_pretty(&mut out, value).map_err(|error| WireError::NotJson(error.to_string()))?;
+    out.push(b'\n');
+    Ok(out)
+}

@@ -1,0 +1,448 @@
+//! nanobot's message file, `.msg.json`.
+//!
+//! Subject, session, priority and correlation have no field there: they stand beside the others, only when set, where
+//! readers that do not know them pass over them.
+
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::json::{Fields, Json};
+use super::stamp::{Strict, instant};
+use super::{WireError, compact, filename, id_from, parts};
+use crate::Object;
+use crate::id::{CorrelationId, MessageId, SessionId};
+use crate::limits::DEFAULT_TTL;
+use crate::message::{Callback, Kind, Message, Part, Priority};
+use crate::name::AgentName;
+use crate::task::TaskRef;
+
+/// A message file as it stands, every field kept whether we know it or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MessageFile<'a> {
+    /// The fields in the order of the file.
+    pub fields: Fields<'a>,
+}
+
+impl<'a> MessageFile<'a> {
+    /// Reads a file. Any JSON object will do; whether it is a message turns out in [`MessageFile::into_message`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { fields: Fields::parse(bytes)? })
+    }
+
+    /// Writes it back with nothing lost.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        compact(&self.fields, 1024)
+    }
+
+    /// What the file says, in words of the domain.
+    ///
+    /// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the time of the
+    /// file's last change) is the time where the name has none either.
+    pub fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
+        let mut seen = Seen::default();
+        for (key, value) in self.fields.0 {
+            seen.take(&key, value);
+        }
+        seen.into_message(file_name, seen_at)
+    }
+}
+
+/// The fields we know, last one of each name, `null` as missing.
+#[derive(Default)]
+struct Seen<'a> {
+    id: Option<Json<'a>>,
+    from: Option<Json<'a>>,
+    to: Option<Json<'a>>,
+    timestamp: Option<Json<'a>>,
+    kind: Option<Json<'a>>,
+    ttl: Option<Json<'a>>,
+    trace: Option<Json<'a>>,
+    task: Option<Json<'a>>,
+    content: Option<Json<'a>>,
+    callback: Option<Json<'a>>,
+    reply_to: Option<Json<'a>>,
+    metadata: Option<Json<'a>>,
+    subject: Option<Json<'a>>,
+    session_id: Option<Json<'a>>,
+    priority: Option<Json<'a>>,
+    correlation_id: Option<Json<'a>>,
+}
+
+impl<'a> Seen<'a> {
+    fn take(&mut self, key: &str, value: Json<'a>) {
+        let place = match key {
+            "id" => &mut self.id,
+            "from" => &mut self.from,
+            "to" => &mut self.to,
+            "timestamp" => &mut self.timestamp,
+            "type" => &mut self.kind,
+            "ttl" => &mut self.ttl,
+            "trace" => &mut self.trace,
+            "task" => &mut self.task,
+            "content" => &mut self.content,
+            "callback" => &mut self.callback,
+            "reply_to" => &mut self.reply_to,
+            "metadata" => &mut self.metadata,
+            "subject" => &mut self.subject,
+            "session_id" => &mut self.session_id,
+            "priority" => &mut self.priority,
+            "correlation_id" => &mut self.correlation_id,
+            _ => return,
+        };
+        *place = value.some();
+    }
+
+    fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
+        let from = parts::name(self.from, "from")?;
+        let kind = parts::kind(self.kind)?;
+        let id = match self.id {
+            Some(Json::Number(number)) => id_from(&number.to_string()),
+            Some(id) => match id.text("id")? {
+                text if text.is_empty() => id_of(file_name),
+                text => id_from(&text),
+            },
+            None => id_of(file_name),
+        };
+        let sent_at = match &self.timestamp {
+            Some(value) => instant(value, "timestamp")?,
+            None => filename::parse_nanobot(file_name).map_or(seen_at, |name| name.at),
+        };
+        let trace = match self.trace {
+            Some(trace) => parts::trace(trace, "trace")?,
+            None => vec![from.clone()],
+        };
+        let reply_to = parts::reply_to(self.reply_to, "reply_to")?;
+        let task = self.task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?;
+        Ok(Message {
+            to: parts::name(self.to, "to")?,
+            sent_at,
+            // Fields that are ours alone: another program may mean something else by the name, so a value that does not
+            // fit is not an error but somebody else's field.
+            session: self.session_id.and_then(|value| SessionId::parse(value.as_text()?).ok()),
+            subject: self.subject.and_then(|value| value.text("subject").ok()).map(|text| text.into_owned()),
+            priority: self.priority.and_then(|value| value.as_text()?.parse().ok()).unwrap_or_default(),
+            correlation_id: self.correlation_id.and_then(|value| CorrelationId::parse(value.as_text()?).ok()),
+            parts: self.content.map(parts::content).transpose()?.unwrap_or_default(),
+            ttl: self.ttl.map_or(Ok(DEFAULT_TTL - 1), |ttl| parts::ttl(ttl, "ttl"))?,
+            trace,
+            task,
+            callback: self.callback.map(parts::callback).transpose()?,
+            reply_to,
+            metadata: parts::object(self.metadata, "metadata")?,
+            id,
+            from,
+            kind,
+        })
+    }
+}
+
+/// The id that nanobot would have given: `msg_` and the name of the file without its ending.
+fn id_of(file_name: &str) -> MessageId {
+    id_from(&format!("msg_{}", file_name.strip_suffix(filename::NANOBOT_ENDING).unwrap_or(file_name)))
+}
+
+/// Reads a message in one step; see [`MessageFile::into_message`].
+pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
+    MessageFile::parse(bytes)?.into_message(file_name, seen_at)
+}
+
+/// Writes a message as a file of exactly the fields that nanobot's description names, plus ours where they are set.
+pub fn write(message: &Message) -> Result<Vec<u8>, WireError> {
+    let text: usize =
+        message.parts.iter().map(|part| if let Part::Text { text } = part { text.len() } else { 64 }).sum();
+    compact(&Written::from(message), 512 + text + text / 8)
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    id: &'a MessageId,
+    from: &'a AgentName,
+    to: &'a AgentName,
+    timestamp: Strict,
+    #[serde(rename = "type")]
+    kind: &'a Kind,
+    ttl: u8,
+    trace: &'a [AgentName],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    task: Option<&'a TaskRef>,
+    content: Content<'a>,
+    // Left out rather than null: nanobot asks the callback for its fields whenever it is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback: Option<&'a Callback>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reply_to: Option<&'a MessageId>,
+    #[serde(skip_serializing_if = "Object::is_empty")]
+    metadata: &'a Object,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session_id: Option<&'a SessionId>,
+    #[serde(skip_serializing_if = "is_normal")]
+    priority: Priority,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    correlation_id: Option<&'a CorrelationId>,
+}
+
+#[derive(Serialize)]
+struct Content<'a> {
+    parts: &'a [Part],
+}
+
+fn is_normal(priority: &Priority) -> bool {
+    *priority == Priority::Normal
+}
+
+impl<'a> From<&'a Message> for Written<'a> {
+    fn from(message: &'a Message) -> Self {
+        Self {
+            id: &message.id,
+            from: &message.from,
+            to: &message.to,
+            timestamp: Strict(message.sent_at),
+            kind: &message.kind,
+            ttl: message.ttl,
+            trace: &message.trace,
+            task: message.task.as_ref(),
+            content: Content { parts: &message.parts },
+            callback: message.callback.as_ref(),
+            reply_to: message.reply_to.as_ref(),
+            metadata: &message.metadata,
+            subject: message.subject.as_deref(),
+            session_id: message.session.as_ref(),
+            priority: message.priority,
+            correlation_id: message.correlation_id.as_ref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::route;
+    use crate::task::TaskState;
+    use crate::wire::testing::{arbitrary_bytes, message, mutated, retyped};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    /// The message of the description, its alternatives spelled out as they stand there.
+    const SEED: &str = r#"{
+  "id": "msg_1745659200_researcher",
+  "from": "researcher",
+  "to": "coder",
+  "timestamp": "2026-04-26T10:00:00Z",
+  "type": "task | message | task_update",
+  "ttl": 3,
+  "trace": ["researcher"],
+  "task": {
+    "id": "original_task_id",
+    "state": "pending | accepted | working | completed | failed | rejected",
+    "deadline": "2026-04-26T11:00:00Z"
+  },
+  "content": {
+    "parts": [
+      {"type": "text", "text": "..."},
+      {"type": "data", "data": {}},
+      {"type": "file", "path": "/path/to/file"}
+    ]
+  },
+  "callback": {"session_id": "feishu:user_123", "channel": "feishu"},
+  "reply_to": "replied_message_id | null",
+  "metadata": {}
+}"#;
+
+    /// As a program wrote it.
+    const REAL: &str = r#"{"type":"message","from":"alpha","to":"beta","content":{"parts":[{"type":"text","text":"hi"}]},"ttl":2,"trace":["alpha"],"id":"msg_1794771673620_alpha","timestamp":"2026-11-15T19:41:13.620167+00:00"}"#;
+    const REAL_NAME: &str = "1794771673620_alpha_0a1b2c3d.msg.json";
+
+    fn epoch() -> Timestamp {
+        Timestamp::UNIX_EPOCH
+    }
+
+    fn read(value: Value) -> Result<Message, WireError> {
+        parse(value.to_string().as_bytes(), "1745659200_a.msg.json", epoch())
+    }
+
+    fn ok(mut fields: Value) -> Message {
+        fields["from"] = "a".into();
+        fields["to"] = "b".into();
+        read(fields).unwrap()
+    }
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn the_seeds_message_is_read_and_written_back_with_nothing_lost() {
+        for sample in [SEED, REAL] {
+            let file = MessageFile::parse(sample.as_bytes()).unwrap();
+            assert_eq!(value(&file.write().unwrap()), value(sample.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn the_seeds_task_is_understood_and_written_with_the_same_fields() {
+        let mut seed = value(SEED.as_bytes());
+        seed["type"] = "task".into();
+        seed["task"]["state"] = "pending".into();
+        seed["reply_to"] = "replied_message_id".into();
+        seed["metadata"] = json!({"k": [1, 2.5]});
+        let task = read(seed.clone()).unwrap();
+        assert_eq!(task.kind, Kind::Task);
+        assert_eq!(task.task.as_ref().unwrap().state, TaskState::Pending);
+        assert_eq!(task.parts, [Part::text("..."), Part::data(json!({})), Part::file("/path/to/file")]);
+        assert_eq!(task.callback.as_ref().unwrap().session_id.as_deref(), Some("feishu:user_123"));
+        assert_eq!(value(&write(&task).unwrap()), seed, "exactly the description's fields");
+    }
+
+    #[test]
+    fn a_message_as_a_program_wrote_it_is_understood() {
+        let message = parse(REAL.as_bytes(), REAL_NAME, epoch()).unwrap();
+        assert_eq!(message.id.as_str(), "msg_1794771673620_alpha");
+        assert_eq!(message.sent_at, "2026-11-15T19:41:13.620167Z".parse().unwrap());
+        assert_eq!((message.ttl, message.trace.len(), message.text().as_str()), (2, 1, "hi"));
+        let keys: Vec<_> = value(&write(&message).unwrap()).as_object().unwrap().keys().cloned().collect();
+        assert_eq!(keys, ["content", "from", "id", "timestamp", "to", "trace", "ttl", "type"]);
+    }
+
+    #[test]
+    fn what_is_missing_has_a_sensible_value() {
+        let bare = ok(json!({}));
+        assert_eq!(bare.id.as_str(), "msg_1745659200_a");
+        assert_eq!(bare.sent_at, Timestamp::from_second(1_745_659_200).unwrap());
+        assert_eq!(bare.kind, Kind::Message);
+        assert_eq!((bare.ttl, &bare.trace), (route::fresh(&bare.from).ttl, &route::fresh(&bare.from).trace));
+        assert!(bare.parts.is_empty() && bare.metadata.is_empty() && bare.callback.is_none());
+
+        let nulls = ok(json!({"id": null, "timestamp": null, "type": null, "ttl": null, "trace": null, "task": null,
+            "content": null, "callback": null, "reply_to": null, "metadata": null, "subject": null, "priority": null}));
+        assert_eq!(nulls, bare);
+        assert_eq!(ok(json!({"reply_to": "", "id": ""})), bare);
+        let named = parse(br#"{"from":"a","to":"b"}"#, "an odd name.msg.json", epoch()).unwrap();
+        assert_eq!((named.sent_at, named.id.as_uuid().is_some()), (epoch(), true));
+        assert_eq!(parse(br#"{"from":"a","to":"b"}"#, "an odd name.msg.json", epoch()).unwrap().id, named.id);
+    }
+
+    #[test]
+    fn content_comes_in_several_shapes() {
+        for content in [
+            json!("hi"),
+            json!({"text": "hi"}),
+            json!({"parts": ["hi"]}),
+            json!({"type": "text", "text": "hi"}),
+            json!([{"type": "text", "text": "hi"}]),
+            json!({"parts": [{"text": "hi"}]}),
+            json!({"parts": [{"type": "text", "text": "hi", "lang": "en"}], "more": 1}),
+        ] {
+            assert_eq!(ok(json!({ "content": content })).parts, [Part::text("hi")], "{content}");
+        }
+        for content in [json!({}), json!({"parts": null}), json!([])] {
+            assert!(ok(json!({ "content": content })).parts.is_empty(), "{content}");
+        }
+        for odd in [json!({"type": "video", "url": "x"}), json!({"type": "text"}), json!({"type": 3}), json!(7)] {
+            let parts = ok(json!({"content": {"parts": [odd]}})).parts;
+            assert_eq!(parts, [Part::data(odd.clone())], "a part of another type is passed on whole");
+        }
+    }
+
+    #[test]
+    fn numbers_and_names_from_outside_are_bounded() {
+        for (ttl, believed) in
+            [(json!(3), 3), (json!(2.0), 2), (json!(-5), 0), (json!(1_000_000), 16), (json!(1e300), 16)]
+        {
+            assert_eq!(ok(json!({ "ttl": ttl })).ttl, believed);
+        }
+        assert_eq!(ok(json!({"trace": ["x", "../y", 3, null, "z"]})).trace.len(), 2);
+        assert_eq!(ok(json!({"trace": vec!["x"; 1_000]})).trace.len(), crate::limits::MAX_TRACE);
+        for stamp in [
+            json!(1_745_659_200),
+            json!(1_745_659_200_000_i64),
+            json!(1_745_659_200_000_000_i64),
+            json!("2025-04-26T09:20:00+00:00"),
+            json!("2025-04-26T09:20:00Z"),
+            json!(1_745_659_200.0),
+        ] {
+            assert_eq!(ok(json!({ "timestamp": stamp })).sent_at.as_second(), 1_745_659_200);
+        }
+    }
+
+    #[test]
+    fn a_task_without_an_id_is_named_after_its_message() {
+        let task = ok(json!({"type": "task", "id": "m1", "task": {}})).task.unwrap();
+        assert_eq!((task.id.as_str(), task.state), ("m1", TaskState::Pending));
+        let update = ok(json!({"type": "task_update", "reply_to": "m1", "task": {"state": "working", "by": "b"}}));
+        let task = update.task.unwrap();
+        assert_eq!((task.id.as_str(), task.state, &task.extra["by"]), ("m1", TaskState::Working, &json!("b")));
+        let callback = ok(json!({"callback": {"channel": "telegram", "chat_id": -100, "x": 1}})).callback.unwrap();
+        assert_eq!((callback.chat_id.as_deref(), &callback.extra["x"]), (Some("-100"), &json!(1)));
+    }
+
+    #[test]
+    fn a_field_of_ours_that_somebody_else_uses_is_theirs() {
+        let message =
+            ok(json!({"priority": 5, "session_id": {"a": 1}, "subject": ["x"], "correlation_id": "two words"}));
+        assert_eq!((message.priority, message.session, message.subject), (Priority::Normal, None, None));
+        assert_eq!(ok(json!({"priority": "urgent"})).priority, Priority::Urgent);
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        let with = |field: &str, value: Value| {
+            let mut fields = json!({"from": "a", "to": "b", "type": "task_update"});
+            fields[field] = value;
+            read(fields).unwrap_err().to_string()
+        };
+        for (field, bad) in [
+            ("from", json!("../x")),
+            ("to", json!(7)),
+            ("type", json!("two words")),
+            ("ttl", json!("x")),
+            ("id", json!([])),
+            ("trace", json!("a")),
+            ("content", json!(true)),
+            ("callback", json!("x")),
+            ("metadata", json!([])),
+            ("reply_to", json!("a b")),
+            ("timestamp", json!("soon")),
+            ("task", json!(1)),
+        ] {
+            let said = with(field, bad);
+            assert!(said.starts_with(&format!("field \"{field}\"")), "{said}");
+        }
+        assert!(with("content", json!({"parts": 1})).contains("content.parts"));
+        assert!(with("task", json!({"id": "t", "state": "done"})).contains("task.state"));
+        assert!(with("task", json!({"id": "t", "state": "working", "deadline": "x"})).contains("task.deadline"));
+        assert!(with("task", json!({"state": "working"})).contains("task.id"));
+        assert!(with("callback", json!({"channel": []})).contains("callback.channel"));
+        assert_eq!(read(json!({"to": "b"})), Err(WireError::missing("from")));
+        assert_eq!(read(json!([1])), Err(WireError::NotAnObject("an array")));
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_written_is_the_message_read(message in message()) {
+            let bytes = write(&message).unwrap();
+            prop_assert_eq!(&parse(&bytes, "x.msg.json", epoch()).unwrap(), &message);
+            let file = MessageFile::parse(&bytes).unwrap();
+            prop_assert_eq!(file.write().unwrap(), bytes);
+        }
+
+        #[test]
+        fn unknown_fields_are_kept(extra in crate::wire::testing::object()) {
+            let mut file = value(SEED.as_bytes());
+            file.as_object_mut().unwrap().extend(extra);
+            let bytes = file.to_string().into_bytes();
+            prop_assert_eq!(value(&MessageFile::parse(&bytes).unwrap().write().unwrap()), file);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in mutated(REAL), c in retyped(REAL)) {
+            for bytes in [bytes, a, b, c] {
+                if let Ok(message) = parse(&bytes, REAL_NAME, epoch()) {
+                    let again = parse(&write(&message).unwrap(), REAL_NAME, epoch());
+                    prop_assert_eq!(again.as_ref(), Ok(&message));
+                }
+            }
+        }
+    }
+}

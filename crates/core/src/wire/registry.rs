@@ -1,0 +1,359 @@
+//! nanobot's `_registry.json`: an object of cards keyed by agent id, shared by everybody in one directory.
+//!
+//! Each agent writes only its own entry. Whatever else is in the file, entries that cannot be understood included, stays
+//! as it is.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::stamp::{Stamp, Strict};
+use super::{WireError, pretty};
+use crate::Object;
+use crate::card::{AllowFrom, Card, Presence, Status};
+use crate::doc::AgentEntry;
+use crate::id::TaskId;
+use crate::limits::DEFAULT_MAX_CONCURRENT_TASKS;
+use crate::name::AgentName;
+
+/// The whole file.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Registry {
+    entries: Object,
+}
+
+/// One agent's entry, as far as it is understood.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Entry {
+    /// Whose: the key in the registry, whatever `agent_id` says.
+    pub name: AgentName,
+    /// What it says about itself.
+    pub card: Card,
+    /// What it last claimed to be doing; whether that can still be true is for [`Entry::into_agent`] to say.
+    pub status: Status,
+    /// What it is working on.
+    pub current_tasks: Vec<TaskId>,
+    /// When it first came.
+    pub registered_at: Option<Stamp>,
+    /// Its last sign of life.
+    pub last_heartbeat: Option<Stamp>,
+}
+
+impl Registry {
+    /// Reads the file.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        Ok(Self { entries: super::json::Fields::parse(bytes)?.into_object() })
+    }
+
+    /// Writes the file, indented by two spaces as nanobot does.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        pretty(&self.entries, 512 * (self.entries.len() + 1))
+    }
+
+    /// Everybody in it. An entry that cannot be understood comes with its key and the reason.
+    pub fn entries(&self) -> impl Iterator<Item = Result<Entry, (&str, WireError)>> {
+        self.entries.iter().map(|(key, value)| Entry::parse(key, value).map_err(|error| (key.as_str(), error)))
+    }
+
+    /// One agent, if it is there.
+    pub fn get(&self, name: &AgentName) -> Result<Option<Entry>, WireError> {
+        self.entries.get(name.as_str()).map(|value| Entry::parse(name.as_str(), value)).transpose()
+    }
+
+    /// Whether there is an entry of this name, understood or not.
+    pub fn contains(&self, name: &AgentName) -> bool {
+        self.entries.contains_key(name.as_str())
+    }
+
+    /// How many entries there are, understood or not.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Whether nobody is there.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Writes one agent's entry. Fields of its own that we do not know stay.
+    pub fn put(&mut self, entry: &Entry) {
+        let mut fields = match self.entries.remove(entry.name.as_str()) {
+            Some(Value::Object(fields)) => fields,
+            _ => Object::new(),
+        };
+        let mut set = |key: &str, value: Value| drop(fields.insert(key.to_owned(), value));
+        set("agent_id", entry.name.as_str().into());
+        set("description", entry.card.description.as_str().into());
+        set("capabilities", json!(entry.card.capabilities));
+        set("allow_from", json!(entry.card.allow_from));
+        set("max_concurrent_tasks", entry.card.max_concurrent_tasks.into());
+        set("status", entry.status.as_str().into());
+        set("current_tasks", json!(entry.current_tasks));
+        for (key, stamp) in [("registered_at", &entry.registered_at), ("last_heartbeat", &entry.last_heartbeat)] {
+            if let Some(stamp) = stamp {
+                set(key, json!(stamp));
+            }
+        }
+        self.entries.insert(entry.name.as_str().to_owned(), Value::Object(fields));
+    }
+
+    /// Notes a sign of life, and what the agent is doing, and nothing else. `false` when it is not there.
+    pub fn touch(&mut self, name: &AgentName, at: Timestamp, status: Status, current_tasks: &[TaskId]) -> bool {
+        let Some(Value::Object(fields)) = self.entries.get_mut(name.as_str()) else { return false };
+        fields.insert("last_heartbeat".to_owned(), Strict(at).to_string().into());
+        fields.insert("status".to_owned(), status.as_str().into());
+        fields.insert("current_tasks".to_owned(), json!(current_tasks));
+        true
+    }
+
+    /// Takes an agent out.
+    pub fn remove(&mut self, name: &AgentName) -> bool {
+        self.entries.remove(name.as_str()).is_some()
+    }
+}
+
+impl Entry {
+    /// The entry of an agent that registers now.
+    pub fn new(name: AgentName, card: Card, now: Timestamp) -> Self {
+        let stamp = Some(Stamp::now(now));
+        let last_heartbeat = stamp.clone();
+        Self { name, card, status: Status::Idle, current_tasks: Vec::new(), registered_at: stamp, last_heartbeat }
+    }
+
+    /// Reads an entry. Missing fields have nanobot's defaults; a field of the wrong type is an error, lest a broken
+    /// `allow_from` be read as "everybody".
+    pub fn parse(key: &str, value: &Value) -> Result<Self, WireError> {
+        let name = AgentName::parse(key)
+            .map_err(|bad| WireError::field(key.to_owned(), format!("is not an agent's name: {bad}")))?;
+        let Value::Object(fields) = value else {
+            return Err(WireError::field(key.to_owned(), "should be an object"));
+        };
+        let get = |field: &str| fields.get(field).filter(|value| !value.is_null());
+        let wrong =
+            |field: &str, wanted: &str| WireError::field(format!("{key}.{field}"), format!("should be {wanted}"));
+        let texts = |field: &'static str| match get(field) {
+            None => Ok(None),
+            Some(Value::Array(items)) => {
+                let texts: Option<Vec<String>> = items.iter().map(|item| item.as_str().map(str::to_owned)).collect();
+                texts.map(Some).ok_or_else(|| wrong(field, "an array of strings"))
+            }
+            Some(_) => Err(wrong(field, "an array of strings")),
+        };
+        let stamp = |field: &'static str| {
+            get(field).map(|value| Stamp::from_value(value).ok_or_else(|| wrong(field, "a timestamp"))).transpose()
+        };
+        let card = Card {
+            description: match get("description") {
+                None => String::new(),
+                Some(value) => value.as_str().ok_or_else(|| wrong("description", "a string"))?.to_owned(),
+            },
+            capabilities: texts("capabilities")?.unwrap_or_default(),
+            allow_from: texts("allow_from")?.map(AllowFrom).unwrap_or_default(),
+            max_concurrent_tasks: match get("max_concurrent_tasks") {
+                None => DEFAULT_MAX_CONCURRENT_TASKS,
+                Some(value) => {
+                    let number = value.as_f64().ok_or_else(|| wrong("max_concurrent_tasks", "a number"))?;
+                    number.clamp(0.0, f64::from(u32::MAX)) as u32
+                }
+            },
+        };
+        Ok(Self {
+            name,
+            card,
+            // A word that we do not know is not a goodbye; whether it is alive, the heartbeat says.
+            status: get("status").and_then(|value| value.as_str()?.parse().ok()).unwrap_or(Status::Idle),
+            current_tasks: match get("current_tasks") {
+                None => Vec::new(),
+                Some(Value::Array(items)) => items.iter().filter_map(|id| TaskId::parse(id.as_str()?).ok()).collect(),
+                Some(_) => return Err(wrong("current_tasks", "an array of ids")),
+            },
+            registered_at: stamp("registered_at")?,
+            last_heartbeat: stamp("last_heartbeat")?,
+        })
+    }
+
+    /// The agent as the office can truthfully show it at `now`.
+    pub fn into_agent(self, now: Timestamp, timeout: Duration) -> AgentEntry {
+        let last_seen = self.last_heartbeat.map(|stamp| stamp.at());
+        AgentEntry {
+            name: self.name,
+            card: self.card,
+            presence: Presence::at(now, self.status, last_seen, self.current_tasks, timeout),
+            registered_at: self.registered_at.map(|stamp| stamp.at()),
+        }
+    }
+}
+
+impl From<AgentEntry> for Entry {
+    fn from(agent: AgentEntry) -> Self {
+        Self {
+            name: agent.name,
+            card: agent.card,
+            status: agent.presence.status,
+            current_tasks: agent.presence.current_tasks,
+            registered_at: agent.registered_at.map(Stamp::now),
+            last_heartbeat: agent.presence.last_seen.map(Stamp::now),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{arbitrary_bytes, mutated};
+    use proptest::prelude::*;
+
+    const SEED: &str = r#"{
+  "researcher": {
+    "agent_id": "researcher",
+    "description": "负责信息检索和分析的 agent",
+    "capabilities": ["web_search", "code_analysis", "summarization"],
+    "status": "idle",
+    "allow_from": ["coder", "writer"],
+    "max_concurrent_tasks": 3,
+    "current_tasks": ["msg_1745659200_coder"],
+    "registered_at": "2026-04-26T10:00:00Z",
+    "last_heartbeat": "2026-04-26T10:05:00Z"
+  },
+  "coder": {
+    "agent_id": "coder",
+    "description": "负责代码编写和修改的 agent",
+    "capabilities": ["code_write", "test_run", "review"],
+    "status": "idle",
+    "allow_from": ["*"],
+    "max_concurrent_tasks": 3,
+    "current_tasks": [],
+    "registered_at": "2026-04-26T10:00:30Z",
+    "last_heartbeat": "2026-04-26T10:05:30Z"
+  }
+}"#;
+
+    fn name(text: &str) -> AgentName {
+        text.parse().unwrap()
+    }
+
+    fn value(registry: &Registry) -> Value {
+        serde_json::from_slice(&registry.write().unwrap()).unwrap()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn the_seeds_registry_is_read_and_written_back_with_nothing_lost() {
+        let mut registry = Registry::parse(SEED.as_bytes()).unwrap();
+        let seed: Value = serde_json::from_str(SEED).unwrap();
+        assert_eq!(value(&registry), seed);
+
+        let entry = registry.get(&name("researcher")).unwrap().unwrap();
+        assert_eq!(entry.card.allow_from, AllowFrom(vec!["coder".into(), "writer".into()]));
+        assert_eq!(entry.current_tasks, [TaskId::parse("msg_1745659200_coder").unwrap()]);
+        registry.put(&entry);
+        assert_eq!(value(&registry), seed, "an entry that was understood is written as it was");
+        assert!(String::from_utf8(registry.write().unwrap()).unwrap().starts_with("{\n  \"coder\": {\n    \""));
+    }
+
+    #[test]
+    fn integer_heartbeats_missing_ids_and_unknown_fields_are_taken_and_kept() {
+        let text = r#"{"b":{"last_heartbeat":1777197600,"status":"napping","skills":[1,{"x":null}]},
+                       "c":{"last_heartbeat":1777197600123,"description":null}}"#;
+        let mut registry = Registry::parse(text.as_bytes()).unwrap();
+        let entry = registry.get(&name("b")).unwrap().unwrap();
+        assert_eq!(entry.last_heartbeat.as_ref().unwrap().at(), at(1_777_197_600));
+        assert_eq!((entry.status, &entry.card), (Status::Idle, &Card::default()));
+        registry.put(&entry);
+        let written = value(&registry);
+        assert_eq!(written["b"]["last_heartbeat"], json!(1_777_197_600), "the other program's way of writing it stays");
+        assert_eq!(written["b"]["skills"], json!([1, {"x": null}]));
+        assert_eq!(written["b"]["agent_id"], "b");
+        assert_eq!(written["c"], json!({"last_heartbeat": 1_777_197_600_123_u64, "description": null}));
+    }
+
+    #[test]
+    fn a_neighbour_that_cannot_be_understood_is_left_alone() {
+        let text = r#"{"ok":{}, "../x":{}, "bad":7, "worse":{"allow_from":"coder"}, "old":{"last_heartbeat":"soon"}}"#;
+        let mut registry = Registry::parse(text.as_bytes()).unwrap();
+        let (good, bad): (Vec<_>, Vec<_>) = registry.entries().partition(Result::is_ok);
+        assert_eq!((good.len(), bad.len()), (1, 4));
+        assert!(registry.get(&name("worse")).unwrap_err().to_string().contains("worse.allow_from"));
+
+        let before = value(&registry);
+        registry.put(&Entry::new(name("me"), Card::default(), at(1)));
+        assert!(
+            registry.touch(&name("me"), at(2), Status::Busy, &[])
+                && !registry.touch(&name("bad"), at(2), Status::Idle, &[])
+        );
+        let mut after = value(&registry);
+        assert_eq!(after["me"]["last_heartbeat"], "1970-01-01T00:00:02Z");
+        after.as_object_mut().unwrap().remove("me");
+        assert_eq!(after, before);
+        assert!(registry.remove(&name("me")) && !registry.contains(&name("me")));
+    }
+
+    #[test]
+    fn an_agent_is_offline_when_its_heartbeat_is_old() {
+        let entry = Entry::new(name("me"), Card::default(), at(100));
+        let timeout = Duration::from_secs(30);
+        assert_eq!(entry.clone().into_agent(at(130), timeout).presence.status, Status::Idle);
+        assert_eq!(entry.into_agent(at(131), timeout).presence.status, Status::Offline);
+    }
+
+    #[test]
+    fn what_is_no_registry_is_an_error() {
+        for bytes in [&b""[..], b"[]", b"null", b"{\"a\":", b"\xff"] {
+            assert!(Registry::parse(bytes).is_err());
+        }
+    }
+
+    fn entries() -> impl Strategy<Value = Entry> {
+        (
+            "[a-z][a-z0-9._-]{0,12}",
+            ".{0,20}",
+            prop::collection::vec(".{1,8}", 0..4),
+            prop::collection::vec("[a-z*]{1,8}", 0..4),
+            any::<u32>(),
+            prop::sample::select(vec![Status::Idle, Status::Busy, Status::Offline]),
+            prop::collection::vec("[a-z0-9_]{1,12}", 0..3),
+            prop::option::of(0_i64..4_000_000_000),
+        )
+            .prop_map(|(who, description, capabilities, allow, max_concurrent_tasks, status, tasks, seen)| {
+                Entry {
+                    name: name(&who),
+                    card: Card { description, capabilities, allow_from: AllowFrom(allow), max_concurrent_tasks },
+                    status,
+                    current_tasks: tasks.iter().map(|id| id.parse().unwrap()).collect(),
+                    registered_at: seen.map(|second| Stamp::now(at(second))),
+                    last_heartbeat: seen.map(|second| Stamp::now(at(second))),
+                }
+            })
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_written_is_the_entry_read(entry in entries(), other in any::<i64>()) {
+            let mut registry = Registry::parse(format!(r#"{{"Other":{other}}}"#).as_bytes()).unwrap();
+            registry.put(&entry);
+            let again = Registry::parse(&registry.write().unwrap()).unwrap();
+            prop_assert_eq!(&again, &registry);
+            let read = again.get(&entry.name).unwrap().unwrap();
+            let now = at(0);
+            prop_assert_eq!(
+                read.clone().into_agent(now, Duration::ZERO),
+                entry.clone().into_agent(now, Duration::ZERO)
+            );
+            prop_assert_eq!((read.card, read.status), (entry.card, entry.status));
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), broken in mutated(SEED)) {
+            for bytes in [bytes, broken] {
+                if let Ok(registry) = Registry::parse(&bytes) {
+                    registry.entries().for_each(drop);
+                    prop_assert_eq!(&Registry::parse(&registry.write().unwrap()).unwrap(), &registry);
+                }
+            }
+        }
+    }
+}

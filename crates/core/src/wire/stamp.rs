@@ -1,0 +1,302 @@
+//! Timestamps as other systems write them: texts in several shapes, numbers in several units. The original is kept.
+
+use std::fmt;
+
+use jiff::Timestamp;
+use jiff::civil::DateTime;
+use jiff::tz::Offset;
+use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::ser::{Serialize, Serializer};
+use serde_json::{Number, Value};
+
+use super::WireError;
+use super::json::Json;
+
+/// An instant together with how it was written, so that writing it back changes nothing.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Stamp {
+    at: Timestamp,
+    original: Original,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Original {
+    /// Ours: the strict form is made when it is written.
+    Strict,
+    Text(Box<str>),
+    Number(Number),
+}
+
+impl Stamp {
+    /// A stamp of ours for an instant that the caller passes in; it is written in the strict form.
+    pub fn now(at: Timestamp) -> Self {
+        Self { at, original: Original::Strict }
+    }
+
+    /// The instant.
+    pub fn at(&self) -> Timestamp {
+        self.at
+    }
+
+    /// Reads a text: RFC 3339 with `Z` or an offset, the same without an offset (taken as UTC, as Python's naive
+    /// `isoformat()` writes it), or a unix time in digits.
+    pub fn from_text(text: &str) -> Option<Self> {
+        Some(Self { at: parse_text(text)?, original: Original::Text(text.into()) })
+    }
+
+    /// Reads a number: unix seconds, milliseconds, microseconds or nanoseconds, told apart by the count of digits.
+    pub fn from_number(number: &Number) -> Option<Self> {
+        Some(Self { at: parse_number(number)?, original: Original::Number(number.clone()) })
+    }
+
+    /// Reads either.
+    pub fn from_value(value: &Value) -> Option<Self> {
+        match value {
+            Value::String(text) => Self::from_text(text),
+            Value::Number(number) => Self::from_number(number),
+            _ => None,
+        }
+    }
+}
+
+/// The instant of a field.
+pub(crate) fn instant(value: &Json<'_>, field: &'static str) -> Result<Timestamp, WireError> {
+    let at = match value {
+        Json::Text(text) => parse_text(text),
+        Json::Number(number) => parse_number(number),
+        other => return Err(other.wrong(field, "a timestamp")),
+    };
+    at.ok_or_else(|| WireError::field(field, "should be a timestamp such as 2026-04-26T10:00:00Z or unix seconds"))
+}
+
+fn parse_text(text: &str) -> Option<Timestamp> {
+    let text = text.trim();
+    if let Ok(at) = text.parse() {
+        return Some(at);
+    }
+    if let Some(digits) = text.split('.').next()
+        && !digits.is_empty()
+        && digits.bytes().all(|b| b.is_ascii_digit())
+    {
+        return if digits.len() == text.len() { parse_digits(digits) } else { parse_float(text.parse().ok()?) };
+    }
+    Offset::UTC.to_timestamp(text.parse::<DateTime>().ok()?).ok()
+}
+
+fn parse_number(number: &Number) -> Option<Timestamp> {
+    match number.as_i64() {
+        Some(whole) => in_unit_of(whole, whole.unsigned_abs().checked_ilog10().map_or(1, |digits| digits + 1)),
+        None => parse_float(number.as_f64()?),
+    }
+}
+
+/// Digits of a field or a file name, leading zeros counted: our own file names have them before 2001.
+pub(crate) fn parse_digits(digits: &str) -> Option<Timestamp> {
+    in_unit_of(digits.parse().ok()?, u32::try_from(digits.len()).ok()?)
+}
+
+fn in_unit_of(value: i64, digits: u32) -> Option<Timestamp> {
+    match digits {
+        0..=11 => Timestamp::from_second(value).ok(),
+        12..=14 => Timestamp::from_millisecond(value).ok(),
+        15..=17 => Timestamp::from_microsecond(value).ok(),
+        _ => Timestamp::from_nanosecond(i128::from(value)).ok(),
+    }
+}
+
+fn parse_float(value: f64) -> Option<Timestamp> {
+    let nanos_per_unit = match value.abs() {
+        v if v < 1e11 => 1e9,
+        v if v < 1e14 => 1e6,
+        v if v < 1e17 => 1e3,
+        v if v < 1e19 => 1.0,
+        _ => return None,
+    };
+    // The whole and the fraction apart: a product of both would lose the last digits of the seconds.
+    let whole = value.trunc() as i128 * nanos_per_unit as i128;
+    // A float of unix seconds is exact to a fraction of a microsecond; what is below is noise.
+    let fraction = (value.fract() * nanos_per_unit / 1e3).round() as i128 * 1_000;
+    Timestamp::from_nanosecond(whole + fraction).ok()
+}
+
+impl From<Timestamp> for Stamp {
+    fn from(at: Timestamp) -> Self {
+        Self::now(at)
+    }
+}
+
+impl Serialize for Stamp {
+    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
+        match &self.original {
+            Original::Strict => Strict(self.at).serialize(ser),
+            Original::Text(text) => ser.serialize_str(text),
+            Original::Number(number) => number.serialize(ser),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Stamp {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        let value = Value::deserialize(de)?;
+        Self::from_value(&value).ok_or_else(|| D::Error::custom("a timestamp was expected"))
+    }
+}
+
+/// An instant in the one form we write: RFC 3339 in UTC with `Z`, and 0, 3, 6 or 9 digits of a second, so that readers
+/// that know only milliseconds or microseconds understand it whenever that is enough.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Strict(pub Timestamp);
+
+impl Strict {
+    /// Writes into a buffer and gives back what was written; `None` outside the years 0 to 9999.
+    fn write<'b>(&self, buffer: &'b mut [u8; 30]) -> Option<&'b str> {
+        let civil = Offset::UTC.to_datetime(self.0);
+        let year = u32::try_from(civil.year()).ok()?;
+        let small = |part: i8| u32::from(part.unsigned_abs());
+        digits(&mut buffer[0..4], year);
+        buffer[4] = b'-';
+        digits(&mut buffer[5..7], small(civil.month()));
+        buffer[7] = b'-';
+        digits(&mut buffer[8..10], small(civil.day()));
+        buffer[10] = b'T';
+        digits(&mut buffer[11..13], small(civil.hour()));
+        buffer[13] = b':';
+        digits(&mut buffer[14..16], small(civil.minute()));
+        buffer[16] = b':';
+        digits(&mut buffer[17..19], small(civil.second()));
+        let nanos = civil.subsec_nanosecond().unsigned_abs();
+        let width = match nanos {
+            0 => 0,
+            n if n % 1_000_000 == 0 => 3,
+            n if n % 1_000 == 0 => 6,
+            _ => 9,
+        };
+        let mut end = 19;
+        if width > 0 {
+            buffer[19] = b'.';
+            digits(&mut buffer[20..29], nanos);
+            end = 20 + width;
+        }
+        buffer[end] = b'Z';
+        std::str::from_utf8(&buffer[..=end]).ok()
+    }
+}
+
+/// Decimal digits, right-aligned, zeros before them.
+fn digits(into: &mut [u8], mut value: u32) {
+    for place in into.iter_mut().rev() {
+        *place = b'0' + (value % 10) as u8;
+        value /= 10;
+    }
+}
+
+impl fmt::Display for Strict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.write(&mut [0; 30]) {
+            Some(text) => f.pad(text),
+            None => fmt::Display::fmt(&self.0, f),
+        }
+    }
+}
+
+impl Serialize for Strict {
+    fn serialize<S: Serializer>(&self, ser: S) -> Result<S::Ok, S::Error> {
+        match self.write(&mut [0; 30]) {
+            Some(text) => ser.serialize_str(text),
+            None => ser.collect_str(&self.0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    fn ts(text: &str) -> Timestamp {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn every_way_of_writing_one_instant_is_understood_and_kept() {
+        let at = ts("2026-04-26T10:00:00Z");
+        for value in [
+            json!("2026-04-26T10:00:00Z"),
+            json!("2026-04-26T10:00:00+00:00"),
+            json!("2026-04-26T12:00:00+02:00"),
+            json!("2026-04-26T04:30:00-05:30"),
+            json!("2026-04-26 10:00:00Z"),
+            json!("2026-04-26T10:00:00"),
+            json!("2026-04-26T10:00:00.000000+00:00"),
+            json!(1777197600),
+            json!(1777197600.0),
+            json!(1777197600000_i64),
+            json!(1777197600000000_i64),
+            json!(1777197600000000000_i64),
+            json!("1777197600"),
+            json!("1777197600.0"),
+            json!("1777197600000"),
+            json!("1777197600000000"),
+        ] {
+            let stamp = Stamp::from_value(&value).unwrap_or_else(|| panic!("{value} was not understood"));
+            assert_eq!(stamp.at(), at, "{value}");
+            assert_eq!(serde_json::to_value(&stamp).unwrap(), value);
+            assert_eq!(serde_json::from_value::<Stamp>(value).unwrap(), stamp);
+        }
+    }
+
+    #[test]
+    fn fractions_are_kept_to_their_last_digit() {
+        let whole = ts("2026-11-15T19:41:13.620167Z");
+        for value in [json!("2026-11-15T19:41:13.620167+00:00"), json!(1794771673.620167), json!(1794771673620.167)] {
+            assert_eq!(Stamp::from_value(&value).unwrap().at(), whole, "{value}");
+        }
+        assert_eq!(Stamp::from_value(&json!(1794771673620_u64)).unwrap().at(), ts("2026-11-15T19:41:13.620Z"));
+    }
+
+    #[test]
+    fn what_is_no_time_is_refused() {
+        for value in [
+            json!("yesterday"),
+            json!(""),
+            json!("."),
+            json!(null),
+            json!([1]),
+            json!(1e300),
+            json!("2026-13-01T00:00:00Z"),
+        ] {
+            assert!(Stamp::from_value(&value).is_none(), "{value}");
+        }
+    }
+
+    #[test]
+    fn ours_is_written_in_utc_with_as_many_digits_as_needed() {
+        for text in [
+            "2026-04-26T10:00:00Z",
+            "2026-04-26T10:00:00.120Z",
+            "2026-04-26T10:00:00.000120Z",
+            "2026-04-26T10:00:00.000000120Z",
+            "0001-01-01T00:00:00Z",
+        ] {
+            assert_eq!(serde_json::to_value(Stamp::now(ts(text))).unwrap(), json!(text));
+            assert_eq!(Strict(ts(text)).to_string(), text);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_strict_form_loses_nothing(seconds in -377_000_000_000_i64..253_000_000_000, nanos in 0..1_000_000_000_i32) {
+            let at = Timestamp::new(seconds, nanos).unwrap();
+            prop_assert_eq!(Stamp::from_text(&Strict(at).to_string()).unwrap().at(), at);
+        }
+
+        #[test]
+        fn no_text_or_number_makes_it_panic(text in ".{0,40}", number in any::<f64>(), whole in any::<i64>()) {
+            let _ = Stamp::from_text(&text);
+            let _ = Stamp::from_text(&number.to_string());
+            let _ = Stamp::from_value(&json!(whole));
+            let _ = Stamp::from_value(&json!(number));
+        }
+    }
+}
