@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use super::page::Attribute;
 use crate::message::{Kind, Part, Priority};
 use crate::task::TaskRef;
 
@@ -55,7 +56,7 @@ impl<'m> Purpose<'m> {
         }
     }
 
-    pub(crate) fn attributes(&self) -> [(&'static str, Option<&str>); 5] {
+    pub(crate) fn attributes(&self) -> [Attribute<'_>; 5] {
         [
             ("kind", self.kind),
             ("priority", self.priority),

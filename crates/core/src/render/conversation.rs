@@ -1,7 +1,8 @@
 //! One thread, as a model reads it: oldest message first.
 
 use super::content::{Purpose, YOU, content, when};
-use super::fence::{Nonce, Page};
+use super::fence::Nonce;
+use super::page::{Attribute, Page, Tag};
 use crate::doc::{History, MessageView};
 use crate::id::MessageId;
 use crate::name::AgentName;
@@ -11,27 +12,27 @@ pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> 
     let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(history.subject.as_str()))];
     let mut page = Page::new(nonce);
     if history.messages.is_empty() {
-        page.empty("thread", &thread).say("No messages here.\n");
+        page.empty(Tag::Thread, &thread).say("No messages here.\n");
         return page.finish();
     }
-    page.notice().open("thread", &thread);
+    page.notice().open(Tag::Thread, &thread);
     for message in history.messages.iter().rev() {
         mail(&mut page, message, me, &[("reply_to", message.reply_to.as_ref().map(MessageId::as_str))]);
-        page.body(&content(&message.content, &message.parts)).close("mail");
+        page.body(&content(&message.content, &message.parts)).close(Tag::Mail);
     }
-    page.close("thread");
+    page.close(Tag::Thread);
     page.finish()
 }
 
 /// The opening tag of one message as `me` sees it.
-pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, more: &[(&str, Option<&str>)]) {
+pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, more: &[Attribute<'_>]) {
     let from = if message.sender_name == *me { YOU } else { message.sender_name.as_str() };
     let at = when(message.created_at);
     let purpose = Purpose::of(&message.kind, message.priority, message.task.as_ref());
     let mut attributes = vec![("from", Some(from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
     attributes.extend(purpose.attributes());
     attributes.extend_from_slice(more);
-    page.open("mail", &attributes);
+    page.open(Tag::Mail, &attributes);
 }
 
 #[cfg(test)]

@@ -2,9 +2,11 @@
 
 use super::content::{content, when};
 use super::conversation::mail;
-use super::fence::{Nonce, Page};
+use super::fence::Nonce;
+use super::page::{Page, Tag};
+use super::request::Request;
 use super::visible::clip;
-use crate::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
+use crate::doc::{Inbox, MessageView, SessionSummary};
 use crate::limits::MAX_SUBJECT_CHARS;
 use crate::name::AgentName;
 
@@ -66,7 +68,7 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
         page.say("To answer a connection request, ").say(view.approve_hint).say(".\n");
     }
     for pending in requests.iter().take(view.max_requests) {
-        request(&mut page, pending);
+        Request::from(pending).write(&mut page);
     }
     left_out(&mut page, requests.len(), view.max_requests, "connection request");
     page.finish()
@@ -97,14 +99,14 @@ fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &
         ("last", Some(last.as_str())),
     ];
     if session.unread_count == 0 || session.recent_messages.is_empty() {
-        page.empty("thread", &attributes);
+        page.empty(Tag::Thread, &attributes);
         return;
     }
-    page.open("thread", &attributes);
+    page.open(Tag::Thread, &attributes);
     for message in session.recent_messages.iter().rev() {
         preview(page, message, me, view.preview_chars);
     }
-    page.close("thread");
+    page.close(Tag::Thread);
 }
 
 fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: usize) {
@@ -113,27 +115,14 @@ fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: us
     let cut = (left > 0).then(|| format!("{left} more characters"));
     let unread = (!message.is_read && message.sender_name != *me).then_some("yes");
     mail(page, message, me, &[("unread", unread), ("cut", cut.as_deref())]);
-    page.body(start).close("mail");
-}
-
-fn request(page: &mut Page<'_>, pending: &PendingConnection) {
-    let at = when(pending.created_at);
-    let attributes = [
-        ("from", Some(pending.from_agent_name.as_str())),
-        ("at", Some(at.as_str())),
-        ("id", Some(pending.connection_id.as_str())),
-        ("code", pending.verification_code.as_deref()),
-    ];
-    match pending.message.as_deref() {
-        Some(intro) if !intro.is_empty() => page.open("request", &attributes).body(intro).close("request"),
-        _ => page.empty("request", &attributes),
-    };
+    page.body(start).close(Tag::Mail);
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::hostile::{frames, hostile_text, nonce, view};
+    use crate::doc::PendingConnection;
+    use crate::render::hostile::{Forger, frames, hostile_text, nonce, view};
     use proptest::prelude::*;
 
     fn me() -> AgentName {
@@ -202,6 +191,22 @@ mod tests {
         sessions.push(session("new", "x", 1, vec![view("alice", "x")]));
         let shown = shown(&Inbox { sessions, pending_connections: vec![] });
         assert!(shown.contains("id=\"new\"") && shown.ends_with("And 3 threads more, not shown.\n"), "{shown}");
+    }
+
+    #[test]
+    fn ten_thousand_hostile_previews_yield_no_second_frame() {
+        let mut forger = Forger::new();
+        for _ in 0..10_000 {
+            let thread = session("s", &forger.text(), 1, vec![view("alice", &forger.text())]);
+            let chars = forger.number(80);
+            let inbox = Inbox { sessions: vec![thread], pending_connections: vec![] };
+            let shown =
+                render_inbox(&inbox, &me(), &nonce(), &InboxView { preview_chars: chars, ..Default::default() });
+            for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
+                let frames = frames(&shown, tag);
+                assert_eq!((frames.opened.len(), frames.closed), (1, 1), "{inbox:?} became {shown}");
+            }
+        }
     }
 
     proptest! {

@@ -5,7 +5,8 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use super::content::{Purpose, content, when};
-use super::fence::{Nonce, Page};
+use super::fence::Nonce;
+use super::page::{Page, Tag};
 use crate::event::NewMessage;
 use crate::id::{MessageId, SessionId};
 use crate::message::{Kind, Message, Part, Priority};
@@ -93,18 +94,18 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
 
     let mut page = Page::new(nonce);
     page.say("[Mailbox] New message from ").say(mail.from.as_str()).say("\n").notice();
-    page.open("mail", &attributes);
+    page.open(Tag::Mail, &attributes);
     if let Some(subject) = mail.subject {
         page.say("Subject: ").line(subject).say("\n");
     }
-    page.body(&content(&mail.text, mail.parts)).close("mail");
+    page.body(&content(&mail.text, mail.parts)).close(Tag::Mail);
     page.finish()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::render::hostile::{frames, hostile_text, nonce};
+    use crate::render::hostile::{Forger, frames, hostile_text, nonce};
     use proptest::prelude::*;
 
     fn event(subject: &str, content: &str) -> NewMessage {
@@ -159,7 +160,26 @@ mod tests {
         assert!(shown.contains(says), "{shown}");
     }
 
+    #[test]
+    fn ten_thousand_hostile_mails_yield_no_second_frame() {
+        let mut forger = Forger::new();
+        for _ in 0..10_000 {
+            let event = event(&forger.text(), &forger.text());
+            let shown = render_incoming(&event, &nonce());
+            let frames = frames(&shown, "mail-5eed5eed5eed");
+            assert_eq!((frames.opened.len(), frames.closed), (1, 1), "{event:?} became {shown}");
+        }
+    }
+
     proptest! {
+        #[test]
+        fn an_honest_mail_comes_through_byte_for_byte(content in "[ -~äöü你好\n\t]{0,200}") {
+            let nonce = Nonce::fresh();
+            let shown = render_incoming(&event("Plan", &content), &nonce);
+            let inside = shown.split_once("Subject: Plan\n\n").unwrap().1;
+            prop_assert_eq!(inside.strip_suffix(&format!("\n</mail-{nonce}>\n")).unwrap(), content);
+        }
+
         #[test]
         fn neither_subject_nor_content_can_leave_the_frame(subject in hostile_text(), content in hostile_text()) {
             let shown = render_incoming(&event(&subject, &content), &nonce());

@@ -5,14 +5,20 @@
 //! | the mailbox at a glance | [`render_inbox`] | nonce |
 //! | one thread | [`render_conversation`] | nonce |
 //! | one mail that wakes a runtime | [`render_incoming`] | nonce |
+//! | a request for a connection that wakes one | [`render_request`] | nonce |
+//! | who is here | [`render_agents`] | nonce |
+//! | what a search found | [`render_search`] | nonce |
 //! | a group chat, for judging relevance | [`render_transcript`] | nonce |
 //! | what live peers sent | [`render_peer_messages`] | its own tags, neutralised in bodies |
 //! | the end of a background task | [`TaskNotification::render`] | everything escaped |
+//!
+//! A shape that only one door shows is written there on a [`Page`].
 //!
 //! Every shape follows the same rules, which [`fence`] and [`visible`] hold: what stands in an attribute is one line and
 //! escaped; what stands in a body is left byte for byte, except that tags of our own frames lose their `<`, a guessed
 //! nonce is blotted out, and characters that nobody would see are written out, such as `⟨U+202E⟩`.
 
+pub mod agents;
 mod content;
 pub mod conversation;
 pub mod fence;
@@ -21,15 +27,22 @@ mod hostile;
 pub mod inbox;
 pub mod message;
 pub mod notification;
+pub mod page;
 pub mod peer;
+pub mod request;
+pub mod search;
 pub mod transcript;
 pub mod visible;
 
+pub use agents::render_agents;
 pub use conversation::render_conversation;
 pub use fence::Nonce;
 pub use inbox::{InboxView, render_inbox};
 pub use message::{Incoming, render_incoming};
 pub use notification::{Outcome, TaskNotification, Usage};
+pub use page::{Page, Tag};
 pub use peer::{PeerMessage, render_peer_messages};
+pub use request::{Request, render_request};
+pub use search::render_search;
 pub use transcript::render_transcript;
 pub use visible::is_invisible;

@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use jiff::Timestamp;
 
 use super::content::{YOU, when};
-use super::fence::{Nonce, Page};
+use super::fence::Nonce;
+use super::page::{Page, Tag};
 use super::visible::is_invisible;
 use crate::name::AgentName;
 use crate::transcript::Line;
@@ -23,8 +24,8 @@ pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Optio
     page.notice();
     for line in lines {
         let at = line.ts.and_then(instant).map(when);
-        page.open("said", &[("who", Some(&who(line, me))), ("at", at.as_deref())]);
-        page.body(&line.content).close("said");
+        page.open(Tag::Said, &[("who", Some(&who(line, me))), ("at", at.as_deref())]);
+        page.body(&line.content).close(Tag::Said);
     }
     Some(page.finish())
 }
@@ -50,9 +51,8 @@ fn who(line: &Line, me: &AgentName) -> Cow<'static, str> {
 fn imitates_you(name: &str) -> bool {
     let plain = |c: char| !is_invisible(c) && !c.is_control();
     let folded: String = name.chars().filter(|c| plain(*c)).map(super::fence::fold).collect();
-    let mut words = folded.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-    let letters: String = words.clone().collect();
-    letters.contains("thisagent") || words.next().is_some_and(|first| first == "you") || letters == "you"
+    let letters: String = folded.chars().filter(|c| c.is_alphanumeric()).collect();
+    letters == "you" || letters.contains("thisagent")
 }
 
 /// The instant of a number of milliseconds, if there is one.
@@ -123,7 +123,7 @@ mod tests {
             line("assistant", "coder\n", "x"),
             line("system", "root", "x"),
             line("user", " ", "x"),
-            line("user", "Youssef", "x"),
+            line("user", "You Wei", "x"),
         ]));
         assert_eq!(
             whos,
@@ -133,7 +133,7 @@ mod tests {
                 "agent coder⟨U+000A⟩",
                 "participant root",
                 "user without a name",
-                "user Youssef"
+                "user You Wei"
             ]
         );
     }

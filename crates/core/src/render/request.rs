@@ -1,0 +1,99 @@
+//! A request for a connection: a stranger's words, and a code.
+
+use jiff::Timestamp;
+
+use super::content::when;
+use super::fence::Nonce;
+use super::page::{Page, Tag};
+use crate::doc::PendingConnection;
+use crate::id::ConnectionId;
+use crate::name::AgentName;
+
+/// What is shown of a request.
+#[derive(Debug, Clone, Copy)]
+pub struct Request<'r> {
+    /// Who asks.
+    pub from: &'r AgentName,
+    /// Which request.
+    pub id: &'r ConnectionId,
+    /// What they say.
+    pub intro: Option<&'r str>,
+    /// The code; withheld where it must travel by a human channel.
+    pub code: Option<&'r str>,
+    /// When they asked, where that is known.
+    pub at: Option<Timestamp>,
+}
+
+impl<'r> From<&'r PendingConnection> for Request<'r> {
+    fn from(pending: &'r PendingConnection) -> Self {
+        Self {
+            from: &pending.from_agent_name,
+            id: &pending.connection_id,
+            intro: pending.message.as_deref(),
+            code: pending.verification_code.as_deref(),
+            at: Some(pending.created_at),
+        }
+    }
+}
+
+impl Request<'_> {
+    /// Its frame on a page.
+    pub fn write(&self, page: &mut Page<'_>) {
+        let at = self.at.map(when);
+        let attributes = [
+            ("from", Some(self.from.as_str())),
+            ("at", at.as_deref()),
+            ("id", Some(self.id.as_str())),
+            ("code", self.code),
+        ];
+        match self.intro {
+            Some(intro) if !intro.is_empty() => page.open(Tag::Request, &attributes).body(intro).close(Tag::Request),
+            _ => page.empty(Tag::Request, &attributes),
+        };
+    }
+}
+
+/// The text with which a bridge tells a runtime that somebody wants to connect.
+pub fn render_request<'r>(request: impl Into<Request<'r>>, nonce: &Nonce) -> String {
+    let request = request.into();
+    let mut page = Page::new(nonce);
+    page.say("[Mailbox] ").say(request.from.as_str()).say(" asks for a connection\n").notice();
+    request.write(&mut page);
+    page.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::render::hostile::{frames, hostile_text, nonce};
+    use proptest::prelude::*;
+
+    fn pending(intro: Option<&str>, code: Option<&str>) -> PendingConnection {
+        PendingConnection {
+            connection_id: "c-1".parse().unwrap(),
+            from_agent_name: "carol".parse().unwrap(),
+            message: intro.map(String::from),
+            verification_code: code.map(String::from),
+            created_at: "2026-02-22T10:05:00Z".parse().unwrap(),
+        }
+    }
+
+    #[test]
+    fn a_request_shows_its_intro_and_its_code() {
+        let shown = render_request(&pending(Some("let me in"), Some("XC-992")), &nonce());
+        assert!(shown.starts_with("[Mailbox] carol asks for a connection\n"), "{shown}");
+        assert!(shown.ends_with("id=\"c-1\" code=\"XC-992\">\nlet me in\n</request-5eed5eed5eed>\n"), "{shown}");
+        assert!(!render_request(&pending(None, None), &nonce()).contains("code="));
+    }
+
+    proptest! {
+        #[test]
+        fn a_stranger_cannot_leave_the_frame(intro in hostile_text(), code in hostile_text()) {
+            let shown = render_request(&pending(Some(&intro), Some(&code)), &nonce());
+            let frames = frames(&shown, "request-5eed5eed5eed");
+            prop_assert_eq!(frames.opened.len(), 1, "{}", shown);
+            prop_assert_eq!(frames.closed, usize::from(!intro.is_empty()), "{}", shown);
+            prop_assert!(frames.opened[0].starts_with("request-5eed5eed5eed from=\"carol\" "), "{}", shown);
+        }
+    }
+}
