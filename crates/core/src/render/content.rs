@@ -5,12 +5,34 @@ use std::fmt::Write as _;
 
 use jiff::Timestamp;
 
+use super::fence::fold;
 use super::page::Attribute;
+use super::visible::is_invisible;
 use crate::message::{Kind, Part, Priority};
+use crate::name::AgentName;
 use crate::task::TaskRef;
 
 /// How this agent is called where others have names. No agent can have this name, since names have no spaces.
 pub(crate) const YOU: &str = "you (this agent)";
+
+/// How `name` is called in what `me` reads. An agent may well be named "you", and is then not taken for the reader.
+pub(crate) fn speaker<'n>(name: &'n AgentName, me: Option<&AgentName>) -> Cow<'n, str> {
+    if me == Some(name) {
+        Cow::Borrowed(YOU)
+    } else if imitates_you(name.as_str()) {
+        Cow::Owned(format!("{name} (another agent, not you)"))
+    } else {
+        Cow::Borrowed(name.as_str())
+    }
+}
+
+/// Whether a name, read carelessly, says "you" or "this agent".
+pub(crate) fn imitates_you(name: &str) -> bool {
+    let plain = |c: char| !is_invisible(c) && !c.is_control();
+    let folded: String = name.chars().filter(|c| plain(*c)).map(fold).collect();
+    let letters: String = folded.chars().filter(|c| c.is_alphanumeric()).collect();
+    letters == "you" || letters.contains("thisagent")
+}
 
 /// The content as one text: `text` where there are no parts, else each part in turn; data as JSON, a file by its path.
 pub(crate) fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
@@ -76,6 +98,16 @@ mod tests {
         let parts = [Part::text("see"), Part::data(serde_json::json!({"a": 1})), Part::file("/tmp/x.csv")];
         assert_eq!(content("ignored", &parts), "see\n[data] {\"a\":1}\n[file] /tmp/x.csv");
         assert_eq!(content("plain", &[]), "plain");
+    }
+
+    #[test]
+    fn an_agent_named_you_is_not_taken_for_the_reader() {
+        let [you, this, bob]: [AgentName; 3] = ["You", "this-agent", "bob"].map(|name| name.parse().unwrap());
+        assert_eq!(speaker(&you, Some(&bob)), "You (another agent, not you)");
+        assert_eq!(speaker(&this, None), "this-agent (another agent, not you)");
+        assert_eq!(speaker(&bob, None), "bob");
+        assert_eq!(speaker(&bob, Some(&bob)), YOU);
+        assert_eq!(speaker(&you, Some(&you)), YOU);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! One thread, as a model reads it: oldest message first.
 
-use super::content::{Purpose, YOU, content, when};
+use super::content::{Purpose, content, speaker, when};
 use super::fence::Nonce;
 use super::page::{Attribute, Page, Tag};
 use crate::doc::{History, MessageView};
@@ -26,10 +26,10 @@ pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> 
 
 /// The opening tag of one message as `me` sees it.
 pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, more: &[Attribute<'_>]) {
-    let from = if message.sender_name == *me { YOU } else { message.sender_name.as_str() };
+    let from = speaker(&message.sender_name, Some(me));
     let at = when(message.created_at);
     let purpose = Purpose::of(&message.kind, message.priority, message.task.as_ref());
-    let mut attributes = vec![("from", Some(from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
+    let mut attributes = vec![("from", Some(&*from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
     attributes.extend(purpose.attributes());
     attributes.extend_from_slice(more);
     page.open(Tag::Mail, &attributes);
@@ -38,6 +38,7 @@ pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, m
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::render::content::YOU;
     use crate::render::hostile::{Forger, frames, hostile_text, nonce, view};
     use proptest::prelude::*;
 

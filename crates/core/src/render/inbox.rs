@@ -1,6 +1,6 @@
 //! The mailbox at a glance: what is new, from whom, and how to read on. Previews only, since a model pays for every word.
 
-use super::content::{content, when};
+use super::content::{content, speaker, when};
 use super::conversation::mail;
 use super::fence::Nonce;
 use super::page::{Page, Tag};
@@ -87,12 +87,13 @@ fn left_out(page: &mut Page<'_>, all: usize, shown: usize, what: &str) {
 
 fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &InboxView<'_>) {
     let unread = session.unread_count.to_string();
+    let with = speaker(&session.other_agent_name, Some(me));
     let last = when(session.last_message_at);
     // A file of another system may hold a subject of any length.
     let (subject, _) = clip(&session.subject, MAX_SUBJECT_CHARS);
     let attributes = [
         ("id", Some(session.session_id.as_str())),
-        ("with", Some(session.other_agent_name.as_str())),
+        ("with", Some(&*with)),
         ("group", session.group.as_deref()),
         ("subject", Some(subject)),
         ("unread", Some(unread.as_str())),

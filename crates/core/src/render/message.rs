@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::content::{Purpose, content, when};
+use super::content::{Purpose, content, speaker, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use crate::event::NewMessage;
@@ -82,10 +82,11 @@ impl<'m> From<&'m NewMessage> for Incoming<'m> {
 /// The text with which a bridge wakes a runtime. The first line is ours; subject and content stand inside the frame.
 pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> String {
     let mail = mail.into();
+    let from = speaker(mail.from, None);
     let at = when(mail.sent_at);
     let purpose = Purpose::of(mail.kind, mail.priority, mail.task);
     let mut attributes = vec![
-        ("from", Some(mail.from.as_str())),
+        ("from", Some(&*from)),
         ("at", Some(at.as_str())),
         ("id", Some(mail.id.as_str())),
         ("session", mail.session.map(SessionId::as_str)),
@@ -93,7 +94,7 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
     attributes.extend(purpose.attributes());
 
     let mut page = Page::new(nonce);
-    page.say("[Mailbox] New message from ").say(mail.from.as_str()).say("\n").notice();
+    page.say("[Mailbox] New message from ").say(&from).say("\n").notice();
     page.open(Tag::Mail, &attributes);
     if let Some(subject) = mail.subject {
         page.say("Subject: ").line(subject).say("\n");

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::content::when;
+use super::content::{speaker, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use crate::doc::PendingConnection;
@@ -39,13 +39,10 @@ impl<'r> From<&'r PendingConnection> for Request<'r> {
 impl Request<'_> {
     /// Its frame on a page.
     pub fn write(&self, page: &mut Page<'_>) {
+        let from = speaker(self.from, None);
         let at = self.at.map(when);
-        let attributes = [
-            ("from", Some(self.from.as_str())),
-            ("at", at.as_deref()),
-            ("id", Some(self.id.as_str())),
-            ("code", self.code),
-        ];
+        let attributes =
+            [("from", Some(&*from)), ("at", at.as_deref()), ("id", Some(self.id.as_str())), ("code", self.code)];
         match self.intro {
             Some(intro) if !intro.is_empty() => page.open(Tag::Request, &attributes).body(intro).close(Tag::Request),
             _ => page.empty(Tag::Request, &attributes),
@@ -57,7 +54,7 @@ impl Request<'_> {
 pub fn render_request<'r>(request: impl Into<Request<'r>>, nonce: &Nonce) -> String {
     let request = request.into();
     let mut page = Page::new(nonce);
-    page.say("[Mailbox] ").say(request.from.as_str()).say(" asks for a connection\n").notice();
+    page.say("[Mailbox] ").say(&speaker(request.from, None)).say(" asks for a connection\n").notice();
     request.write(&mut page);
     page.finish()
 }

@@ -1,6 +1,6 @@
 //! What a search found: a few words around each hit, and where to read on.
 
-use super::content::{YOU, when};
+use super::content::{speaker, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use crate::doc::SearchHit;
@@ -15,10 +15,10 @@ pub fn render_search(hits: &[SearchHit], me: &AgentName, nonce: &Nonce) -> Strin
     }
     page.notice();
     for hit in hits {
-        let from = if hit.sender_name == *me { YOU } else { hit.sender_name.as_str() };
+        let from = speaker(&hit.sender_name, Some(me));
         let at = when(hit.created_at);
         let attributes = [
-            ("from", Some(from)),
+            ("from", Some(&*from)),
             ("at", Some(at.as_str())),
             ("id", Some(hit.message_id.as_str())),
             ("session", Some(hit.session_id.as_str())),

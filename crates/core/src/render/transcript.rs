@@ -5,10 +5,9 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::content::{YOU, when};
+use super::content::{YOU, imitates_you, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
-use super::visible::is_invisible;
 use crate::name::AgentName;
 use crate::transcript::Line;
 
@@ -45,14 +44,6 @@ fn who(line: &Line, me: &AgentName) -> Cow<'static, str> {
     } else {
         Cow::Owned(format!("{role} {}", line.sender))
     }
-}
-
-/// Whether a name, read carelessly, says "you" or "this agent".
-fn imitates_you(name: &str) -> bool {
-    let plain = |c: char| !is_invisible(c) && !c.is_control();
-    let folded: String = name.chars().filter(|c| plain(*c)).map(super::fence::fold).collect();
-    let letters: String = folded.chars().filter(|c| c.is_alphanumeric()).collect();
-    letters == "you" || letters.contains("thisagent")
 }
 
 /// The instant of a number of milliseconds, if there is one.

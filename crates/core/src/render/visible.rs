@@ -7,6 +7,9 @@ use std::fmt::Write as _;
 /// fillers, variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph
 /// separators and the interlinear annotations.
 pub fn is_invisible(c: char) -> bool {
+    if c < '\u{ad}' {
+        return false;
+    }
     matches!(c,
         '\u{00ad}' | '\u{034f}' | '\u{061c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}' | '\u{180b}'..='\u{180f}'
         | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}'
