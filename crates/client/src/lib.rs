@@ -1,1 +1,37 @@
-//! Placeholder.
+//! The network office as an agent sees it.
+//!
+//! [`Client`] implements [`amb_core::Office`] over HTTP, with retries only where a repeat is safe, and follows the agent's
+//! log over a WebSocket that reconnects with backoff, resumes from its cursor, and loses and doubles nothing.
+//!
+//! ```no_run
+//! # async fn run() -> Result<(), amb_core::OfficeError> {
+//! use amb_client::{Client, ServerUrl};
+//! use amb_core::{Draft, Office};
+//!
+//! let server: ServerUrl = "127.0.0.1:8000".parse()?;
+//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None).await?;
+//! let ann = Client::open(server, registered.api_key).await?;
+//! ann.send(Draft::text("ben".parse()?, "Plan", "shall we start?")).await?;
+//! # Ok(()) }
+//! ```
+
+mod backoff;
+mod http;
+mod outgoing;
+mod problem;
+mod registration;
+mod seat;
+mod socket;
+mod url;
+
+pub use registration::{Registered, register};
+pub use seat::Client;
+pub use secrecy::{ExposeSecret, SecretString};
+pub use socket::Follower;
+pub use url::ServerUrl;
+
+/// Both HTTP and WebSocket use rustls, which wants to be told once which cryptography to use.
+fn use_ring() {
+    // An error says that another part of the program has chosen already, which is as good.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

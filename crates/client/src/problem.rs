@@ -1,0 +1,60 @@
+//! The server's problems as errors of an office.
+
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError};
+use reqwest::StatusCode;
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Problem {
+    #[serde(default)]
+    code: Option<Code>,
+    #[serde(default)]
+    detail: Option<String>,
+}
+
+/// What an answer that is no success says.
+pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> OfficeError {
+    let problem: Option<Problem> = serde_json::from_slice(body).ok();
+    let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
+    let code = code.unwrap_or_else(|| code_of(status));
+    let detail = detail.unwrap_or_else(|| format!("the server answered {status}"));
+    let error = OfficeError::new(code, detail);
+    match retry_after {
+        Some(wait) => error.retry_after(wait),
+        None => error,
+    }
+}
+
+/// For answers that something in between made, such as a proxy.
+fn code_of(status: StatusCode) -> Code {
+    match status.as_u16() {
+        400 | 422 => Code::Invalid,
+        401 => Code::Unauthorized,
+        403 => Code::Forbidden,
+        404 => Code::NotFound,
+        409 => Code::Conflict,
+        410 => Code::Gone,
+        413 => Code::TooLarge,
+        429 => Code::TooManyRequests,
+        501 => Code::Unsupported,
+        502..=504 => Code::Unavailable,
+        _ => Code::Internal,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_servers_own_words_are_kept_and_a_proxys_are_understood() {
+        let body = br#"{"status":403,"code":"not_connected","detail":"ask for a connection first"}"#;
+        let error = problem(StatusCode::FORBIDDEN, None, body);
+        assert_eq!((error.code(), error.detail()), (Code::NotConnected, "ask for a connection first"));
+        assert_eq!(problem(StatusCode::BAD_GATEWAY, None, b"<html>").code(), Code::Unavailable);
+        let later = problem(StatusCode::TOO_MANY_REQUESTS, Some(Duration::from_secs(3)), b"");
+        assert_eq!((later.code(), later.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3))));
+    }
+}

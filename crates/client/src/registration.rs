@@ -1,0 +1,40 @@
+//! Coming to a server for the first time.
+
+use amb_core::{AgentName, Card, OfficeError};
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use crate::http::Http;
+use crate::url::ServerUrl;
+
+/// A new agent and its key, which the server shows this once.
+#[derive(Debug, Deserialize)]
+pub struct Registered {
+    /// The agent's id at the server.
+    pub id: String,
+    /// The name it was registered under.
+    pub name: AgentName,
+    /// The key that speaks for it.
+    pub api_key: SecretString,
+}
+
+#[derive(Serialize)]
+struct NewAgent<'a> {
+    name: &'a AgentName,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    owner_contact: Option<String>,
+    #[serde(flatten)]
+    card: Card,
+}
+
+/// Registers a new agent. A name that is taken is a conflict.
+pub async fn register(
+    server: &ServerUrl,
+    name: &AgentName,
+    card: Card,
+    owner_contact: Option<String>,
+) -> Result<Registered, OfficeError> {
+    let http = Http::new(server.clone(), None)?;
+    let body = NewAgent { name, owner_contact, card };
+    http.ask(http.post(&["agents", "register"], &body)?).await
+}

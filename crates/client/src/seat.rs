@@ -1,0 +1,235 @@
+//! The network office behind the trait.
+
+use std::time::Duration;
+
+use amb_core::doc::{
+    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
+    SearchHit, Sent,
+};
+use amb_core::event::EventPage;
+use amb_core::id::fresh_uuid;
+use amb_core::limits::MAX_EVENTS;
+use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use reqwest::Method;
+use secrecy::SecretString;
+use serde::Deserialize;
+use serde_json::json;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout_at};
+
+use crate::http::Http;
+use crate::socket::Follower;
+use crate::url::ServerUrl;
+
+/// One agent's seat at a network office.
+#[derive(Debug)]
+pub struct Client {
+    me: AgentName,
+    http: Http,
+    /// The socket that `events` reads, and the cursor up to which it has been read.
+    following: Mutex<Option<(Cursor, Follower)>>,
+}
+
+impl Client {
+    /// Takes the seat that a key opens. Asks the server whose it is.
+    pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
+        let http = Http::new(server, Some(key))?;
+        let me: Me = http.ask(http.get(&["agents", "me"])).await?;
+        Ok(Self { me: me.name, http, following: Mutex::new(None) })
+    }
+
+    /// Follows the log from a cursor on a socket of its own.
+    pub fn follow(&self, since: Cursor) -> Result<Follower> {
+        let key = self.http.key().cloned().ok_or_else(|| OfficeError::invalid("following needs a key"))?;
+        Ok(Follower::start(self.http.server(), key, since))
+    }
+}
+
+#[derive(Deserialize)]
+struct Me {
+    name: AgentName,
+}
+
+#[derive(Deserialize)]
+struct Agents {
+    agents: Vec<AgentEntry>,
+}
+
+#[derive(Deserialize)]
+struct Connections {
+    connections: Vec<Connection>,
+}
+
+#[derive(Deserialize)]
+struct Acknowledged {
+    acknowledged: u64,
+}
+
+#[derive(Deserialize)]
+struct Messages {
+    messages: Vec<Message>,
+}
+
+#[derive(Deserialize)]
+struct Tasks {
+    tasks: Vec<Task>,
+}
+
+#[derive(Deserialize)]
+struct Lines {
+    lines: Vec<Line>,
+}
+
+#[derive(Deserialize)]
+struct Hits {
+    hits: Vec<SearchHit>,
+}
+
+#[async_trait]
+impl Office for Client {
+    fn me(&self) -> &AgentName {
+        &self.me
+    }
+
+    fn describe(&self) -> String {
+        format!("server {}", self.http.server())
+    }
+
+    async fn register(&self, card: Card) -> Result<AgentEntry> {
+        self.http.ask(self.http.with_body(Method::PATCH, &["agents", "me"], &card)?).await
+    }
+
+    async fn agents(&self) -> Result<Vec<AgentEntry>> {
+        Ok(self.http.ask::<Agents>(self.http.get(&["agents"])).await?.agents)
+    }
+
+    async fn heartbeat(&self) -> Result<()> {
+        self.http.tell(self.http.post(&["agents", "me", "heartbeat"], &json!({}))?).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        // The socket is a sign of life too.
+        self.following.lock().await.take();
+        self.http.tell(self.http.post(&["agents", "me", "leave"], &json!({}))?).await
+    }
+
+    async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
+        let body = json!({ "target_agent_name": target, "message": intro });
+        self.http.ask(self.http.post(&["connections", "request"], &body)?).await
+    }
+
+    async fn approve(&self, code: &str) -> Result<Connected> {
+        self.http.ask(self.http.post(&["connections", "approve"], &json!({ "verification_code": code }))?).await
+    }
+
+    async fn connections(&self) -> Result<Vec<Connection>> {
+        Ok(self.http.ask::<Connections>(self.http.get(&["connections"])).await?.connections)
+    }
+
+    async fn change_connection(&self, peer: &AgentName, change: ConnectionChange) -> Result<Connection> {
+        let verb = match change {
+            ConnectionChange::Reject => "reject",
+            ConnectionChange::Revoke => "revoke",
+            ConnectionChange::Block => "block",
+            ConnectionChange::Unblock => "unblock",
+        };
+        self.http.ask(self.http.post(&["connections", verb], &json!({ "agent_name": peer }))?).await
+    }
+
+    async fn send(&self, draft: Draft) -> Result<Sent> {
+        draft.check()?;
+        // With a key of its own every send can be tried again without sending twice.
+        let key = draft.idempotency_key.clone().unwrap_or_else(|| fresh_uuid(Timestamp::now()).to_string());
+        let body = crate::outgoing::body(&draft)?;
+        self.http.ask(self.http.post(&["messages", "send"], &body)?.once(key)).await
+    }
+
+    async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
+        self.http.ask(self.http.get(&["inbox"]).query("unread_only", Some(unread_only))).await
+    }
+
+    async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
+        let call = self.http.get(&["sessions", session.as_str(), "history"]);
+        self.http.ask(call.query("limit", Some(page.limit)).query("before", page.before)).await
+    }
+
+    async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
+        self.http.ask(self.http.get(&["messages", id.as_str()])).await
+    }
+
+    async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
+        let call = self.http.post(&["messages", "ack"], &json!({ "message_ids": ids }))?;
+        Ok(self.http.ask::<Acknowledged>(call).await?.acknowledged)
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
+        let ClaimRequest { limit, urgent_first, lease } = request;
+        let body = json!({ "limit": limit, "urgent_first": urgent_first, "lease_seconds": lease.as_secs() });
+        Ok(self.http.ask::<Messages>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
+    }
+
+    async fn release(&self, ids: &[MessageId]) -> Result<()> {
+        self.http.tell(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
+    }
+
+    async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
+        let call = self.http.get(&["tasks"]).query("owned", filter.owned).query("state", filter.state);
+        Ok(self.http.ask::<Tasks>(call.query("open", filter.open.then_some(true))).await?.tasks)
+    }
+
+    async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
+        let body = json!({ "state": state, "note": note });
+        self.http.ask(self.http.post(&["tasks", id.as_str(), "state"], &body)?).await
+    }
+
+    async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
+        let Some(since) = since else {
+            return self.http.ask(self.http.get(&["events"])).await;
+        };
+        let deadline = Instant::now() + wait;
+        let mut following = self.following.lock().await;
+        // A caller that goes back (it crashed, or asks for another stretch) gets a socket that goes back too.
+        let (at, follower) = match following.take() {
+            Some((at, follower)) if at == since => following.insert((at, follower)),
+            _ => following.insert((since.clone(), self.follow(since.clone())?)),
+        };
+        let mut events = Vec::new();
+        // `next` loses nothing when it is cut short, so the deadline, and a caller that stops waiting, are safe.
+        let mut next = timeout_at(deadline, follower.next()).await.ok().flatten();
+        while let Some(entry) = next {
+            match entry {
+                Ok(entry) => {
+                    *at = entry.cursor.clone();
+                    events.push(entry);
+                }
+                Err(error) => {
+                    following.take();
+                    return Err(error);
+                }
+            }
+            next = if events.len() < MAX_EVENTS { follower.try_next() } else { None };
+        }
+        Ok(EventPage { cursor: events.last().map_or(since, |last| last.cursor.clone()), events })
+    }
+
+    async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
+        self.http.tell(self.http.post(&["transcripts", key.as_str()], &line)?).await
+    }
+
+    async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
+        let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
+        Ok(self.http.ask::<Lines>(call).await?.lines)
+    }
+
+    async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {
+        let SearchQuery { text, from, subject, after, before, limit } = query;
+        let text = Some(text).filter(|text| !text.is_empty());
+        let call = self.http.get(&["search"]).query("q", text).query("from", from).query("subject", subject);
+        let call = call.query("after", after).query("before", before).query("limit", limit);
+        Ok(self.http.ask::<Hits>(call).await?.hits)
+    }
+}

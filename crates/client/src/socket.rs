@@ -1,0 +1,189 @@
+//! The agent's log over a WebSocket: reconnects with backoff, resumes from its cursor, loses and doubles nothing.
+
+use std::time::Duration;
+
+use amb_core::{Code, Cursor, Entry, OfficeError};
+use futures_util::{SinkExt, StreamExt};
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::{self, Message};
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+
+use crate::backoff::Backoff;
+use crate::url::ServerUrl;
+
+type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
+
+/// How often the client says that it is there.
+const PING: Duration = Duration::from_secs(25);
+/// A line on which nothing was heard for so long, not even an answer to a ping, is dead.
+const SILENCE: Duration = Duration::from_secs(60);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Entries that wait for a slow caller before the socket is read no further; the server keeps the rest.
+const AHEAD: usize = 256;
+/// The server's word for a bad key.
+const BAD_KEY: u16 = 4001;
+
+/// Follows an agent's log from a cursor until it is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    entries: mpsc::Receiver<Result<Entry, OfficeError>>,
+    task: JoinHandle<()>,
+}
+
+impl Follower {
+    pub(crate) fn start(server: &ServerUrl, key: SecretString, since: Cursor) -> Self {
+        crate::use_ring();
+        let (sender, entries) = mpsc::channel(AHEAD);
+        let task = tokio::spawn(follow(server.clone(), key, since, sender));
+        Self { entries, task }
+    }
+
+    /// The next entry. An error is final: the key is not valid any more.
+    pub async fn next(&mut self) -> Option<Result<Entry, OfficeError>> {
+        self.entries.recv().await
+    }
+
+    /// The next entry if it is here already.
+    pub(crate) fn try_next(&mut self) -> Option<Result<Entry, OfficeError>> {
+        self.entries.try_recv().ok()
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// How a connection ended.
+enum Ended {
+    /// Try again.
+    Lost(String),
+    /// The server will never let this key in.
+    Refused(OfficeError),
+    /// Nobody listens any more.
+    Unwanted,
+}
+
+async fn follow(
+    server: ServerUrl,
+    key: SecretString,
+    mut since: Cursor,
+    entries: mpsc::Sender<Result<Entry, OfficeError>>,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let ended = match connect(&server, &key, &since).await {
+            Ok(socket) => read(socket, &mut since, &entries, &mut backoff).await,
+            Err(ended) => ended,
+        };
+        match ended {
+            Ended::Unwanted => return,
+            Ended::Refused(error) => {
+                // The receiver may be gone, and then nobody wants to know.
+                let _ = entries.send(Err(error)).await;
+                return;
+            }
+            Ended::Lost(why) => {
+                let wait = backoff.next();
+                tracing::debug!(%server, why, ?wait, "the socket was lost; it resumes from its cursor");
+                tokio::select! {
+                    () = sleep(wait) => {}
+                    () = entries.closed() => return,
+                }
+            }
+        }
+    }
+}
+
+async fn connect(server: &ServerUrl, key: &SecretString, since: &Cursor) -> Result<Socket, Ended> {
+    let mut url = server.socket();
+    url.query_pairs_mut().append_pair("since", since.as_str());
+    let mut request = url.as_str().into_client_request().map_err(|error| Ended::Lost(error.to_string()))?;
+    let mut value = HeaderValue::from_str(key.expose_secret()).map_err(|_| refused())?;
+    value.set_sensitive(true);
+    request.headers_mut().insert("x-api-key", value);
+    match timeout(CONNECT_TIMEOUT, connect_async(request)).await {
+        Err(_) => Err(Ended::Lost("no answer".into())),
+        Ok(Err(tungstenite::Error::Http(answer))) if answer.status() == 401 => Err(refused()),
+        Ok(Err(error)) => Err(Ended::Lost(error.to_string())),
+        Ok(Ok((socket, _))) => Ok(socket),
+    }
+}
+
+fn refused() -> Ended {
+    Ended::Refused(OfficeError::new(Code::Unauthorized, "the server does not know this API key"))
+}
+
+async fn read(
+    mut socket: Socket,
+    since: &mut Cursor,
+    entries: &mpsc::Sender<Result<Entry, OfficeError>>,
+    backoff: &mut Backoff,
+) -> Ended {
+    let mut ping = tokio::time::interval_at(Instant::now() + PING, PING);
+    let mut heard = Instant::now();
+    loop {
+        let frame = tokio::select! {
+            frame = socket.next() => frame,
+            _ = ping.tick() => {
+                if heard.elapsed() > SILENCE {
+                    return Ended::Lost("silence".into());
+                }
+                if let Err(error) = socket.send(Message::text(r#"{"type":"ping"}"#)).await {
+                    return Ended::Lost(error.to_string());
+                }
+                continue;
+            }
+            () = entries.closed() => {
+                let _ = socket.close(None).await;
+                return Ended::Unwanted;
+            }
+        };
+        heard = Instant::now();
+        match frame {
+            Some(Ok(Message::Text(text))) => {
+                let Some(entry) = entry(&text) else { continue };
+                let cursor = entry.cursor.clone();
+                if entries.send(Ok(entry)).await.is_err() {
+                    return Ended::Unwanted;
+                }
+                *since = cursor;
+                // Only what was really heard makes the line good again.
+                backoff.reset();
+            }
+            Some(Ok(Message::Close(Some(close)))) if u16::from(close.code) == BAD_KEY => return refused(),
+            Some(Ok(Message::Close(close))) => {
+                return Ended::Lost(close.map_or("closed".into(), |close| close.reason.to_string()));
+            }
+            Some(Ok(_)) => {}
+            Some(Err(error)) => return Ended::Lost(error.to_string()),
+            None => return Ended::Lost("closed".into()),
+        }
+    }
+}
+
+/// An entry of the log; answers to pings and words this client does not know are none.
+fn entry(text: &str) -> Option<Entry> {
+    #[derive(Deserialize)]
+    struct Typed {
+        #[serde(rename = "type")]
+        kind: String,
+    }
+    match serde_json::from_str(text) {
+        Ok(entry) => Some(entry),
+        Err(error) => {
+            let kind = serde_json::from_str::<Typed>(text).map(|typed| typed.kind).unwrap_or_default();
+            if kind != "pong" {
+                tracing::debug!(%error, kind, "not understood");
+            }
+            None
+        }
+    }
+}
