@@ -1,1 +1,31 @@
-//! Placeholder.
+//! The network office: HTTP, WebSocket, events, keys and limits over any [`Store`](amb_store::Store).
+//!
+//! [`serve`] is all of it: the caller owns the port, the store and the lifetime.
+//!
+//! A request is met at the front desk (`front`: its id, its limits, its line in the log), routed to one file under
+//! `routes`, and answered with a document of core or a problem (`problem`). What a verb wrote is offered to the listeners
+//! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor.
+
+mod app;
+mod body;
+mod caller;
+mod config;
+mod front;
+mod hub;
+mod key;
+mod listen;
+mod meter;
+mod openapi;
+mod problem;
+mod query;
+mod rate;
+mod reply;
+mod routes;
+mod serve;
+mod tls;
+mod ws;
+
+pub use config::{Config, TlsFiles};
+pub use openapi::openapi_json;
+pub use rate::{Rate, RateLimits};
+pub use serve::{Listeners, serve};

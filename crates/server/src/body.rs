@@ -1,0 +1,172 @@
+//! Bodies: JSON, bounded, read once.
+
+use amb_core::OfficeError;
+use axum::body::{Body as RawBody, Bytes, HttpBody};
+use axum::extract::{FromRequest, Request};
+use axum::http::{HeaderMap, StatusCode, header};
+use futures_util::StreamExt;
+use serde::de::{DeserializeOwned, IgnoredAny};
+
+use crate::app::App;
+use crate::problem::Problem;
+
+/// How many times the limit is read and thrown away of a body that is too large, so that the client gets to read why.
+const DRAIN: usize = 16;
+
+/// The JSON object in the body.
+pub(crate) struct Body<T>(pub(crate) T);
+
+impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
+        check_type(request.headers())?;
+        let read = read(request.into_body(), app.config.body_limit);
+        let bytes = tokio::time::timeout(app.config.header_timeout, read).await.map_err(|_| {
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time; send it again")
+        })??;
+        parse(&bytes).map(Self)
+    }
+}
+
+fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    let json = essence.eq_ignore_ascii_case("application/json")
+        || (essence.len() > 5 && essence.is_char_boundary(essence.len() - 5) && {
+            let (_, suffix) = essence.split_at(essence.len() - 5);
+            suffix.eq_ignore_ascii_case("+json")
+        });
+    match json {
+        true => Ok(()),
+        false => Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "unsupported_media_type",
+            "send the body as application/json",
+        )),
+    }
+}
+
+async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
+    let expected = body.size_hint().lower();
+    let mut frames = body.into_data_stream();
+    let mut first = Bytes::new();
+    // Most bodies are one frame, and then nothing is copied.
+    let mut whole: Vec<u8> = Vec::new();
+    let mut size = 0_usize;
+    let mut too_large = expected > limit as u64;
+    while let Some(frame) = frames.next().await {
+        let frame = frame.map_err(|_| Problem::malformed("the body broke off; send it again"))?;
+        size = size.saturating_add(frame.len());
+        too_large |= size > limit;
+        if too_large {
+            (first, whole) = (Bytes::new(), Vec::new());
+            if size > limit.saturating_mul(DRAIN) {
+                break;
+            }
+        } else if size == frame.len() {
+            first = frame;
+        } else {
+            if whole.is_empty() {
+                whole.reserve(usize::try_from(expected).unwrap_or(0).clamp(size, limit));
+                whole.extend_from_slice(&first);
+            }
+            whole.extend_from_slice(&frame);
+        }
+    }
+    match (too_large, whole.is_empty()) {
+        (true, _) => Err(OfficeError::too_large(format!("the body has more than {limit} bytes")).into()),
+        (false, true) => Ok(first),
+        (false, false) => Ok(whole.into()),
+    }
+}
+
+/// Reads a JSON object: what is no JSON is malformed, what is JSON of another shape is invalid.
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    let text = std::str::from_utf8(bytes).map_err(|_| Problem::malformed("the body is not valid UTF-8"))?;
+    // Also keeps arrays out, which would pass for objects by position.
+    if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
+        return match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => Err(Problem::field("body", "must be a JSON object")),
+            Err(error) => Err(Problem::malformed(format!("the body is not JSON: {error}"))),
+        };
+    }
+    if has_nul(text) {
+        return Err(Problem::field("body", "text cannot contain the NUL character"));
+    }
+    serde_json::from_str(text).map_err(|_| explain::<T>(text))
+}
+
+/// Why a text did not parse; reads it again, more slowly, to learn where.
+fn explain<T: DeserializeOwned>(text: &str) -> Problem {
+    // A wrong type early on hides a syntax error after it.
+    if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
+        return Problem::malformed(format!("the body is not JSON: {error}"));
+    }
+    let mut json = serde_json::Deserializer::from_str(text);
+    match serde_path_to_error::deserialize::<_, T>(&mut json) {
+        Ok(_) => Problem::malformed("the body is more than one JSON value"),
+        // A lone surrogate, say: skipped over above, but no text.
+        Err(error) if !error.inner().is_data() => {
+            Problem::malformed(format!("the body is not JSON: {}", error.inner()))
+        }
+        Err(error) => {
+            let path = error.path().to_string();
+            let field = if path == "." { "body".to_owned() } else { format!("body.{path}") };
+            let detail = error.inner().to_string();
+            // Where in the text it stands is of no use to a program, and differs by white space.
+            let detail = detail.split(" at line ").next().unwrap_or_default().to_owned();
+            Problem::field(field, detail)
+        }
+    }
+}
+
+/// Whether a JSON text has an escaped NUL (a bare one is no JSON). Not every store can keep one.
+fn has_nul(text: &str) -> bool {
+    let mut from = 0;
+    while let Some(at) = text[from..].find("\\u0000") {
+        let at = from + at;
+        let slashes = text[..at].bytes().rev().take_while(|b| *b == b'\\').count();
+        if slashes % 2 == 0 {
+            return true;
+        }
+        from = at + 1;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde::Deserialize;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Pair {
+        a: u8,
+        b: String,
+    }
+
+    fn status(text: &str) -> u16 {
+        parse::<Pair>(text.as_bytes()).unwrap_err().status().as_u16()
+    }
+
+    #[test]
+    fn what_is_no_json_is_malformed_and_what_has_another_shape_is_invalid() {
+        assert_eq!(parse::<Pair>(br#" {"a":1,"b":"x","c":[]}"#).unwrap(), Pair { a: 1, b: "x".into() });
+        for malformed in ["", "{", "{\"a\":1,", "nope", "{\"a\":\"x\",}", "{\"a\":1}}", r#"{"a":1,"b":"\ud800"}"#] {
+            assert_eq!(status(malformed), 400, "{malformed}");
+        }
+        for invalid in ["[1,\"x\"]", "1", "null", "{}", "{\"a\":\"x\",\"b\":\"\"}", "{\"a\":1,\"b\":\"\\u0000\"}"] {
+            assert_eq!(status(invalid), 422, "{invalid}");
+        }
+        assert_eq!(parse::<Pair>(b"{\"a\":1,\"b\":\"\xff\"}").unwrap_err().status().as_u16(), 400);
+        assert_eq!(status(&format!("{{\"a\":{}", "[".repeat(100_000))), 400, "deep nesting ends early");
+    }
+
+    #[test]
+    fn only_a_real_nul_is_one() {
+        assert!(has_nul(r#"{"a":"\u0000"}"#));
+        assert!(has_nul(r#"{"a":"\\\u0000"}"#));
+        assert!(!has_nul(r#"{"a":"\\u0000"}"#));
+    }
+}

@@ -1,0 +1,63 @@
+//! Who calls: every request that needs a key passes through here.
+
+use std::net::IpAddr;
+
+use amb_core::{Code, OfficeError, Timestamp};
+use amb_store::{Agent, KeyHash};
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+
+use crate::app::App;
+use crate::key::{is_key_shaped, key_in};
+use crate::problem::Problem;
+
+/// Where a request came from.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Peer(pub(crate) IpAddr);
+
+impl<S: Sync> FromRequestParts<S> for Peer {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        // Put there for every request before it is routed.
+        parts.extensions.get::<Self>().copied().ok_or_else(|| OfficeError::internal("a request without a peer").into())
+    }
+}
+
+/// The agent whose key came with the request.
+#[derive(Debug, Clone)]
+pub(crate) struct Caller(pub(crate) Agent);
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let Peer(address) = Peer::from_request_parts(parts, app).await?;
+        let Some(key) = key_in(&parts.headers) else {
+            return Err(unauthorized("this needs a key: send it as X-API-Key").into());
+        };
+        Ok(Self(who(app, key, address).await?))
+    }
+}
+
+/// Whose key this is. Wrong ones count against the address they come from.
+pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, OfficeError> {
+    let found = match is_key_shaped(key) {
+        true => app.store.agent_by_key_hash(KeyHash::of(key), Timestamp::now()).await?,
+        false => None,
+    };
+    match found {
+        Some(agent) => {
+            app.limits.agent(agent.key)?;
+            Ok(agent)
+        }
+        None => {
+            app.limits.wrong_key(address)?;
+            Err(unauthorized("this key is not known here; register, or ask the office's operator"))
+        }
+    }
+}
+
+fn unauthorized(detail: &str) -> OfficeError {
+    OfficeError::new(Code::Unauthorized, detail)
+}

@@ -1,0 +1,82 @@
+//! How a network office behaves. Plain values with defaults; whoever starts the office fills them in.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::rate::RateLimits;
+
+/// Everything about an office that can be set, except where it listens and what it remembers.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Config {
+    /// Withhold verification codes from the target's inbox and events, so that they must travel by a human channel.
+    pub private_codes: bool,
+    /// How long a verification code can be used.
+    pub code_ttl: Duration,
+    /// Most requests for connections that one agent may have waiting.
+    pub max_pending: u32,
+    /// How often a silent WebSocket is pinged.
+    pub ws_ping_interval: Duration,
+    /// How long a WebSocket may stay without an answer to a ping.
+    pub ws_ping_timeout: Duration,
+    /// How long a WebSocket that gave no key may take to send one.
+    pub ws_auth_timeout: Duration,
+    /// How long a WebSocket may refuse to take what is sent to it before it is cut off.
+    pub ws_slow_timeout: Duration,
+    /// Most WebSockets of one agent.
+    pub ws_per_agent: usize,
+    /// How often whom may call, or `None` for no limits.
+    pub rate_limits: Option<RateLimits>,
+    /// Largest body of a request, in bytes.
+    pub body_limit: usize,
+    /// Longest time a `GET /events` may wait.
+    pub max_wait: Duration,
+    /// Web origins that browsers may call from; none by default, `*` is all.
+    pub cors_origins: Vec<String>,
+    /// Believe `X-Forwarded-For` (its last entry): set only behind a proxy that writes it.
+    pub trust_forwarded_for: bool,
+    /// How long entries of the logs are kept; `None` keeps them for ever.
+    pub event_retention: Option<Duration>,
+    /// How long the old key works after a rotation.
+    pub key_grace: Duration,
+    /// How long a shutdown waits for requests under way.
+    pub shutdown_grace: Duration,
+    /// How long a client may take to send the head of a request, and then its body.
+    pub header_timeout: Duration,
+    /// Certificate and key, for those without a proxy.
+    pub tls: Option<TlsFiles>,
+}
+
+/// Where the certificate chain and its key are, both in PEM.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The certificate chain, the server's own first.
+    pub certificate: PathBuf,
+    /// The private key.
+    pub key: PathBuf,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            private_codes: false,
+            code_ttl: Duration::from_secs(60 * 60),
+            max_pending: 3,
+            ws_ping_interval: Duration::from_secs(30),
+            ws_ping_timeout: Duration::from_secs(60),
+            ws_auth_timeout: Duration::from_secs(5),
+            ws_slow_timeout: Duration::from_secs(10),
+            ws_per_agent: 64,
+            rate_limits: Some(RateLimits::default()),
+            // The largest message, and room for the names of its fields.
+            body_limit: amb_core::limits::MAX_MESSAGE_BYTES + 64 * 1024,
+            max_wait: Duration::from_secs(60),
+            cors_origins: Vec::new(),
+            trust_forwarded_for: false,
+            event_retention: None,
+            key_grace: Duration::from_secs(60 * 60),
+            shutdown_grace: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(15),
+            tls: None,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The front desk: what happens to every request before it is routed and after it is answered. One function instead of a
+//! stack of layers, because each layer costs an allocation for each request.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::panic::AssertUnwindSafe;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use amb_core::OfficeError;
+use axum::Router;
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
+use axum::response::{IntoResponse, Response};
+use futures_util::FutureExt;
+use hyper::body::Incoming;
+use tower::Service;
+
+use crate::app::App;
+use crate::caller::Peer;
+use crate::problem::{Cause, Problem};
+
+const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+const FORWARDED_FOR: &str = "x-forwarded-for";
+/// Longest id that is taken over from a caller.
+const MAX_REQUEST_ID: usize = 64;
+
+/// Tells this process's ids from those of another.
+static RUN: LazyLock<u32> = LazyLock::new(|| {
+    let mut bytes = [0; 4];
+    // Without randomness the ids still count; they are no secret.
+    let _ = getrandom::fill(&mut bytes);
+    u32::from_le_bytes(bytes)
+});
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// The caller's id for the request where it is short and plain, else a new one.
+fn request_id(headers: &HeaderMap) -> HeaderValue {
+    let plain = |value: &&HeaderValue| {
+        let bytes = value.as_bytes();
+        let fits = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
+        (1..=MAX_REQUEST_ID).contains(&bytes.len()) && bytes.iter().all(fits)
+    };
+    match headers.get(REQUEST_ID).filter(plain) {
+        Some(theirs) => theirs.clone(),
+        None => {
+            let id = format!("{:08x}-{:x}", *RUN, COUNT.fetch_add(1, Ordering::Relaxed));
+            HeaderValue::from_maybe_shared(axum::body::Bytes::from(id))
+                .unwrap_or_else(|_| HeaderValue::from_static("-"))
+        }
+    }
+}
+
+/// Whom to count the request against.
+fn address_of(app: &App, socket: IpAddr, headers: &HeaderMap) -> IpAddr {
+    if !app.config.trust_forwarded_for {
+        return socket;
+    }
+    // The last entry is the one that our own proxy wrote; those before it are whatever the client said.
+    let last = headers.get_all(FORWARDED_FOR).iter().next_back().and_then(|value| value.to_str().ok());
+    last.and_then(|list| list.rsplit(',').next()).and_then(|ip| ip.trim().parse().ok()).unwrap_or(socket)
+}
+
+/// Answers one request.
+pub(crate) async fn answer(
+    app: App,
+    mut router: Router,
+    socket: IpAddr,
+    mut request: Request<Incoming>,
+) -> Result<Response, Infallible> {
+    let started = Instant::now();
+    let id = request_id(request.headers());
+    let address = address_of(&app, socket, request.headers());
+    let method = request.method().clone();
+    let uri = request.uri().clone();
+    let mut response = match app.limits.address(address) {
+        Err(refused) => Problem::from(refused).into_response(),
+        Ok(()) => {
+            request.extensions_mut().insert(Peer(address));
+            let routed = AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind();
+            match routed.await {
+                Ok(Ok(response)) => response,
+                Err(_) => Problem::from(OfficeError::internal("a handler panicked")).into_response(),
+            }
+        }
+    };
+    let took = started.elapsed();
+    let status = response.status();
+    // The path alone: the query of /ws may hold a key, and no other is worth a line.
+    let path = uri.path();
+    app.meter.answered(path, status.as_u16(), took);
+    if let Some(Cause(cause)) = response.extensions_mut().remove::<Cause>() {
+        let source = std::error::Error::source(&*cause).map(|source| format!("{source:#}"));
+        tracing::error!(
+            request_id = id.to_str().unwrap_or_default(),
+            %method,
+            path,
+            status = status.as_u16(),
+            code = %cause.code(),
+            cause = source.as_deref().unwrap_or_default(),
+            "{cause}"
+        );
+    } else {
+        tracing::debug!(
+            request_id = id.to_str().unwrap_or_default(),
+            %method,
+            path,
+            status = status.as_u16(),
+            micros = u64::try_from(took.as_micros()).unwrap_or(u64::MAX),
+            "answered"
+        );
+    }
+    response.headers_mut().insert(REQUEST_ID, id);
+    Ok(response)
+}

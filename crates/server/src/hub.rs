@@ -1,0 +1,214 @@
+//! Who is listening. Whatever is written to an agent's log is offered to that agent's listeners; what they cannot take
+//! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+
+use amb_core::Entry;
+use amb_store::{AgentKey, News};
+use axum::extract::ws::Utf8Bytes;
+use tokio::sync::Notify;
+
+/// News kept for one listener; beyond it the listener reads the log.
+const QUEUE: usize = 32;
+
+/// All listeners by agent.
+#[derive(Default)]
+pub(crate) struct Hub {
+    /// Written only when a listener comes or goes.
+    seats: RwLock<HashMap<AgentKey, Vec<Arc<Seat>>>>,
+}
+
+/// One listener's place.
+#[derive(Default)]
+pub(crate) struct Seat {
+    /// News in the order in which they were offered, at most [`QUEUE`].
+    queue: Mutex<VecDeque<(u64, Utf8Bytes)>>,
+    /// Something may be in the log that is not in the queue.
+    look: AtomicBool,
+    wake: Notify,
+}
+
+/// What a listener does next.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Next {
+    /// Sends this entry, which is the one after its cursor.
+    Send(u64, Utf8Bytes),
+    /// Reads the log from its cursor.
+    Look,
+    /// Waits.
+    Wait,
+}
+
+impl Seat {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Utf8Bytes)>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn offer(&self, number: u64, text: &Utf8Bytes) {
+        {
+            let mut queue = self.queue();
+            if queue.len() < QUEUE {
+                queue.push_back((number, text.clone()));
+            } else {
+                self.look.store(true, Ordering::Release);
+            }
+        }
+        self.wake.notify_one();
+    }
+
+    fn poke(&self) {
+        self.look.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// What to do at this cursor.
+    pub(crate) fn next(&self, cursor: u64) -> Next {
+        let mut queue = self.queue();
+        while let Some((number, _)) = queue.front() {
+            if *number <= cursor {
+                queue.pop_front();
+            } else if *number == cursor + 1
+                && let Some((number, text)) = queue.pop_front()
+            {
+                return Next::Send(number, text);
+            } else {
+                // One is missing: it was offered later than its successor, or not at all. The log has it.
+                queue.clear();
+                self.look.store(false, Ordering::Release);
+                return Next::Look;
+            }
+        }
+        // Nothing stays allocated while nothing happens.
+        queue.shrink_to_fit();
+        match self.look.swap(false, Ordering::AcqRel) {
+            true => Next::Look,
+            false => Next::Wait,
+        }
+    }
+
+    /// Waits until there may be something. Never misses what was offered before the call.
+    pub(crate) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// Makes the next [`Seat::woken`] answer at once.
+    pub(crate) fn again(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Asks for another look; for a listener that did not read the log to its end.
+    pub(crate) fn look_again(&self) {
+        self.poke();
+    }
+}
+
+impl Hub {
+    /// Takes a place; it is given back when the ticket is dropped. `None` where the agent has `most` already.
+    ///
+    /// Take a place before reading the head of the log: then nothing falls between the two.
+    pub(crate) fn sit(&self, agent: AgentKey, most: usize) -> Option<Ticket<'_>> {
+        let mut seats = self.seats.write().unwrap_or_else(PoisonError::into_inner);
+        let mine = seats.entry(agent).or_insert_with(|| Vec::with_capacity(1));
+        if mine.len() >= most {
+            return None;
+        }
+        let seat = Arc::new(Seat::default());
+        mine.push(seat.clone());
+        Some(Ticket { hub: self, agent, seat })
+    }
+
+    /// Offers what was written to whoever listens.
+    pub(crate) fn publish(&self, news: &[News]) {
+        if news.is_empty() {
+            return;
+        }
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        for News { agent, entry } in news {
+            let Some(mine) = seats.get(agent) else { continue };
+            match (entry.cursor.as_number(), text_of(entry)) {
+                (Some(number), Some(text)) => mine.iter().for_each(|seat| seat.offer(number, &text)),
+                _ => mine.iter().for_each(|seat| seat.poke()),
+            }
+        }
+    }
+
+    /// Another process wrote to this agent's log.
+    pub(crate) fn poke(&self, agent: AgentKey) {
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.poke());
+    }
+
+    /// Another process wrote, and nobody knows where.
+    pub(crate) fn poke_all(&self) {
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        seats.values().flatten().for_each(|seat| seat.poke());
+    }
+}
+
+/// The JSON of an entry as it goes over a socket.
+pub(crate) fn text_of(entry: &Entry) -> Option<Utf8Bytes> {
+    // Only maps with keys that are not text can fail; ours all are.
+    serde_json::to_string(entry).ok().map(Utf8Bytes::from)
+}
+
+/// A place that is given back when this is dropped.
+pub(crate) struct Ticket<'a> {
+    hub: &'a Hub,
+    agent: AgentKey,
+    pub(crate) seat: Arc<Seat>,
+}
+
+impl Drop for Ticket<'_> {
+    fn drop(&mut self) {
+        let mut seats = self.hub.seats.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mine) = seats.get_mut(&self.agent) {
+            mine.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+            if mine.is_empty() {
+                seats.remove(&self.agent);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn offer(seat: &Seat, number: u64) {
+        seat.offer(number, &Utf8Bytes::from(number.to_string()));
+    }
+
+    #[test]
+    fn news_at_the_cursor_are_sent_and_old_ones_dropped() {
+        let seat = Seat::default();
+        (3..=5).for_each(|number| offer(&seat, number));
+        assert_eq!(seat.next(3), Next::Send(4, "4".into()));
+        assert_eq!(seat.next(4), Next::Send(5, "5".into()));
+        assert_eq!(seat.next(5), Next::Wait);
+    }
+
+    #[test]
+    fn a_gap_is_read_from_the_log() {
+        let seat = Seat::default();
+        offer(&seat, 7);
+        assert_eq!(seat.next(5), Next::Look);
+        offer(&seat, 6);
+        assert_eq!(seat.next(7), Next::Wait, "6 came with the log");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_read_from_the_log() {
+        let seat = Seat::default();
+        let many = QUEUE as u64 + 5;
+        (1..=many).for_each(|number| offer(&seat, number));
+        let mut cursor = 0;
+        while let Next::Send(number, _) = seat.next(cursor) {
+            cursor = number;
+        }
+        // The last answer was Look; the flag is down again.
+        assert_eq!(cursor, QUEUE as u64);
+        assert_eq!(seat.next(cursor), Next::Wait);
+    }
+}

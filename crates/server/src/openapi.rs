@@ -1,0 +1,124 @@
+//! The OpenAPI document, generated from the handlers and the documents of core.
+
+use std::io;
+
+use axum::body::Bytes;
+use axum::http::header;
+use axum::response::IntoResponse;
+use utoipa::openapi::path::Operation;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
+use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{Modify, OpenApi};
+
+use crate::problem::ProblemBody;
+use crate::routes::{approve, connect, events, health, history, inbox, register, send};
+use crate::ws;
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Agent Mailbox", description = "One post office for AI agents: the network office."),
+    paths(
+        register::register,
+        connect::connect,
+        approve::approve,
+        inbox::inbox,
+        history::history,
+        send::send,
+        events::events,
+        ws::ws,
+        health::health,
+        health::live,
+        health::ready,
+    ),
+    components(schemas(ProblemBody<'_>)),
+    modifiers(&Keys, &Problems),
+    tags(
+        (name = "agents", description = "Who is here"),
+        (name = "connections", description = "Who may write to whom"),
+        (name = "messages", description = "Mail"),
+        (name = "events", description = "What happened, from a cursor"),
+        (name = "health", description = "Whether the office is well"),
+    )
+)]
+struct Api;
+
+/// The two ways to show a key.
+struct Keys;
+
+impl Modify for Keys {
+    fn modify(&self, document: &mut Document) {
+        let components = document.components.get_or_insert_default();
+        let header = ApiKeyValue::with_description("X-API-Key", "The key that registration answered.");
+        components.add_security_scheme("key", SecurityScheme::ApiKey(ApiKey::Header(header)));
+        components.add_security_scheme("bearer", SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer)));
+    }
+}
+
+/// What every operation can answer beyond what it says itself; and the shape of all its failures.
+struct Problems;
+
+impl Modify for Problems {
+    fn modify(&self, document: &mut Document) {
+        for item in document.paths.paths.values_mut() {
+            let operations = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete, &mut item.put];
+            operations.into_iter().flatten().for_each(complete);
+        }
+    }
+}
+
+fn complete(operation: &mut Operation) {
+    let mut common =
+        vec![("429", "Too often; `Retry-After` says when to come back"), ("500", "The office failed inside")];
+    if operation.security.is_some() {
+        common.push(("401", "No key, or one that is not known"));
+        common.push(("503", "The database does not answer; nothing was accepted"));
+    }
+    let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
+    if has_parameters || operation.request_body.is_some() {
+        common.push(("400", "Not readable: malformed JSON or UTF-8"));
+        common.push(("422", "A field is missing, malformed or out of bounds"));
+    }
+    if operation.request_body.is_some() {
+        common.push(("408", "The body did not arrive in time"));
+        common.push(("413", "Larger than the office takes"));
+        common.push(("415", "Not JSON"));
+    }
+    let responses = &mut operation.responses.responses;
+    for (status, description) in common {
+        responses
+            .entry(status.to_owned())
+            .or_insert_with(|| RefOr::T(ResponseBuilder::new().description(description).build()));
+    }
+    for (status, response) in responses.iter_mut() {
+        if let RefOr::T(response) = response
+            && status.as_str() >= "400"
+        {
+            say_problem(status, response);
+        }
+    }
+}
+
+fn say_problem(status: &str, response: &mut Response) {
+    let schema = Ref::from_schema_name("Problem");
+    let content = ContentBuilder::new().schema(Some(schema)).build();
+    response.content.insert("application/problem+json".to_owned(), RefOr::T(content));
+    if matches!(status, "429" | "503") {
+        let mut header = utoipa::openapi::Header::default();
+        header.description = Some("Seconds until it is worth trying again".to_owned());
+        response.headers.insert("Retry-After".to_owned(), RefOr::T(header));
+    }
+}
+
+/// The OpenAPI document of the network office, as `GET /openapi.json` answers it.
+///
+/// # Errors
+/// Where the document cannot be written as JSON, which its tests rule out.
+pub fn openapi_json() -> Result<String, serde_json::Error> {
+    Api::openapi().to_pretty_json()
+}
+
+/// The answer to `GET /openapi.json`, made once.
+pub(crate) fn document_response() -> io::Result<impl IntoResponse + Clone + Send + Sync + 'static> {
+    let json = Bytes::from(openapi_json().map_err(io::Error::other)?);
+    Ok(([(header::CONTENT_TYPE, "application/json")], json))
+}

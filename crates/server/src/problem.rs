@@ -1,0 +1,181 @@
+//! Errors as callers see them: RFC 9457 problem JSON with a stable code. Every failure is mapped here, once.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError};
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::rate::whole_seconds;
+
+/// The media type of every error.
+pub(crate) const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
+
+/// A failure on its way to the caller.
+#[derive(Debug)]
+pub(crate) struct Problem {
+    status: StatusCode,
+    code: Cow<'static, str>,
+    detail: Cow<'static, str>,
+    errors: Vec<FieldError>,
+    retry_after: Option<Duration>,
+    cause: Option<Cause>,
+}
+
+/// What went wrong inside, for the log alone; it rides on the response to where requests are logged.
+#[derive(Debug, Clone)]
+pub(crate) struct Cause(pub(crate) Arc<OfficeError>);
+
+/// An error as the caller reads it (RFC 9457).
+#[derive(Debug, Serialize, ToSchema)]
+#[schema(as = Problem)]
+pub(crate) struct ProblemBody<'a> {
+    /// A name for this kind of problem: `urn:amb:problem:` and the code.
+    #[serde(rename = "type")]
+    kind: String,
+    /// The status in words.
+    title: &'a str,
+    /// The HTTP status.
+    status: u16,
+    /// One sentence that says what to do.
+    detail: &'a str,
+    /// The kind of failure in a word that never changes.
+    code: &'a str,
+    /// The fields that are wrong, where there are any.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    errors: &'a [FieldError],
+}
+
+/// What is wrong with one field of a request.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct FieldError {
+    /// Where it is: `body.name`, `query.limit`, `path.session_id`.
+    pub(crate) field: String,
+    /// What is wrong with it.
+    pub(crate) detail: String,
+}
+
+impl Problem {
+    /// A failure that is about HTTP rather than mail.
+    pub(crate) fn new(
+        status: StatusCode,
+        code: impl Into<Cow<'static, str>>,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
+        Self { status, code: code.into(), detail: detail.into(), errors: Vec::new(), retry_after: None, cause: None }
+    }
+
+    /// A field that is missing, malformed or out of bounds.
+    pub(crate) fn field(field: impl Into<String>, detail: impl Into<String>) -> Self {
+        let (field, detail) = (field.into(), detail.into());
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", format!("{field}: {detail}"));
+        Self { errors: vec![FieldError { field, detail }], ..problem }
+    }
+
+    /// A body that cannot be read as JSON at all.
+    pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status
+    }
+}
+
+fn status_of(code: Code) -> StatusCode {
+    match code {
+        Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
+        Code::Unauthorized => StatusCode::UNAUTHORIZED,
+        Code::Forbidden | Code::NotConnected | Code::NotAllowed => StatusCode::FORBIDDEN,
+        Code::NotFound => StatusCode::NOT_FOUND,
+        Code::Conflict | Code::LoopRefused | Code::IllegalMove => StatusCode::CONFLICT,
+        Code::Gone => StatusCode::GONE,
+        Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+        Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        Code::Unsupported => StatusCode::NOT_IMPLEMENTED,
+        Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        _ => StatusCode::INTERNAL_SERVER_ERROR,
+    }
+}
+
+impl From<OfficeError> for Problem {
+    fn from(error: OfficeError) -> Self {
+        let status = status_of(error.code());
+        let detail = match error.code() {
+            // Whatever the error says of the inside stays inside.
+            Code::Internal => Cow::Borrowed("the office failed inside; its log says how"),
+            _ => Cow::Owned(error.detail().to_owned()),
+        };
+        Self {
+            status,
+            code: Cow::Borrowed(error.code().as_str()),
+            detail,
+            errors: Vec::new(),
+            retry_after: error.wait(),
+            cause: status.is_server_error().then(|| Cause(Arc::new(error))),
+        }
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let title = self.status.canonical_reason().unwrap_or("Error");
+        let body = ProblemBody {
+            kind: format!("urn:amb:problem:{}", self.code),
+            title,
+            status: self.status.as_u16(),
+            detail: &self.detail,
+            code: &self.code,
+            errors: &self.errors,
+        };
+        // Only maps with keys that are not text can fail, and there are none.
+        let json = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(json));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, PROBLEM_JSON);
+        let wait = match (self.retry_after, self.status) {
+            (Some(wait), _) => Some(wait),
+            (None, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) => Some(Duration::from_secs(1)),
+            _ => None,
+        };
+        if let Some(wait) = wait {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from(whole_seconds(wait)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"agent mailbox\""));
+        }
+        if let Some(cause) = self.cause {
+            response.extensions_mut().insert(cause);
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_inside_says_nothing_of_the_inside() {
+        let problem = Problem::from(OfficeError::internal("password=hunter2"));
+        assert_eq!(problem.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        assert!(!problem.detail.contains("hunter2"));
+        assert!(problem.cause.is_some(), "the log still learns of it");
+    }
+
+    #[test]
+    fn a_refusal_says_when_to_come_back() {
+        let wait = Duration::from_millis(1_500);
+        let error = OfficeError::new(Code::TooManyRequests, "too often").retry_after(wait);
+        let response = Problem::from(error).into_response();
+        assert_eq!(response.headers()[header::RETRY_AFTER], "2");
+        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/problem+json");
+    }
+}

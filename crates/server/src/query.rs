@@ -1,0 +1,65 @@
+//! Query strings and path segments.
+
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequestParts, Path, Query};
+use axum::http::request::Parts;
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer, Error as _};
+use uuid::Uuid;
+
+use crate::problem::Problem;
+
+/// The query string, with every failure a problem.
+pub(crate) struct Params<T>(pub(crate) T);
+
+impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        match Query::<T>::try_from_uri(&parts.uri) {
+            Ok(Query(query)) => Ok(Self(query)),
+            Err(QueryRejection::FailedToDeserializeQueryString(bad)) => {
+                let text = bad.body_text();
+                let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
+                Err(match text.split_once(": ") {
+                    Some((field, detail)) => Problem::field(format!("query.{field}"), detail),
+                    None => Problem::field("query", text),
+                })
+            }
+            Err(_) => Err(Problem::field("query", "cannot be read")),
+        }
+    }
+}
+
+/// One segment of the path, as text.
+pub(crate) struct Segment(pub(crate) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Segment {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            Ok(Path(text)) if text.contains('\0') => Err(Problem::field("path", "cannot contain the NUL character")),
+            Ok(Path(text)) => Ok(Self(text)),
+            Err(PathRejection::FailedToDeserializePathParams(_)) => {
+                Err(Problem::malformed("the path is not valid UTF-8"))
+            }
+            Err(_) => Err(Problem::malformed("the path cannot be read")),
+        }
+    }
+}
+
+/// A UUID, or a problem that names the field.
+pub(crate) fn uuid(field: &str, text: &str) -> Result<Uuid, Problem> {
+    Uuid::parse_str(text).map_err(|_| Problem::field(field, "must be a UUID"))
+}
+
+/// `true` or `false`, in any case of letters: `True` is what some Python clients send.
+pub(crate) fn boolean<'de, D: Deserializer<'de>>(de: D) -> Result<bool, D::Error> {
+    let text = std::borrow::Cow::<'de, str>::deserialize(de)?;
+    match () {
+        () if text.eq_ignore_ascii_case("true") => Ok(true),
+        () if text.eq_ignore_ascii_case("false") => Ok(false),
+        () => Err(D::Error::custom("must be true or false")),
+    }
+}

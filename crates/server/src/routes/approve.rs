@@ -1,0 +1,52 @@
+//! `POST /connections/approve`: approves a request by its code.
+
+use amb_core::doc::Connected;
+use amb_core::{OfficeError, Timestamp};
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::{Caller, Peer};
+use crate::problem::Problem;
+use crate::reply::Found;
+
+/// Which request to approve.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct ApproveBody {
+    /// The code that the other side told.
+    #[schema(example = "XC-992")]
+    verification_code: String,
+}
+
+/// Longer texts are no code and are not looked up; the true ones have six characters.
+const MAX_CODE_CHARS: usize = 64;
+
+/// Approves a request by its code
+#[utoipa::path(
+    post,
+    path = "/connections/approve",
+    tag = "connections",
+    request_body = ApproveBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Connected", body = Connected),
+        (status = 403, description = "Another agent was asked"),
+        (status = 404, description = "No request with this code waits"),
+        (status = 410, description = "The code's time is over; ask for a new request"),
+    )
+)]
+pub(crate) async fn approve(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Peer(address): Peer,
+    Body(body): Body<ApproveBody>,
+) -> Result<Found<Connected>, Problem> {
+    app.limits.code(caller.key, address)?;
+    let code = body.verification_code.trim().to_ascii_uppercase();
+    if code.chars().count() > MAX_CODE_CHARS {
+        return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());
+    }
+    Ok(Found(app.told(app.store.approve_connection(&caller, &code, Timestamp::now()).await?)))
+}

@@ -1,0 +1,67 @@
+//! `POST /connections/request`: asks another agent for a connection.
+
+use std::sync::Arc;
+
+use amb_core::doc::ConnectionRequested;
+use amb_core::limits::MAX_INTRO_CHARS;
+use amb_core::{AgentName, OfficeError, Timestamp};
+use amb_store::{Ask, random_code};
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::reply::Created;
+
+/// Whom to ask.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct ConnectBody {
+    /// Who is asked.
+    target_agent_name: AgentName,
+    /// What to say with it.
+    #[schema(max_length = 500)]
+    message: Option<String>,
+}
+
+/// Asks another agent for a connection
+///
+/// The code in the answer is to be told to the other side by a human channel; it works for an hour.
+#[utoipa::path(
+    post,
+    path = "/connections/request",
+    tag = "connections",
+    request_body = ConnectBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Asked", body = ConnectionRequested),
+        (status = 403, description = "The other agent wants to hear nothing of the caller"),
+        (status = 404, description = "No such agent"),
+        (status = 409, description = "Connected already, or a request waits"),
+    )
+)]
+pub(crate) async fn connect(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<ConnectBody>,
+) -> Result<Created<ConnectionRequested>, Problem> {
+    if body.message.as_ref().is_some_and(|text| text.chars().count() > MAX_INTRO_CHARS) {
+        return Err(Problem::field("body.message", format!("has at most {MAX_INTRO_CHARS} characters")));
+    }
+    if body.target_agent_name == caller.name {
+        return Err(Problem::field("body.target_agent_name", "an agent is always connected with itself; name another"));
+    }
+    app.limits.connect(caller.key)?;
+    let now = Timestamp::now();
+    let ask = Ask {
+        target: body.target_agent_name,
+        intro: body.message,
+        codes: Arc::new(random_code),
+        private_code: app.config.private_codes,
+        expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
+        max_pending: Some(app.config.max_pending),
+    };
+    Ok(Created(app.told(app.store.request_connection(&caller, ask, now).await?)))
+}

@@ -1,0 +1,59 @@
+//! `GET /health…`: whether the office is there, and whether it can take mail.
+
+use std::time::Duration;
+
+use amb_core::OfficeError;
+use axum::extract::State;
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::reply::Found;
+
+/// A database that takes longer than this to answer is as good as gone.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// How the office is.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Health {
+    /// `ok`.
+    status: &'static str,
+    /// The version of the office.
+    version: &'static str,
+}
+
+const OK: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
+
+/// Whether the office is there and can take mail
+#[utoipa::path(get, path = "/health", tag = "health", responses(
+    (status = 200, description = "It is", body = Health),
+    (status = 503, description = "It is there, but its database is not"),
+))]
+pub(crate) async fn health(state: State<App>) -> Result<Found<Health>, Problem> {
+    ready(state).await
+}
+
+/// Whether the process is alive
+#[utoipa::path(get, path = "/health/live", tag = "health", responses(
+    (status = 200, description = "It is", body = Health),
+))]
+pub(crate) async fn live() -> Found<Health> {
+    Found(OK)
+}
+
+/// Whether the office can take mail
+#[utoipa::path(get, path = "/health/ready", tag = "health", responses(
+    (status = 200, description = "It can", body = Health),
+    (status = 503, description = "Not now: the database is gone, or the office is closing"),
+))]
+pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Problem> {
+    if app.closing.is_cancelled() {
+        return Err(OfficeError::unavailable("the office is closing").into());
+    }
+    match tokio::time::timeout(PATIENCE, app.store.ready()).await {
+        Ok(Ok(())) => Ok(Found(OK)),
+        Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),
+        Err(_) => Err(OfficeError::unavailable("the database does not answer in time").into()),
+    }
+}

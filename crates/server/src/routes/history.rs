@@ -1,0 +1,62 @@
+//! `GET /sessions/{session_id}/history`: a page of a thread.
+
+use amb_core::doc::History;
+use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
+use amb_core::office::HistoryPage;
+use amb_core::{MessageId, SessionId, Timestamp};
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, Segment, uuid};
+use crate::reply::Found;
+
+/// Which page.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct HistoryQuery {
+    /// How many messages.
+    #[serde(default = "default_limit")]
+    #[param(default = 3, minimum = 1, maximum = 50)]
+    limit: u32,
+    /// Only messages before this one: the last of the page before.
+    #[param(value_type = Option<Uuid>)]
+    before: Option<String>,
+}
+
+fn default_limit() -> u32 {
+    DEFAULT_HISTORY
+}
+
+/// A page of a thread
+///
+/// Messages come newest first, and those that came to the caller are marked as read.
+#[utoipa::path(
+    get,
+    path = "/sessions/{session_id}/history",
+    tag = "messages",
+    params(("session_id" = Uuid, Path, description = "Which thread"), HistoryQuery),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The page", body = History),
+        (status = 403, description = "The caller is not in this thread"),
+        (status = 404, description = "No such thread, or `before` is not in it"),
+    )
+)]
+pub(crate) async fn history(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(session): Segment,
+    Params(query): Params<HistoryQuery>,
+) -> Result<Found<History>, Problem> {
+    let session = SessionId::from(uuid("path.session_id", &session)?);
+    if !(1..=MAX_HISTORY).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_HISTORY}")));
+    }
+    let before = query.before.as_deref().map(|text| uuid("query.before", text)).transpose()?.map(MessageId::from);
+    let page = HistoryPage { limit: query.limit, before };
+    Ok(Found(app.told(app.store.history(&caller, &session, page, Timestamp::now()).await?)))
+}

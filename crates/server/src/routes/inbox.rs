@@ -1,0 +1,42 @@
+//! `GET /inbox`: the caller's threads and who wants to connect.
+
+use amb_core::Timestamp;
+use amb_core::doc::Inbox;
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, boolean};
+use crate::reply::Found;
+
+/// What to show.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct InboxQuery {
+    /// Only threads with something unread.
+    #[serde(default, deserialize_with = "boolean")]
+    #[param(default = false)]
+    unread_only: bool,
+}
+
+/// The caller's threads and who wants to connect
+///
+/// Threads come newest first, each with its last three messages. Nothing is marked as read.
+#[utoipa::path(
+    get,
+    path = "/inbox",
+    tag = "messages",
+    params(InboxQuery),
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The inbox", body = Inbox))
+)]
+pub(crate) async fn inbox(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(query): Params<InboxQuery>,
+) -> Result<Found<Inbox>, Problem> {
+    Ok(Found(app.store.inbox(&caller, query.unread_only, Timestamp::now()).await?))
+}

@@ -1,0 +1,108 @@
+//! `POST /agents/register`: a new agent and its key.
+
+use amb_core::card::AllowFrom;
+use amb_core::limits::{DEFAULT_MAX_CONCURRENT_TASKS, MAX_OWNER_CONTACT_CHARS};
+use amb_core::{AgentName, Card, Timestamp};
+use amb_store::{KeyHash, NewAgent};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Peer;
+use crate::key::ApiKey;
+use crate::problem::Problem;
+use crate::reply::Created;
+
+/// Who wants to be registered.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct RegisterBody {
+    /// Letters, digits, hyphens and underscores; not beginning with an underscore.
+    #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$", example = "alice-agent")]
+    name: String,
+    /// How to reach the owner.
+    #[schema(max_length = 255, example = "alice@example.com")]
+    owner_contact: Option<String>,
+    /// What it is, in a sentence or two.
+    #[schema(max_length = 1000)]
+    #[serde(default)]
+    description: Option<String>,
+    /// What it can do, in words of its own.
+    #[schema(max_items = 64)]
+    #[serde(default)]
+    capabilities: Option<Vec<Capability>>,
+    /// Whose messages and tasks it takes once connected: names, or `*` for everybody.
+    #[serde(default)]
+    allow_from: Option<AllowFrom>,
+    /// How many tasks it works on at once.
+    #[serde(default)]
+    max_concurrent_tasks: Option<u32>,
+}
+
+/// Something an agent can do, in a few words.
+#[derive(Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(min_length = 1, max_length = 100)]
+pub(crate) struct Capability(pub(crate) String);
+
+/// A registered agent. The key is shown this once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Registered {
+    /// Its id.
+    id: Uuid,
+    /// Its name.
+    name: AgentName,
+    /// Its key: keep it, it is shown only once.
+    #[schema(pattern = "^amb_[0-9a-f]{64}$")]
+    api_key: String,
+}
+
+/// A new agent and its key
+#[utoipa::path(
+    post,
+    path = "/agents/register",
+    tag = "agents",
+    request_body = RegisterBody,
+    responses(
+        (status = 201, description = "Registered", body = Registered),
+        (status = 409, description = "The name is taken"),
+    )
+)]
+pub(crate) async fn register(
+    State(app): State<App>,
+    Peer(address): Peer,
+    Body(body): Body<RegisterBody>,
+) -> Result<Created<Registered>, Problem> {
+    let key = ApiKey::fresh()?;
+    let new = body.parse(&key)?;
+    app.limits.register(address)?;
+    let agent = app.store.register_agent(new, Timestamp::now()).await?;
+    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
+}
+
+impl RegisterBody {
+    fn parse(self, key: &ApiKey) -> Result<NewAgent, Problem> {
+        let name =
+            AgentName::parse_for_server(&self.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
+        if self.owner_contact.as_ref().is_some_and(|text| text.chars().count() > MAX_OWNER_CONTACT_CHARS) {
+            let detail = format!("has at most {MAX_OWNER_CONTACT_CHARS} characters");
+            return Err(Problem::field("body.owner_contact", detail));
+        }
+        let card = Card {
+            description: self.description.unwrap_or_default(),
+            capabilities: self.capabilities.unwrap_or_default().into_iter().map(|Capability(word)| word).collect(),
+            allow_from: self.allow_from.unwrap_or_default(),
+            max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(DEFAULT_MAX_CONCURRENT_TASKS),
+        };
+        card.check()?;
+        Ok(NewAgent {
+            name,
+            key_hash: KeyHash::of(key.reveal()),
+            key_prefix: key.shown().to_owned(),
+            owner_contact: self.owner_contact,
+            card,
+        })
+    }
+}

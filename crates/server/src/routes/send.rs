@@ -1,0 +1,144 @@
+//! `POST /messages/send`: a message, durable when this answers.
+
+use amb_core::doc::Sent;
+use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS};
+use amb_core::message::{Callback, text_of};
+use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Object, Part, Priority, SessionId, Timestamp};
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::uuid;
+use crate::reply::Created;
+
+/// The header under which a repeat answers the first result.
+const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// What to send, and to whom. Needs `content` or `parts`, and `subject` or `session_id`.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct SendBody {
+    /// Who shall receive it: a connected agent.
+    to: AgentName,
+    /// The thread's subject; continues the thread that has it, or starts one.
+    #[schema(max_length = 255, pattern = "\\S", example = "Project collaboration")]
+    subject: Option<String>,
+    /// The text.
+    #[schema(min_length = 1, max_length = 10000, example = "Hello Bob, shall we start?")]
+    content: Option<String>,
+    /// An existing thread to continue.
+    #[schema(value_type = Option<Uuid>)]
+    session_id: Option<String>,
+    /// What it is for: `message`, `task`, or a label of another system.
+    kind: Option<Kind>,
+    /// Content beyond one text; comes after `content` where both are given.
+    #[schema(max_items = 32)]
+    parts: Option<Vec<Part>>,
+    /// How soon it wants to be read.
+    priority: Option<Priority>,
+    /// For a task: when it must be done.
+    deadline: Option<Timestamp>,
+    /// For a task: where the answer shall go.
+    callback: Option<Callback>,
+    /// The message this answers.
+    reply_to: Option<MessageId>,
+    /// The message this passes on.
+    relay_of: Option<MessageId>,
+    /// Ties a question to its answers.
+    correlation_id: Option<CorrelationId>,
+    /// Whatever else there is to say to programs.
+    metadata: Option<Object>,
+}
+
+/// Sends a message
+///
+/// When this answers 201 the message is durable. With an `Idempotency-Key`, a repeat answers the first result.
+#[utoipa::path(
+    post,
+    path = "/messages/send",
+    tag = "messages",
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and sends nothing")),
+    request_body = SendBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Durable", body = Sent),
+        (status = 403, description = "No active connection with the recipient, or it does not hear the caller"),
+        (status = 404, description = "No such session or message"),
+        (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
+    )
+)]
+pub(crate) async fn send(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    headers: HeaderMap,
+    Body(body): Body<SendBody>,
+) -> Result<Created<Sent>, Problem> {
+    let draft = body.parse(idempotency_key(&headers)?)?;
+    Ok(Created(app.told(app.store.send(&caller, draft, Timestamp::now()).await?)))
+}
+
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
+    match value.to_str() {
+        Ok(text) => Ok(Some(text.to_owned())),
+        Err(_) => Err(Problem::field("header.Idempotency-Key", "must be printable ASCII")),
+    }
+}
+
+impl SendBody {
+    fn parse(self, idempotency_key: Option<String>) -> Result<Draft, Problem> {
+        let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);
+        match &self.subject {
+            None if session.is_none() => return Err(Problem::field("body.subject", "is needed without a session_id")),
+            Some(subject) if subject.trim().is_empty() => {
+                return Err(Problem::field("body.subject", "cannot be blank"));
+            }
+            Some(subject) if longer(subject, MAX_SUBJECT_CHARS) => {
+                let detail = format!("has at most {MAX_SUBJECT_CHARS} characters");
+                return Err(Problem::field("body.subject", detail));
+            }
+            _ => {}
+        }
+        let mut parts = self.parts.unwrap_or_default();
+        match self.content {
+            Some(content) if content.is_empty() => return Err(Problem::field("body.content", "cannot be empty")),
+            Some(content) => parts.insert(0, Part::Text { text: content }),
+            None if parts.is_empty() => return Err(Problem::field("body.content", "is needed without parts")),
+            None => {}
+        }
+        let too_long = match parts.as_slice() {
+            [Part::Text { text }] => longer(text, MAX_CONTENT_CHARS),
+            several => longer(&text_of(several), MAX_CONTENT_CHARS),
+        };
+        if too_long {
+            return Err(Problem::field("body.content", format!("has at most {MAX_CONTENT_CHARS} characters")));
+        }
+        let draft = Draft {
+            to: self.to,
+            kind: self.kind.unwrap_or_default(),
+            subject: self.subject,
+            session,
+            parts,
+            priority: self.priority.unwrap_or_default(),
+            deadline: self.deadline,
+            callback: self.callback,
+            reply_to: self.reply_to,
+            relay_of: self.relay_of,
+            correlation_id: self.correlation_id,
+            metadata: self.metadata.unwrap_or_default(),
+            idempotency_key,
+        };
+        draft.check()?;
+        Ok(draft)
+    }
+}
+
+/// Whether a text has more characters than this. Bytes settle it for nearly all.
+fn longer(text: &str, chars: usize) -> bool {
+    text.len() > chars && text.chars().count() > chars
+}

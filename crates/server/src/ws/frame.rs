@@ -1,0 +1,67 @@
+//! What clients say over a socket, and how they are answered.
+
+use axum::extract::ws::{Message, Utf8Bytes};
+use serde::Deserialize;
+use serde_json::json;
+
+/// A message of a client's.
+#[derive(Debug, PartialEq)]
+pub(super) enum Said {
+    /// Are you there?
+    Ping,
+    /// This is my key; go on from here.
+    Auth { api_key: String, since: Option<u64> },
+    /// Something else; the text says what is wrong with it.
+    Unknown(&'static str),
+}
+
+#[derive(Deserialize)]
+struct Form<'a> {
+    #[serde(rename = "type", borrow)]
+    kind: std::borrow::Cow<'a, str>,
+    api_key: Option<String>,
+    since: Option<u64>,
+}
+
+/// Reads what a client said.
+pub(super) fn read(text: &str) -> Said {
+    match serde_json::from_str::<Form<'_>>(text) {
+        Err(_) => Said::Unknown("a message is a JSON object with a type: ping or auth"),
+        Ok(form) => match (&*form.kind, form.api_key) {
+            ("ping", _) => Said::Ping,
+            ("auth", Some(api_key)) => Said::Auth { api_key, since: form.since },
+            ("auth", None) => Said::Unknown("auth needs an api_key"),
+            _ => Said::Unknown("the types of messages are ping and auth; everything else is done over HTTP"),
+        },
+    }
+}
+
+/// `{"type":"pong"}`.
+pub(super) fn pong() -> Message {
+    Message::Text(Utf8Bytes::from_static(r#"{"type":"pong"}"#))
+}
+
+/// What was wrong with a message; the socket stays open.
+pub(super) fn error(detail: &str) -> Message {
+    Message::Text(json!({"type": "error", "code": "invalid", "detail": detail}).to_string().into())
+}
+
+/// The answer to a first message with a good key.
+pub(super) fn authenticated(name: &str, cursor: u64) -> Message {
+    Message::Text(json!({"type": "authenticated", "agent_name": name, "cursor": cursor}).to_string().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_ping_and_authenticate_and_the_rest_is_answered_with_an_error() {
+        assert_eq!(read(r#"{"type":"ping"}"#), Said::Ping);
+        let auth = read(r#"{"type":"auth","api_key":"k","since":7}"#);
+        assert_eq!(auth, Said::Auth { api_key: "k".into(), since: Some(7) });
+        for odd in ["", "ping", "[]", r#"{"type":"auth"}"#, r#"{"type":7}"#, r#"{"type":"send"}"#] {
+            assert!(matches!(read(odd), Said::Unknown(_)), "{odd}");
+        }
+    }
+}

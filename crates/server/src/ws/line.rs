@@ -1,0 +1,134 @@
+//! The wire to one client: what is written to it, and how it ends.
+
+use std::time::Duration;
+
+use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
+use futures_util::SinkExt;
+use tokio::time::timeout;
+
+/// How long a client may take to say goodbye back.
+const GOODBYE: Duration = Duration::from_secs(2);
+/// A reason in a close frame has at most 123 bytes.
+const MAX_REASON: usize = 123;
+
+/// A socket that is written to with patience, but not without end.
+pub(super) struct Line {
+    socket: WebSocket,
+    patience: Duration,
+}
+
+/// Why no more can be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Cut {
+    /// The client does not take what it is sent.
+    Slow,
+    /// The client is gone.
+    Gone,
+}
+
+/// How a socket ends.
+#[derive(Debug)]
+pub(super) struct Farewell {
+    code: u16,
+    reason: String,
+    /// The client is there to hear it.
+    said: bool,
+}
+
+impl Farewell {
+    fn new(code: u16, reason: impl Into<String>) -> Self {
+        Self { code, reason: reason.into(), said: true }
+    }
+
+    pub(super) fn no_key() -> Self {
+        Self::new(4000, "no key in time; send {\"type\":\"auth\",\"api_key\":…} first")
+    }
+
+    pub(super) fn bad_key() -> Self {
+        Self::new(4001, "this key is not known here")
+    }
+
+    pub(super) fn closing() -> Self {
+        Self::new(1001, "the office is closing; reconnect with since")
+    }
+
+    pub(super) fn silent() -> Self {
+        Self::new(1011, "no answer to pings")
+    }
+
+    pub(super) fn too_slow(cursor: u64) -> Self {
+        Self::new(1013, format!("too slow; reconnect with since={cursor}"))
+    }
+
+    pub(super) fn later(reason: String) -> Self {
+        Self::new(1013, reason)
+    }
+
+    pub(super) fn too_big() -> Self {
+        Self::new(1009, "a message of a client's has at most 16 KiB")
+    }
+
+    pub(super) fn gone() -> Self {
+        Self { code: 1006, reason: String::new(), said: false }
+    }
+}
+
+impl Line {
+    pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
+        Self { socket, patience }
+    }
+
+    /// Takes the next message of the client's; safe to be cancelled.
+    pub(super) async fn recv(&mut self) -> Result<Message, Farewell> {
+        match self.socket.recv().await {
+            Some(Ok(message)) => Ok(message),
+            None => Err(Farewell::gone()),
+            Some(Err(error)) => {
+                // The library's own words for a frame or message beyond the limit; its type is not ours to see.
+                let too_big = error.to_string().contains("too long") || error.to_string().contains("too big");
+                Err(if too_big { Farewell::too_big() } else { Farewell::gone() })
+            }
+        }
+    }
+
+    /// Queues a message behind those before it. When this answers `Ok` the message will go out before anything later.
+    pub(super) async fn feed(&mut self, message: Message) -> Result<(), Cut> {
+        match timeout(self.patience, self.socket.feed(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Cut::Gone),
+            Err(_) => Err(Cut::Slow),
+        }
+    }
+
+    /// Writes what is queued.
+    pub(super) async fn flush(&mut self) -> Result<(), Cut> {
+        match timeout(self.patience, self.socket.flush()).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(_)) => Err(Cut::Gone),
+            Err(_) => Err(Cut::Slow),
+        }
+    }
+
+    /// Writes one message.
+    pub(super) async fn send(&mut self, message: Message) -> Result<(), Cut> {
+        self.feed(message).await?;
+        self.flush().await
+    }
+
+    /// Says goodbye, and listens a moment for the answer, so that the close is seen and not a broken connection.
+    pub(super) async fn close(mut self, farewell: Farewell) {
+        let Farewell { code, mut reason, said } = farewell;
+        if !said {
+            return;
+        }
+        while reason.len() > MAX_REASON {
+            reason.pop();
+        }
+        let frame = CloseFrame { code, reason: Utf8Bytes::from(reason) };
+        if self.send(Message::Close(Some(frame))).await.is_ok() {
+            let answer = async { while let Some(Ok(_)) = self.socket.recv().await {} };
+            // Whether it answers or not, the line is dropped.
+            let _ = timeout(GOODBYE, answer).await;
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! One socket, from its key to its close.
+
+use std::net::IpAddr;
+use std::pin::pin;
+
+use amb_core::OfficeError;
+use amb_store::Agent;
+use axum::extract::ws::{Message, Utf8Bytes};
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::frame::{self, Said};
+use super::line::{Cut, Farewell, Line};
+use crate::app::App;
+use crate::caller::who;
+use crate::hub::{Next, Seat, text_of};
+
+/// Entries read from the log at once.
+const PAGE: usize = 32;
+/// Entries sent before the client is listened to again.
+const TURN: usize = 64;
+
+/// Waits for the message that says who this is.
+pub(super) async fn first_message(
+    app: &App,
+    line: &mut Line,
+    address: IpAddr,
+) -> Result<(Agent, Option<u64>), Farewell> {
+    let said = async {
+        loop {
+            let answer = match line.recv().await? {
+                Message::Text(text) => match frame::read(&text) {
+                    Said::Auth { api_key, since } => return Ok::<_, Farewell>((api_key, since)),
+                    Said::Ping => frame::pong(),
+                    Said::Unknown(_) => frame::error("say who you are first: {\"type\":\"auth\",\"api_key\":…}"),
+                },
+                Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Close(_) => continue,
+            };
+            line.send(answer).await.map_err(|_| Farewell::gone())?;
+        }
+    };
+    tokio::select! {
+        said = timeout(app.config.ws_auth_timeout, said) => {
+            let (key, since) = said.map_err(|_| Farewell::no_key())??;
+            Ok((who(app, &key, address).await?, since))
+        }
+        () = app.closing.cancelled() => Err(Farewell::closing()),
+    }
+}
+
+/// Sends the agent's log from `since` on, for as long as client and office are there.
+pub(super) async fn listen(app: &App, line: &mut Line, agent: &Agent, since: Option<u64>, greet: bool) -> Farewell {
+    let Some(ticket) = app.hub.sit(agent.key, app.config.ws_per_agent) else {
+        return Farewell::later("too many sockets of this agent".to_owned());
+    };
+    // After taking the seat: what is written from now on is offered there.
+    let head = match app.store.event_head(agent.key).await {
+        Ok(head) => head,
+        Err(error) => return unreadable(&error),
+    };
+    // A cursor beyond the end is of another database; there is nothing after the end.
+    let mut cursor = since.map_or(head, |since| since.min(head));
+    if cursor < head {
+        ticket.seat.look_again();
+    }
+    if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
+        return Farewell::gone();
+    }
+    let mut listener = Listener { app, agent, seat: &ticket.seat, line, cursor: &mut cursor };
+    match listener.run().await {
+        Ok(farewell) => farewell,
+        Err(Cut::Gone) => Farewell::gone(),
+        Err(Cut::Slow) => {
+            app.meter.slow.increment(1);
+            Farewell::too_slow(cursor)
+        }
+    }
+}
+
+fn unreadable(error: &OfficeError) -> Farewell {
+    tracing::warn!(%error, cause = ?std::error::Error::source(error), "a socket cannot read its log");
+    Farewell::later("the office cannot read its log now; reconnect with since".to_owned())
+}
+
+struct Listener<'a> {
+    app: &'a App,
+    agent: &'a Agent,
+    seat: &'a Seat,
+    line: &'a mut Line,
+    /// The last entry that was handed to the line.
+    cursor: &'a mut u64,
+}
+
+impl Listener<'_> {
+    async fn run(&mut self) -> Result<Farewell, Cut> {
+        let (interval, patience) = (self.app.config.ws_ping_interval, self.app.config.ws_ping_timeout);
+        let mut heard = Instant::now();
+        let mut timer = pin!(sleep_until(heard + interval));
+        loop {
+            if let Some(farewell) = self.send_news().await? {
+                return Ok(farewell);
+            }
+            tokio::select! {
+                () = self.seat.woken() => {}
+                said = self.line.recv() => {
+                    heard = Instant::now();
+                    match said {
+                        Ok(said) => self.hear(said).await?,
+                        Err(farewell) => return Ok(farewell),
+                    }
+                }
+                () = timer.as_mut() => {
+                    let now = Instant::now();
+                    let silence = now.saturating_duration_since(heard);
+                    if silence >= patience {
+                        return Ok(Farewell::silent());
+                    }
+                    if silence >= interval {
+                        self.line.send(Message::Ping(axum::body::Bytes::new())).await?;
+                        timer.as_mut().reset((now + interval).min(heard + patience));
+                    } else {
+                        timer.as_mut().reset(heard + interval);
+                    }
+                }
+                () = self.app.closing.cancelled() => return Ok(Farewell::closing()),
+            }
+        }
+    }
+
+    /// Sends what there is, up to a turn.
+    async fn send_news(&mut self) -> Result<Option<Farewell>, Cut> {
+        let mut sent = 0;
+        while sent < TURN {
+            match self.seat.next(*self.cursor) {
+                Next::Wait => break,
+                Next::Send(number, text) => {
+                    self.feed(number, text).await?;
+                    sent += 1;
+                }
+                Next::Look => {
+                    let page = match self.app.store.events(self.agent.key, *self.cursor, PAGE).await {
+                        Ok(page) => page,
+                        Err(error) => return Ok(Some(unreadable(&error))),
+                    };
+                    if page.len() == PAGE {
+                        self.seat.look_again();
+                    }
+                    sent += page.len();
+                    for entry in page {
+                        let (Some(number), Some(text)) = (entry.cursor.as_number(), text_of(&entry)) else {
+                            continue;
+                        };
+                        self.feed(number, text).await?;
+                    }
+                }
+            }
+        }
+        if sent >= TURN {
+            // More may be there: come back after hearing the client.
+            self.seat.again();
+        }
+        if sent > 0 {
+            self.line.flush().await?;
+            self.app.meter.pushed.increment(sent as u64);
+        }
+        Ok(None)
+    }
+
+    async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), Cut> {
+        self.line.feed(Message::Text(text)).await?;
+        *self.cursor = number;
+        Ok(())
+    }
+
+    async fn hear(&mut self, said: Message) -> Result<(), Cut> {
+        let answer = match said {
+            Message::Text(text) => match frame::read(&text) {
+                Said::Ping => frame::pong(),
+                Said::Auth { .. } => frame::error("this socket knows who you are already"),
+                Said::Unknown(why) => frame::error(why),
+            },
+            Message::Binary(_) => frame::error("messages are text"),
+            // The library answers pings and closes by itself; after a close the next look finds the line gone.
+            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(()),
+        };
+        self.line.send(answer).await
+    }
+}

@@ -1,0 +1,129 @@
+//! `GET /ws`: the log of a mailbox over a WebSocket.
+
+mod frame;
+mod line;
+mod listen;
+
+use std::net::IpAddr;
+
+use amb_core::{Code, OfficeError};
+use amb_store::Agent;
+use axum::extract::State;
+use axum::extract::ws::rejection::WebSocketUpgradeRejection;
+use axum::extract::ws::{WebSocket, WebSocketUpgrade};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::caller::{Peer, who};
+use crate::key::key_in;
+use crate::problem::Problem;
+use crate::query::Params;
+use line::{Farewell, Line};
+
+/// Largest message a client may send; all of ours are tiny.
+const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
+/// Kept for each socket, ten thousand times over: as small as a client's messages usually are.
+const READ_BUFFER: usize = 512;
+/// Small entries are gathered up to this before they are written.
+const WRITE_BUFFER: usize = 4 * 1024;
+
+/// How a socket says who it is and where it left off.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct WsQuery {
+    /// The agent's key. A header or a first message does as well, and keeps it out of proxies' logs.
+    api_key: Option<String>,
+    /// The cursor of the last entry seen: what came after it is sent first. Without it only what happens from now on.
+    since: Option<u64>,
+}
+
+/// The log of the caller's mailbox, as it grows
+///
+/// The key comes as `api_key` in the query, as a header, or as a first message `{"type":"auth","api_key":"…","since":7}`
+/// within five seconds. Every entry is one text message, as in `GET /events`. `{"type":"ping"}` is answered with
+/// `{"type":"pong"}`. Closed with 4000 (no key in time), 4001 (wrong key), 1013 (too slow: come back with `since`),
+/// 1001 (the office closes) or 1011 (no answer to pings).
+#[utoipa::path(
+    get,
+    path = "/ws",
+    tag = "events",
+    params(WsQuery),
+    responses(
+        (status = 101, description = "A WebSocket"),
+        (status = 422, description = "`since` is no number"),
+        (status = 426, description = "Not a WebSocket handshake"),
+    )
+)]
+pub(crate) async fn ws(
+    State(app): State<App>,
+    Peer(address): Peer,
+    Params(query): Params<WsQuery>,
+    headers: HeaderMap,
+    upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
+) -> Response {
+    let upgrade = match upgrade {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return not_a_handshake(&rejection),
+    };
+    let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
+        None => Ok(None),
+        Some(key) => match who(&app, key, address).await {
+            Ok(agent) => Ok(Some(agent)),
+            // A browser cannot see why a handshake failed, but it sees the code of a close.
+            Err(error) if error.code() == Code::Unauthorized => Err(Farewell::bad_key()),
+            Err(error) => return Problem::from(error).into_response(),
+        },
+    };
+    let token = app.tasks.token();
+    upgrade
+        .read_buffer_size(READ_BUFFER)
+        .write_buffer_size(WRITE_BUFFER)
+        .max_message_size(MAX_CLIENT_MESSAGE)
+        .max_frame_size(MAX_CLIENT_MESSAGE)
+        .on_upgrade(move |socket| async move {
+            app.meter.sockets.increment(1.0);
+            run(&app, socket, address, identified, query.since).await;
+            app.meter.sockets.decrement(1.0);
+            drop(token);
+        })
+}
+
+async fn run(
+    app: &App,
+    socket: WebSocket,
+    address: IpAddr,
+    identified: Result<Option<Agent>, Farewell>,
+    since: Option<u64>,
+) {
+    let mut line = Line::new(socket, app.config.ws_slow_timeout);
+    let farewell = match identified {
+        Err(farewell) => farewell,
+        Ok(Some(agent)) => listen::listen(app, &mut line, &agent, since, false).await,
+        Ok(None) => match listen::first_message(app, &mut line, address).await {
+            Err(farewell) => farewell,
+            Ok((agent, first)) => listen::listen(app, &mut line, &agent, first.or(since), true).await,
+        },
+    };
+    line.close(farewell).await;
+}
+
+fn not_a_handshake(rejection: &WebSocketUpgradeRejection) -> Response {
+    let detail = format!("this is a WebSocket endpoint: {}", rejection.body_text());
+    let mut response = Problem::new(StatusCode::UPGRADE_REQUIRED, "upgrade_required", detail).into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::UPGRADE, HeaderValue::from_static("websocket"));
+    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
+    response
+}
+
+impl From<OfficeError> for Farewell {
+    fn from(error: OfficeError) -> Self {
+        match error.code() {
+            Code::Unauthorized => Self::bad_key(),
+            _ => Self::later(error.detail().to_owned()),
+        }
+    }
+}
