@@ -17,12 +17,24 @@
 //! in a log: whoever pushes compares cursors, and reads [`Store::events`] where one is missing. Other processes on the
 //! same database are told by [`Store::hints`].
 
+#[cfg(feature = "test-support")]
+pub mod conformance;
 mod error;
+mod known;
+mod letter;
+mod open;
+mod row;
+mod sqlite;
 mod store;
 mod types;
+mod url;
+mod words;
 
 pub use error::{Result, StoreError};
+pub use open::open;
+pub use sqlite::SqliteStore;
 pub use store::Store;
 pub use types::{
     Agent, AgentKey, Ask, CodeMaker, KeyHash, NewAgent, News, Written, fold_subject, random_code, to_micros,
 };
+pub use url::DatabaseUrl;

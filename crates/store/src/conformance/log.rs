@@ -1,0 +1,84 @@
+//! The log of a mailbox.
+
+use amb_core::Event;
+
+use super::*;
+
+pub async fn entries_are_numbered_from_one_without_gaps(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for n in 0..10 {
+        desk.say(&alice, &bob, if n % 2 == 0 { "a" } else { "b" }, &n.to_string()).await;
+    }
+    let told = desk.events(bob.key, 0, 100).await.unwrap();
+    let numbers: Vec<_> = told.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
+    assert_eq!(numbers, (1..=11).collect::<Vec<_>>());
+    let texts: Vec<_> = told
+        .iter()
+        .filter_map(|entry| match &entry.event {
+            Event::NewMessage(message) => Some(message.content.clone()),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(texts, (0..10).map(|n| n.to_string()).collect::<Vec<_>>());
+    assert_eq!(desk.event_head(bob.key).await.unwrap(), 11);
+}
+
+pub async fn a_reader_goes_on_at_any_cursor(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for n in 0..9 {
+        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+    }
+    let (mut since, mut seen) = (0, Vec::new());
+    loop {
+        let page = desk.events(bob.key, since, 4).await.unwrap();
+        assert!(page.len() <= 4);
+        let Some(last) = page.last() else { break };
+        since = last.cursor.as_number().unwrap();
+        seen.extend(page.into_iter().map(|entry| entry.cursor.as_number().unwrap()));
+    }
+    assert_eq!(seen, (1..=10).collect::<Vec<_>>());
+    assert_eq!(desk.events(bob.key, 10, 4).await.unwrap(), []);
+    assert_eq!(desk.events(bob.key, 1_000, 4).await.unwrap(), []);
+    assert_eq!(desk.events(bob.key, u64::MAX, 4).await.unwrap(), []);
+    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1, "each agent has a log of its own");
+}
+
+pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut news = Vec::new();
+    for n in 0..5 {
+        news.extend(desk.say(&alice, &bob, "Plan", &n.to_string()).await.news);
+        news.extend(desk.say(&bob, &alice, "Plan", &n.to_string()).await.news);
+    }
+    let session = desk.inbox(&bob, false, at(2)).await.unwrap().sessions[0].session_id.clone();
+    news.extend(desk.history(&bob, &session, HistoryPage::default(), at(3)).await.unwrap().news);
+    for agent in [&alice, &bob] {
+        let pushed: Vec<_> =
+            news.iter().filter(|news| news.agent == agent.key).map(|news| news.entry.clone()).collect();
+        assert_eq!(pushed, desk.events(agent.key, 1, 100).await.unwrap());
+    }
+}
+
+pub async fn pruning_removes_old_events_and_never_mail(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let draft = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "kept") };
+    let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap().answer;
+    assert_eq!(desk.events(bob.key, 0, 10).await.unwrap().len(), 2);
+    while desk.prune(at(100)).await.unwrap() > 0 {}
+    let told = desk.events(bob.key, 0, 10).await.unwrap();
+    assert!(matches!(&told[..], [entry] if matches!(entry.event, Event::NewMessage(_))), "{told:?}");
+    assert_eq!(desk.texts(&bob, &first.session_id, 10).await, ["kept"]);
+    let again = desk.send(&alice, draft, at(101)).await.unwrap().answer;
+    assert_ne!(again.message_id, first.message_id, "the key was forgotten");
+}
+
+pub async fn numbers_are_not_given_twice_after_pruning(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
+    while desk.prune(at(100)).await.unwrap() > 0 {}
+    assert_eq!(desk.events(alice.key, 0, 10).await.unwrap(), []);
+    assert_eq!(desk.event_head(alice.key).await.unwrap(), 1);
+    desk.say(&bob, &alice, "Plan", "x").await;
+    let told = desk.events(alice.key, 1, 10).await.unwrap();
+    assert_eq!(told[0].cursor.as_number(), Some(2));
+}

@@ -1,0 +1,175 @@
+//! What every backend must do, as stories against the trait. [`conformance!`](crate::conformance!) makes a test of each.
+//!
+//! A story gets an empty store. Time is the story's own: it starts at [`START`] and moves when the story says so.
+
+#![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
+
+pub mod agents;
+pub mod connections;
+pub mod log;
+pub mod mail;
+pub mod races;
+pub mod threads;
+
+use std::sync::Arc;
+
+use amb_core::doc::Sent;
+use amb_core::office::HistoryPage;
+use amb_core::{AgentName, Card, Draft, SessionId, Timestamp};
+
+use crate::{Agent, Ask, KeyHash, NewAgent, Result, Store, StoreError, Written};
+
+/// Seconds since 1970 at which stories begin.
+pub const START: i64 = 1_772_000_000;
+
+/// An instant of a story.
+pub fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(START + seconds).unwrap()
+}
+
+/// A store and short words for what stories do all the time.
+#[derive(Clone)]
+pub struct Desk(pub Arc<dyn Store>);
+
+impl std::ops::Deref for Desk {
+    type Target = dyn Store;
+
+    fn deref(&self) -> &Self::Target {
+        &*self.0
+    }
+}
+
+pub fn name(text: &str) -> AgentName {
+    text.parse().unwrap()
+}
+
+pub fn new_agent(text: &str) -> NewAgent {
+    NewAgent {
+        name: name(text),
+        key_hash: KeyHash::of(&key_of(text)),
+        key_prefix: "amb_0123".into(),
+        owner_contact: Some(format!("{text}@example.org")),
+        card: Card::default(),
+    }
+}
+
+pub fn key_of(text: &str) -> String {
+    format!("amb_key_of_{text}")
+}
+
+/// The kind of an answer that had to be a failure.
+#[track_caller]
+pub fn code<T: std::fmt::Debug>(answer: Result<T>) -> amb_core::Code {
+    let error: StoreError = answer.unwrap_err();
+    error.code()
+}
+
+impl Desk {
+    pub async fn agent(&self, text: &str) -> Agent {
+        self.register_agent(new_agent(text), at(0)).await.unwrap()
+    }
+
+    pub async fn connect(&self, from: &Agent, to: &Agent) {
+        let asked = self.request_connection(from, Ask::new(to.name.clone(), None), at(0)).await.unwrap();
+        self.approve_connection(to, &asked.answer.verification_code, at(0)).await.unwrap();
+    }
+
+    /// Two agents that may write to each other.
+    pub async fn pair(&self) -> (Agent, Agent) {
+        let (alice, bob) = (self.agent("alice").await, self.agent("bob").await);
+        self.connect(&alice, &bob).await;
+        (alice, bob)
+    }
+
+    pub async fn say(&self, from: &Agent, to: &Agent, subject: &str, text: &str) -> Written<Sent> {
+        self.send(from, Draft::text(to.name.clone(), subject, text), at(1)).await.unwrap()
+    }
+
+    /// The texts of a session, newest first; reads them as a reader does.
+    pub async fn texts(&self, caller: &Agent, session: &SessionId, limit: u32) -> Vec<String> {
+        let page = HistoryPage { limit, before: None };
+        let history = self.history(caller, session, page, at(2)).await.unwrap().answer;
+        history.messages.into_iter().map(|message| message.content).collect()
+    }
+}
+
+/// Makes a test of every story. `$fresh` is an async block that gives a guard (kept until the story ends) and an empty
+/// store: `conformance!(async { (guard, store) })`.
+#[macro_export]
+macro_rules! conformance {
+    ($fresh:expr) => {
+        $crate::conformance_stories! { $fresh;
+            agents: [
+                a_registered_agent_is_known_by_its_key_and_by_its_name,
+                a_name_is_given_once,
+            ]
+            connections: [
+                a_request_is_seen_by_its_target_and_approved_by_its_code,
+                a_request_is_refused_for_a_reason_that_is_said,
+                a_code_is_good_for_its_target_alone_and_once,
+                a_taken_code_is_made_anew,
+                a_private_code_reaches_neither_inbox_nor_event,
+                an_expired_request_is_gone_and_in_nobodys_way,
+                requests_from_both_sides_end_in_one_connection,
+                a_few_requests_wait_at_most,
+            ]
+            mail: [
+                mail_needs_a_connection,
+                a_message_is_in_the_inbox_and_in_the_log,
+                a_subject_finds_its_session_in_any_case_and_from_both_sides,
+                a_session_is_continued_by_its_members_alone,
+                a_repeated_send_answers_the_same_and_writes_nothing,
+                a_key_used_for_another_draft_is_a_conflict,
+                whole_messages_come_back_as_they_were_sent,
+                replies_and_relays_carry_ttl_and_trace,
+                text_of_any_script_and_length_is_kept,
+            ]
+            threads: [
+                an_empty_inbox_is_empty,
+                sessions_are_ordered_by_their_newest_message,
+                unread_only_leaves_out_what_was_read,
+                history_marks_what_it_shows_and_no_more,
+                the_sender_learns_that_its_message_was_read,
+                before_pages_through_a_whole_history_once_each,
+                history_is_for_members,
+                reading_ones_own_messages_marks_nothing,
+            ]
+            log: [
+                entries_are_numbered_from_one_without_gaps,
+                a_reader_goes_on_at_any_cursor,
+                the_news_of_a_verb_are_the_entries_of_the_log,
+                pruning_removes_old_events_and_never_mail,
+                numbers_are_not_given_twice_after_pruning,
+            ]
+            races: [
+                a_name_registered_at_once_has_one_winner,
+                one_subject_sent_at_once_makes_one_session,
+                requests_at_once_make_one_pending_row,
+                approvals_at_once_make_one_connection,
+                a_key_used_at_once_sends_one_message,
+                sends_at_once_are_numbered_without_gaps,
+            ]
+        }
+    };
+}
+
+/// The inside of [`conformance!`](crate::conformance!).
+#[macro_export]
+#[doc(hidden)]
+macro_rules! conformance_stories {
+    ($fresh:expr; $($module:ident: [$($story:ident),* $(,)?])*) => {
+        $(mod $module {
+            use super::*;
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $story() {
+                    let (guard, store) = $fresh.await;
+                    let store: std::sync::Arc<dyn $crate::Store> = store;
+                    $crate::conformance::$module::$story($crate::conformance::Desk(store.clone())).await;
+                    store.close().await;
+                    drop(guard);
+                }
+            )*
+        })*
+    };
+}

@@ -1,0 +1,60 @@
+//! Keys that were asked for lately, so that most requests authenticate without the database.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, RwLock};
+
+use amb_core::Timestamp;
+
+use crate::types::{Agent, KeyHash};
+
+/// Most keys remembered. Full means emptied: simpler than choosing, and rare.
+const CAPACITY: usize = 50_000;
+
+/// A bounded memory of keys.
+#[derive(Debug, Default)]
+pub(crate) struct KnownKeys {
+    inner: RwLock<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Changes whenever something is forgotten: what was looked up before that is not remembered after it.
+    age: u64,
+    keys: HashMap<KeyHash, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    agent: Agent,
+    until: Option<Timestamp>,
+}
+
+impl KnownKeys {
+    /// Whose key this is, if that is remembered and still true; else the age to give to [`KnownKeys::remember`].
+    pub(crate) fn get(&self, hash: &KeyHash, now: Timestamp) -> Result<Agent, u64> {
+        let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
+        match inner.keys.get(hash) {
+            Some(known) if known.until.is_none_or(|until| now < until) => Ok(known.agent.clone()),
+            _ => Err(inner.age),
+        }
+    }
+
+    /// Remembers what a look into the database that began at `age` found, until a moment or for good.
+    pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if inner.age != age {
+            return;
+        }
+        if inner.keys.len() >= CAPACITY {
+            inner.keys.clear();
+        }
+        inner.keys.insert(hash, Known { agent: agent.clone(), until });
+    }
+
+    /// Forgets everything; to be called after a key was changed and before that is answered.
+    pub(crate) fn forget(&self) {
+        let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        inner.age += 1;
+        inner.keys.clear();
+    }
+}

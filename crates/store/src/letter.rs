@@ -1,0 +1,200 @@
+//! A draft made ready for the database: everything that can be worked out before a transaction is.
+
+use amb_core::doc::Sent;
+use amb_core::event::NewMessage;
+use amb_core::message::text_of;
+use amb_core::route::Hop;
+use amb_core::task::TaskRef;
+use amb_core::{
+    AgentName, Callback, CorrelationId, Draft, Entry, Event, Kind, MessageId, Object, Part, Priority, SessionId,
+    TaskId, Timestamp,
+};
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+use crate::error::Result;
+use crate::types::{fold_subject, to_micros};
+use crate::{AgentKey, News, StoreError};
+
+/// A draft with its id, its time and its JSON.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    pub(crate) id: Uuid,
+    pub(crate) from: AgentName,
+    pub(crate) to: AgentName,
+    pub(crate) at: Timestamp,
+    pub(crate) kind: Kind,
+    pub(crate) thread: Thread,
+    pub(crate) content: String,
+    pub(crate) parts: Option<Vec<Part>>,
+    pub(crate) priority: Priority,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) callback: Option<Callback>,
+    /// The message it answers or passes on.
+    pub(crate) parent: Option<Parent>,
+    pub(crate) correlation_id: Option<CorrelationId>,
+    pub(crate) metadata: Object,
+    pub(crate) once: Option<Once>,
+    /// For a task: its id, should it come to be.
+    pub(crate) task_id: Option<Uuid>,
+}
+
+/// Which session a letter goes to.
+#[derive(Debug, Clone)]
+pub(crate) enum Thread {
+    /// One that exists.
+    Existing(Uuid),
+    /// The one of this subject, with the id it gets if it has to be made.
+    Subject { subject: String, key: String, fresh: Uuid },
+}
+
+/// The message that a draft names.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Parent {
+    pub(crate) id: Uuid,
+    /// Whether it is passed on to a third agent.
+    pub(crate) relay: bool,
+}
+
+/// An idempotency key, and what it was used for.
+#[derive(Debug, Clone)]
+pub(crate) struct Once {
+    pub(crate) key: String,
+    pub(crate) draft_hash: [u8; 32],
+}
+
+/// Where a letter came to lie.
+#[derive(Debug, Clone)]
+pub(crate) struct Placed {
+    pub(crate) session: Uuid,
+    pub(crate) subject: std::sync::Arc<str>,
+    pub(crate) recipient: AgentKey,
+    /// Its place in the recipient's log.
+    pub(crate) number: u64,
+    pub(crate) task: Option<TaskRef>,
+    /// For a task that the office rejected: why.
+    pub(crate) reason: Option<String>,
+}
+
+impl Letter {
+    /// Makes a draft ready.
+    pub(crate) fn new(from: &AgentName, draft: Draft, now: Timestamp) -> Result<Self> {
+        let at = to_micros(now);
+        let once = match &draft.idempotency_key {
+            Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
+            None => None,
+        };
+        let parent = match (&draft.reply_to, &draft.relay_of) {
+            (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),
+            (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),
+            (None, None) => None,
+        };
+        let thread = match (&draft.session, draft.subject) {
+            (Some(session), _) => Thread::Existing(session_uuid(session)?),
+            (None, Some(subject)) => {
+                Thread::Subject { key: fold_subject(&subject), subject, fresh: amb_core::id::fresh_uuid(at) }
+            }
+            (None, None) => return Err(StoreError::invalid("say a subject, or the session_id to continue")),
+        };
+        let (content, parts) = match <[Part; 1]>::try_from(draft.parts) {
+            Ok([Part::Text { text }]) => (text, None),
+            Ok(parts) => (String::new(), Some(parts.into())),
+            Err(parts) => (text_of(&parts), Some(parts)),
+        };
+        Ok(Self {
+            id: amb_core::id::fresh_uuid(at),
+            from: from.clone(),
+            to: draft.to,
+            at,
+            task_id: (draft.kind == Kind::Task).then(|| amb_core::id::fresh_uuid(at)),
+            kind: draft.kind,
+            thread,
+            content,
+            parts,
+            priority: draft.priority,
+            deadline: draft.deadline.map(to_micros),
+            callback: draft.callback,
+            parent,
+            correlation_id: draft.correlation_id,
+            metadata: draft.metadata,
+            once,
+        })
+    }
+
+    /// What the sender is answered.
+    pub(crate) fn sent(&self, placed: &Placed) -> Sent {
+        Sent {
+            message_id: self.id.into(),
+            session_id: placed.session.into(),
+            subject: placed.subject.to_string(),
+            created_at: self.at,
+            task: placed.task.clone(),
+            reason: placed.reason.clone(),
+        }
+    }
+
+    /// What the recipient is told.
+    pub(crate) fn into_news(self, placed: Placed) -> News {
+        let reply_to = self.parent.filter(|parent| !parent.relay).map(|parent| parent.id.into());
+        let event = Event::NewMessage(NewMessage {
+            session_id: placed.session.into(),
+            subject: placed.subject.to_string(),
+            from_agent: self.from,
+            content: self.content,
+            message_id: self.id.into(),
+            created_at: self.at,
+            kind: self.kind,
+            priority: self.priority,
+            parts: self.parts.unwrap_or_default(),
+            task: placed.task,
+            reply_to,
+            correlation_id: self.correlation_id,
+        });
+        News { agent: placed.recipient, entry: Entry { event, cursor: placed.number.into() } }
+    }
+
+    /// The task as the message carries it.
+    pub(crate) fn task_ref(&self, state: amb_core::TaskState) -> Option<TaskRef> {
+        self.task_id.map(|id| TaskRef { id: TaskId::from(id), state, deadline: self.deadline, extra: Object::new() })
+    }
+}
+
+/// A trace as it is kept: nothing where it is the sender alone.
+pub(crate) fn trace_json(hop: &Hop) -> Result<Option<String>> {
+    if hop.trace.len() <= 1 { Ok(None) } else { json(&hop.trace).map(Some) }
+}
+
+/// A value as JSON.
+pub(crate) fn json(value: &impl serde::Serialize) -> Result<String> {
+    serde_json::to_string(value).map_err(StoreError::internal)
+}
+
+/// An optional value as JSON.
+pub(crate) fn json_of<T: serde::Serialize>(value: Option<&T>) -> Result<Option<String>> {
+    value.map(json).transpose()
+}
+
+/// Objects are kept in the order of their keys, so equal drafts give equal bytes.
+fn hash_of(draft: &Draft) -> Result<[u8; 32]> {
+    Ok(Sha256::digest(json(draft)?.as_bytes()).into())
+}
+
+/// The UUID of a message here. Any other text cannot name one.
+pub(crate) fn message_uuid(id: &MessageId) -> Result<Uuid> {
+    id.as_uuid().ok_or_else(|| no_message(id))
+}
+
+/// The UUID of a session here. Any other text cannot name one.
+pub(crate) fn session_uuid(id: &SessionId) -> Result<Uuid> {
+    id.as_uuid().ok_or_else(no_session)
+}
+
+/// No such message, or none that the caller may see: the two look the same.
+pub(crate) fn no_message(id: &MessageId) -> StoreError {
+    StoreError::not_found(format!("no message {id} came to you or was sent by you"))
+}
+
+/// No such session.
+pub(crate) fn no_session() -> StoreError {
+    StoreError::not_found("no such session; `inbox` lists yours")
+}

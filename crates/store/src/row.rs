@@ -1,0 +1,169 @@
+//! A message as both backends read it, and the shapes in which it is shown.
+
+use std::str::FromStr;
+
+use amb_core::doc::MessageView;
+use amb_core::event::NewMessage;
+use amb_core::task::TaskRef;
+use amb_core::{AgentName, Callback, CorrelationId, Kind, Message, Object, Part, Priority, Receipt, Timestamp};
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::StoreError;
+use crate::error::Result;
+
+/// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
+#[derive(Debug, Clone)]
+pub(crate) struct MessageRow {
+    pub(crate) id: Uuid,
+    pub(crate) session: Uuid,
+    pub(crate) subject: String,
+    pub(crate) from: String,
+    /// For a group: the member whose copy this is, or the sender.
+    pub(crate) to: String,
+    pub(crate) at: Timestamp,
+    pub(crate) priority: i64,
+    pub(crate) ttl: i64,
+    pub(crate) kind: Option<String>,
+    pub(crate) trace: Option<String>,
+    pub(crate) reply_to: Option<Uuid>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) task: Option<String>,
+    pub(crate) callback: Option<String>,
+    pub(crate) content: String,
+    pub(crate) parts: Option<String>,
+    pub(crate) metadata: Option<String>,
+    pub(crate) delivered_at: Option<Timestamp>,
+    pub(crate) read_at: Option<Timestamp>,
+}
+
+impl MessageRow {
+    /// The message, whole. A callback is for the agent that set it alone.
+    pub(crate) fn message(self, viewer: &AgentName) -> Result<Message> {
+        let from = name(&self.from)?;
+        let callback = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
+        Ok(Message {
+            id: self.id.into(),
+            to: name(&self.to)?,
+            sent_at: self.at,
+            kind: kind(self.kind.as_deref())?,
+            session: Some(self.session.into()),
+            subject: Some(self.subject),
+            parts: match parse(self.parts)? {
+                Some(parts) => parts,
+                None => vec![Part::text(self.content)],
+            },
+            priority: priority(self.priority),
+            ttl: u8::try_from(self.ttl).unwrap_or(0),
+            trace: match parse(self.trace)? {
+                Some(trace) => trace,
+                None => vec![from.clone()],
+            },
+            from,
+            task: parse(self.task)?,
+            callback,
+            reply_to: self.reply_to.map(Into::into),
+            correlation_id: correlation(self.correlation_id)?,
+            metadata: parse(self.metadata)?.unwrap_or_default(),
+        })
+    }
+
+    /// The message in a thread or an inbox.
+    pub(crate) fn view(self, viewer: &AgentName) -> Result<MessageView> {
+        let sender_name = name(&self.from)?;
+        let callback: Option<Callback> = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
+        let metadata: Option<Object> = parse(self.metadata)?;
+        let task: Option<TaskRef> = parse(self.task)?;
+        let parts: Option<Vec<Part>> = parse(self.parts)?;
+        Ok(MessageView {
+            id: self.id.into(),
+            sender_name,
+            content: self.content,
+            created_at: self.at,
+            is_read: self.read_at.is_some(),
+            kind: kind(self.kind.as_deref())?,
+            priority: priority(self.priority),
+            parts: parts.unwrap_or_default(),
+            task,
+            reply_to: self.reply_to.map(Into::into),
+            correlation_id: correlation(self.correlation_id)?,
+            callback,
+            metadata: metadata.unwrap_or_default(),
+        })
+    }
+
+    /// The message as an event.
+    pub(crate) fn event(self) -> Result<NewMessage> {
+        let parts: Option<Vec<Part>> = parse(self.parts)?;
+        Ok(NewMessage {
+            session_id: self.session.into(),
+            subject: self.subject,
+            from_agent: name(&self.from)?,
+            content: self.content,
+            message_id: self.id.into(),
+            created_at: self.at,
+            kind: kind(self.kind.as_deref())?,
+            priority: priority(self.priority),
+            parts: parts.unwrap_or_default(),
+            task: parse(self.task)?,
+            reply_to: self.reply_to.map(Into::into),
+            correlation_id: correlation(self.correlation_id)?,
+        })
+    }
+
+    /// A callback is for the agent that set it: the sender, or the owner to whom an update brings it back.
+    fn shows_callback(&self, viewer: &AgentName) -> bool {
+        let setter = if self.kind.as_deref() == Some(Kind::TaskUpdate.as_str()) { &self.to } else { &self.from };
+        setter == viewer.as_str()
+    }
+
+    /// How far it has come on its way to the one it went to.
+    pub(crate) fn receipt(&self) -> Result<Receipt> {
+        Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at))
+    }
+}
+
+/// A name that was checked when it was registered.
+pub(crate) fn name(text: &str) -> Result<AgentName> {
+    AgentName::from_str(text).map_err(StoreError::internal)
+}
+
+/// JSON that we wrote.
+pub(crate) fn parse<T: DeserializeOwned>(text: Option<impl AsRef<str>>) -> Result<Option<T>> {
+    match text {
+        Some(text) => serde_json::from_str(text.as_ref()).map(Some).map_err(StoreError::internal),
+        None => Ok(None),
+    }
+}
+
+/// A kind as it is kept: nothing for a plain message.
+pub(crate) fn kind(text: Option<&str>) -> Result<Kind> {
+    match text {
+        Some(text) => text.parse().map_err(StoreError::internal),
+        None => Ok(Kind::Message),
+    }
+}
+
+/// A kind to be kept.
+pub(crate) fn kind_text(kind: &Kind) -> Option<&str> {
+    if *kind == Kind::Message { None } else { Some(kind.as_str()) }
+}
+
+/// A priority as it is kept: its rank.
+pub(crate) fn priority(rank: i64) -> Priority {
+    usize::try_from(rank).ok().and_then(|rank| Priority::ALL.get(rank).copied()).unwrap_or_default()
+}
+
+/// A priority to be kept.
+pub(crate) fn rank(priority: Priority) -> i16 {
+    match priority {
+        Priority::Low => 0,
+        Priority::Normal => 1,
+        Priority::High => 2,
+        Priority::Urgent => 3,
+    }
+}
+
+fn correlation(text: Option<String>) -> Result<Option<CorrelationId>> {
+    text.map(|text| text.parse().map_err(StoreError::internal)).transpose()
+}

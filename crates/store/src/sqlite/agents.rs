@@ -1,0 +1,125 @@
+//! Agents and their keys.
+
+use std::sync::Arc;
+
+use amb_core::{AgentName, Card, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+use super::cache::Peer;
+use super::error::{failed, is_taken};
+use super::keys::{maybe_instant_at, uuid_at};
+use super::writer::Desk;
+use crate::StoreError;
+use crate::error::{Result, conflict};
+use crate::letter::json;
+use crate::row;
+use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
+
+impl Desk {
+    pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+        let id = amb_core::id::fresh_uuid(now);
+        let NewAgent { name, key_hash, key_prefix, owner_contact, card } = new;
+        let insert = self.db.prepare_cached(
+            "INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
+                                 capabilities, allow_from, max_concurrent_tasks, created_at)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+        );
+        let values = params![
+            id.as_bytes(),
+            name.as_str(),
+            key_hash.to_hex(),
+            key_prefix,
+            owner_contact,
+            card.description,
+            json(&card.capabilities)?,
+            json(&card.allow_from)?,
+            card.max_concurrent_tasks,
+            now.as_microsecond(),
+        ];
+        match insert.and_then(|mut insert| insert.insert(values)) {
+            Ok(key) => Ok(Agent { key: AgentKey(key), id, name }),
+            Err(error) if is_taken(&error) => Err(name_taken(&name)),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// The agent of this name, for sending to it. Deleted agents are found too, and say so.
+    pub(super) fn peer(&mut self, name: &AgentName) -> Result<Option<Peer>> {
+        if let Some(peer) = self.caches.peers.get(name) {
+            return Ok(Some(peer.clone()));
+        }
+        let found = self
+            .db
+            .prepare_cached(
+                "SELECT id, description, capabilities, allow_from, max_concurrent_tasks, deleted_at IS NOT NULL
+                 FROM agents WHERE name = ?1",
+            )
+            .and_then(|mut select| {
+                select
+                    .query_row([name.as_str()], |row| {
+                        let card: (String, String, String, u32) = (row.get(1)?, row.get(2)?, row.get(3)?, row.get(4)?);
+                        Ok((row.get(0)?, card, row.get(5)?))
+                    })
+                    .optional()
+            })
+            .map_err(failed)?;
+        let Some((id, (description, capabilities, allow_from, max_concurrent_tasks), deleted)) = found else {
+            return Ok(None);
+        };
+        let card = Card {
+            description,
+            capabilities: row::parse(Some(capabilities))?.unwrap_or_default(),
+            allow_from: row::parse(Some(allow_from))?.unwrap_or_default(),
+            max_concurrent_tasks,
+        };
+        let peer = Peer { id, name: name.clone(), card: Arc::new(card), deleted };
+        self.caches.peers.put(name.clone(), peer.clone());
+        Ok(Some(peer))
+    }
+}
+
+pub(super) fn name_taken(name: &AgentName) -> StoreError {
+    conflict(format!("the name {:?} is taken; choose another", name.as_str()))
+}
+
+/// Whose key this is, and until when, where that is limited.
+pub(super) fn by_key(db: &Connection, hash: KeyHash, now: Timestamp) -> Result<Option<(Agent, Option<Timestamp>)>> {
+    let hex = hash.to_hex();
+    let current = db
+        .prepare_cached("SELECT id, public_id, name FROM agents WHERE api_key_hash = ?1")
+        .and_then(|mut select| {
+            select.query_row([&hex], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?))).optional()
+        })
+        .map_err(failed)?;
+    if let Some(found) = current {
+        return Ok(Some((agent(found)?, None)));
+    }
+    let previous = db
+        .prepare_cached("SELECT id, public_id, name, previous_key_until FROM agents WHERE previous_key_hash = ?1")
+        .and_then(|mut select| {
+            select
+                .query_row([&hex], |row| Ok(((row.get(0)?, uuid_at(row, 1)?, row.get(2)?), maybe_instant_at(row, 3)?)))
+                .optional()
+        })
+        .map_err(failed)?;
+    match previous {
+        Some((found, Some(until))) if now < until => Ok(Some((agent(found)?, Some(until)))),
+        _ => Ok(None),
+    }
+}
+
+/// The agent of this name, unless it was deleted.
+pub(super) fn by_name(db: &Connection, name: &AgentName) -> Result<Option<Agent>> {
+    db.prepare_cached("SELECT id, public_id, name FROM agents WHERE name = ?1 AND deleted_at IS NULL")
+        .and_then(|mut select| {
+            select.query_row([name.as_str()], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?))).optional()
+        })
+        .map_err(failed)?
+        .map(agent)
+        .transpose()
+}
+
+fn agent((key, id, name): (i64, Uuid, String)) -> Result<Agent> {
+    Ok(Agent { key: AgentKey(key), id, name: row::name(&name)? })
+}

@@ -1,0 +1,73 @@
+//! Row numbers, instants and ids as SQLite keeps them.
+
+use amb_core::Timestamp;
+use rusqlite::Row;
+use uuid::Uuid;
+
+/// Bits of the place in a composed row number.
+const PLACE: u32 = 32;
+
+/// The row number of a place in a log or in a session.
+pub(super) fn row(owner: i64, place: i64) -> i64 {
+    (owner << PLACE) | place
+}
+
+/// All row numbers of one owner.
+pub(super) fn range(owner: i64) -> (i64, i64) {
+    (row(owner, 0), row(owner, i64::from(u32::MAX)))
+}
+
+/// Whose row it is.
+pub(super) fn owner_of(row: i64) -> i64 {
+    row >> PLACE
+}
+
+/// Its place with its owner.
+pub(super) fn place_of(row: i64) -> i64 {
+    row & i64::from(u32::MAX)
+}
+
+/// A place as the number of an entry.
+pub(super) fn number_of(row: i64) -> u64 {
+    u64::try_from(place_of(row)).unwrap_or(0)
+}
+
+/// An instant that we wrote.
+pub(super) fn instant(micros: i64) -> Timestamp {
+    Timestamp::from_microsecond(micros).unwrap_or_default()
+}
+
+/// The instant in a column.
+pub(super) fn instant_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Timestamp> {
+    Ok(instant(row.get(column)?))
+}
+
+/// The instant in a column, if there is one.
+pub(super) fn maybe_instant_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(instant))
+}
+
+/// The id in a column.
+pub(super) fn uuid_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {
+    Ok(Uuid::from_bytes(row.get(column)?))
+}
+
+/// The id in a column, if there is one.
+pub(super) fn maybe_uuid_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uuid>> {
+    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(Uuid::from_bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_row_number_holds_its_owner_and_its_place() {
+        for (owner, place) in [(1, 1), (7, 4_294_967_295), (2_147_483_647, 3)] {
+            let row = row(owner, place);
+            assert_eq!((owner_of(row), place_of(row)), (owner, place));
+            let (first, last) = range(owner);
+            assert!((first..=last).contains(&row));
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The log of a mailbox: appending to it, and reading it.
+
+use amb_core::{Entry, Event, Timestamp};
+use rusqlite::{Connection, params};
+
+use super::error::failed;
+use super::keys::{number_of, place_of, range, row};
+use super::messages::{DELIVERED, message_row};
+use super::writer::Desk;
+use crate::StoreError;
+use crate::error::Result;
+use crate::letter::json;
+use crate::types::{AgentKey, News};
+
+impl Desk {
+    /// Takes the next place in an agent's log.
+    pub(super) fn next_place(&mut self, agent: i64) -> Result<i64> {
+        if let Some(head) = self.caches.heads.get_mut(&agent) {
+            *head += 1;
+            return Ok(*head);
+        }
+        let next = head(&self.db, agent)? + 1;
+        self.caches.heads.put(agent, next);
+        Ok(next)
+    }
+
+    /// Puts an event other than mail into an agent's log.
+    pub(super) fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
+        let place = self.next_place(agent)?;
+        let mut insert =
+            self.db.prepare_cached("INSERT INTO entries (id, event, at) VALUES (?1, ?2, ?3)").map_err(failed)?;
+        insert.execute(params![row(agent, place), json(&event)?, now.as_microsecond()]).map_err(failed)?;
+        Ok(News { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(place).into() } })
+    }
+}
+
+/// The place of the newest entry in an agent's log.
+pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
+    let (first, last) = range(agent);
+    let (newest, floor): (Option<i64>, Option<i64>) = db
+        .prepare_cached(
+            "SELECT (SELECT max(id) FROM entries WHERE id BETWEEN ?1 AND ?2),
+                    (SELECT log_floor FROM agents WHERE id = ?3)",
+        )
+        .and_then(|mut select| select.query_row([first, last, agent], |row| Ok((row.get(0)?, row.get(1)?))))
+        .map_err(failed)?;
+    Ok(newest.map_or(0, place_of).max(floor.unwrap_or(0)))
+}
+
+/// The entries after `since`.
+pub(super) fn entries(db: &Connection, agent: i64, since: u64, limit: usize) -> Result<Vec<Entry>> {
+    let (_, last) = range(agent);
+    let Ok(since) = u32::try_from(since) else { return Ok(Vec::new()) };
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    let sql = const_format_entries();
+    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut rows = select.query([row(agent, since.into()), last, limit]).map_err(failed)?;
+    let mut found = Vec::new();
+    while let Some(row) = rows.next().map_err(failed)? {
+        let (id, event): (i64, Option<String>) =
+            row.get(DELIVERED).and_then(|id| Ok((id, row.get(DELIVERED + 1)?))).map_err(failed)?;
+        let event = match event {
+            Some(event) => serde_json::from_str(&event).map_err(StoreError::internal)?,
+            None => Event::NewMessage(message_row(row).map_err(failed)?.event()?),
+        };
+        found.push(Entry { event, cursor: number_of(id).into() });
+    }
+    Ok(found)
+}
+
+/// Entries with the messages they deliver. A delivery whose message retention removed is no longer there either.
+fn const_format_entries() -> &'static str {
+    concat!(
+        "SELECT ",
+        super::messages::message_columns!(),
+        ", e.id, e.event FROM entries e
+         LEFT JOIN messages m ON m.id = e.message_id
+         LEFT JOIN sessions s ON s.id = m.id >> 32
+         LEFT JOIN agents f ON f.id = m.sender_id
+         LEFT JOIN agents t ON t.id = e.id >> 32
+         WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3"
+    )
+}

@@ -1,0 +1,124 @@
+//! Opening the file: its lock, its schema, its connections.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+use rusqlite::{Connection, OpenFlags};
+
+use super::error::failed;
+use super::lock::Lock;
+use super::readers::Readers;
+use super::writer::{STATEMENTS, Writer};
+use crate::StoreError;
+use crate::error::Result;
+use crate::known::KnownKeys;
+
+mod schema {
+    refinery::embed_migrations!("migrations/sqlite");
+}
+
+/// What the office remembers, in one file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    pub(super) path: PathBuf,
+    /// `None` once closed.
+    writer: Mutex<Option<Writer>>,
+    pub(super) readers: Readers,
+    pub(super) known: Arc<KnownKeys>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Let go last, when nothing of ours touches the file any more.
+    lock: Mutex<Option<Lock>>,
+}
+
+impl SqliteStore {
+    /// Opens the file, made with its directory where missing, and brings its schema up to date. A second process on the
+    /// same file is refused.
+    pub async fn open(path: &Path) -> Result<Self> {
+        let path = path.to_path_buf();
+        tokio::task::spawn_blocking(move || Self::open_now(path)).await.map_err(StoreError::internal)?
+    }
+
+    fn open_now(path: PathBuf) -> Result<Self> {
+        if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+            fs_err::create_dir_all(directory).map_err(cannot_open)?;
+        }
+        let lock = Lock::take(&path)?;
+        // Mail is its owner's alone; SQLite gives its other files the mode of this one.
+        fs_err::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&path)
+            .map_err(cannot_open)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        prepare_writer(&db).map_err(failed)?;
+        migrate(&mut db)?;
+        let readers = Readers::open(&path, std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8))?;
+        let (writer, thread) = Writer::start(db).map_err(cannot_open)?;
+        Ok(Self {
+            path,
+            writer: Mutex::new(Some(writer)),
+            readers,
+            known: Arc::default(),
+            thread: Mutex::new(Some(thread)),
+            lock: Mutex::new(Some(lock)),
+        })
+    }
+
+    pub(super) fn writer(&self) -> Result<Writer> {
+        let writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        writer.clone().ok_or_else(super::error::closed)
+    }
+
+    pub(super) async fn shut(&self) {
+        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.readers.close();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread {
+            // Joining waits for the last transaction; the thread reports its own failures.
+            let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+        }
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl Drop for SqliteStore {
+    fn drop(&mut self) {
+        drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
+        if let Some(thread) = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            // Nobody is left who could give it work, so this waits for one transaction at most. Its lock goes after it.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What every connection wants.
+pub(super) fn tune(db: &Connection) -> rusqlite::Result<()> {
+    db.set_prepared_statement_cache_capacity(STATEMENTS);
+    db.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000; PRAGMA busy_timeout = 5000;")
+}
+
+fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
+    tune(db)?;
+    // FULL: with NORMAL an acknowledged commit can be lost when the power fails.
+    db.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+         PRAGMA wal_autocheckpoint = 8000; PRAGMA journal_size_limit = 67108864;",
+    )
+}
+
+fn migrate(db: &mut Connection) -> Result<()> {
+    schema::migrations::runner().run(db).map(drop).map_err(|error| {
+        let detail = format!("the database's schema could not be brought up to date: {error}");
+        StoreError::unavailable(detail).caused_by(error)
+    })
+}
+
+fn cannot_open(error: std::io::Error) -> StoreError {
+    StoreError::unavailable(format!("the database cannot be opened: {error}")).caused_by(error)
+}

@@ -1,0 +1,85 @@
+//! The connections that read. In WAL mode a reader sees one consistent state and never waits for the writer.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rusqlite::{Connection, OpenFlags};
+use tokio::sync::Semaphore;
+
+use super::error::{closed, failed};
+use super::open::tune;
+use crate::StoreError;
+use crate::error::Result;
+
+/// A few read-only connections, used on threads that may block.
+#[derive(Debug, Clone)]
+pub(super) struct Readers {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    idle: Mutex<Vec<Connection>>,
+    /// As many as there are connections, so that whoever has one finds a connection.
+    permits: Arc<Semaphore>,
+}
+
+impl Readers {
+    /// Opens `count` connections.
+    pub(super) fn open(path: &Path, count: usize) -> Result<Self> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let mut idle = Vec::with_capacity(count);
+        for _ in 0..count {
+            let db = Connection::open_with_flags(path, flags).map_err(failed)?;
+            tune(&db).map_err(failed)?;
+            db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
+            idle.push(db);
+        }
+        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits: Arc::new(Semaphore::new(count)) }) })
+    }
+
+    /// Reads one consistent state.
+    pub(super) async fn read<T, F>(&self, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
+        let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
+        let shared = self.shared.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let db = shared.take()?;
+            let seen = snapshot(&db, look);
+            shared.give_back(db);
+            drop(permit);
+            seen
+        });
+        task.await.map_err(StoreError::internal)?
+    }
+
+    /// Takes no more reads, and lets go of the connections as they come free.
+    pub(super) fn close(&self) {
+        self.shared.permits.close();
+        self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+}
+
+impl Shared {
+    fn take(&self) -> Result<Connection> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(closed)
+    }
+
+    fn give_back(&self, db: Connection) {
+        if !self.permits.is_closed() {
+            self.idle.lock().unwrap_or_else(PoisonError::into_inner).push(db);
+        }
+    }
+}
+
+fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    db.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
+    let seen = catch_unwind(AssertUnwindSafe(|| look(db)))
+        .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
+    db.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
+    seen
+}

@@ -1,0 +1,3 @@
+//! The store's promises, on every backend.
+
+mod sqlite;
