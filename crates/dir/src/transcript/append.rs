@@ -1,0 +1,172 @@
+//! Appending whole lines, durably, with one sync for all that wait.
+
+use std::collections::VecDeque;
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use fs_err::File;
+use tokio::sync::oneshot;
+
+use super::durable::{is_current, lock, open_append};
+
+/// Most bytes in one write. Only lines that wait at the same time share a write, so a lone line never waits for others.
+const MAX_BATCH_BYTES: usize = 1024 * 1024;
+/// How often a file may be rotated away between being opened and being locked before that is an error.
+const MAX_REOPENS: usize = 16;
+
+/// The writer of one transcript in this process.
+#[derive(Debug)]
+pub(super) struct Appender {
+    path: PathBuf,
+    queue: Mutex<Queue>,
+    /// Held by the one task that writes, never by those that wait.
+    file: Mutex<Option<File>>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    /// Whether a task is writing; it takes what is queued meanwhile before it ends.
+    writing: bool,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    line: Vec<u8>,
+    answer: oneshot::Sender<Result<(), Arc<io::Error>>>,
+}
+
+impl Appender {
+    pub(super) fn new(path: PathBuf) -> Self {
+        Self { path, queue: Mutex::default(), file: Mutex::default() }
+    }
+
+    /// Appends one line (without its newline). It is on the disk when this answers.
+    pub(super) async fn append(self: &Arc<Self>, line: Vec<u8>) -> Result<(), Arc<io::Error>> {
+        let (answer, answered) = oneshot::channel();
+        let lead = {
+            let mut queue = held(&self.queue);
+            queue.waiting.push_back(Waiting { line, answer });
+            !std::mem::replace(&mut queue.writing, true)
+        };
+        if lead {
+            let appender = Arc::clone(self);
+            tokio::task::spawn_blocking(move || appender.drain());
+        }
+        answered.await.unwrap_or_else(|_| Err(Arc::new(io::Error::other("the writer stopped before it answered"))))
+    }
+
+    /// Writes batch after batch until nobody waits.
+    fn drain(&self) {
+        loop {
+            let batch = self.next_batch();
+            if batch.is_empty() {
+                return;
+            }
+            let outcome = self.commit(&batch).map_err(Arc::new);
+            for waiting in batch {
+                // A caller that went away does not mind; its line is written all the same.
+                let _ = waiting.answer.send(outcome.clone());
+            }
+        }
+    }
+
+    fn next_batch(&self) -> Vec<Waiting> {
+        let mut queue = held(&self.queue);
+        let mut batch = Vec::new();
+        let mut bytes = 0;
+        while let Some(waiting) = queue.waiting.pop_front() {
+            bytes += waiting.line.len() + 1;
+            batch.push(waiting);
+            if queue.waiting.front().is_some_and(|next| bytes + next.line.len() >= MAX_BATCH_BYTES) {
+                break;
+            }
+        }
+        queue.writing = !batch.is_empty();
+        batch
+    }
+
+    fn commit(&self, batch: &[Waiting]) -> io::Result<()> {
+        let mut slot = held(&self.file);
+        let written = self.write(&mut slot, batch);
+        // The lock is free by now, so other processes write while this one waits for the disk.
+        let synced = match (&*slot, written) {
+            (Some(file), Ok(())) => file.sync_data(),
+            (_, outcome) => outcome,
+        };
+        if synced.is_err() {
+            // After a failed sync the kernel may forget the pages; a fresh handle at least reports the next failure.
+            *slot = None;
+        }
+        synced
+    }
+
+    fn write(&self, slot: &mut Option<File>, batch: &[Waiting]) -> io::Result<()> {
+        for _ in 0..MAX_REOPENS {
+            let file = match slot {
+                Some(file) => file,
+                None => slot.insert(open_append(&self.path)?),
+            };
+            let lock = lock(file)?;
+            if is_current(file, &self.path)? {
+                return write_lines(file, batch);
+            }
+            drop(lock);
+            *slot = None;
+        }
+        Err(io::Error::other("the transcript is replaced faster than it can be opened"))
+    }
+}
+
+/// One write for the whole batch. The caller holds the lock.
+fn write_lines(file: &File, batch: &[Waiting]) -> io::Result<()> {
+    let before = file.metadata()?.len();
+    let mut bytes = Vec::with_capacity(batch.iter().map(|waiting| waiting.line.len() + 1).sum::<usize>() + 1);
+    if !ends_whole(file, before)? {
+        // Another program died in the middle of a line, or left out its newline: ours begins on a fresh one.
+        bytes.push(b'\n');
+    }
+    for waiting in batch {
+        bytes.extend_from_slice(&waiting.line);
+        bytes.push(b'\n');
+    }
+    let mut written = 0;
+    while written < bytes.len() {
+        match (&mut &*file).write(&bytes[written..]) {
+            Ok(0) => return undo(file, before, written, io::ErrorKind::WriteZero.into()),
+            Ok(count) => written += count,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return undo(file, before, written, error),
+        }
+    }
+    Ok(())
+}
+
+/// Takes a half-written batch back, so that a line that was refused is not there after all.
+fn undo(file: &File, before: u64, written: usize, error: io::Error) -> io::Result<()> {
+    // Not if a program that takes no lock has written behind it: a torn line is better than a lost one.
+    if written > 0 && file.metadata()?.len() == before + written as u64 {
+        file.set_len(before)?;
+    }
+    Err(error)
+}
+
+fn ends_whole(file: &File, len: u64) -> io::Result<bool> {
+    if len == 0 {
+        return Ok(true);
+    }
+    let mut last = [0];
+    match file.file().read_exact_at(&mut last, len - 1) {
+        Ok(()) => Ok(last == *b"\n"),
+        // Emptied this very moment by a program that takes no lock, as `logrotate` with `copytruncate` does.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+/// The data behind a lock is valid at every instant, so a panic elsewhere does not spoil it.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,271 @@
+//! A place in a file that others append to, truncate and rotate.
+
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+
+use amb_core::transcript::Line;
+use fs_err::File;
+
+use super::durable::{is_current, lock, open_read};
+use super::tail::{Found, MAX_LINE_BYTES, Tail};
+use super::wire;
+
+/// Bytes read in one step, unless a line is longer.
+const STEP_BYTES: usize = 256 * 1024;
+/// Bytes before the cursor that are compared at each step, to notice a file that was emptied and has grown again.
+const MARK_BYTES: usize = 64;
+
+/// Reads each line of a file once, when its newline is there.
+#[derive(Debug)]
+pub(super) struct Cursor {
+    path: PathBuf,
+    file: Option<File>,
+    /// Everything before is given out. Stands behind a newline, unless `skipping`. A line without its newline is read
+    /// again at each step, since whoever failed to finish it may take it back.
+    offset: u64,
+    /// The last bytes before `offset`, as they were when they were read.
+    mark: Vec<u8>,
+    /// Whether the cursor is inside a line that is too long to be kept.
+    skipping: bool,
+}
+
+impl Cursor {
+    /// Stands at the beginning of a file that may not exist yet.
+    pub(super) fn at_start(path: PathBuf) -> Self {
+        Self { path, file: None, offset: 0, mark: Vec::new(), skipping: false }
+    }
+
+    /// Stands at the present end of the file. A line that has begun and not ended belongs to what follows.
+    pub(super) fn at_end(path: PathBuf) -> io::Result<Self> {
+        let mut cursor = Self::at_start(path);
+        let Some(file) = open_read(&cursor.path)? else { return Ok(cursor) };
+        cursor.offset = file.metadata()?.len();
+        match Tail::new(&file, cursor.offset, MAX_LINE_BYTES).previous()? {
+            Some(Found::Line(unended)) => cursor.offset -= unended.len() as u64,
+            Some(Found::TooLong) | None => cursor.skipping = true,
+        }
+        let mark = usize::try_from(cursor.offset).unwrap_or(MARK_BYTES).min(MARK_BYTES);
+        cursor.mark = read_up_to(&file, cursor.offset - mark as u64, mark)?;
+        cursor.file = Some(file);
+        Ok(cursor)
+    }
+
+    /// Which file this reads.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The open file and the place in it, where there is one.
+    pub(super) fn position(&self) -> Option<(&File, u64)> {
+        self.file.as_ref().map(|file| (file, self.offset))
+    }
+
+    /// Adds the lines that are new since the last step, a bounded number of them. Says whether there may be more.
+    pub(super) fn step(&mut self, lines: &mut Vec<Line>) -> io::Result<bool> {
+        if self.file.is_none() {
+            self.file = open_read(&self.path)?;
+        }
+        let Some(file) = self.file.take() else { return Ok(false) };
+        let more = self.read_on(&file, STEP_BYTES, lines)?;
+        if more || is_current(&file, &self.path)? {
+            self.file = Some(file);
+            return Ok(more);
+        }
+        self.go_over(file, lines)
+    }
+
+    /// Reads up to `count` bytes from the open file. Says whether it got any further.
+    fn read_on(&mut self, file: &File, count: usize, lines: &mut Vec<Line>) -> io::Result<bool> {
+        let mark = self.mark.len();
+        let from = self.offset - mark as u64;
+        let there = usize::try_from(file.metadata()?.len().saturating_sub(from)).unwrap_or(usize::MAX);
+        let bytes = read_up_to(file, from, there.min(mark + count))?;
+        let Some(new) = bytes.strip_prefix(self.mark.as_slice()) else {
+            tracing::info!(path = %self.path.display(), "the transcript was emptied; following it from its beginning");
+            self.restart();
+            return Ok(true);
+        };
+        let whole = match new.iter().rposition(|byte| *byte == b'\n') {
+            Some(newline) => newline + 1,
+            None if new.len() < count => return Ok(false),
+            None if count <= MAX_LINE_BYTES => return self.read_on(file, MAX_LINE_BYTES + 1, lines),
+            None => {
+                self.skipping = true;
+                new.len()
+            }
+        };
+        self.take(&new[..whole], lines);
+        let read = mark + whole;
+        self.mark = bytes[read.saturating_sub(MARK_BYTES)..read].to_vec();
+        self.offset += whole as u64;
+        Ok(true)
+    }
+
+    /// Cuts bytes into lines.
+    fn take(&mut self, bytes: &[u8], lines: &mut Vec<Line>) {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let Some(line) = line.strip_suffix(b"\n") else { return };
+            if std::mem::take(&mut self.skipping) || line.len() > MAX_LINE_BYTES {
+                tracing::warn!(path = %self.path.display(), "skipped a line of a transcript that is too long");
+                continue;
+            }
+            self.take_line(line, lines);
+        }
+    }
+
+    fn take_line(&self, line: &[u8], lines: &mut Vec<Line>) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        match wire::parse(line) {
+            Ok(line) => lines.push(line),
+            Err(_) => tracing::warn!(path = %self.path.display(), "skipped a line of a transcript that does not parse"),
+        }
+    }
+
+    /// Goes over to the file that has taken this one's name, once nothing more can be appended to this one.
+    fn go_over(&mut self, old: File, lines: &mut Vec<Line>) -> io::Result<bool> {
+        // An appender looks at the name while it holds the lock: after we held it, nobody writes to the old file.
+        drop(lock(&old)?);
+        if self.read_on(&old, STEP_BYTES, lines)? {
+            self.file = Some(old);
+            return Ok(true);
+        }
+        // No newline will come any more; a program may have left it out.
+        let rest = read_up_to(&old, self.offset, MAX_LINE_BYTES)?;
+        if !self.skipping {
+            self.take_line(&rest, lines);
+        }
+        self.restart();
+        self.file = open_read(&self.path)?;
+        Ok(self.file.is_some())
+    }
+
+    fn restart(&mut self) {
+        self.offset = 0;
+        self.mark.clear();
+        self.skipping = false;
+    }
+}
+
+fn read_up_to(file: &File, offset: u64, count: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; count];
+    let mut filled = 0;
+    while filled < count {
+        match file.file().read_at(&mut bytes[filled..], offset + filled as u64) {
+            Ok(0) => break,
+            Ok(more) => filled += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    bytes.truncate(filled);
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    struct Scene {
+        dir: tempfile::TempDir,
+        cursor: Cursor,
+    }
+
+    impl Scene {
+        fn new(before: &str) -> Self {
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("t.jsonl");
+            fs_err::write(&path, before).unwrap();
+            Self { cursor: Cursor::at_end(path).unwrap(), dir }
+        }
+
+        fn add(&self, text: &str) {
+            let path = self.dir.path().join("t.jsonl");
+            let mut file = fs_err::OpenOptions::new().create(true).append(true).open(path).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+        }
+
+        fn read(&mut self) -> Vec<String> {
+            let mut lines = Vec::new();
+            while self.cursor.step(&mut lines).unwrap() {}
+            lines.into_iter().map(|line| line.content).collect()
+        }
+    }
+
+    fn said(content: &str) -> String {
+        format!("{{\"role\":\"user\",\"content\":\"{content}\",\"sender\":\"a\"}}\n")
+    }
+
+    #[test]
+    fn only_what_comes_after_the_start_is_read_and_only_whole() {
+        let (old, new) = (said("old"), said("new"));
+        let mut scene = Scene::new(&old);
+        assert!(scene.read().is_empty());
+        scene.add(&new[..10]);
+        assert!(scene.read().is_empty());
+        scene.add(&new[10..]);
+        assert_eq!(scene.read(), ["new"]);
+        assert!(scene.read().is_empty());
+    }
+
+    #[test]
+    fn a_line_that_had_begun_at_the_start_is_read_when_it_ends() {
+        let new = said("new");
+        let mut scene = Scene::new(&format!("{}{}", said("old"), &new[..10]));
+        scene.add(&new[10..]);
+        assert_eq!(scene.read(), ["new"]);
+    }
+
+    #[test]
+    fn a_begun_line_that_is_taken_back_does_not_repeat_the_others() {
+        let mut scene = Scene::new("");
+        scene.add(&said("one"));
+        assert_eq!(scene.read(), ["one"]);
+        let path = scene.dir.path().join("t.jsonl");
+        let before = fs_err::metadata(&path).unwrap().len();
+        scene.add("{\"role\":\"us");
+        assert!(scene.read().is_empty());
+        fs_err::OpenOptions::new().write(true).open(&path).unwrap().set_len(before).unwrap();
+        assert!(scene.read().is_empty());
+        scene.add(&said("two"));
+        assert_eq!(scene.read(), ["two"]);
+    }
+
+    #[test]
+    fn an_emptied_file_is_read_from_its_beginning_even_when_it_has_grown_longer() {
+        let mut scene = Scene::new(&said("old"));
+        let path = scene.dir.path().join("t.jsonl");
+        fs_err::write(&path, said("short")).unwrap();
+        assert_eq!(scene.read(), ["short"]);
+        fs_err::write(&path, said("much longer than what was there before it")).unwrap();
+        assert_eq!(scene.read(), ["much longer than what was there before it"]);
+    }
+
+    #[test]
+    fn a_rotated_file_is_read_to_its_end_and_then_the_new_one() {
+        let mut scene = Scene::new("");
+        scene.add(&said("one"));
+        scene.add(said("two").trim_end());
+        let path = scene.dir.path().join("t.jsonl");
+        fs_err::rename(&path, scene.dir.path().join("t.jsonl.1")).unwrap();
+        scene.add(&said("three"));
+        assert_eq!(scene.read(), ["one", "two", "three"]);
+        fs_err::remove_file(&path).unwrap();
+        assert!(scene.read().is_empty());
+        scene.add(&said("four"));
+        assert_eq!(scene.read(), ["four"]);
+    }
+
+    #[test]
+    fn an_endless_line_is_passed_over() {
+        let mut scene = Scene::new("");
+        scene.add(&"x".repeat(MAX_LINE_BYTES * 2));
+        assert!(scene.read().is_empty());
+        scene.add(&format!("yyy\n{}", said("after")));
+        assert_eq!(scene.read(), ["after"]);
+    }
+}

@@ -1,0 +1,213 @@
+//! The two requests: a token, and a page of messages.
+
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError};
+use reqwest::{RequestBuilder, StatusCode};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use super::App;
+use super::retry::{Busy, Patience, Patient, asked_wait};
+use super::token::TokenCell;
+
+/// One request, with its answer.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// The largest answer that is read: 50 messages of the largest kind are well below it.
+const MAX_ANSWER_BYTES: usize = 16 * 1024 * 1024;
+/// Answers that mean "ask less often": the gateway's, and that of the message service.
+const LIMITED: [i64; 2] = [99_991_400, 230_020];
+/// Answers that mean "fetch a new token": missing, invalid or expired tokens of every kind.
+const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668, 99_991_671, 99_991_677];
+
+/// The service, as one app sees it.
+#[derive(Debug)]
+pub(super) struct Api {
+    http: reqwest::Client,
+    base: String,
+    app: App,
+    token: TokenCell,
+    pub(super) patience: Patience,
+}
+
+/// A page of the message list.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Page {
+    pub(super) items: Vec<serde_json::Value>,
+    pub(super) has_more: bool,
+    pub(super) page_token: Option<String>,
+}
+
+/// A message of the list; only what a transcript needs.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Item {
+    pub(super) message_id: String,
+    pub(super) msg_type: String,
+    /// Milliseconds since 1970, as text.
+    pub(super) create_time: String,
+    pub(super) deleted: bool,
+    pub(super) sender: Sender,
+    pub(super) body: Body,
+    pub(super) mentions: Vec<Mention>,
+}
+
+/// Who sent a message.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Sender {
+    pub(super) id: String,
+    pub(super) sender_type: String,
+}
+
+/// What a message holds: JSON as text, its shape given by the type.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Body {
+    pub(super) content: String,
+}
+
+/// Whom `@_user_1` in a text stands for.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Mention {
+    pub(super) key: String,
+    pub(super) name: String,
+}
+
+/// What every answer has. Failures come with status 200 too, so the code decides.
+#[derive(Debug, Deserialize)]
+struct Verdict {
+    code: i64,
+    #[serde(default)]
+    msg: String,
+}
+
+#[derive(Deserialize)]
+struct Data<T> {
+    data: T,
+}
+
+#[derive(Deserialize)]
+struct NewToken {
+    tenant_access_token: String,
+    expire: u64,
+}
+
+/// An answer that is neither what was asked for nor a reason to wait.
+enum Answer {
+    Good(Vec<u8>),
+    TokenRefused,
+}
+
+impl Api {
+    pub(super) fn new(http: reqwest::Client, base_url: &str, app: App) -> Self {
+        let base = base_url.trim_end_matches('/').to_owned();
+        Self { http, base, app, token: TokenCell::default(), patience: Patience::default() }
+    }
+
+    /// One page of a chat's messages, newest first.
+    pub(super) async fn messages(&self, chat_id: &str, size: usize, page: Option<&str>) -> Result<Page, OfficeError> {
+        let url = format!("{}/open-apis/im/v1/messages", self.base);
+        let size = size.to_string();
+        let mut query = vec![
+            ("container_id_type", "chat"),
+            ("container_id", chat_id),
+            ("sort_type", "ByCreateTimeDesc"),
+            ("page_size", size.as_str()),
+        ];
+        query.extend(page.map(|token| ("page_token", token)));
+        let url = reqwest::Url::parse_with_params(&url, query).map_err(|_| bad_base())?;
+        // Twice: a token may end, or be withdrawn, between being fetched and being shown.
+        for _ in 0..2 {
+            let token = self.token.get(async || self.fetch_token().await).await?;
+            match self.ask(|| self.http.get(url.clone()).bearer_auth(&token)).await? {
+                Answer::Good(bytes) => return Ok(parse::<Data<Page>>(&bytes)?.data),
+                Answer::TokenRefused => self.token.refused(&token).await,
+            }
+        }
+        Err(OfficeError::new(
+            Code::Unauthorized,
+            "Feishu refuses a token it has just given; see the app's id and rights",
+        ))
+    }
+
+    async fn fetch_token(&self) -> Result<(String, u64), OfficeError> {
+        let url = format!("{}/open-apis/auth/v3/tenant_access_token/internal", self.base);
+        let url = reqwest::Url::parse(&url).map_err(|_| bad_base())?;
+        let body = json!({"app_id": self.app.app_id, "app_secret": self.app.app_secret});
+        match self.ask(|| self.http.post(url.clone()).json(&body)).await? {
+            Answer::Good(bytes) => parse::<NewToken>(&bytes).map(|token| (token.tenant_access_token, token.expire)),
+            Answer::TokenRefused => {
+                Err(OfficeError::new(Code::Unauthorized, "Feishu refuses the app; see its id and secret"))
+            }
+        }
+    }
+
+    /// Asks until there is an answer, as far as patience goes.
+    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<Answer, OfficeError> {
+        let mut patient = Patient::new(self.patience);
+        loop {
+            let (status, asked, bytes) = match exchange(request()).await {
+                Ok(answered) => answered,
+                Err(error) => {
+                    patient.wait(None, Busy::Failed(error)).await?;
+                    continue;
+                }
+            };
+            let verdict: Option<Verdict> = serde_json::from_slice(&bytes).ok();
+            match verdict {
+                _ if status == StatusCode::TOO_MANY_REQUESTS => patient.wait(asked, Busy::Limited).await?,
+                Some(verdict) if LIMITED.contains(&verdict.code) => patient.wait(asked, Busy::Limited).await?,
+                Some(verdict) if TOKEN_REFUSED.contains(&verdict.code) => return Ok(Answer::TokenRefused),
+                _ if status.is_server_error() => {
+                    patient.wait(asked, Busy::Failed(format!("Feishu answered {status}").into())).await?;
+                }
+                Some(Verdict { code: 0, .. }) if status.is_success() => return Ok(Answer::Good(bytes)),
+                Some(verdict) => return Err(refused(status, &verdict)),
+                None => return Err(not_feishu(format!("an answer of status {status} without a code"))),
+            }
+        }
+    }
+}
+
+type Failed = Box<dyn std::error::Error + Send + Sync>;
+
+/// One request and its whole answer: status, the wait it asks for, body.
+async fn exchange(request: RequestBuilder) -> Result<(StatusCode, Option<Duration>, Vec<u8>), Failed> {
+    let mut response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
+    let (status, asked) = (response.status(), asked_wait(response.headers()));
+    let mut bytes = Vec::new();
+    while let Some(chunk) = response.chunk().await.map_err(reqwest::Error::without_url)? {
+        if bytes.len() + chunk.len() > MAX_ANSWER_BYTES {
+            return Err("the answer is too large".into());
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok((status, asked, bytes))
+}
+
+fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, OfficeError> {
+    serde_json::from_slice(bytes).map_err(|error| not_feishu(error.to_string()))
+}
+
+fn refused(status: StatusCode, verdict: &Verdict) -> OfficeError {
+    let code = match status {
+        StatusCode::FORBIDDEN => Code::Forbidden,
+        StatusCode::NOT_FOUND => Code::NotFound,
+        _ => Code::Unavailable,
+    };
+    // Their words, shortened: they name the missing right or the bad id.
+    let said: String = verdict.msg.chars().filter(|c| !c.is_control()).take(200).collect();
+    OfficeError::new(code, format!("Feishu refuses with code {}: {said}", verdict.code))
+}
+
+fn not_feishu(cause: String) -> OfficeError {
+    OfficeError::unavailable("the answer is not one of Feishu's; see the base URL").caused_by(cause)
+}
+
+fn bad_base() -> OfficeError {
+    OfficeError::invalid("the base URL of Feishu is not a URL, such as https://open.feishu.cn")
+}

@@ -1,0 +1,130 @@
+//! The history of a Feishu (Lark) group, from the service's own message list.
+//!
+//! Written after the public reference of the open platform (`auth/v3/tenant_access_token/internal`, `im/v1/messages`,
+//! the pages on error codes and rate limits) and tested against a stand-in that answers as that reference says; it has
+//! not been tried against the service itself. The app needs the right to read the group's messages and must be in it.
+
+mod api;
+mod content;
+mod retry;
+mod token;
+
+use std::collections::HashSet;
+use std::fmt;
+
+use amb_core::OfficeError;
+use amb_core::transcript::{Line, TranscriptKey};
+use async_trait::async_trait;
+
+use self::api::{Api, Item};
+pub use self::retry::Patience;
+use super::HistorySource;
+
+/// The service in China; elsewhere it is `https://open.larksuite.com`.
+pub const FEISHU: &str = "https://open.feishu.cn";
+/// Most messages the service answers at a time.
+const MAX_PAGE: usize = 50;
+/// Pages read beyond those that the limit needs, for messages that were recalled.
+const SPARE_PAGES: usize = 10;
+
+/// Who asks.
+#[derive(Clone)]
+pub struct App {
+    /// The id of the app, `cli_…`.
+    pub app_id: String,
+    /// Its secret; never shown.
+    pub app_secret: String,
+}
+
+impl fmt::Debug for App {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("App").field("app_id", &self.app_id).finish_non_exhaustive()
+    }
+}
+
+/// The message list of Feishu as a source of history for keys `feishu:CHAT_ID` and `lark:CHAT_ID`.
+#[derive(Debug)]
+pub struct FeishuHistory {
+    api: Api,
+}
+
+impl FeishuHistory {
+    /// Asks the service at `base_url` (mostly [`FEISHU`]) through `http`, as `app`.
+    pub fn new(http: reqwest::Client, base_url: &str, app: App) -> Self {
+        Self { api: Api::new(http, base_url, app) }
+    }
+
+    /// Waits differently from [`Patience::default`] when the service is busy.
+    pub fn with_patience(mut self, patience: Patience) -> Self {
+        self.api.patience = patience;
+        self
+    }
+
+    /// The last `limit` messages of a chat, oldest first.
+    pub async fn chat(&self, chat_id: &str, limit: usize) -> Result<Vec<Line>, OfficeError> {
+        let mut lines = Vec::new();
+        let mut ids = HashSet::new();
+        let mut page_token: Option<String> = None;
+        // The same for each page: a page token belongs to the request it came from.
+        let size = limit.min(MAX_PAGE);
+        for _ in 0..limit.div_ceil(MAX_PAGE) + SPARE_PAGES {
+            if lines.len() >= limit {
+                break;
+            }
+            let page = self.api.messages(chat_id, size, page_token.as_deref()).await?;
+            let items = page.items.into_iter().filter_map(item);
+            lines.extend(
+                items.filter(|item| item.message_id.is_empty() || ids.insert(item.message_id.clone())).filter_map(line),
+            );
+            let next = page.page_token.filter(|token| page.has_more && !token.is_empty());
+            if next.is_none() || next == page_token {
+                break;
+            }
+            page_token = next;
+        }
+        lines.truncate(limit);
+        // The service was asked for the newest first.
+        lines.reverse();
+        lines.sort_by(|one, other| one.ts.unwrap_or_default().total_cmp(&other.ts.unwrap_or_default()));
+        Ok(lines)
+    }
+}
+
+#[async_trait]
+impl HistorySource for FeishuHistory {
+    async fn recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>, OfficeError> {
+        self.chat(chat_id(key)?, limit).await
+    }
+}
+
+/// The chat a key speaks of.
+fn chat_id(key: &TranscriptKey) -> Result<&str, OfficeError> {
+    let id = key.as_str().strip_prefix("feishu:").or_else(|| key.as_str().strip_prefix("lark:"));
+    let plain = |id: &&str| !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+    id.filter(plain).ok_or_else(|| {
+        OfficeError::invalid(format!(
+            "{key} is no Feishu chat; its history is asked for as feishu:CHAT_ID, feishu:oc_123"
+        ))
+    })
+}
+
+/// A message of the list. One that has an unknown shape is left out, not the page with it.
+fn item(value: serde_json::Value) -> Option<Item> {
+    let item = serde_json::from_value(value);
+    item.inspect_err(|error| tracing::warn!(%error, "left out a Feishu message of an unknown shape")).ok()
+}
+
+/// A message as a line of a transcript; nothing if it was recalled.
+fn line(item: Item) -> Option<Line> {
+    if item.deleted {
+        return None;
+    }
+    let role = if item.sender.sender_type == "app" { "assistant" } else { "user" };
+    Some(Line {
+        role: role.to_owned(),
+        content: content::text(&item.msg_type, &item.body.content, &item.mentions),
+        sender: item.sender.id,
+        message_id: Some(item.message_id).filter(|id| !id.is_empty()),
+        ts: item.create_time.parse().ok().filter(|ts: &f64| ts.is_finite()),
+    })
+}

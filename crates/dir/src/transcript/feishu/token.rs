@@ -1,0 +1,50 @@
+//! The token an app shows, fetched once, kept until shortly before it ends.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use tokio::sync::Mutex;
+
+/// How long before its end a token is replaced; at most half its life.
+const EARLY: Duration = Duration::from_secs(5 * 60);
+
+/// A token and when to fetch the next.
+struct Held {
+    value: String,
+    refresh_at: Instant,
+}
+
+/// The token of one app.
+#[derive(Default)]
+pub(super) struct TokenCell(Mutex<Option<Held>>);
+
+impl fmt::Debug for TokenCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenCell")
+    }
+}
+
+impl TokenCell {
+    /// The token in hand, or a new one by `fetch`, which answers it and the seconds it is good for. Callers that come
+    /// while one fetches wait for it instead of fetching too.
+    pub(super) async fn get<E>(&self, fetch: impl AsyncFnOnce() -> Result<(String, u64), E>) -> Result<String, E> {
+        let mut held = self.0.lock().await;
+        if let Some(token) = held.as_ref().filter(|token| Instant::now() < token.refresh_at) {
+            return Ok(token.value.clone());
+        }
+        *held = None;
+        let (value, seconds) = fetch().await?;
+        let life = Duration::from_secs(seconds.min(24 * 60 * 60));
+        let refresh_at = Instant::now() + (life - EARLY.min(life / 2));
+        *held = Some(Held { value: value.clone(), refresh_at });
+        Ok(value)
+    }
+
+    /// Forgets the token that was refused, unless it has been replaced already.
+    pub(super) async fn refused(&self, value: &str) {
+        let mut held = self.0.lock().await;
+        if held.as_ref().is_some_and(|token| token.value == value) {
+            *held = None;
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! New lines of a transcript as they are appended.
+
+use std::collections::{HashSet, VecDeque};
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::OfficeError;
+use amb_core::transcript::{Line, TranscriptKey};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
+use tokio::sync::{Notify, mpsc};
+
+use super::cursor::Cursor;
+use super::failure::unreadable;
+use super::owner::{Place, resolve};
+use super::recent::gather;
+
+/// Lines handed out ahead of a slow reader; the file holds the rest.
+const AHEAD: usize = 256;
+/// Message ids remembered, so that a message two processes wrote is handed out once.
+const REMEMBERED: usize = 4_096;
+/// How often to look when the kernel tells of changes: the net under lost notices.
+const POLL_WATCHED: Duration = Duration::from_secs(1);
+/// How often to look when it cannot.
+const POLL_ALONE: Duration = Duration::from_millis(100);
+
+/// The new lines of one transcript. Dropping it ends the following.
+#[derive(Debug)]
+pub struct Follow {
+    lines: mpsc::Receiver<Result<Line, OfficeError>>,
+}
+
+impl Follow {
+    /// The next new line; waits until there is one. `None` only after an error was answered.
+    ///
+    /// Cancelling the wait loses nothing.
+    pub async fn recv(&mut self) -> Option<Result<Line, OfficeError>> {
+        self.lines.recv().await
+    }
+}
+
+/// What the blocking part of following works on.
+struct Follower {
+    root: PathBuf,
+    key: TranscriptKey,
+    owned: bool,
+    cursor: Cursor,
+    known: Known,
+}
+
+/// Begins to follow at the end of the file, and answers the last `backlog` lines before it too.
+pub(super) async fn follow(
+    root: PathBuf,
+    key: TranscriptKey,
+    backlog: usize,
+) -> Result<(Vec<Line>, Follow), OfficeError> {
+    let wake = Arc::new(Notify::new());
+    // Watch first, look second: a line that comes in between is then seen twice, by which nothing is lost.
+    let watcher = watch(&root, Arc::clone(&wake));
+    let opened = tokio::task::spawn_blocking(move || Follower::open(root, key, backlog)).await;
+    let (recent, follower) = opened.map_err(OfficeError::internal)?.map_err(unreadable)?;
+    let (sender, lines) = mpsc::channel(AHEAD);
+    tokio::spawn(run(follower, sender, wake, watcher));
+    Ok((recent, Follow { lines }))
+}
+
+async fn run(
+    mut follower: Follower,
+    sender: mpsc::Sender<Result<Line, OfficeError>>,
+    wake: Arc<Notify>,
+    watcher: Option<RecommendedWatcher>,
+) {
+    let poll = if watcher.is_some() { POLL_WATCHED } else { POLL_ALONE };
+    loop {
+        let stepped = tokio::task::spawn_blocking(move || {
+            let outcome = follower.step();
+            (follower, outcome)
+        });
+        let (lines, more) = match stepped.await {
+            Ok((returned, outcome)) => {
+                follower = returned;
+                match outcome {
+                    Ok(stepped) => stepped,
+                    Err(error) => {
+                        let _ = sender.send(Err(unreadable(error))).await;
+                        return;
+                    }
+                }
+            }
+            Err(error) => {
+                let _ = sender.send(Err(OfficeError::internal(error))).await;
+                return;
+            }
+        };
+        for line in lines {
+            if sender.send(Ok(line)).await.is_err() {
+                return;
+            }
+        }
+        if more {
+            continue;
+        }
+        tokio::select! {
+            () = wake.notified() => {}
+            () = tokio::time::sleep(poll) => {}
+            () = sender.closed() => return,
+        }
+    }
+}
+
+impl Follower {
+    fn open(root: PathBuf, key: TranscriptKey, backlog: usize) -> io::Result<(Vec<Line>, Self)> {
+        loop {
+            let place = resolve(&root, &key)?;
+            let cursor = Cursor::at_end(place.path.clone())?;
+            let window = match cursor.position() {
+                Some((file, end)) => gather(file, end, backlog, false)?.unwrap_or_default(),
+                None => Default::default(),
+            };
+            // As in `recent`: what was nobody's before it was read may have become another key's.
+            if place.owned || resolve(&root, &key)?.path == place.path {
+                let mut known = Known::default();
+                window.ids().for_each(|id| known.add(id));
+                return Ok((window.into_recent(backlog), Self { root, key, owned: place.owned, cursor, known }));
+            }
+        }
+    }
+
+    fn step(&mut self) -> io::Result<(Vec<Line>, bool)> {
+        let mut lines = Vec::new();
+        let more = self.cursor.step(&mut lines)?;
+        if !self.owned {
+            let Place { path, owned } = resolve(&self.root, &self.key)?;
+            self.owned = owned;
+            if path != self.cursor.path() {
+                // Another key took this name; ours has, or will have, a file that began after we did.
+                self.cursor = Cursor::at_start(path);
+                return Ok((Vec::new(), true));
+            }
+        }
+        lines.retain(|line| match line.message_id.as_deref() {
+            Some(id) if !id.is_empty() => self.known.is_new(id),
+            _ => true,
+        });
+        Ok((lines, more))
+    }
+}
+
+/// A bounded memory of message ids.
+#[derive(Default)]
+struct Known {
+    ids: HashSet<Arc<str>>,
+    order: VecDeque<Arc<str>>,
+}
+
+impl Known {
+    fn add(&mut self, id: &str) {
+        self.is_new(id);
+    }
+
+    fn is_new(&mut self, id: &str) -> bool {
+        if self.ids.contains(id) {
+            return false;
+        }
+        let id: Arc<str> = id.into();
+        self.ids.insert(Arc::clone(&id));
+        self.order.push_back(id);
+        if self.order.len() > REMEMBERED
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.ids.remove(&oldest);
+        }
+        true
+    }
+}
+
+/// Asks the kernel to tell of changes in the root. Without that (a network file system, no watches left) polling serves.
+fn watch(root: &Path, wake: Arc<Notify>) -> Option<RecommendedWatcher> {
+    let extension = OsString::from("jsonl");
+    let told = move |event: notify::Result<notify::Event>| {
+        let relevant = match &event {
+            Ok(event) if event.kind.is_access() => false,
+            Ok(event) => event.need_rescan() || event.paths.iter().any(|path| path.extension() == Some(&extension)),
+            Err(_) => true,
+        };
+        if relevant {
+            wake.notify_one();
+        }
+    };
+    let watcher = notify::recommended_watcher(told).and_then(|mut watcher| {
+        watcher.watch(root, RecursiveMode::NonRecursive)?;
+        Ok(watcher)
+    });
+    watcher
+        .inspect_err(|error| tracing::warn!(%error, "cannot watch the transcripts; looking every 100 ms instead"))
+        .ok()
+}

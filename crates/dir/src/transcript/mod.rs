@@ -1,0 +1,34 @@
+//! Group chats that several agents take part in, each from a process of its own.
+//!
+//! A chat service does not tell one bot what another said, so every agent writes what it hears and says into one file
+//! for each chat, and reads from there what the others said. The file is JSON lines, `{"role","content","sender","ts"}`
+//! and `"message_id"` where there is one, named as nanobot names it (`feishu:oc_123` is `feishu_oc_123.jsonl`), so that
+//! programs written after seed 001 read ours and we read theirs.
+//!
+//! What is promised:
+//! - An append that was answered is on the disk. Any number of processes append at once; no line is torn or lost.
+//! - Two keys never share a file, even where their names collide: see `ROOT/.owners`, which must stay with the files.
+//! - [`TranscriptStore::recent`] reads from the end. It looks at `4 × limit + 64` lines, or as many more as it takes to
+//!   find `limit` different messages, but never at more than 4 MiB + 64 KiB × limit. Within what it looked at, a message
+//!   id counts once (the first line wins) and time decides the order; a copy of a message whose first line lies further
+//!   back than that is answered as if it were the first.
+//! - Lines that do not parse are skipped, with a warning in the log that names the file.
+
+mod append;
+mod cursor;
+mod durable;
+mod failure;
+pub mod feishu;
+mod file_name;
+mod follow;
+mod history;
+mod owner;
+mod recent;
+mod store;
+mod tail;
+mod window;
+mod wire;
+
+pub use follow::Follow;
+pub use history::HistorySource;
+pub use store::{Appended, Said, TranscriptStore};
