@@ -1,1 +1,34 @@
-//! Placeholder.
+//! The door for models: MCP tools over any office.
+//!
+//! [`serve_stdio`] answers one client on the process's standard streams; [`serve_http`] answers many on a loopback
+//! address. Both speak the stateless protocol (2026-07-28: `server/discover`, `subscriptions/listen`) and the ones with a
+//! handshake (2025-11-25 and older: `initialize`, `resources/subscribe`).
+//!
+//! The door holds no mail. What it remembers is which messages this client has been shown, so that a preview costs its
+//! tokens once; kill it at any time and every message that was not read is still unread in its office.
+//!
+//! Mail is what strangers wrote. The readable text of an answer comes fenced from [`amb_core::render`]; the structured
+//! content beside it is JSON, whose strings no body can leave, with invisible characters made visible. Doorbells
+//! (resource updates, channel notifications) carry names and counts, never words of a sender.
+
+mod answer;
+mod arguments;
+mod doorbell;
+mod handler;
+mod http;
+mod options;
+mod peers;
+mod resources;
+mod schema;
+mod seen;
+mod show;
+mod stdio;
+mod subscriptions;
+mod tools;
+mod view;
+mod watch;
+
+pub use http::serve_http;
+pub use options::{Options, ServeError};
+pub use peers::{Delivery, LivePeers, Peer};
+pub use stdio::{serve_io, serve_stdio};

@@ -1,0 +1,139 @@
+//! The doorbell: Claude Code's channel notification. It says that there is mail and from whom, never what it says, and
+//! nothing depends on its being heard.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use amb_core::{AgentName, Office};
+use rmcp::RoleServer;
+use rmcp::model::{CustomNotification, ServerNotification};
+use rmcp::service::Peer;
+use serde_json::json;
+use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+
+use crate::seen::Seen;
+use crate::watch::{Change, Watch};
+
+/// The capability by which Claude Code knows a channel.
+pub(crate) const CAPABILITY: &str = "claude/channel";
+const NOTIFICATION: &str = "notifications/claude/channel";
+
+/// Rings for the mail that is there and for all that comes, until the client is gone.
+pub(crate) async fn ring(peer: Peer<RoleServer>, office: Arc<dyn Office>, seen: Arc<Seen>, watch: Watch) {
+    let mut changes = watch.listen();
+    watch.ready().await;
+    if let Some(waiting) = already_there(&*office, &seen).await
+        && !send(&peer, &waiting).await
+    {
+        return;
+    }
+    loop {
+        let first = tokio::select! {
+            change = changes.recv() => change,
+            () = watch.closing().cancelled() => return,
+        };
+        let mut news = News::default();
+        match first {
+            Ok(change) => news.add(change, &seen),
+            Err(RecvError::Lagged(_)) => news.uncounted = true,
+            Err(RecvError::Closed) => return,
+        }
+        // Whatever came at the same time is one ring.
+        loop {
+            match changes.try_recv() {
+                Ok(change) => news.add(change, &seen),
+                Err(TryRecvError::Lagged(_)) => news.uncounted = true,
+                Err(TryRecvError::Empty | TryRecvError::Closed) => break,
+            }
+        }
+        // A wait under way answers with the mail itself.
+        if news.is_empty() || seen.is_waiting() {
+            continue;
+        }
+        if !send(&peer, &news).await {
+            return;
+        }
+    }
+}
+
+/// What there is to ring for.
+#[derive(Debug, Default)]
+struct News {
+    mail: BTreeMap<AgentName, u64>,
+    requests: BTreeMap<AgentName, u64>,
+    uncounted: bool,
+}
+
+impl News {
+    fn add(&mut self, change: Change, seen: &Seen) {
+        if let Some((id, from)) = change.mail
+            && !seen.knows(id.as_str())
+        {
+            *self.mail.entry(from).or_default() += 1;
+        }
+        if let Some(from) = change.request_from {
+            *self.requests.entry(from).or_default() += 1;
+        }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.mail.is_empty() && self.requests.is_empty() && !self.uncounted
+    }
+
+    fn words(&self) -> String {
+        let names = |counts: &BTreeMap<AgentName, u64>| {
+            let names: Vec<_> = counts.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
+            let more = counts.len().saturating_sub(names.len());
+            if more == 0 { names.join(", ") } else { format!("{} and {more} others", names.join(", ")) }
+        };
+        let mut words = Vec::new();
+        if !self.mail.is_empty() {
+            words.push(format!("New mail from {}.", names(&self.mail)));
+        }
+        if !self.requests.is_empty() {
+            words.push(format!("Connection requests from {}.", names(&self.requests)));
+        }
+        if words.is_empty() {
+            words.push("New mail.".into());
+        }
+        words.push("Call mailbox_check to look.".into());
+        words.join(" ")
+    }
+}
+
+/// Mail that waited before this client came.
+async fn already_there(office: &dyn Office, seen: &Seen) -> Option<News> {
+    let inbox = match office.inbox(true).await {
+        Ok(inbox) => inbox,
+        Err(error) => {
+            tracing::warn!(%error, code = %error.code(), "cannot look for mail that waits");
+            return None;
+        }
+    };
+    let mut news = News::default();
+    for session in inbox.sessions.into_iter().filter(|session| session.unread_count > 0) {
+        if session.recent_messages.iter().any(|message| !seen.knows(message.id.as_str())) {
+            *news.mail.entry(session.other_agent_name).or_default() += session.unread_count;
+        }
+    }
+    for request in inbox.pending_connections {
+        *news.requests.entry(request.from_agent_name).or_default() += 1;
+    }
+    (!news.is_empty()).then_some(news)
+}
+
+/// Whether the client is still there.
+async fn send(peer: &Peer<RoleServer>, news: &News) -> bool {
+    let mail: u64 = news.mail.values().sum();
+    let requests: u64 = news.requests.values().sum();
+    let meta = json!({"new_mail": mail.to_string(), "connection_requests": requests.to_string()});
+    let params = json!({"content": news.words(), "meta": meta});
+    let notification = CustomNotification::new(NOTIFICATION, Some(params));
+    match peer.send_notification(ServerNotification::CustomNotification(notification)).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!(%error, "the client is gone; the doorbell stops");
+            false
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! JSON schemas, written by hand: every character of them is in the context of every agent that has the tools.
+
+use rmcp::model::JsonObject;
+use serde_json::{Value, json};
+
+/// Text.
+pub(crate) fn text() -> Value {
+    json!({"type": "string"})
+}
+
+/// Text, with a hint for the model.
+pub(crate) fn hint(description: &str) -> Value {
+    json!({"type": "string", "description": description})
+}
+
+/// One of these words.
+pub(crate) fn one_of(words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words})
+}
+
+/// A whole number. No format: clients warn at the ones they do not know.
+pub(crate) fn whole() -> Value {
+    json!({"type": "integer"})
+}
+
+/// A whole number between two.
+pub(crate) fn between(least: u32, most: u32) -> Value {
+    json!({"type": "integer", "minimum": least, "maximum": most})
+}
+
+/// Yes or no.
+pub(crate) fn flag() -> Value {
+    json!({"type": "boolean"})
+}
+
+/// A list.
+pub(crate) fn list(items: Value) -> Value {
+    json!({"type": "array", "items": items})
+}
+
+/// An object with these fields, of which the ones that end in `!` are always there.
+pub(crate) fn object(fields: &[(&str, Value)]) -> Value {
+    let mut properties = JsonObject::new();
+    let mut required = Vec::new();
+    for (name, schema) in fields {
+        let bare = name.trim_end_matches('!');
+        if bare.len() < name.len() {
+            required.push(json!(bare));
+        }
+        properties.insert(bare.to_owned(), schema.clone());
+    }
+    let mut object = JsonObject::new();
+    object.insert("type".into(), json!("object"));
+    object.insert("properties".into(), Value::Object(properties));
+    if !required.is_empty() {
+        object.insert("required".into(), Value::Array(required));
+    }
+    Value::Object(object)
+}
+
+/// The schema of a tool's arguments: an object that has nothing besides.
+pub(crate) fn arguments(fields: &[(&str, Value)]) -> JsonObject {
+    let mut schema = answer(fields);
+    schema.insert("additionalProperties".into(), json!(false));
+    schema
+}
+
+/// The schema of a tool's structured answer.
+pub(crate) fn answer(fields: &[(&str, Value)]) -> JsonObject {
+    match object(fields) {
+        Value::Object(schema) => schema,
+        _ => JsonObject::new(),
+    }
+}

@@ -1,0 +1,110 @@
+//! What one client has been shown, so that nothing costs its tokens twice. Not mail: forgetting it loses nothing.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use amb_core::Cursor;
+
+/// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
+const CAPACITY: usize = 4096;
+
+/// The memory of one conversation with a client.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    ids: Mutex<Ids>,
+    /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still told.
+    cursor: Mutex<Option<Cursor>>,
+    /// Calls of `mailbox_wait` under way: while one is, it tells of new mail and the doorbell need not ring.
+    waiting: AtomicUsize,
+}
+
+#[derive(Debug, Default)]
+struct Ids {
+    known: HashSet<String>,
+    order: VecDeque<String>,
+}
+
+impl Seen {
+    /// Remembers an id; answers whether it was new.
+    pub(crate) fn first_time(&self, id: &str) -> bool {
+        let mut ids = lock(&self.ids);
+        if !ids.known.insert(id.to_owned()) {
+            return false;
+        }
+        ids.order.push_back(id.to_owned());
+        if ids.order.len() > CAPACITY
+            && let Some(oldest) = ids.order.pop_front()
+        {
+            ids.known.remove(&oldest);
+        }
+        true
+    }
+
+    pub(crate) fn knows(&self, id: &str) -> bool {
+        lock(&self.ids).known.contains(id)
+    }
+
+    pub(crate) fn cursor(&self) -> Option<Cursor> {
+        lock(&self.cursor).clone()
+    }
+
+    pub(crate) fn set_cursor(&self, cursor: Option<Cursor>) {
+        *lock(&self.cursor) = cursor;
+    }
+
+    /// Counts a wait until the answer is dropped.
+    pub(crate) fn wait_begins(&self) -> Waiting<'_> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        Waiting(self)
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.waiting.load(Ordering::SeqCst) > 0
+    }
+}
+
+/// A wait under way.
+pub(crate) struct Waiting<'a>(&'a Seen);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_new_once() {
+        let seen = Seen::default();
+        assert!(seen.first_time("a"));
+        assert!(!seen.first_time("a"));
+        assert!(seen.knows("a") && !seen.knows("b"));
+    }
+
+    #[test]
+    fn memory_does_not_grow_without_bound() {
+        let seen = Seen::default();
+        for n in 0..CAPACITY * 2 {
+            assert!(seen.first_time(&n.to_string()));
+        }
+        assert_eq!(lock(&seen.ids).known.len(), CAPACITY);
+        assert!(seen.knows(&(CAPACITY * 2 - 1).to_string()) && !seen.knows("0"));
+    }
+
+    #[test]
+    fn a_wait_counts_until_it_ends() {
+        let seen = Seen::default();
+        let one = seen.wait_begins();
+        assert!(seen.is_waiting());
+        drop(one);
+        assert!(!seen.is_waiting());
+    }
+}

@@ -1,0 +1,100 @@
+//! One client on a pair of streams.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use amb_core::Office;
+use amb_core::limits::HEARTBEAT_TIMEOUT;
+use rmcp::ServiceExt;
+use rmcp::service::ServerInitializeError;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_util::sync::CancellationToken;
+
+use crate::doorbell;
+use crate::handler::Handler;
+use crate::options::{Options, ServeError};
+use crate::watch::Watch;
+
+/// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
+pub async fn serve_stdio(office: Arc<dyn Office>, options: Options) -> Result<(), ServeError> {
+    let (read, write) = rmcp::transport::io::stdio_pipes();
+    serve_io(office, options, read, write).await
+}
+
+/// Serves one client on any pair of streams, one JSON message a line, until it closes its side.
+pub async fn serve_io<R, W>(office: Arc<dyn Office>, options: Options, read: R, write: W) -> Result<(), ServeError>
+where
+    R: AsyncRead + Send + Unpin + 'static,
+    W: AsyncWrite + Send + Unpin + 'static,
+{
+    let closing = CancellationToken::new();
+    // However this ends, whatever it started ends with it.
+    let _ends = closing.clone().drop_guard();
+    let watch = Watch::new(Arc::clone(&office), closing.clone());
+    let options = Arc::new(options);
+    let handler = Handler::single(Arc::clone(&office), Arc::clone(&options), watch.clone());
+    let seen = handler.seen();
+    let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
+        Ok(running) => running,
+        // A client that comes and goes without a word is no failure.
+        Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(ServeError::Handshake(Box::new(error))),
+    };
+    if options.channel {
+        tokio::spawn(doorbell::ring(running.peer().clone(), Arc::clone(&office), seen, watch));
+    }
+    if options.heartbeat {
+        tokio::spawn(stay_alive(office, closing.clone()));
+    }
+    running.waiting().await.map_err(ServeError::Task)?;
+    Ok(())
+}
+
+/// A client that is connected is an agent that is alive.
+async fn stay_alive(office: Arc<dyn Office>, closing: CancellationToken) {
+    let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
+    let mut failing = false;
+    loop {
+        tokio::select! {
+            _ = beat.tick() => {}
+            () = closing.cancelled() => return,
+        }
+        match office.heartbeat().await {
+            Ok(()) => failing = false,
+            // Said once for each time it begins to fail.
+            Err(error) if !failing => {
+                failing = true;
+                tracing::warn!(%error, code = %error.code(), "cannot tell the office that the agent is alive");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+/// A reader that says when its stream ends, so that a call which waits does not keep the process from ending.
+struct Watched<R> {
+    read: R,
+    closing: CancellationToken,
+}
+
+impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        let polled = Pin::new(&mut self.read).poll_read(context, buffer);
+        let ended = match &polled {
+            Poll::Ready(Ok(())) => buffer.filled().len() == before && buffer.remaining() > 0,
+            Poll::Ready(Err(_)) => true,
+            Poll::Pending => false,
+        };
+        if ended {
+            self.closing.cancel();
+        }
+        polled
+    }
+}

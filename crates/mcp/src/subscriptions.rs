@@ -1,0 +1,145 @@
+//! Who wants to know when a resource changes. An update is a hint to look; it carries nothing of the mail.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use amb_core::OfficeError;
+use rmcp::RoleServer;
+use rmcp::model::ResourceUpdatedNotificationParam;
+use rmcp::service::{Peer, SubscriptionContext};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+
+use crate::resources::{INBOX, Uri};
+use crate::watch::{Change, Watch};
+
+/// Resources one client may watch.
+const MOST: usize = 1000;
+
+/// The subscriptions of one client of the older protocols (`resources/subscribe`).
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    uris: Mutex<HashSet<String>>,
+    forwarding: AtomicBool,
+}
+
+impl Subscriptions {
+    /// Adds one, and tells `peer` of its changes from now on.
+    pub(crate) async fn add(
+        self: &Arc<Self>,
+        uri: String,
+        peer: Peer<RoleServer>,
+        watch: &Watch,
+    ) -> Result<(), OfficeError> {
+        uri.parse::<Uri>()?;
+        {
+            let mut uris = self.lock();
+            if uris.len() >= MOST && !uris.contains(&uri) {
+                return Err(OfficeError::invalid(format!("at most {MOST} subscriptions; unsubscribe from some")));
+            }
+            uris.insert(uri);
+        }
+        if !self.forwarding.swap(true, Ordering::SeqCst) {
+            let changes = watch.listen();
+            tokio::spawn(forward(Arc::clone(self), peer, changes, watch.clone()));
+        }
+        // Once the answer is out, no change may be missed.
+        watch.ready().await;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&self, uri: &str) {
+        self.lock().remove(uri);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn forward(
+    subscriptions: Arc<Subscriptions>,
+    peer: Peer<RoleServer>,
+    mut changes: Receiver<Change>,
+    watch: Watch,
+) {
+    while let Some(touched) = next(&mut changes, &watch).await {
+        if peer.is_transport_closed() {
+            return;
+        }
+        let wanted: Vec<String> = subscriptions.lock().iter().filter(|uri| touched.includes(uri)).cloned().collect();
+        for uri in wanted {
+            if let Err(error) = peer.notify_resource_updated(ResourceUpdatedNotificationParam::new(uri)).await {
+                tracing::debug!(%error, "the client is gone; its subscriptions end");
+                return;
+            }
+        }
+    }
+}
+
+/// Serves one `subscriptions/listen` until the client ends it or the door closes.
+pub(crate) async fn listen(context: SubscriptionContext, watch: &Watch) {
+    let mut changes = watch.listen();
+    let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
+    // The client has been told that it is listening. If the log's reader is only starting, something may have come in
+    // between: a hint to look costs little.
+    let mut touched = if watch.is_ready() { None } else { Some(Touched::Everything) };
+    if touched.is_some() {
+        tokio::select! {
+            () = watch.ready() => {}
+            () = context.cancelled() => return,
+        }
+    }
+    loop {
+        if let Some(touched) = touched.take() {
+            for uri in uris.iter().filter(|uri| touched.includes(uri)) {
+                let told = tokio::select! {
+                    told = context.sink().notify_resource_updated(uri.clone()) => told,
+                    // Nobody takes notifications any more, while the end of this request is waited for.
+                    () = watch.closing().cancelled() => return,
+                };
+                if let Err(error) = told {
+                    tracing::debug!(%error, "the client is gone; its subscription ends");
+                    return;
+                }
+            }
+        }
+        touched = tokio::select! {
+            next = next(&mut changes, watch) => match next {
+                Some(next) => Some(next),
+                None => return,
+            },
+            () = context.cancelled() => return,
+        };
+    }
+}
+
+/// Which resources a change touches.
+enum Touched {
+    /// Too much happened to say.
+    Everything,
+    /// The inbox, and the thread if it is one.
+    Inbox(Option<String>),
+}
+
+impl Touched {
+    fn includes(&self, uri: &str) -> bool {
+        match self {
+            Touched::Everything => true,
+            Touched::Inbox(session) => uri == INBOX || session.as_deref() == Some(uri),
+        }
+    }
+}
+
+/// The next change; `None` when the door closes.
+async fn next(changes: &mut Receiver<Change>, watch: &Watch) -> Option<Touched> {
+    tokio::select! {
+        change = changes.recv() => match change {
+            Ok(change) => Some(Touched::Inbox(change.session.as_ref().map(Uri::session))),
+            Err(RecvError::Lagged(_)) => Some(Touched::Everything),
+            Err(RecvError::Closed) => None,
+        },
+        () = watch.closing().cancelled() => None,
+    }
+}

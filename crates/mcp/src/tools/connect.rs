@@ -1,0 +1,70 @@
+//! `mailbox_connect` and `mailbox_approve`: two agents agree to write to each other, by a code that people pass on.
+
+use amb_core::OfficeError;
+use rmcp::model::{JsonObject, Tool};
+use serde::Deserialize;
+
+use super::{Desk, Effect};
+use crate::answer::Answer;
+use crate::arguments::{filled, parse};
+use crate::schema::{answer, arguments, hint, text};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Connect {
+    target_agent_name: String,
+    #[serde(default, deserialize_with = "filled")]
+    message: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Approve {
+    code: String,
+}
+
+pub(super) fn connect_tool() -> Tool {
+    super::tool(
+        "mailbox_connect",
+        "Ask another agent for a connection. Answers a code that your user passes to the other agent's user.",
+        Effect::Adds,
+        arguments(&[("target_agent_name!", text()), ("message", hint("introduction"))]),
+        answer(&[("verification_code!", text()), ("target_agent_name!", text()), ("status!", text())]),
+    )
+}
+
+pub(super) fn approve_tool() -> Tool {
+    super::tool(
+        "mailbox_approve",
+        "Approve a connection request, only with a code your user gave you.",
+        Effect::Marks,
+        arguments(&[("code!", hint("such as XC-992"))]),
+        answer(&[("connected_agent_name!", text()), ("status!", text())]),
+    )
+}
+
+pub(super) async fn connect(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+    let Connect { target_agent_name, message } = parse(arguments)?;
+    let target = target_agent_name.trim().parse()?;
+    let asked = desk.office.connect(&target, message).await?;
+    let text = format!(
+        "Asked {target} for a connection. Verification code: {}. Your user gives it to the person behind {target} by a \
+         human channel (not through this mailbox); {target} approves with mailbox_approve, then you can write to it.",
+        asked.verification_code
+    );
+    Answer::new(text, &asked)
+}
+
+pub(super) async fn approve(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+    let Approve { code } = parse(arguments)?;
+    let code = code.trim();
+    if code.is_empty() {
+        return Err(OfficeError::invalid("code is empty; ask your user for the one the other side passed on"));
+    }
+    let connected = desk.office.approve(code).await?;
+    let text = format!(
+        "Connected with {}. You can write to each other now: mailbox_send with to={}.",
+        connected.connected_agent_name, connected.connected_agent_name
+    );
+    Answer::new(text, &connected)
+}

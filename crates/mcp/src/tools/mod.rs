@@ -1,0 +1,100 @@
+//! The tools: one file each, or two that belong together. This one lists them and calls them.
+
+mod check;
+mod connect;
+mod peers;
+mod read;
+mod send;
+mod task;
+mod transcript;
+mod wait;
+
+use std::sync::{Arc, LazyLock};
+
+use amb_core::{Office, OfficeError};
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use tokio_util::sync::CancellationToken;
+
+pub(crate) use task::TaskShown;
+
+use crate::answer::Answer;
+use crate::peers::LivePeers;
+use crate::seen::Seen;
+
+/// What a tool works with during one call.
+pub(crate) struct Desk {
+    pub(crate) office: Arc<dyn Office>,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) peers: Option<Arc<dyn LivePeers>>,
+    /// The client took the call back.
+    pub(crate) over: CancellationToken,
+    /// The client is gone, or the door closes.
+    pub(crate) closing: CancellationToken,
+}
+
+/// What a tool does to the world, as clients ask before they let a model call it.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// Looks and leaves everything as it was.
+    Reads,
+    /// Adds something; calling twice adds twice.
+    Adds,
+    /// Changes something of the caller's own; calling twice is like once.
+    Marks,
+}
+
+fn tool(name: &'static str, description: &'static str, effect: Effect, takes: JsonObject, gives: JsonObject) -> Tool {
+    let hints = ToolAnnotations::new();
+    let hints = match effect {
+        Effect::Reads => hints.read_only(true),
+        Effect::Adds => hints.read_only(false).destructive(false),
+        Effect::Marks => hints.read_only(false).destructive(false).idempotent(true),
+    };
+    Tool::new(name, description, takes).with_raw_output_schema(Arc::new(gives)).with_annotations(hints)
+}
+
+static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
+    vec![
+        check::tool(),
+        read::tool(),
+        send::tool(),
+        wait::tool(),
+        task::tool(),
+        connect::connect_tool(),
+        connect::approve_tool(),
+        peers::list_tool(),
+        peers::send_tool(),
+        transcript::tool(),
+    ]
+});
+
+/// Every tool, as `tools/list` answers.
+pub(crate) fn all() -> Vec<Tool> {
+    TOOLS.clone()
+}
+
+/// The tool of that name.
+pub(crate) fn named(name: &str) -> Option<Tool> {
+    TOOLS.iter().find(|tool| tool.name == name).cloned()
+}
+
+/// Calls a tool; `None` when there is none of that name.
+pub(crate) async fn call(
+    desk: &Desk,
+    name: &str,
+    arguments: Option<JsonObject>,
+) -> Option<Result<Answer, OfficeError>> {
+    Some(match name {
+        "mailbox_check" => check::call(desk, arguments).await,
+        "mailbox_read" => read::call(desk, arguments).await,
+        "mailbox_send" => send::call(desk, arguments).await,
+        "mailbox_wait" => wait::call(desk, arguments).await,
+        "mailbox_task" => task::call(desk, arguments).await,
+        "mailbox_connect" => connect::connect(desk, arguments).await,
+        "mailbox_approve" => connect::approve(desk, arguments).await,
+        "list_peers" => peers::show_all(desk, arguments).await,
+        "send_to_peer" => peers::send(desk, arguments).await,
+        "transcript_recent" => transcript::call(desk, arguments).await,
+        _ => return None,
+    })
+}

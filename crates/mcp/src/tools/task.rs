@@ -1,0 +1,122 @@
+//! `mailbox_task`: work that was given or taken, and where it stands.
+
+use amb_core::office::TaskFilter;
+use amb_core::{AgentName, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
+use rmcp::model::{JsonObject, Tool};
+use serde::{Deserialize, Serialize};
+
+use super::{Desk, Effect};
+use crate::answer::Answer;
+use crate::arguments::{filled, parse};
+use crate::schema::{answer, arguments, hint, list, object, one_of, text};
+use crate::show;
+use crate::view::{line, seen};
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Action {
+    List,
+    Accept,
+    Reject,
+    #[serde(alias = "start")]
+    Working,
+    Done,
+    Fail,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Arguments {
+    action: Action,
+    #[serde(default, deserialize_with = "filled")]
+    task_id: Option<String>,
+    #[serde(default, deserialize_with = "filled")]
+    note: Option<String>,
+}
+
+pub(super) fn tool() -> Tool {
+    let task = object(&[
+        ("id!", text()),
+        ("owner!", text()),
+        ("assignee!", text()),
+        ("state!", text()),
+        ("subject", text()),
+        ("deadline", text()),
+        ("note", text()),
+    ]);
+    super::tool(
+        "mailbox_task",
+        "List open tasks, or move one given to you; its owner is told, with your note.",
+        Effect::Adds,
+        arguments(&[
+            ("action!", one_of(&["list", "accept", "reject", "working", "done", "fail"])),
+            ("task_id", text()),
+            ("note", hint("progress, result or reason")),
+        ]),
+        answer(&[("tasks!", list(task))]),
+    )
+}
+
+#[derive(Serialize)]
+struct Tasks {
+    tasks: Vec<TaskShown>,
+}
+
+#[derive(Serialize)]
+pub(crate) struct TaskShown {
+    pub(crate) id: TaskId,
+    pub(crate) owner: AgentName,
+    pub(crate) assignee: AgentName,
+    pub(crate) state: TaskState,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deadline: Option<Timestamp>,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) overdue: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) note: Option<String>,
+    message_id: MessageId,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) session_id: Option<SessionId>,
+}
+
+impl TaskShown {
+    pub(crate) fn of(task: &Task) -> Self {
+        Self {
+            id: task.id.clone(),
+            owner: task.owner.clone(),
+            assignee: task.assignee.clone(),
+            state: task.state,
+            subject: task.subject.as_deref().map(line),
+            deadline: task.deadline,
+            overdue: task.overdue,
+            note: task.note.as_deref().map(seen),
+            message_id: task.message_id.clone(),
+            session_id: task.session_id.clone(),
+        }
+    }
+}
+
+pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+    let Arguments { action, task_id, note } = parse(arguments)?;
+    let state = match action {
+        Action::List => return list_open(desk).await,
+        Action::Accept => TaskState::Accepted,
+        Action::Reject => TaskState::Rejected,
+        Action::Working => TaskState::Working,
+        Action::Done => TaskState::Completed,
+        Action::Fail => TaskState::Failed,
+    };
+    let id = task_id
+        .ok_or_else(|| OfficeError::invalid("task_id is missing; mailbox_task with action list names the open ones"))?;
+    let task = desk.office.set_task_state(&id.trim().parse()?, state, note).await?;
+    let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
+    Answer::new(text, &Tasks { tasks: vec![TaskShown::of(&task)] })
+}
+
+async fn list_open(desk: &Desk) -> Result<Answer, OfficeError> {
+    let tasks = desk.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
+    let tasks: Vec<_> = tasks.iter().map(TaskShown::of).collect();
+    Answer::new(show::tasks(desk.office.me(), &tasks), &Tasks { tasks })
+}

@@ -1,0 +1,10 @@
+//! The door as its clients see it: JSON-RPC over streams and over HTTP, on an office in memory.
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod client;
+mod http;
+mod protocol;
+mod pushes;
+mod tools;
+mod untrusted;
+mod waiting;

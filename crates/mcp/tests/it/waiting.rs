@@ -1,0 +1,100 @@
+//! `mailbox_wait`: told at once, told when it comes, told only what is new.
+
+use std::sync::Arc;
+
+use amb_core::memory::MemoryOffice;
+use amb_core::{Draft, Office};
+use serde_json::json;
+
+use crate::client::{Client, ERAS, Era, name, quiet, town};
+
+#[tokio::test]
+async fn mail_that_is_there_is_told_at_once() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    bob.send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
+    let mut alice = Client::open(&office, "alice", Era::Stateless).await;
+    let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 55})).await;
+    assert_eq!(data["timed_out"], false);
+    assert_eq!(data["messages"][0]["content"], "early");
+    assert_eq!(data["messages"][0]["sender_name"], "bob");
+    assert!(text.contains("early"), "{text}");
+    alice.close().await;
+}
+
+#[tokio::test]
+async fn mail_that_comes_ends_the_wait_and_is_told_once() {
+    for era in ERAS {
+        let office = town();
+        let bob = office.seat(name("bob"));
+        let mut alice = Client::open(&office, "alice", era).await;
+        alice.call("mailbox_check", json!({})).await;
+        let waits =
+            alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {"timeout_seconds": 55}})).await;
+        let sent = bob.send(Draft::text(name("alice"), "Plan", "late")).await.unwrap();
+        let answer = alice.answer(waits).await;
+        let data = &answer["result"]["structuredContent"];
+        assert_eq!(data["messages"][0]["id"], sent.message_id.as_str(), "{answer}");
+        assert_eq!(data["messages"][0]["session_id"], sent.session_id.as_str());
+        let (_, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+        assert_eq!(data["timed_out"], true, "{data}");
+        let (_, data) = alice.call("mailbox_check", json!({})).await;
+        assert_eq!(data["unread"], 1, "the wait marks nothing as read");
+        assert_eq!(data["sessions"][0]["recent_messages"], json!([]));
+        alice.close().await;
+    }
+}
+
+#[tokio::test]
+async fn an_approval_between_two_waits_is_told_by_the_second() {
+    let office = MemoryOffice::with_connections(true);
+    let bob = office.seat(name("bob"));
+    let mut alice = Client::open(&office, "alice", Era::Stateless).await;
+    let (_, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+    assert_eq!(data["timed_out"], true);
+    let (_, asked) = alice.call("mailbox_connect", json!({"target_agent_name": "bob"})).await;
+    bob.approve(asked["verification_code"].as_str().unwrap()).await.unwrap();
+    let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 55})).await;
+    assert_eq!(data["news"][0]["type"], "connection_approved", "{data}");
+    assert_eq!(data["news"][0]["agent"], "bob");
+    assert!(text.contains("bob approved"), "{text}");
+    alice.close().await;
+}
+
+#[tokio::test]
+async fn a_connection_request_ends_the_wait() {
+    let office = MemoryOffice::with_connections(true);
+    let bob = office.seat(name("bob"));
+    let mut alice = Client::open_with(Arc::new(office.seat(name("alice"))), Era::Stateless, quiet()).await;
+    alice.call("mailbox_check", json!({})).await;
+    let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
+    bob.connect(&name("alice"), Some("let me in".into())).await.unwrap();
+    let answer = alice.answer(waits).await;
+    let data = &answer["result"]["structuredContent"];
+    assert_eq!(data["pending_connections"][0]["from_agent_name"], "bob", "{answer}");
+    let (_, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+    assert_eq!(data["timed_out"], true, "{data}");
+    alice.close().await;
+}
+
+#[tokio::test]
+async fn what_the_caller_itself_sent_is_no_news() {
+    let office = town();
+    office.seat(name("bob"));
+    let mut alice = Client::open(&office, "alice", Era::Stateless).await;
+    alice.call("mailbox_send", json!({"to": "bob", "subject": "Plan", "content": "mine"})).await;
+    let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+    assert_eq!(data["timed_out"], true, "{data}");
+    assert!(text.contains("mailbox_wait again"), "{text}");
+    alice.close().await;
+}
+
+#[tokio::test]
+async fn a_wait_that_the_client_takes_back_does_not_hold_the_others() {
+    let office = town();
+    let mut alice = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
+    let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
+    alice.notify("notifications/cancelled", json!({"requestId": waits, "reason": "impatient"})).await;
+    alice.call("mailbox_check", json!({})).await;
+    alice.close().await;
+}
