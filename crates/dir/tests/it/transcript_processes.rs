@@ -17,7 +17,11 @@ const WHO: &str = "AMB_TEST_TRANSCRIPT_WHO";
 const COUNT: &str = "AMB_TEST_TRANSCRIPT_COUNT";
 
 fn start(root: &Path, chat: &str, who: usize, count: usize) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+    spawn(Command::new(std::env::current_exe().unwrap()), root, chat, who, count)
+}
+
+fn spawn(mut command: Command, root: &Path, chat: &str, who: usize, count: usize) -> Child {
+    command
         .args(["--exact", "transcript_processes::an_appending_process", "--nocapture"])
         .env(ROOT, root)
         .env(KEY, chat)
@@ -29,7 +33,7 @@ fn start(root: &Path, chat: &str, who: usize, count: usize) -> Child {
         .unwrap()
 }
 
-/// The other process: appends from four tasks and says each line that was answered. Does nothing when run as a test.
+/// The other process: appends from four tasks and says of each line whether it was answered. Does nothing when run as a test.
 #[tokio::test]
 async fn an_appending_process() {
     let Ok(root) = std::env::var(ROOT) else { return };
@@ -44,9 +48,9 @@ async fn an_appending_process() {
                 for n in (task..count).step_by(4) {
                     let content = format!("{who}-{n}-{}", "长".repeat(n % 400));
                     let line = Line { message_id: Some(format!("{who}-{n}")), ..said(content) };
-                    store.append(&chat, line).await.unwrap();
+                    let verdict = store.append(&chat, line).await.map_or("refused", |()| "answered");
                     let mut out = std::io::stdout().lock();
-                    writeln!(out, "\nanswered {who}-{n}").unwrap();
+                    writeln!(out, "\n{verdict} {who}-{n}").unwrap();
                     out.flush().unwrap();
                 }
             })
@@ -126,4 +130,23 @@ fn processes_that_race_for_one_name_with_different_keys_do_not_mix() {
     }
     let left = fs_err::read_dir(root.path().join(".owners")).unwrap().count();
     assert_eq!(left, 4, "no temporary file stays");
+}
+
+#[test]
+fn a_line_refused_for_want_of_room_is_not_there_and_those_answered_are() {
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join("full.jsonl");
+    // A process that may not make files larger than this fails in the middle of a write, as on a full disk.
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "trap '' XFSZ; ulimit -f 101; exec \"$0\" \"$@\""]).arg(std::env::current_exe().unwrap());
+    let mut child = spawn(limited, root.path(), "full", 0, 600);
+    let answered = answered(&mut child);
+    assert!(child.wait().unwrap().success());
+    assert!(!answered.is_empty() && answered.len() < 600, "{} answered", answered.len());
+    let mut there = ids_in(&file);
+    assert!(fs_err::read(&file).unwrap().ends_with(b"\n"), "the last line is whole");
+    there.sort_unstable();
+    let mut promised = answered;
+    promised.sort_unstable();
+    assert_eq!(there, promised);
 }
