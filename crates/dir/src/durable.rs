@@ -5,9 +5,10 @@
 //! temporary file while it lives, so that whoever tidies up can tell a dead writer's leavings from a live one's work.
 
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
+use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
@@ -125,6 +126,17 @@ pub(crate) fn create(
     Err(io::Error::new(io::ErrorKind::AlreadyExists, format!("no free name in {}", directory.display())))
 }
 
+/// Stores a new file durably under this name; if the name is taken, what is there stays and counts as the same file.
+pub(crate) fn create_exact(directory: &Path, bytes: &[u8], syncer: &Syncer, name: &str) -> io::Result<()> {
+    let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
+    match rename_new(&temp.path, &directory.join(name)) {
+        Ok(()) => temp.placed = true,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+        Err(error) => return Err(error),
+    }
+    syncer.sync(directory)
+}
+
 /// Stores a file under this name, in place of what may be there.
 pub(crate) fn replace(path: &Path, bytes: &[u8], wait: Wait, syncer: &Syncer) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
@@ -199,10 +211,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn names(dir: &Path) -> Vec<String> {
-        let mut names: Vec<_> = fs_err::read_dir(dir)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-            .collect();
+        let mut names: Vec<_> =
+            fs_err::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
         names.sort();
         names
     }

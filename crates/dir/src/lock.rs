@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
 
 /// Where the file system has no locks: a holder's file that is older than this is taken for abandoned.
 const ABANDONED: Duration = Duration::from_secs(30);

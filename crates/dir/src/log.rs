@@ -6,10 +6,11 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use amb_core::{AgentName, Kind, Message, MessageId, Priority, SessionId, Task, TaskId, Timestamp};
+use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
+use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
 
 use crate::lock::Locked;
@@ -90,12 +91,14 @@ pub(crate) enum Line {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         withheld: Option<Withheld>,
     },
-    /// A message in the mailbox was marked as read, which made it a new file (chipset).
+    /// A message in the mailbox was rewritten, mostly to mark it as read, which made it a new file (chipset).
     Seen {
         /// Its file.
         f: String,
         /// The new inode.
         i: u64,
+        /// Whether it is marked as read.
+        read: bool,
     },
     /// The agent sent a message.
     Out {
@@ -108,6 +111,13 @@ pub(crate) enum Line {
     Overdue {
         /// As it stood then.
         task: Box<Task>,
+    },
+    /// A message that the agent sent has been read.
+    Receipt {
+        /// Which.
+        id: MessageId,
+        /// How far it came.
+        receipt: Receipt,
     },
     /// Something a later version writes.
     #[serde(other)]
@@ -207,6 +217,36 @@ impl Log {
         }
     }
 
+    /// The last line that contains this text and satisfies the test. Looks from the end, so recent mail is found at once.
+    pub(crate) fn find_last(&self, text: &str, wanted: impl Fn(&Line) -> bool) -> io::Result<Option<Line>> {
+        const CHUNK: u64 = 256 << 10;
+        let (_, mut end) = self.measure()?;
+        // The beginning of a line whose end was in the chunk looked at before.
+        let mut rest = Vec::new();
+        while end > 0 {
+            let from = end.saturating_sub(CHUNK);
+            let mut bytes = self.bytes(from, end - from)?;
+            bytes.append(&mut rest);
+            let start = match from {
+                0 => 0,
+                _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |newline| newline + 1),
+            };
+            for line in bytes[start..].split(|byte| *byte == b'\n').rev() {
+                let Ok(words) = std::str::from_utf8(line) else { continue };
+                if words.contains(text)
+                    && let Ok(line) = serde_json::from_str(words)
+                    && wanted(&line)
+                {
+                    return Ok(Some(line));
+                }
+            }
+            bytes.truncate(start);
+            rest = bytes;
+            end = from;
+        }
+        Ok(None)
+    }
+
     /// The last whole lines, about `most` bytes of them.
     pub(crate) fn tail(&self, most: u64) -> io::Result<Vec<Placed>> {
         let (_, len) = self.measure()?;
@@ -272,9 +312,9 @@ impl Writer {
         Ok(self.end)
     }
 
-    /// The end of the log.
-    pub(crate) fn end(&self) -> u64 {
-        self.end
+    /// The log's inode.
+    pub(crate) fn inode(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.ino())
     }
 }
 
@@ -326,6 +366,21 @@ mod tests {
         let (lines, end) = log.read(0, u64::MAX).unwrap();
         assert_eq!((lines.len(), end), (2, log.measure().unwrap().1));
         assert_eq!(lines[1].line, line(2, "s1"));
+    }
+
+    #[test]
+    fn the_last_line_with_a_text_is_found_across_chunks() {
+        let dir = tempfile::tempdir().unwrap();
+        let log = Log::at(dir.path());
+        let lines: Vec<_> = (0..5_000).map(|n| line(n, if n % 2 == 0 { "even" } else { "odd" })).collect();
+        log.write().unwrap().add(&lines).unwrap();
+        for n in [0, 1, 2_500, 4_998, 4_999] {
+            let found = log.find_last(&format!("\"m{n}\""), |_| true).unwrap();
+            assert_eq!(found.as_ref(), Some(&lines[n as usize]), "{n}");
+        }
+        let even = log.find_last("even", |line| matches!(line, Line::Out { .. })).unwrap();
+        assert_eq!(even.as_ref(), Some(&lines[4_998]));
+        assert_eq!(log.find_last("m5000", |_| true).unwrap(), None);
     }
 
     #[test]
