@@ -9,17 +9,23 @@
 //! | [`nanobot`] | message file `.msg.json` |
 //! | [`registry`] | `_registry.json` beside those mailboxes |
 //! | [`chipset`] | mail file `.json` with sorted keys |
+//! | [`transcript`] | one line of a transcript, JSONL |
+//! | [`inbox`] | what live peers send: `InboxMessage`, bare or in an event envelope |
+//! | [`config`] | the `channels.mailbox` section of nanobot's `config.json` |
 //! | [`stamp`], [`filename`] | the timestamps of all of them, in fields and in the names of files |
 
 use std::borrow::Cow;
 
 pub mod chipset;
+pub mod config;
 pub mod filename;
+pub mod inbox;
 pub mod json;
 pub mod nanobot;
 mod parts;
 pub mod registry;
 pub mod stamp;
+pub mod transcript;
 
 #[cfg(test)]
 mod testing;

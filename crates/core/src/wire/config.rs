@@ -1,0 +1,276 @@
+//! The `channels.mailbox` section of a nanobot `config.json`, in camelCase or snake_case.
+
+use std::borrow::Cow;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::WireError;
+use super::json::{Fields, Json};
+use crate::Object;
+use crate::card::{AllowFrom, Card};
+use crate::limits::DEFAULT_POLL_INTERVAL;
+use crate::name::AgentName;
+
+/// Where nanobot keeps its mailboxes unless told otherwise. Whoever opens it puts the home directory for `~`.
+pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
+
+/// The longest time between two looks that is believed: a day.
+const MAX_POLL_SECONDS: f64 = 86_400.0;
+
+/// How an agent's mailbox is set up.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MailboxConfig {
+    /// Whether the channel runs at all.
+    pub enabled: bool,
+    /// Whose mailbox it is; only a section that is not enabled can do without.
+    pub agent: Option<AgentName>,
+    /// What the agent says about itself.
+    pub card: Card,
+    /// How often it looks for mail.
+    pub poll_interval: Duration,
+    /// Where the mailboxes are, as written: a leading `~` is still there.
+    pub mailboxes_root: String,
+}
+
+impl Default for MailboxConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            agent: None,
+            card: Card::default(),
+            poll_interval: DEFAULT_POLL_INTERVAL,
+            mailboxes_root: DEFAULT_ROOT.into(),
+        }
+    }
+}
+
+impl MailboxConfig {
+    /// Finds the section in a whole `config.json`. `None` when it has none.
+    pub fn from_config(bytes: &[u8]) -> Result<Option<Self>, WireError> {
+        let mut config = Fields::parse(bytes)?;
+        let Some(channels) = config.take("channels").and_then(Json::some) else { return Ok(None) };
+        let section = channels.map("channels")?.take("mailbox").and_then(Json::some);
+        section.map(|section| Self::from_fields(section.map("channels.mailbox")?)).transpose()
+    }
+
+    /// Reads the section alone.
+    pub fn from_section(bytes: &[u8]) -> Result<Self, WireError> {
+        Self::from_fields(Fields::parse(bytes)?)
+    }
+
+    fn from_fields(fields: Fields<'_>) -> Result<Self, WireError> {
+        let mut config = Self::default();
+        for (key, value) in fields.0 {
+            // Null is how an optional setting is left open.
+            let Some(value) = value.some() else { continue };
+            match &*snake(&key) {
+                "enabled" => match value {
+                    Json::Bool(enabled) => config.enabled = enabled,
+                    other => return Err(other.wrong("enabled", "true or false")),
+                },
+                "agent_id" => {
+                    let text = value.text("agentId")?;
+                    config.agent = match &*text {
+                        "" => None,
+                        text => {
+                            Some(AgentName::parse(text).map_err(|bad| WireError::field("agentId", bad.to_string()))?)
+                        }
+                    };
+                }
+                "description" => config.card.description = value.text("description")?.into_owned(),
+                "capabilities" => config.card.capabilities = texts(value, "capabilities")?,
+                "allow_from" => config.card.allow_from = AllowFrom(texts(value, "allowFrom")?),
+                "max_concurrent_tasks" => {
+                    config.card.max_concurrent_tasks = value.clamped("maxConcurrentTasks", u32::MAX)?;
+                }
+                "poll_interval" => config.poll_interval = seconds(value)?,
+                "mailboxes_root" => {
+                    let root = value.text("mailboxesRoot")?;
+                    if root.trim().is_empty() {
+                        return Err(WireError::field("mailboxesRoot", "is empty; leave it out for the default"));
+                    }
+                    config.mailboxes_root = root.into_owned();
+                }
+                // The section is open: other settings of the channel are not ours to judge.
+                _ => {}
+            }
+        }
+        if config.enabled && config.agent.is_none() {
+            return Err(WireError::field("agentId", "is empty; give this agent a name of its own, such as coder"));
+        }
+        Ok(config)
+    }
+
+    /// The section in camelCase, every setting spelled out.
+    pub fn to_section(&self) -> Object {
+        let seconds = self.poll_interval.as_secs_f64();
+        let section = json!({
+            "enabled": self.enabled,
+            "agentId": self.agent.as_ref().map_or("", AgentName::as_str),
+            "description": self.card.description,
+            "capabilities": self.card.capabilities,
+            "allowFrom": self.card.allow_from,
+            "maxConcurrentTasks": self.card.max_concurrent_tasks,
+            "pollInterval": seconds,
+            "mailboxesRoot": self.mailboxes_root,
+        });
+        match section {
+            Value::Object(section) => section,
+            // The macro above makes nothing but an object.
+            _ => Object::new(),
+        }
+    }
+}
+
+/// `agentId` as `agent_id`.
+fn snake(key: &str) -> Cow<'_, str> {
+    if !key.contains(|c: char| c.is_ascii_uppercase()) {
+        return Cow::Borrowed(key);
+    }
+    let mut snake = String::with_capacity(key.len() + 4);
+    for c in key.chars() {
+        if c.is_ascii_uppercase() {
+            snake.push('_');
+        }
+        snake.push(c.to_ascii_lowercase());
+    }
+    Cow::Owned(snake)
+}
+
+fn texts(value: Json<'_>, field: &'static str) -> Result<Vec<String>, WireError> {
+    value.list(field)?.into_iter().map(|item| Ok(item.text(field)?.into_owned())).collect()
+}
+
+fn seconds(value: Json<'_>) -> Result<Duration, WireError> {
+    match &value {
+        Json::Number(number) => match number.as_f64() {
+            Some(seconds) if seconds > 0.0 && seconds <= MAX_POLL_SECONDS => Ok(Duration::from_secs_f64(seconds)),
+            _ => Err(WireError::field("pollInterval", "should be more than 0 and at most 86400 seconds")),
+        },
+        other => Err(other.wrong("pollInterval", "a number of seconds")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{arbitrary_bytes, mutated, name, retyped};
+    use proptest::prelude::*;
+
+    const SEED: &str = r#"{
+  "channels": {
+    "feishu": {"enabled": true, "appId": "...", "appSecret": "..."},
+    "mailbox": {
+      "enabled": true,
+      "agentId": "coder",
+      "description": "负责代码编写和修改的 agent",
+      "capabilities": ["code_write", "test_run", "review"],
+      "allowFrom": ["researcher"],
+      "maxConcurrentTasks": 3,
+      "pollInterval": 5,
+      "mailboxesRoot": "~/.nanobot/mailboxes"
+    }
+  }
+}"#;
+
+    fn section(value: Value) -> Result<MailboxConfig, WireError> {
+        MailboxConfig::from_section(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_seeds_section_is_read_and_written_with_the_same_settings() {
+        let config = MailboxConfig::from_config(SEED.as_bytes()).unwrap().unwrap();
+        assert_eq!(config.agent.as_ref().unwrap().as_str(), "coder");
+        assert_eq!(config.card.allow_from, AllowFrom(vec!["researcher".into()]));
+        let mut seed = serde_json::from_str::<Value>(SEED).unwrap()["channels"]["mailbox"].clone();
+        seed["pollInterval"] = json!(5.0);
+        assert_eq!(Value::Object(config.to_section()), seed);
+    }
+
+    #[test]
+    fn an_empty_section_has_the_seeds_defaults() {
+        let config = section(json!({})).unwrap();
+        assert_eq!(config, MailboxConfig::default());
+        assert_eq!(
+            Value::Object(config.to_section()),
+            json!({"enabled": false, "agentId": "", "description": "", "capabilities": [], "allowFrom": ["*"],
+                   "maxConcurrentTasks": 3, "pollInterval": 5.0, "mailboxesRoot": "~/.nanobot/mailboxes"})
+        );
+        for none in ["{}", r#"{"channels":null}"#, r#"{"channels":{}}"#, r#"{"channels":{"mailbox":null}}"#] {
+            assert_eq!(MailboxConfig::from_config(none.as_bytes()), Ok(None));
+        }
+    }
+
+    #[test]
+    fn both_spellings_mean_the_same() {
+        let camel = section(json!({"enabled": true, "agentId": "a", "allowFrom": [], "maxConcurrentTasks": 9,
+            "pollInterval": 0.5, "mailboxesRoot": "/m", "unknown": {}}));
+        let snake = section(json!({"enabled": true, "agent_id": "a", "allow_from": [], "max_concurrent_tasks": 9,
+            "poll_interval": 0.5, "mailboxes_root": "/m", "description": null}));
+        assert_eq!(camel, snake);
+        assert_eq!(camel.unwrap().poll_interval, Duration::from_millis(500));
+    }
+
+    #[test]
+    fn a_mailbox_without_a_proper_owner_is_an_error() {
+        for bad in [
+            json!({"enabled": true}),
+            json!({"enabled": true, "agentId": ""}),
+            json!({"agentId": "../x"}),
+            json!({"agent_id": "_registry"}),
+            json!({"agentId": 7}),
+        ] {
+            assert!(section(bad.clone()).unwrap_err().to_string().contains("agentId"), "{bad}");
+        }
+        assert!(section(json!({"enabled": false, "agentId": ""})).is_ok());
+    }
+
+    #[test]
+    fn an_error_names_the_setting() {
+        for (setting, bad) in [
+            ("enabled", json!("yes")),
+            ("allowFrom", json!("*")),
+            ("capabilities", json!([1])),
+            ("pollInterval", json!(0)),
+            ("pollInterval", json!(-1)),
+            ("pollInterval", json!(1e300)),
+            ("pollInterval", json!("5")),
+            ("mailboxesRoot", json!("")),
+            ("maxConcurrentTasks", json!("3")),
+        ] {
+            let said = section(json!({ setting: bad })).unwrap_err().to_string();
+            assert!(said.contains(setting), "{said}");
+        }
+        assert!(MailboxConfig::from_config(br#"{"channels":{"mailbox":[]}}"#).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn a_section_written_is_the_section_read(
+            enabled in any::<bool>(), agent in name(), description in any::<String>(), max in any::<u32>(),
+            capabilities in prop::collection::vec(any::<String>(), 0..3), allow in prop::collection::vec(any::<String>(), 0..3),
+            millis in 1_u64..86_400_000, root in "[^ ]{1,20}",
+        ) {
+            prop_assume!(!root.trim().is_empty());
+            let config = MailboxConfig {
+                enabled,
+                agent: Some(agent),
+                card: Card { description, capabilities, allow_from: AllowFrom(allow), max_concurrent_tasks: max },
+                poll_interval: Duration::from_millis(millis),
+                mailboxes_root: root,
+            };
+            prop_assert_eq!(section(Value::Object(config.to_section())).unwrap(), config);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
+            for bytes in [bytes, a, b] {
+                let _ = MailboxConfig::from_section(&bytes);
+                if let Ok(Some(config)) = MailboxConfig::from_config(&bytes) {
+                    prop_assert_eq!(section(Value::Object(config.to_section())).unwrap(), config);
+                }
+            }
+        }
+    }
+}

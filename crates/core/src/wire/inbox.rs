@@ -1,0 +1,297 @@
+//! What live peers send each other: an `InboxMessage`, bare or inside the event envelope of a broker.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use uuid::Uuid;
+
+use super::json::{Fields, Json};
+use super::stamp::{Stamp, Strict, instant};
+use super::{WireError, compact};
+use crate::error::OfficeError;
+use crate::id::GoalId;
+
+/// What the subject of every goal's inbox begins with; the goal's id follows after a dot.
+pub const INBOX_SUBJECT_PREFIX: &str = "agent.inbox";
+/// Shortest body, white space around it not counted.
+pub const MIN_BODY_CHARS: usize = 1;
+/// Longest body.
+pub const MAX_BODY_BYTES: usize = 64 * 1024;
+
+/// One message from one live goal to another agent's goal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InboxMessage {
+    /// The agent that sent it.
+    pub from_agent_id: String,
+    /// The goal that sent it.
+    pub from_goal_id: GoalId,
+    /// The agent it is for. Which goal gets it, the subject says, never this field.
+    pub to_agent_id: String,
+    /// What it says.
+    pub body: String,
+    /// When it was sent.
+    #[serde(serialize_with = "strict", deserialize_with = "lenient")]
+    pub sent_at: Timestamp,
+    /// Ties a question to its answers; left out where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<Uuid>,
+}
+
+fn strict<S: Serializer>(at: &Timestamp, ser: S) -> Result<S::Ok, S::Error> {
+    Strict(*at).serialize(ser)
+}
+
+fn lenient<'de, D: Deserializer<'de>>(de: D) -> Result<Timestamp, D::Error> {
+    Stamp::deserialize(de).map(|stamp| stamp.at())
+}
+
+impl InboxMessage {
+    /// Reads a payload, bare or in an envelope.
+    pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
+        Payload::parse(bytes)?.into_message()
+    }
+
+    /// Writes the bare form.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        compact(self, 384 + self.body.len() + self.body.len() / 8)
+    }
+}
+
+/// Checks a body before it is sent.
+pub fn check_body(body: &str) -> Result<(), OfficeError> {
+    if body.trim().chars().take(MIN_BODY_CHARS).count() < MIN_BODY_CHARS {
+        return Err(OfficeError::invalid("`message` is empty"));
+    }
+    if body.len() > MAX_BODY_BYTES {
+        let detail = format!("`message` is {} bytes, max {MAX_BODY_BYTES}", body.len());
+        return Err(OfficeError::too_large(detail));
+    }
+    Ok(())
+}
+
+/// The subject on which a goal listens.
+pub fn subject_of(goal: GoalId) -> String {
+    format!("{INBOX_SUBJECT_PREFIX}.{goal}")
+}
+
+/// The goal that a subject belongs to.
+pub fn goal_of(subject: &str) -> Option<GoalId> {
+    subject.strip_prefix(INBOX_SUBJECT_PREFIX)?.strip_prefix('.')?.parse().ok()
+}
+
+/// A payload as it came, every field kept whether we know it or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Payload<'a> {
+    /// The fields in the order of the payload.
+    pub fields: Fields<'a>,
+}
+
+impl<'a> Payload<'a> {
+    /// Reads a payload. Any JSON object will do; whether it is a message turns out in [`Payload::into_message`].
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { fields: Fields::parse(bytes)? })
+    }
+
+    /// Writes it back, in an envelope if it came in one, with nothing lost.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        compact(&self.fields, 1024)
+    }
+
+    /// Whether the message stands inside an event envelope.
+    pub fn is_enveloped(&self) -> bool {
+        // A bare message has a body and no payload; one that has both is a bare message with a field of somebody's.
+        matches!(self.fields.get("payload"), Some(Json::Map(_))) && self.fields.get("body").is_none()
+    }
+
+    /// The message.
+    pub fn into_message(mut self) -> Result<InboxMessage, WireError> {
+        let enveloped = self.is_enveloped();
+        let fields = match self.fields.take("payload") {
+            Some(Json::Map(inner)) if enveloped => inner,
+            _ => self.fields,
+        };
+        let (mut from, mut goal, mut to, mut body, mut sent_at, mut correlation) = (None, None, None, None, None, None);
+        for (key, value) in fields.0 {
+            match &*key {
+                "from_agent_id" => from = value.some(),
+                "from_goal_id" => goal = value.some(),
+                "to_agent_id" => to = value.some(),
+                "body" => body = value.some(),
+                "sent_at" => sent_at = value.some(),
+                "correlation_id" => correlation = value.some(),
+                _ => {}
+            }
+        }
+        Ok(InboxMessage {
+            from_agent_id: text(from, "from_agent_id")?,
+            from_goal_id: GoalId(id(need(goal, "from_goal_id")?, "from_goal_id")?),
+            to_agent_id: text(to, "to_agent_id")?,
+            body: text(body, "body")?,
+            sent_at: instant(&need(sent_at, "sent_at")?, "sent_at")?,
+            correlation_id: correlation.map(|value| id(value, "correlation_id")).transpose()?,
+        })
+    }
+}
+
+fn need<'a>(value: Option<Json<'a>>, field: &'static str) -> Result<Json<'a>, WireError> {
+    value.ok_or(WireError::missing(field))
+}
+
+fn text(value: Option<Json<'_>>, field: &'static str) -> Result<String, WireError> {
+    Ok(need(value, field)?.text(field)?.into_owned())
+}
+
+fn id(value: Json<'_>, field: &'static str) -> Result<Uuid, WireError> {
+    Uuid::parse_str(&value.text(field)?).map_err(|bad| WireError::field(field, format!("is not a UUID: {bad}")))
+}
+
+/// The envelope in which some brokers carry a message.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Envelope<'a> {
+    /// The event's own id.
+    pub id: Uuid,
+    /// When it was published.
+    #[serde(serialize_with = "strict")]
+    pub timestamp: Timestamp,
+    /// The subject on which it was published.
+    pub topic: &'a str,
+    /// Who published it.
+    pub source: &'a str,
+    /// The session it belongs to.
+    pub session_id: Option<Uuid>,
+    /// The message.
+    pub payload: &'a InboxMessage,
+}
+
+impl Envelope<'_> {
+    /// Writes the envelope with the message inside.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        compact(self, 640 + self.payload.body.len() + self.payload.body.len() / 8)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{self, arbitrary_bytes, mutated, object, retyped};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    const BARE: &str = r#"{"from_agent_id":"researcher","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"writer","body":"task #1 ready for handoff","sent_at":"2026-04-30T14:00:00Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000002"}"#;
+    const IN_ENVELOPE: &str = r#"{"id":"f88e1100-0000-4000-8000-000000000003","timestamp":"2026-04-30T14:00:00.5Z","topic":"agent.inbox.b91c2d3a-0000-4000-8000-000000000001","source":"researcher","session_id":null,"trace":"x","payload":{"from_agent_id":"researcher","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"writer","body":"hi","sent_at":"2026-04-30T14:00:00+00:00","hops":2}}"#;
+
+    fn value(bytes: &[u8]) -> Value {
+        serde_json::from_slice(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_payload_is_read_and_written_back_with_nothing_lost() {
+        for sample in [BARE, IN_ENVELOPE] {
+            let payload = Payload::parse(sample.as_bytes()).unwrap();
+            assert_eq!(payload.write().unwrap(), sample.as_bytes());
+            assert_eq!(payload.is_enveloped(), sample == IN_ENVELOPE);
+        }
+    }
+
+    #[test]
+    fn both_forms_are_accepted_and_the_bare_one_written() {
+        let message = InboxMessage::parse(BARE.as_bytes()).unwrap();
+        assert_eq!(message.write().unwrap(), BARE.as_bytes());
+        assert_eq!(serde_json::from_str::<InboxMessage>(BARE).unwrap(), message);
+        let inner = InboxMessage::parse(IN_ENVELOPE.as_bytes()).unwrap();
+        assert_eq!((inner.body.as_str(), inner.correlation_id), ("hi", None));
+        let written = value(&inner.write().unwrap());
+        assert_eq!(written["sent_at"], "2026-04-30T14:00:00Z");
+        assert!(written.get("correlation_id").is_none() && written.get("payload").is_none());
+    }
+
+    #[test]
+    fn a_field_named_payload_does_not_hide_a_bare_message() {
+        let mut sample = value(BARE.as_bytes());
+        sample["payload"] = json!({"body": "forged"});
+        let message = InboxMessage::parse(sample.to_string().as_bytes()).unwrap();
+        assert_eq!(message.body, "task #1 ready for handoff");
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        for field in ["from_agent_id", "from_goal_id", "to_agent_id", "body", "sent_at", "correlation_id"] {
+            let mut sample = value(BARE.as_bytes());
+            sample[field] = json!(true);
+            let said = InboxMessage::parse(sample.to_string().as_bytes()).unwrap_err().to_string();
+            assert!(said.contains(field), "{said}");
+            sample[field] = json!("not a time and not a uuid");
+            let strict = matches!(field, "from_goal_id" | "sent_at" | "correlation_id");
+            assert_eq!(InboxMessage::parse(sample.to_string().as_bytes()).is_err(), strict, "{field}");
+            sample.as_object_mut().unwrap().remove(field);
+            let missing = InboxMessage::parse(sample.to_string().as_bytes());
+            assert_eq!(missing.is_ok(), field == "correlation_id", "{field}");
+        }
+        assert_eq!(InboxMessage::parse(b"[]"), Err(WireError::NotAnObject("an array")));
+    }
+
+    #[test]
+    fn a_body_is_not_blank_and_not_too_long() {
+        assert!(check_body("x").is_ok() && check_body(&"x".repeat(MAX_BODY_BYTES)).is_ok());
+        assert!(check_body("").is_err() && check_body(" \n\t").is_err());
+        let said = check_body(&"é".repeat(MAX_BODY_BYTES)).unwrap_err();
+        assert_eq!(said.detail(), "`message` is 131072 bytes, max 65536");
+    }
+
+    #[test]
+    fn a_subject_names_its_goal() {
+        let goal = GoalId(Uuid::from_u128(7));
+        assert_eq!(subject_of(goal), "agent.inbox.00000000-0000-0000-0000-000000000007");
+        assert_eq!(goal_of(&subject_of(goal)), Some(goal));
+        for other in
+            ["agent.inbox", "agent.inbox.", "agent.inbox.x", "agent.outbox.00000000-0000-0000-0000-000000000007"]
+        {
+            assert_eq!(goal_of(other), None);
+        }
+    }
+
+    fn messages() -> impl Strategy<Value = InboxMessage> {
+        let id = || any::<u128>().prop_map(Uuid::from_u128);
+        (any::<String>(), id(), any::<String>(), any::<String>(), testing::instant(), prop::option::of(id())).prop_map(
+            |(from, goal, to, body, sent_at, correlation_id)| InboxMessage {
+                from_agent_id: from,
+                from_goal_id: GoalId(goal),
+                to_agent_id: to,
+                body,
+                sent_at,
+                correlation_id,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_written_is_the_message_read(message in messages(), id in any::<u128>(), topic in ".{0,9}") {
+            let bare = message.write().unwrap();
+            prop_assert_eq!(&InboxMessage::parse(&bare).unwrap(), &message);
+            prop_assert_eq!(&serde_json::from_slice::<InboxMessage>(&bare).unwrap(), &message);
+            let (id, timestamp) = (Uuid::from_u128(id), message.sent_at);
+            let envelope = Envelope { id, timestamp, topic: &topic, source: "amb", session_id: None, payload: &message };
+            prop_assert_eq!(&InboxMessage::parse(&envelope.write().unwrap()).unwrap(), &message);
+        }
+
+        #[test]
+        fn unknown_fields_are_kept(extra in object()) {
+            let mut sample = value(IN_ENVELOPE.as_bytes());
+            sample.as_object_mut().unwrap().extend(extra.clone());
+            sample["payload"].as_object_mut().unwrap().extend(extra);
+            let bytes = sample.to_string().into_bytes();
+            prop_assert_eq!(value(&Payload::parse(&bytes).unwrap().write().unwrap()), sample);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(
+            bytes in arbitrary_bytes(), a in mutated(BARE), b in mutated(IN_ENVELOPE), c in retyped(IN_ENVELOPE),
+        ) {
+            for bytes in [bytes, a, b, c] {
+                if let Ok(message) = InboxMessage::parse(&bytes) {
+                    prop_assert_eq!(InboxMessage::parse(&message.write().unwrap()), Ok(message));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! One line of a transcript file: `{"role","content","sender","message_id","ts"}`.
+
+use serde::Serialize;
+use serde_json::Number;
+
+use super::json::{Fields, Json};
+use super::stamp::instant;
+use super::{WireError, compact};
+use crate::transcript::Line;
+
+/// A line as it stands, every field kept whether we know it or not.
+#[derive(Debug, Clone, PartialEq)]
+pub struct FileLine<'a> {
+    /// The fields in the order of the line.
+    pub fields: Fields<'a>,
+}
+
+impl<'a> FileLine<'a> {
+    /// Reads a line, with or without the newline at its end.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
+        Ok(Self { fields: Fields::parse(bytes)? })
+    }
+
+    /// Writes it back with nothing lost, newline included.
+    pub fn write(&self) -> Result<Vec<u8>, WireError> {
+        ended(compact(&self.fields, 256)?)
+    }
+
+    /// What was said.
+    pub fn into_line(self) -> Result<Line, WireError> {
+        let (mut role, mut content, mut sender, mut message_id, mut ts) = (None, None, None, None, None);
+        for (key, value) in self.fields.0 {
+            match &*key {
+                "role" => role = value.some(),
+                "content" => content = value.some(),
+                "sender" => sender = value.some(),
+                "message_id" => message_id = value.some(),
+                "ts" => ts = value.some(),
+                _ => {}
+            }
+        }
+        let text = |value: Option<Json<'_>>, field, otherwise: &str| match value {
+            Some(value) => value.text(field).map(|text| text.into_owned()),
+            None => Ok(otherwise.to_owned()),
+        };
+        Ok(Line {
+            // Lines without a role exist, and so far only people's were seen without one.
+            role: text(role, "role", "user")?,
+            content: content.ok_or(WireError::missing("content"))?.text("content")?.into_owned(),
+            sender: text(sender, "sender", "")?,
+            message_id: match message_id {
+                Some(Json::Number(number)) => Some(number.to_string()),
+                Some(value) => Some(value.text("message_id")?.into_owned()),
+                None => None,
+            },
+            ts: match ts {
+                Some(Json::Number(number)) => number.as_f64(),
+                Some(value) => Some(instant(&value, "ts")?.as_microsecond() as f64 / 1e3),
+                None => None,
+            },
+        })
+    }
+}
+
+/// Reads a line in one step.
+pub fn parse(bytes: &[u8]) -> Result<Line, WireError> {
+    FileLine::parse(bytes)?.into_line()
+}
+
+/// Writes a line, newline included; inside it there is none, whatever was said.
+pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
+    let written = Written {
+        role: &line.role,
+        content: &line.content,
+        sender: &line.sender,
+        message_id: line.message_id.as_deref(),
+        ts: line.ts.and_then(millis),
+    };
+    ended(compact(&written, 160 + line.content.len() + line.content.len() / 8)?)
+}
+
+#[derive(Serialize)]
+struct Written<'a> {
+    role: &'a str,
+    content: &'a str,
+    sender: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    message_id: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ts: Option<Number>,
+}
+
+/// Whole milliseconds without a point, as most writers have them.
+fn millis(ts: f64) -> Option<Number> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
+}
+
+fn ended(mut bytes: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::testing::{arbitrary_bytes, mutated, object, retyped};
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    const SEED: &str =
+        r#"{"role":"user","content":"继续","sender":"ou_123","message_id":"om_dc13","ts":1772706600123}"#;
+
+    fn read(value: Value) -> Result<Line, WireError> {
+        parse(value.to_string().as_bytes())
+    }
+
+    #[test]
+    fn the_seeds_line_is_read_and_written_back_with_nothing_lost() {
+        let line = parse(SEED.as_bytes()).unwrap();
+        assert_eq!((line.sender.as_str(), line.ts), ("ou_123", Some(1_772_706_600_123.0)));
+        let expected = format!("{SEED}\n");
+        assert_eq!(write(&line).unwrap(), expected.as_bytes());
+        assert_eq!(FileLine::parse(expected.as_bytes()).unwrap().write().unwrap(), expected.as_bytes());
+    }
+
+    #[test]
+    fn lines_of_other_programs_are_understood() {
+        let line = read(json!({"content": "x"})).unwrap();
+        assert_eq!((line.role.as_str(), line.sender.as_str(), line.message_id, line.ts), ("user", "", None, None));
+        let line = read(json!({"content": "x", "role": null, "message_id": 7, "ts": 1772706600123.25})).unwrap();
+        assert_eq!((line.message_id.as_deref(), line.ts), (Some("7"), Some(1_772_706_600_123.25)));
+        assert_eq!(
+            read(json!({"content": "x", "ts": "2026-03-05T10:30:00.123Z"})).unwrap().ts,
+            Some(1_772_706_600_123.0)
+        );
+        let float = br#"{"content":"x","ts":1.0,"extra":{"k":[1]}}"#;
+        assert_eq!(FileLine::parse(float).unwrap().write().unwrap().strip_suffix(b"\n").unwrap(), float);
+    }
+
+    #[test]
+    fn an_error_names_the_field() {
+        assert_eq!(read(json!({"role": "user"})), Err(WireError::missing("content")));
+        for field in ["role", "content", "sender", "message_id", "ts"] {
+            let mut line = json!({"content": "x"});
+            line[field] = json!([]);
+            assert!(read(line).unwrap_err().to_string().contains(field));
+        }
+        for bad in [&b""[..], b"\n", b"null", b"{\"content\":\"cut"] {
+            assert!(parse(bad).is_err());
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_line_written_is_the_line_read_and_stays_one_line(
+            texts in prop::array::uniform3(any::<String>()), message_id in prop::option::of(any::<String>()),
+            ts in prop::option::of(prop_oneof![-1e17..1e17, (0_i64..4_000_000_000_000).prop_map(|ms| ms as f64)]),
+        ) {
+            let [role, content, sender] = texts.map(|text| text + "\n\r\u{2028}\u{85}");
+            let line = Line { role, content, sender, message_id, ts };
+            let bytes = write(&line).unwrap();
+            prop_assert_eq!(bytes.iter().filter(|b| matches!(b, b'\n' | b'\r')).count(), 1);
+            prop_assert_eq!(&parse(&bytes).unwrap(), &line);
+            prop_assert_eq!(FileLine::parse(&bytes).unwrap().write().unwrap(), bytes);
+        }
+
+        #[test]
+        fn unknown_fields_are_kept(extra in object()) {
+            let mut line: Value = serde_json::from_str(SEED).unwrap();
+            line.as_object_mut().unwrap().extend(extra);
+            let bytes = line.to_string().into_bytes();
+            let written = FileLine::parse(&bytes).unwrap().write().unwrap();
+            prop_assert_eq!(serde_json::from_slice::<Value>(&written).unwrap(), line);
+        }
+
+        #[test]
+        fn no_bytes_make_it_panic(bytes in arbitrary_bytes(), a in mutated(SEED), b in retyped(SEED)) {
+            for bytes in [bytes, a, b] {
+                if let Ok(line) = parse(&bytes) {
+                    prop_assert_eq!(parse(&write(&line).unwrap()), Ok(line));
+                }
+            }
+        }
+    }
+}
