@@ -41,6 +41,10 @@ fn check(text: &str) -> Result<(), BadId> {
     if text.is_empty() {
         return Err(BadId::Empty);
     }
+    // Nearly every id is printable ASCII, where a byte is a character and none is invisible.
+    if text.len() <= MAX_ID_CHARS && text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
     if text.chars().count() > MAX_ID_CHARS {
         return Err(BadId::TooLong);
     }
