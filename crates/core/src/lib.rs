@@ -17,6 +17,8 @@
 //! | [`wire`] | the files and payloads of other systems, read leniently and written strictly |
 //! | [`render`] | mail as a model sees it: fenced, so that no text can imitate the frame |
 
+#![forbid(unsafe_code)]
+
 pub mod card;
 pub mod doc;
 pub mod error;
