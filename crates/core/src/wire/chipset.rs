@@ -10,7 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-use super::json::{Fields, Json};
+use super::json::{Fields, Json, Pick};
 use super::stamp::{Strict, instant};
 use super::{WireError, filename, id_from, parts, pretty};
 use crate::Object;
@@ -44,11 +44,7 @@ impl<'a> Mail<'a> {
     /// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the time of the file's last
     /// change) is the time where the name has none either.
     pub fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
-        let mut seen = Seen::default();
-        for (key, value) in self.fields.0 {
-            seen.take(&key, value);
-        }
-        seen.into_message(file_name, seen_at)
+        Seen::from_fields(self.fields).into_message(file_name, seen_at)
     }
 }
 
@@ -66,8 +62,8 @@ struct Seen<'a> {
     amb: Option<Json<'a>>,
 }
 
-impl<'a> Seen<'a> {
-    fn take(&mut self, key: &str, value: Json<'a>) {
+impl<'a> Pick<'a> for Seen<'a> {
+    fn pick(&mut self, key: &str, value: Json<'a>) {
         let place = match key {
             "from" => &mut self.from,
             "to" => &mut self.to,
@@ -82,7 +78,9 @@ impl<'a> Seen<'a> {
         };
         *place = value.some();
     }
+}
 
+impl Seen<'_> {
     fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
         let from = parts::name(self.from, "from")?;
         let stem = file_name.strip_suffix(filename::CHIPSET_ENDING).unwrap_or(file_name);
@@ -163,7 +161,7 @@ fn id<T>(
 
 /// Reads mail in one step; see [`Mail::into_message`].
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
-    Mail::parse(bytes)?.into_message(file_name, seen_at)
+    Seen::from_bytes(bytes)?.into_message(file_name, seen_at)
 }
 
 /// Writes a message as a mail file. Its id is not in there: it is the name that the file gets.

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use super::json::{Fields, Json};
+use super::json::{Fields, Json, Pick};
 use super::stamp::{Stamp, Strict, instant};
 use super::{WireError, compact};
 use crate::error::OfficeError;
@@ -47,7 +47,10 @@ fn lenient<'de, D: Deserializer<'de>>(de: D) -> Result<Timestamp, D::Error> {
 impl InboxMessage {
     /// Reads a payload, bare or in an envelope.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        Payload::parse(bytes)?.into_message()
+        match Seen::from_bytes(bytes)? {
+            Seen { payload: Some(Json::Map(inner)), body: None, .. } => Seen::from_fields(inner).into_message(),
+            bare => bare.into_message(),
+        }
     }
 
     /// Writes the bare form.
@@ -99,7 +102,8 @@ impl<'a> Payload<'a> {
     /// Whether the message stands inside an event envelope.
     pub fn is_enveloped(&self) -> bool {
         // A bare message has a body and no payload; one that has both is a bare message with a field of somebody's.
-        matches!(self.fields.get("payload"), Some(Json::Map(_))) && self.fields.get("body").is_none()
+        let has_body = self.fields.get("body").is_some_and(|body| *body != Json::Null);
+        matches!(self.fields.get("payload"), Some(Json::Map(_))) && !has_body
     }
 
     /// The message.
@@ -109,25 +113,49 @@ impl<'a> Payload<'a> {
             Some(Json::Map(inner)) if enveloped => inner,
             _ => self.fields,
         };
-        let (mut from, mut goal, mut to, mut body, mut sent_at, mut correlation) = (None, None, None, None, None, None);
-        for (key, value) in fields.0 {
-            match &*key {
-                "from_agent_id" => from = value.some(),
-                "from_goal_id" => goal = value.some(),
-                "to_agent_id" => to = value.some(),
-                "body" => body = value.some(),
-                "sent_at" => sent_at = value.some(),
-                "correlation_id" => correlation = value.some(),
-                _ => {}
-            }
-        }
+        Seen::from_fields(fields).into_message()
+    }
+}
+
+/// The fields we know, `null` as missing.
+#[derive(Default)]
+struct Seen<'a> {
+    from_agent_id: Option<Json<'a>>,
+    from_goal_id: Option<Json<'a>>,
+    to_agent_id: Option<Json<'a>>,
+    body: Option<Json<'a>>,
+    sent_at: Option<Json<'a>>,
+    correlation_id: Option<Json<'a>>,
+    /// Of an envelope.
+    payload: Option<Json<'a>>,
+}
+
+impl<'a> Pick<'a> for Seen<'a> {
+    fn pick(&mut self, key: &str, value: Json<'a>) {
+        let place = match key {
+            "from_agent_id" => &mut self.from_agent_id,
+            "from_goal_id" => &mut self.from_goal_id,
+            "to_agent_id" => &mut self.to_agent_id,
+            "body" => &mut self.body,
+            "sent_at" => &mut self.sent_at,
+            "correlation_id" => &mut self.correlation_id,
+            "payload" => &mut self.payload,
+            _ => return,
+        };
+        *place = value.some();
+    }
+}
+
+impl Seen<'_> {
+    fn into_message(self) -> Result<InboxMessage, WireError> {
+        let correlation_id = self.correlation_id.map(|value| id(value, "correlation_id")).transpose()?;
         Ok(InboxMessage {
-            from_agent_id: text(from, "from_agent_id")?,
-            from_goal_id: GoalId(id(need(goal, "from_goal_id")?, "from_goal_id")?),
-            to_agent_id: text(to, "to_agent_id")?,
-            body: text(body, "body")?,
-            sent_at: instant(&need(sent_at, "sent_at")?, "sent_at")?,
-            correlation_id: correlation.map(|value| id(value, "correlation_id")).transpose()?,
+            from_agent_id: text(self.from_agent_id, "from_agent_id")?,
+            from_goal_id: GoalId(id(need(self.from_goal_id, "from_goal_id")?, "from_goal_id")?),
+            to_agent_id: text(self.to_agent_id, "to_agent_id")?,
+            body: text(self.body, "body")?,
+            sent_at: instant(&need(self.sent_at, "sent_at")?, "sent_at")?,
+            correlation_id,
         })
     }
 }

@@ -34,8 +34,7 @@ pub struct Fields<'a>(pub Vec<(Cow<'a, str>, Json<'a>)>);
 impl<'a> Fields<'a> {
     /// Reads an object. A byte order mark before it is skipped.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
-        let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
-        match serde_json::from_slice(bytes).map_err(|error| WireError::NotJson(error.to_string()))? {
+        match serde_json::from_slice(without_mark(bytes)).map_err(|error| WireError::NotJson(error.to_string()))? {
             Json::Map(fields) => Ok(fields),
             other => Err(WireError::NotAnObject(other.what())),
         }
@@ -219,6 +218,58 @@ impl<'de> Deserialize<'de> for Key<'de> {
             }
         }
         de.deserialize_str(KeyVisitor)
+    }
+}
+
+/// The fields that a format knows, picked out of an object one by one. Of two with one name the later counts.
+pub(crate) trait Pick<'a>: Default {
+    /// Takes the value if the field is known.
+    fn pick(&mut self, key: &str, value: Json<'a>);
+
+    /// Picks from a document.
+    fn from_fields(fields: Fields<'a>) -> Self {
+        let mut picked = Self::default();
+        for (key, value) in fields.0 {
+            picked.pick(&key, value);
+        }
+        picked
+    }
+
+    /// Picks straight from the bytes, for readers that need no document.
+    fn from_bytes(bytes: &'a [u8]) -> Result<Self, WireError> {
+        match serde_json::from_slice(without_mark(bytes)) {
+            Ok(Picked(picked)) => Ok(picked),
+            // Something is wrong; the slower way says what.
+            Err(_) => Fields::parse(bytes).map(Self::from_fields),
+        }
+    }
+}
+
+/// Some editors and libraries put a byte order mark before the text.
+fn without_mark(bytes: &[u8]) -> &[u8] {
+    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+}
+
+struct Picked<T>(T);
+
+impl<'de, T: Pick<'de>> Deserialize<'de> for Picked<T> {
+    fn deserialize<D: Deserializer<'de>>(de: D) -> Result<Self, D::Error> {
+        struct PickVisitor<T>(T);
+        impl<'de, T: Pick<'de>> Visitor<'de> for PickVisitor<T> {
+            type Value = T;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<T, A::Error> {
+                while let Some(Key(key)) = map.next_key()? {
+                    self.0.pick(&key, map.next_value()?);
+                }
+                Ok(self.0)
+            }
+        }
+        de.deserialize_map(PickVisitor(T::default())).map(Picked)
     }
 }
 

@@ -6,7 +6,7 @@
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::json::{Fields, Json};
+use super::json::{Fields, Json, Pick};
 use super::stamp::{Strict, instant};
 use super::{WireError, compact, filename, id_from, parts};
 use crate::Object;
@@ -39,11 +39,7 @@ impl<'a> MessageFile<'a> {
     /// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the time of the
     /// file's last change) is the time where the name has none either.
     pub fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
-        let mut seen = Seen::default();
-        for (key, value) in self.fields.0 {
-            seen.take(&key, value);
-        }
-        seen.into_message(file_name, seen_at)
+        Seen::from_fields(self.fields).into_message(file_name, seen_at)
     }
 }
 
@@ -68,8 +64,8 @@ struct Seen<'a> {
     correlation_id: Option<Json<'a>>,
 }
 
-impl<'a> Seen<'a> {
-    fn take(&mut self, key: &str, value: Json<'a>) {
+impl<'a> Pick<'a> for Seen<'a> {
+    fn pick(&mut self, key: &str, value: Json<'a>) {
         let place = match key {
             "id" => &mut self.id,
             "from" => &mut self.from,
@@ -91,7 +87,9 @@ impl<'a> Seen<'a> {
         };
         *place = value.some();
     }
+}
 
+impl Seen<'_> {
     fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
         let from = parts::name(self.from, "from")?;
         let kind = parts::kind(self.kind)?;
@@ -143,7 +141,7 @@ fn id_of(file_name: &str) -> MessageId {
 
 /// Reads a message in one step; see [`MessageFile::into_message`].
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
-    MessageFile::parse(bytes)?.into_message(file_name, seen_at)
+    Seen::from_bytes(bytes)?.into_message(file_name, seen_at)
 }
 
 /// Writes a message as a file of exactly the fields that nanobot's description names, plus ours where they are set.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::Number;
 
-use super::json::{Fields, Json};
+use super::json::{Fields, Json, Pick};
 use super::stamp::instant;
 use super::{WireError, compact};
 use crate::transcript::Line;
@@ -28,32 +28,51 @@ impl<'a> FileLine<'a> {
 
     /// What was said.
     pub fn into_line(self) -> Result<Line, WireError> {
-        let (mut role, mut content, mut sender, mut message_id, mut ts) = (None, None, None, None, None);
-        for (key, value) in self.fields.0 {
-            match &*key {
-                "role" => role = value.some(),
-                "content" => content = value.some(),
-                "sender" => sender = value.some(),
-                "message_id" => message_id = value.some(),
-                "ts" => ts = value.some(),
-                _ => {}
-            }
-        }
+        Seen::from_fields(self.fields).into_line()
+    }
+}
+
+/// The fields we know, `null` as missing.
+#[derive(Default)]
+struct Seen<'a> {
+    role: Option<Json<'a>>,
+    content: Option<Json<'a>>,
+    sender: Option<Json<'a>>,
+    message_id: Option<Json<'a>>,
+    ts: Option<Json<'a>>,
+}
+
+impl<'a> Pick<'a> for Seen<'a> {
+    fn pick(&mut self, key: &str, value: Json<'a>) {
+        let place = match key {
+            "role" => &mut self.role,
+            "content" => &mut self.content,
+            "sender" => &mut self.sender,
+            "message_id" => &mut self.message_id,
+            "ts" => &mut self.ts,
+            _ => return,
+        };
+        *place = value.some();
+    }
+}
+
+impl Seen<'_> {
+    fn into_line(self) -> Result<Line, WireError> {
         let text = |value: Option<Json<'_>>, field, otherwise: &str| match value {
             Some(value) => value.text(field).map(|text| text.into_owned()),
             None => Ok(otherwise.to_owned()),
         };
         Ok(Line {
             // Lines without a role exist, and so far only people's were seen without one.
-            role: text(role, "role", "user")?,
-            content: content.ok_or(WireError::missing("content"))?.text("content")?.into_owned(),
-            sender: text(sender, "sender", "")?,
-            message_id: match message_id {
+            role: text(self.role, "role", "user")?,
+            content: self.content.ok_or(WireError::missing("content"))?.text("content")?.into_owned(),
+            sender: text(self.sender, "sender", "")?,
+            message_id: match self.message_id {
                 Some(Json::Number(number)) => Some(number.to_string()),
                 Some(value) => Some(value.text("message_id")?.into_owned()),
                 None => None,
             },
-            ts: match ts {
+            ts: match self.ts {
                 Some(Json::Number(number)) => number.as_f64(),
                 Some(value) => Some(instant(&value, "ts")?.as_microsecond() as f64 / 1e3),
                 None => None,
@@ -64,7 +83,7 @@ impl<'a> FileLine<'a> {
 
 /// Reads a line in one step.
 pub fn parse(bytes: &[u8]) -> Result<Line, WireError> {
-    FileLine::parse(bytes)?.into_line()
+    Seen::from_bytes(bytes)?.into_line()
 }
 
 /// Writes a line, newline included; inside it there is none, whatever was said.
