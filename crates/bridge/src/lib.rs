@@ -1,1 +1,27 @@
-//! Placeholder.
+//! Wakes an agent runtime on new mail and carries its answer back.
+//!
+//! A bridge is a long-lived process of its own: it claims a mail, gives the runtime one turn with it, and sends the
+//! answer back in the same session. [`Bridge`] is written against any [`Office`](amb_core::Office) and any [`Runtime`];
+//! [`openclaw`] and [`exec`] are the runtimes there are.
+//!
+//! # What is promised
+//! One reply for a mail, whatever crashes when: the answer is in the [`Ledger`] before it is sent, and it is sent under a
+//! key made from the mail's id, so that a repeat sends nothing. Where the runtime takes such a key too (OpenClaw's
+//! WebSocket), the turn itself runs once. Where it does not (chat completions, `sessions_send`, a command), a crash in the
+//! middle of a turn means that the turn runs again; still only one of its answers is sent.
+
+#![forbid(unsafe_code)]
+
+mod bridge;
+pub mod exec;
+mod ledger;
+pub mod openclaw;
+mod pace;
+mod runtime;
+mod status;
+mod task;
+
+pub use bridge::{Bridge, Options, Step};
+pub use ledger::{Dead, Ledger};
+pub use runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+pub use status::{Connection, Status};

@@ -1,0 +1,40 @@
+//! `POST /v1/chat/completions`: the answer comes inline.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::{Gateway, PATIENCE, agent_of, refused, spoken};
+use crate::runtime::{Outcome, Trouble, Turn, TurnError};
+
+#[derive(Deserialize)]
+struct Completion {
+    choices: Vec<Choice>,
+}
+
+#[derive(Deserialize)]
+struct Choice {
+    message: Said,
+}
+
+#[derive(Deserialize)]
+struct Said {
+    content: Option<String>,
+}
+
+pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
+    let body = json!({
+        "model": format!("openclaw/{}", agent_of(&turn.session_key)),
+        "messages": [{ "role": "user", "content": turn.prompt }],
+    });
+    let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
+    let answer =
+        request.json(&body).timeout(turn.timeout + PATIENCE).send().await.map_err(|error| gateway.lost(error))?;
+    let status = answer.status();
+    let text = answer.text().await.map_err(|error| gateway.lost(error))?;
+    if !status.is_success() {
+        return Err(refused(status, &text));
+    }
+    let completion: Completion = serde_json::from_str(&text)
+        .map_err(|error| TurnError::new(Trouble::Failed, format!("the gateway's answer makes no sense: {error}")))?;
+    Ok(spoken(completion.choices.first().and_then(|choice| choice.message.content.as_deref())))
+}

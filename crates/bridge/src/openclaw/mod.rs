@@ -1,0 +1,175 @@
+//! OpenClaw: one mail, one turn in a session of its gateway.
+//!
+//! | route | model calls a mail | a repeat runs the turn again |
+//! |---|---|---|
+//! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | yes |
+//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no: the mail's id is the run's id |
+//! | [`Route::SessionsSend`], `POST /tools/invoke` | 2 or more | yes |
+//!
+//! [`Gateway::probe`] finds out which of them a gateway offers.
+
+mod chat;
+mod probe;
+mod sessions_send;
+mod socket;
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use reqwest::{StatusCode, Url};
+
+use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+
+/// Added to a turn's time before the bridge stops waiting for the gateway: it should speak first.
+const PATIENCE: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a turn is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Route {
+    /// The chat completions endpoint.
+    Chat,
+    /// The gateway's own protocol.
+    WebSocket,
+    /// The tool that older gateways have.
+    SessionsSend,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Route::Chat => "chat",
+            Route::WebSocket => "websocket",
+            Route::SessionsSend => "sessions_send",
+        })
+    }
+}
+
+impl FromStr for Route {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Route::Chat, Route::WebSocket, Route::SessionsSend]
+            .into_iter()
+            .find(|route| route.to_string() == text)
+            .ok_or_else(|| format!("a route is chat, websocket or sessions_send, not {text:?}"))
+    }
+}
+
+/// One gateway and how to talk to it.
+#[derive(Clone)]
+pub struct Gateway {
+    http: reqwest::Client,
+    url: Url,
+    token: String,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Gateway").field("url", &self.url.as_str()).finish_non_exhaustive()
+    }
+}
+
+impl Gateway {
+    /// A gateway at this address, with its token.
+    pub fn new(url: &str, token: String) -> Result<Self, String> {
+        // An error says that another part of the program has chosen its cryptography already, which is as good.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let url = Url::parse(url).map_err(|error| format!("{url:?} is no gateway address: {error}"))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err("a gateway address begins with http:// or https://".into());
+        }
+        let http = reqwest::Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .build()
+            .map_err(|error| format!("cannot speak HTTP: {error}"))?;
+        Ok(Self { http, url, token })
+    }
+
+    /// The runtime that uses this route.
+    pub fn route(self, route: Route) -> OpenClaw {
+        OpenClaw { gateway: self, route }
+    }
+
+    fn post(&self, path: &str) -> reqwest::RequestBuilder {
+        let mut url = self.url.clone();
+        url.set_path(path);
+        self.http.post(url).bearer_auth(&self.token)
+    }
+
+    /// What a failure to get any answer means.
+    fn lost(&self, error: reqwest::Error) -> TurnError {
+        if error.is_connect() {
+            return TurnError::new(
+                Trouble::Unreachable,
+                format!("cannot reach the OpenClaw gateway at {}; is it running?", self.url),
+            );
+        }
+        let trouble = if error.is_timeout() { Trouble::Timeout } else { Trouble::Failed };
+        TurnError::new(trouble, format!("the gateway broke off: {}", error.without_url()))
+    }
+}
+
+/// What an answer that is no success means.
+fn refused(status: StatusCode, body: &str) -> TurnError {
+    let said: String = body.chars().take(300).collect();
+    match status.as_u16() {
+        401 | 403 => TurnError::new(
+            Trouble::Unauthorized,
+            format!("the gateway does not take the token ({status}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token"),
+        ),
+        404 | 405 => TurnError::new(
+            Trouble::Unauthorized,
+            format!(
+                "the gateway does not offer this route ({status}); enable it in openclaw.json, or choose another with --route"
+            ),
+        ),
+        400 | 413 | 422 => {
+            TurnError::new(Trouble::Refused, format!("the gateway refuses this mail ({status}): {said}"))
+        }
+        429 | 503 => TurnError::new(Trouble::Unreachable, format!("the gateway is too busy ({status})")),
+        _ => TurnError::new(Trouble::Failed, format!("the turn failed ({status}): {said}")),
+    }
+}
+
+/// An OpenClaw gateway, reached by one route.
+#[derive(Debug, Clone)]
+pub struct OpenClaw {
+    gateway: Gateway,
+    route: Route,
+}
+
+#[async_trait]
+impl Runtime for OpenClaw {
+    fn describe(&self) -> String {
+        format!("OpenClaw at {} by {}", self.gateway.url, self.route)
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.route == Route::WebSocket
+    }
+
+    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+        match self.route {
+            Route::Chat => chat::turn(&self.gateway, turn).await,
+            Route::WebSocket => socket::turn(&self.gateway, turn).await,
+            Route::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
+        }
+    }
+}
+
+/// The agent that a session key such as `agent:main:main` belongs to.
+fn agent_of(session_key: &str) -> &str {
+    session_key.split(':').nth(1).filter(|agent| !agent.is_empty()).unwrap_or("main")
+}
+
+/// An answer, where the agent said something.
+fn spoken(text: Option<&str>) -> Outcome {
+    match text.map(str::trim) {
+        // The gateway's own words for silence.
+        None | Some("" | "NO_REPLY" | "HEARTBEAT_OK") => Outcome::NoReply,
+        Some(text) => Outcome::Reply(text.to_owned()),
+    }
+}

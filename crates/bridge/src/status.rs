@@ -1,0 +1,58 @@
+//! What a bridge says about itself while it runs, for `amb bridge status`.
+
+use amb_core::{AgentName, MessageId, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::runtime::Trouble;
+
+/// How the runtime is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Connection {
+    /// Nothing was tried yet.
+    Unknown,
+    /// The last turn went through.
+    Up,
+    /// All mail waits.
+    Down {
+        /// What kind of trouble.
+        trouble: Trouble,
+        /// What went wrong.
+        detail: String,
+        /// Since when.
+        since: Timestamp,
+        /// When it is tried next.
+        next_try: Timestamp,
+    },
+}
+
+/// What a bridge is doing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Status {
+    /// For whom.
+    pub agent: AgentName,
+    /// The office it takes mail from.
+    pub office: String,
+    /// The runtime it wakes.
+    pub runtime: String,
+    /// Its process.
+    pub pid: u32,
+    /// Since when.
+    pub started_at: Timestamp,
+    /// When this was written.
+    pub updated_at: Timestamp,
+    /// How the runtime is.
+    pub connection: Connection,
+    /// The mail that has its turn now.
+    pub under_way: Option<MessageId>,
+    /// Mail that waits for another try.
+    pub waiting: usize,
+    /// Answers sent since the start.
+    pub replied: u64,
+    /// Mail that ended without an answer since the start: none was wanted, or the exchange had reached its ttl.
+    pub unanswered: u64,
+    /// Mail given up since the start.
+    pub given_up: u64,
+    /// What went wrong last.
+    pub last_error: Option<String>,
+}
