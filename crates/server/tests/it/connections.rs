@@ -1,0 +1,106 @@
+//! `POST /connections/request` and `/approve`.
+
+use serde_json::json;
+
+use crate::desk::Desk;
+
+async fn test_request_connection_success(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let body = json!({"target_agent_name": bob.name, "message": "Hi Bob"});
+    let got = desk.post(&alice, "/connections/request", body).await.expect(201);
+    let code = got["verification_code"].as_str().unwrap().as_bytes();
+    assert!(code.len() == 6 && code[..2].iter().all(u8::is_ascii_uppercase) && code[2] == b'-', "{got}");
+    assert!(code[3..].iter().all(u8::is_ascii_digit), "{got}");
+    assert_eq!((&got["target_agent_name"], &got["status"]), (&json!("bob-agent"), &json!("PENDING")));
+    assert!(got["connection_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
+    assert_eq!(got.as_object().unwrap().len(), 4, "{got}");
+
+    let inbox = desk.get(&bob, "/inbox").await.expect(200);
+    let pending = &inbox["pending_connections"][0];
+    assert_eq!(pending["connection_id"], got["connection_id"]);
+    assert_eq!(pending["verification_code"], got["verification_code"]);
+    assert_eq!((&pending["from_agent_name"], &pending["message"]), (&json!("alice-agent"), &json!("Hi Bob")));
+    assert!(pending["created_at"].as_str().unwrap().ends_with('Z'), "{pending}");
+}
+
+async fn test_request_connection_self(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    let body = json!({"target_agent_name": alice.name});
+    desk.post(&alice, "/connections/request", body).await.problem(422, "invalid");
+}
+
+async fn test_request_connection_no_target(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    let body = json!({"target_agent_name": "nobody-here"});
+    desk.post(&alice, "/connections/request", body).await.problem(404, "not_found");
+}
+
+async fn test_request_connection_duplicate(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let body = json!({"target_agent_name": bob.name});
+    let code = desk.ask(&alice, &bob).await;
+    desk.post(&alice, "/connections/request", body.clone()).await.problem(409, "conflict");
+    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    desk.post(&alice, "/connections/request", body).await.problem(409, "conflict");
+    let back = json!({"target_agent_name": alice.name});
+    desk.post(&bob, "/connections/request", back).await.problem(409, "conflict");
+}
+
+async fn test_approve_connection_success(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let code = desk.ask(&alice, &bob).await;
+    let got = desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    assert_eq!((&got["status"], &got["connected_agent_name"]), (&json!("ACTIVE"), &json!("alice-agent")));
+    assert_eq!(got.as_object().unwrap().len(), 3, "{got}");
+    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(404, "not_found");
+}
+
+async fn test_approve_connection_wrong_agent(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let carol = desk.register("carol-agent").await;
+    let code = desk.ask(&alice, &bob).await;
+    for other in [&carol, &alice] {
+        desk.post(other, "/connections/approve", json!({"verification_code": code})).await.problem(403, "forbidden");
+    }
+    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+}
+
+async fn test_approve_connection_invalid_code(desk: Desk) {
+    let bob = desk.register("bob-agent").await;
+    for code in ["ZZ-000", "", "nonsense", &"x".repeat(10_000)] {
+        desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.problem(404, "not_found");
+    }
+    desk.post(&bob, "/connections/approve", json!({"verification_code": 7})).await.problem(422, "invalid");
+    desk.post(&bob, "/connections/approve", json!({})).await.problem(422, "invalid");
+}
+
+async fn an_introduction_counts_characters(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let ask = |chars: usize| json!({"target_agent_name": bob.name, "message": "é".repeat(chars)});
+    desk.post(&alice, "/connections/request", ask(501)).await.problem(422, "invalid");
+    desk.post(&alice, "/connections/request", ask(500)).await.expect(201);
+}
+
+async fn only_a_few_requests_wait_at_once(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    for number in 0..3 {
+        let other = desk.register(&format!("other-{number}")).await;
+        desk.ask(&alice, &other).await;
+    }
+    let fourth = desk.register("fourth").await;
+    let answer = desk.post(&alice, "/connections/request", json!({"target_agent_name": fourth.name})).await;
+    assert!(answer.headers.contains_key("retry-after"));
+    answer.problem(429, "too_many_requests");
+}
+
+crate::on_every_store!(
+    test_request_connection_success,
+    test_request_connection_self,
+    test_request_connection_no_target,
+    test_request_connection_duplicate,
+    test_approve_connection_success,
+    test_approve_connection_wrong_agent,
+    test_approve_connection_invalid_code,
+    an_introduction_counts_characters,
+    only_a_few_requests_wait_at_once,
+);

@@ -1,0 +1,257 @@
+//! An office on a free port, and short words for what stories do all the time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_server::{Config, Listeners, serve};
+use amb_store::Store;
+use futures_util::{SinkExt, StreamExt};
+use reqwest::{Client, Method, StatusCode};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// Longer than anything takes; a story that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Waits for something that must come.
+#[track_caller]
+pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
+    let place = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, what).await {
+            Ok(came) => came,
+            Err(_) => panic!("waited in vain at {place}"),
+        }
+    }
+}
+
+pub(crate) struct Desk {
+    pub(crate) host: String,
+    pub(crate) metrics: String,
+    pub(crate) http: Client,
+    pub(crate) store: Arc<dyn Store>,
+    closing: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<()>>,
+    /// Removed when the story ends.
+    _dir: TempDir,
+}
+
+pub(crate) struct Agent {
+    pub(crate) name: String,
+    pub(crate) key: String,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    /// The body of a success with this status.
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.body);
+        self.body
+    }
+
+    /// Checks that this is a problem with this status and code.
+    #[track_caller]
+    pub(crate) fn problem(self, status: u16, code: &str) -> Value {
+        assert_eq!((self.status.as_u16(), self.body["code"].as_str()), (status, Some(code)), "{}", self.body);
+        assert_eq!(self.headers["content-type"], "application/problem+json");
+        assert_eq!(self.body["status"], status);
+        assert!(self.body["title"].is_string() && self.body["detail"].is_string(), "{}", self.body);
+        assert_eq!(self.body["type"], format!("urn:amb:problem:{code}"));
+        self.body
+    }
+}
+
+impl Desk {
+    pub(crate) async fn sqlite() -> Self {
+        Self::sqlite_with(Config { rate_limits: None, ..Config::default() }).await
+    }
+
+    pub(crate) async fn sqlite_with(config: Config) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let store = amb_store::open(&format!("sqlite:{}", dir.path().join("mail.db").display())).await.unwrap();
+        Self::open(store, dir, config).await
+    }
+
+    async fn open(store: Arc<dyn Store>, dir: TempDir, config: Config) -> Self {
+        // Once for the whole process; a second time is no harm.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let mut desk = Self {
+            host: String::new(),
+            metrics: String::new(),
+            http: Client::builder().no_proxy().build().unwrap(),
+            store,
+            closing: None,
+            serving: None,
+            _dir: dir,
+        };
+        desk.start(config).await;
+        desk
+    }
+
+    /// Opens the doors over the same store; the port is a new one.
+    pub(crate) async fn start(&mut self, config: Config) {
+        let office = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.host = office.local_addr().unwrap().to_string();
+        self.metrics = metrics.local_addr().unwrap().to_string();
+        let (closing, closed) = oneshot::channel::<()>();
+        let listeners = Listeners { office, metrics: Some(metrics) };
+        let store = self.store.clone();
+        self.closing = Some(closing);
+        self.serving = Some(tokio::spawn(async move {
+            serve(listeners, store, config, async { drop(closed.await) }).await.unwrap();
+        }));
+    }
+
+    /// Says that the office is to close, and waits until it has.
+    pub(crate) async fn close(&mut self) {
+        drop(self.closing.take());
+        soon(self.serving.take().unwrap()).await.unwrap();
+    }
+
+    /// Says that the office is to close, and goes on.
+    pub(crate) fn begin_closing(&mut self) -> JoinHandle<()> {
+        drop(self.closing.take());
+        self.serving.take().unwrap()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.host)
+    }
+
+    pub(crate) async fn request(&self, request: reqwest::RequestBuilder) -> Answer {
+        let response = soon(request.send()).await.unwrap();
+        let (status, headers) = (response.status(), response.headers().clone());
+        let text = soon(response.text()).await.unwrap();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Answer { status, headers, body }
+    }
+
+    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
+        let mut request = self.http.request(method, self.url(path));
+        if let Some(key) = key {
+            request = request.header("X-API-Key", key);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        self.request(request).await
+    }
+
+    pub(crate) async fn post(&self, agent: &Agent, path: &str, body: Value) -> Answer {
+        self.call(Method::POST, path, Some(&agent.key), Some(&body)).await
+    }
+
+    pub(crate) async fn get(&self, agent: &Agent, path: &str) -> Answer {
+        self.call(Method::GET, path, Some(&agent.key), None).await
+    }
+
+    pub(crate) async fn register(&self, name: &str) -> Agent {
+        let body = json!({"name": name, "owner_contact": format!("{name}@example.com")});
+        let got = self.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201);
+        let text = |field: &str| got[field].as_str().unwrap().to_owned();
+        Agent { name: text("name"), key: text("api_key") }
+    }
+
+    /// Asks for a connection and answers the code.
+    pub(crate) async fn ask(&self, from: &Agent, to: &Agent) -> String {
+        let body = json!({"target_agent_name": to.name, "message": "hello"});
+        let got = self.post(from, "/connections/request", body).await.expect(201);
+        got["verification_code"].as_str().unwrap().to_owned()
+    }
+
+    pub(crate) async fn connect(&self, from: &Agent, to: &Agent) {
+        let code = self.ask(from, to).await;
+        self.post(to, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    }
+
+    /// Two agents that may write to each other.
+    pub(crate) async fn pair(&self) -> (Agent, Agent) {
+        let (alice, bob) = (self.register("alice-agent").await, self.register("bob-agent").await);
+        self.connect(&alice, &bob).await;
+        (alice, bob)
+    }
+
+    pub(crate) async fn send(&self, from: &Agent, to: &Agent, subject: &str, content: &str) -> Value {
+        let body = json!({"to": to.name, "subject": subject, "content": content});
+        self.post(from, "/messages/send", body).await.expect(201)
+    }
+
+    pub(crate) async fn socket(&self, query: &str) -> Socket {
+        let (socket, _) =
+            soon(tokio_tungstenite::connect_async(format!("ws://{}/ws{query}", self.host))).await.unwrap();
+        Socket(socket)
+    }
+
+    /// A socket of this agent's that hears what happens from now on.
+    pub(crate) async fn live(&self, agent: &Agent) -> Socket {
+        let mut socket = self.socket(&format!("?api_key={}", agent.key)).await;
+        // Answered from the socket's loop: after this it has its place and its cursor.
+        socket.say(json!({"type": "ping"})).await;
+        assert_eq!(socket.hear().await, json!({"type": "pong"}));
+        socket
+    }
+
+    pub(crate) async fn since(&self, agent: &Agent, cursor: u64) -> Socket {
+        self.socket(&format!("?api_key={}&since={cursor}", agent.key)).await
+    }
+}
+
+pub(crate) struct Socket(pub(crate) WebSocketStream<MaybeTlsStream<TcpStream>>);
+
+impl Socket {
+    pub(crate) async fn say(&mut self, what: Value) {
+        soon(self.0.send(Message::text(what.to_string()))).await.unwrap();
+    }
+
+    /// The next text, as JSON.
+    pub(crate) async fn hear(&mut self) -> Value {
+        loop {
+            match soon(self.0.next()).await.expect("the socket ended").unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("expected a text, not {other:?}"),
+            }
+        }
+    }
+
+    /// Whatever texts there were until the close, and the close.
+    pub(crate) async fn hear_out(&mut self) -> (Vec<Value>, Option<CloseFrame>) {
+        let mut texts = Vec::new();
+        loop {
+            match soon(self.0.next()).await {
+                Some(Ok(Message::Text(text))) => texts.push(serde_json::from_str(&text).unwrap()),
+                Some(Ok(Message::Close(frame))) => {
+                    // Let the library answer the close.
+                    let _ = soon(self.0.next()).await;
+                    return (texts, frame);
+                }
+                Some(Ok(_)) => {}
+                None | Some(Err(_)) => return (texts, None),
+            }
+        }
+    }
+
+    /// The close, which must come with nothing before it.
+    pub(crate) async fn closed(&mut self) -> (u16, String) {
+        let (texts, frame) = self.hear_out().await;
+        assert!(texts.is_empty(), "{texts:?}");
+        let frame = frame.expect("a close with a reason");
+        (frame.code.into(), frame.reason.to_string())
+    }
+}

@@ -1,0 +1,78 @@
+//! `GET /events`: the log by long poll.
+
+use serde_json::{Value, json};
+
+use crate::desk::{Desk, soon};
+
+fn kinds(page: &Value) -> Vec<&str> {
+    page["events"].as_array().unwrap().iter().map(|event| event["type"].as_str().unwrap()).collect()
+}
+
+async fn the_log_holds_everything_that_happened_in_order(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for number in 0..5 {
+        desk.send(&alice, &bob, "Plan", &number.to_string()).await;
+    }
+    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    let expected = ["connection_request", "new_message", "new_message", "new_message", "new_message", "new_message"];
+    assert_eq!(kinds(&page), expected);
+    assert_eq!(page["events"][0]["from_agent"], "alice-agent");
+    let cursors: Vec<_> = page["events"].as_array().unwrap().iter().map(|e| e["cursor"].as_u64().unwrap()).collect();
+    assert!(cursors.is_sorted() && cursors.windows(2).all(|pair| pair[0] < pair[1]), "{cursors:?}");
+    assert_eq!(page["cursor"], *cursors.last().unwrap());
+
+    // By pages, each entry once.
+    let (mut since, mut seen) = (0, Vec::new());
+    loop {
+        let page = desk.get(&bob, &format!("/events?since={since}&limit=2")).await.expect(200);
+        since = page["cursor"].as_u64().unwrap();
+        match page["events"].as_array().unwrap().as_slice() {
+            [] => break,
+            events => seen.extend(events.iter().map(|event| event["cursor"].as_u64().unwrap())),
+        }
+    }
+    assert_eq!(seen, cursors);
+    let approved = desk.get(&alice, "/events?since=0").await.expect(200);
+    assert_eq!(kinds(&approved)[0], "connection_approved");
+    assert_eq!(approved["events"][0]["connected_agent"], "bob-agent");
+}
+
+async fn without_a_cursor_the_answer_is_the_end_of_the_log(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    desk.send(&alice, &bob, "Plan", "before").await;
+    let page = desk.get(&bob, "/events?wait=30").await.expect(200);
+    assert_eq!(page["events"], json!([]), "it does not wait");
+    desk.send(&alice, &bob, "Plan", "after").await;
+    let next = desk.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
+    assert_eq!(next["events"].as_array().unwrap().len(), 1);
+    assert_eq!(next["events"][0]["content"], "after");
+    // A cursor of another database is no reason to hear nothing for ever.
+    let beyond = desk.get(&bob, "/events?since=999999").await.expect(200);
+    assert_eq!(beyond["cursor"], next["cursor"]);
+}
+
+async fn a_waiting_poll_is_answered_by_the_message(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
+    let path = format!("/events?since={end}&wait=30");
+    let poll = desk.get(&bob, &path);
+    let (page, _) = soon(async { tokio::join!(poll, desk.send(&alice, &bob, "Plan", "now")) }).await;
+    let page = page.expect(200);
+    assert_eq!(page["events"][0]["content"], "now");
+    let quiet = desk.get(&bob, &format!("/events?since={}&wait=1", page["cursor"])).await.expect(200);
+    assert_eq!((&quiet["events"], &quiet["cursor"]), (&json!([]), &page["cursor"]));
+}
+
+async fn bad_questions_are_refused(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    for bad in ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2"] {
+        desk.get(&alice, &format!("/events?{bad}")).await.problem(422, "invalid");
+    }
+}
+
+crate::on_every_store!(
+    the_log_holds_everything_that_happened_in_order,
+    without_a_cursor_the_answer_is_the_end_of_the_log,
+    a_waiting_poll_is_answered_by_the_message,
+    bad_questions_are_refused,
+);

@@ -1,0 +1,116 @@
+//! Input that is wrong in every way: always a problem that says so, never a 500, and the office goes on.
+
+use reqwest::Method;
+use serde_json::json;
+
+use crate::desk::Desk;
+
+async fn bodies_that_are_wrong_are_told_apart(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let deep = format!("{{\"to\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
+    let deep_data = format!(
+        "{{\"to\":\"bob-agent\",\"subject\":\"x\",\"parts\":[{{\"type\":\"data\",\"data\":{}1{}}}]}}",
+        "[".repeat(10_000),
+        "]".repeat(10_000)
+    );
+    let table: &[(&[u8], u16, &str)] = &[
+        (b"", 400, "malformed"),
+        (b"{", 400, "malformed"),
+        (b"{\"to\": \"bob-agent\",}", 400, "malformed"),
+        (b"{'to': 'bob-agent'}", 400, "malformed"),
+        (b"\xff\xfe{\"to\":1}", 400, "malformed"),
+        (b"{\"to\":\"\xff\",\"subject\":\"x\",\"content\":\"x\"}", 400, "malformed"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"\\ud800\"}", 400, "malformed"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"a\0b\"}", 400, "malformed"),
+        (b"{\"to\":\"bob-agent\"} trailing", 400, "malformed"),
+        (deep.as_bytes(), 422, "invalid"),
+        (deep_data.as_bytes(), 400, "malformed"),
+        (b"[]", 422, "invalid"),
+        (b"null", 422, "invalid"),
+        (b"[\"bob-agent\",\"x\",\"y\"]", 422, "invalid"),
+        (b"{}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"x\"}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":7,\"content\":\"x\"}", 422, "invalid"),
+        (b"{\"to\":{},\"subject\":\"x\",\"content\":\"x\"}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"a\\u0000b\"}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"parts\":[]}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"parts\":[{\"type\":\"odd\"}]}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"x\",\"metadata\":[]}", 422, "invalid"),
+        (b"{\"to\":\"bob-agent\",\"subject\":\"x\",\"content\":\"x\",\"deadline\":\"soon\"}", 422, "invalid"),
+    ];
+    for (body, status, code) in table {
+        let request = desk.http.post(desk.url("/messages/send")).header("X-API-Key", &alice.key);
+        let request = request.header("Content-Type", "application/json").body(body.to_vec());
+        let answer = desk.request(request).await;
+        assert_eq!(
+            answer.status.as_u16(),
+            *status,
+            "{} gave {}",
+            String::from_utf8_lossy(&body[..body.len().min(100)]),
+            answer.body
+        );
+        answer.problem(*status, code);
+    }
+    desk.send(&alice, &bob, "Plan", "all is well").await;
+}
+
+async fn a_body_of_another_type_is_refused(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    let send = async |kind: Option<&str>| {
+        let mut request = desk.http.post(desk.url("/connections/request")).header("X-API-Key", &alice.key);
+        if let Some(kind) = kind {
+            request = request.header("Content-Type", kind);
+        }
+        desk.request(request.body(r#"{"target_agent_name":"nobody"}"#)).await
+    };
+    for kind in ["text/plain", "application/x-www-form-urlencoded", "application/jsonp", "é", "json"] {
+        send(Some(kind)).await.problem(415, "unsupported_media_type");
+    }
+    for kind in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.amb+json"] {
+        send(Some(kind)).await.problem(404, "not_found");
+    }
+    send(None).await.problem(404, "not_found");
+}
+
+async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    let huge = json!({"to": "bob-agent", "subject": "x", "content": "x".repeat(3 * 1024 * 1024)});
+    desk.post(&alice, "/messages/send", huge).await.problem(413, "too_large");
+    let parts = json!({"to": "bob-agent", "subject": "x", "metadata": {"k": "x".repeat(20_000)}, "content": "x"});
+    desk.post(&alice, "/messages/send", parts).await.problem(413, "too_large");
+}
+
+async fn routes_and_methods_that_are_not_there_are_problems_too(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    for path in ["/", "/nothing", "/inbox/", "/agents", "/sessions/x/history/y", "/metrics"] {
+        desk.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
+    }
+    for (method, path, allow) in [
+        (Method::GET, "/messages/send", "POST"),
+        (Method::DELETE, "/messages/send", "POST"),
+        (Method::POST, "/inbox", "GET,HEAD"),
+        (Method::PUT, "/sessions/x/history", "GET,HEAD"),
+        (Method::OPTIONS, "/inbox", "GET,HEAD"),
+    ] {
+        let answer = desk.call(method, path, Some(&alice.key), None).await;
+        assert_eq!(answer.headers["allow"], allow);
+        answer.problem(405, "method_not_allowed");
+    }
+}
+
+async fn odd_paths_and_queries_do_no_harm(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    desk.get(&alice, "/sessions/%FF/history").await.problem(400, "malformed");
+    desk.get(&alice, "/sessions/%00/history").await.problem(422, "invalid");
+    desk.get(&alice, "/sessions/..%2f..%2fetc/history").await.problem(422, "invalid");
+    desk.get(&alice, "/inbox?unread_only=%FF").await.problem(422, "invalid");
+    desk.get(&alice, "/inbox?%00&%FF=1&x").await.expect(200);
+}
+
+crate::on_every_store!(
+    bodies_that_are_wrong_are_told_apart,
+    a_body_of_another_type_is_refused,
+    a_body_that_is_too_large_is_refused_and_the_client_learns_why,
+    routes_and_methods_that_are_not_there_are_problems_too,
+    odd_paths_and_queries_do_no_harm,
+);

@@ -1,0 +1,32 @@
+//! The network office as its clients see it: through HTTP and WebSocket, on every store.
+
+mod desk;
+
+mod agents;
+mod connections;
+mod events;
+mod flows;
+mod hostile;
+mod idempotency;
+mod inbox;
+mod limits;
+mod messages;
+mod openapi;
+mod operating;
+mod races;
+mod socket;
+
+/// Makes a test of each story for each store.
+#[macro_export]
+macro_rules! on_every_store {
+    ($($story:ident),* $(,)?) => {
+        mod sqlite {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $story() {
+                    super::$story($crate::desk::Desk::sqlite().await).await;
+                }
+            )*
+        }
+    };
+}

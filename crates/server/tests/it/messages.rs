@@ -1,0 +1,102 @@
+//! `POST /messages/send`.
+
+use serde_json::json;
+
+use crate::desk::Desk;
+
+async fn test_send_message_new_session(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Project collaboration", "Hello Bob, shall we start?").await;
+    assert!(sent["message_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
+    assert!(sent["session_id"].as_str().unwrap().parse::<uuid::Uuid>().is_ok());
+    assert_eq!(sent["subject"], "Project collaboration");
+    assert!(sent["created_at"].as_str().unwrap().ends_with('Z'));
+    assert_eq!(sent.as_object().unwrap().len(), 4, "{sent}");
+}
+
+async fn test_send_message_existing_session(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let first = desk.send(&alice, &bob, "Plan", "one").await;
+    let second = desk.send(&alice, &bob, "Plan", "two").await;
+    let back = desk.send(&bob, &alice, " plan ", "three").await;
+    assert_eq!(first["session_id"], second["session_id"]);
+    assert_eq!(first["session_id"], back["session_id"]);
+    let other = desk.send(&alice, &bob, "Another plan", "four").await;
+    assert_ne!(first["session_id"], other["session_id"]);
+}
+
+async fn test_send_message_no_connection(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let body = json!({"to": bob.name, "subject": "Plan", "content": "hello"});
+    desk.post(&alice, "/messages/send", body.clone()).await.problem(403, "not_connected");
+    desk.ask(&alice, &bob).await;
+    desk.post(&alice, "/messages/send", body).await.problem(403, "not_connected");
+    let body = json!({"to": "nobody-here", "subject": "Plan", "content": "hello"});
+    let answer = desk.post(&alice, "/messages/send", body).await;
+    assert_eq!(answer.status, 403, "{}", answer.body);
+}
+
+async fn test_send_message_to_session(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.register("carol-agent").await;
+    desk.connect(&alice, &carol).await;
+    let first = desk.send(&alice, &bob, "Plan", "one").await;
+    let session = &first["session_id"];
+    let body = json!({"to": alice.name, "content": "two", "session_id": session});
+    let second = desk.post(&bob, "/messages/send", body).await.expect(201);
+    assert_eq!((&second["session_id"], &second["subject"]), (session, &json!("Plan")));
+
+    let unknown = json!({"to": bob.name, "content": "x", "session_id": "0190b4a0-0000-7000-8000-000000000000"});
+    desk.post(&alice, "/messages/send", unknown).await.problem(404, "not_found");
+    let others = json!({"to": carol.name, "content": "x", "session_id": session});
+    desk.post(&alice, "/messages/send", others).await.problem(403, "forbidden");
+    let no_uuid = json!({"to": bob.name, "content": "x", "session_id": "7"});
+    desk.post(&alice, "/messages/send", no_uuid).await.problem(422, "invalid");
+}
+
+async fn lengths_count_characters(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let body = |subject: usize, content: usize| json!({"to": bob.name, "subject": "é".repeat(subject), "content": "😀".repeat(content)});
+    desk.post(&alice, "/messages/send", body(255, 10_000)).await.expect(201);
+    desk.post(&alice, "/messages/send", body(256, 1)).await.problem(422, "invalid");
+    desk.post(&alice, "/messages/send", body(1, 10_001)).await.problem(422, "invalid");
+    desk.post(&alice, "/messages/send", body(0, 1)).await.problem(422, "invalid");
+    desk.post(&alice, "/messages/send", body(1, 0)).await.problem(422, "invalid");
+    for body in [
+        json!({"to": bob.name, "content": "x"}),
+        json!({"to": bob.name, "subject": "x"}),
+        json!({"to": "not a name", "subject": "x", "content": "x"}),
+        json!({"subject": "x", "content": "x"}),
+        json!({"to": bob.name, "subject": "x", "content": "x", "priority": "asap"}),
+        json!({"to": bob.name, "subject": "x", "content": "x", "kind": "task_update"}),
+    ] {
+        desk.post(&alice, "/messages/send", body).await.problem(422, "invalid");
+    }
+}
+
+async fn parts_priority_and_metadata_arrive_as_they_were_sent(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let body = json!({
+        "to": bob.name, "subject": "Plan", "content": "see the data", "kind": "work_assignment", "priority": "urgent",
+        "parts": [{"type": "data", "data": {"n": 1.5, "list": [1, null]}}, {"type": "file", "path": "/srv/x.txt"}],
+        "correlation_id": "c-1", "metadata": {"k": [1, 2]},
+    });
+    let sent = desk.post(&alice, "/messages/send", body).await.expect(201);
+    let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
+    let got = desk.get(&bob, &path).await.expect(200);
+    let message = &got["messages"][0];
+    assert_eq!(message["content"], "see the data");
+    assert_eq!((&message["kind"], &message["priority"]), (&json!("work_assignment"), &json!("urgent")));
+    assert_eq!(message["parts"][0], json!({"type": "text", "text": "see the data"}));
+    assert_eq!(message["parts"][1]["data"], json!({"n": 1.5, "list": [1, null]}));
+    assert_eq!((&message["correlation_id"], &message["metadata"]), (&json!("c-1"), &json!({"k": [1, 2]})));
+}
+
+crate::on_every_store!(
+    test_send_message_new_session,
+    test_send_message_existing_session,
+    test_send_message_no_connection,
+    test_send_message_to_session,
+    lengths_count_characters,
+    parts_priority_and_metadata_arrive_as_they_were_sent,
+);

@@ -1,0 +1,46 @@
+//! The OpenAPI document: a checked artefact, and true.
+
+use reqwest::Method;
+use serde_json::Value;
+
+use crate::desk::Desk;
+
+#[test]
+fn the_document_is_the_one_we_reviewed() {
+    let json = amb_server::openapi_json().unwrap();
+    insta::with_settings!({snapshot_path => "../snapshots", prepend_module_to_snapshot => false}, {
+        insta::assert_snapshot!("openapi", json);
+    });
+}
+
+#[tokio::test]
+async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
+    let desk = Desk::sqlite().await;
+    let document = desk.call(Method::GET, "/openapi.json", None, None).await.expect(200);
+    for (path, item) in document["paths"].as_object().unwrap() {
+        let real = path.replace(|c| c == '{' || c == '}', "");
+        let answer = desk.call(Method::TRACE, &real, None, None).await;
+        assert_eq!(answer.status, 405, "{path}");
+        let allowed = answer.headers["allow"].to_str().unwrap();
+        let mut allowed: Vec<_> = allowed.split(',').filter(|m| *m != "HEAD").map(str::to_lowercase).collect();
+        allowed.sort();
+        let mut documented: Vec<_> = item.as_object().unwrap().keys().cloned().collect();
+        documented.sort();
+        assert_eq!(allowed, documented, "{path}");
+    }
+}
+
+#[test]
+fn every_failure_in_the_document_is_problem_json() {
+    let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            for (status, response) in operation["responses"].as_object().unwrap() {
+                if status.as_str() >= "400" {
+                    let schema = &response["content"]["application/problem+json"]["schema"]["$ref"];
+                    assert_eq!(schema, "#/components/schemas/Problem", "{method} {path} {status}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! `GET /ws`.
+
+use std::time::Duration;
+
+use amb_server::Config;
+use futures_util::{SinkExt, StreamExt};
+use reqwest::Method;
+use serde_json::{Value, json};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+
+use crate::desk::{Desk, Socket, soon};
+
+async fn a_bad_key_is_closed_with_4001(desk: Desk) {
+    let wrong = format!("amb_{}", "0".repeat(64));
+    for key in ["", "x", wrong.as_str()] {
+        let mut socket = desk.socket(&format!("?api_key={key}")).await;
+        assert_eq!(socket.closed().await.0, 4001);
+    }
+    let mut socket = desk.socket("").await;
+    socket.say(json!({"type": "auth", "api_key": wrong})).await;
+    assert_eq!(socket.closed().await.0, 4001);
+}
+
+async fn a_key_is_taken_from_a_header_and_from_a_first_message(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut request = format!("ws://{}/ws", desk.host).into_client_request().unwrap();
+    request.headers_mut().insert("X-API-Key", bob.key.parse().unwrap());
+    let (socket, _) = soon(tokio_tungstenite::connect_async(request)).await.unwrap();
+    let mut by_header = Socket(socket);
+    by_header.say(json!({"type": "ping"})).await;
+    assert_eq!(by_header.hear().await["type"], "pong");
+
+    let mut by_message = desk.socket("").await;
+    by_message.say(json!({"type": "hello"})).await;
+    assert_eq!(by_message.hear().await["type"], "error");
+    by_message.say(json!({"type": "auth", "api_key": bob.key, "since": 0})).await;
+    let greeting = by_message.hear().await;
+    assert_eq!(greeting, json!({"type": "authenticated", "agent_name": "bob-agent", "cursor": 0}));
+    assert_eq!(by_message.hear().await["type"], "connection_request", "since counts here too");
+
+    desk.send(&alice, &bob, "Plan", "hello").await;
+    for socket in [&mut by_header, &mut by_message] {
+        assert_eq!(socket.hear().await["content"], "hello");
+    }
+}
+
+#[tokio::test]
+async fn a_socket_without_a_key_is_closed_with_4000() {
+    let config = Config { ws_auth_timeout: Duration::from_millis(50), ..Config::default() };
+    let desk = Desk::sqlite_with(config).await;
+    assert_eq!(desk.socket("").await.closed().await.0, 4000);
+}
+
+async fn every_kind_of_event_is_pushed(desk: Desk) {
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
+    let code = desk.ask(&alice, &bob).await;
+    let mut asked = to_bob.hear().await;
+    let id = asked["connection_id"].clone();
+    asked.as_object_mut().unwrap().remove("cursor");
+    assert_eq!(
+        asked,
+        json!({
+            "type": "connection_request", "connection_id": id, "from_agent": "alice-agent", "message": "hello",
+            "verification_code": code,
+        })
+    );
+    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    let mut approved = to_alice.hear().await;
+    approved.as_object_mut().unwrap().remove("cursor");
+    let expected = json!({"type": "connection_approved", "connection_id": id, "connected_agent": "bob-agent"});
+    assert_eq!(approved, expected);
+}
+
+async fn several_sockets_of_one_agent_all_hear(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut sockets = vec![desk.live(&bob).await, desk.live(&bob).await, desk.live(&bob).await];
+    desk.send(&alice, &bob, "Plan", "one").await;
+    for socket in &mut sockets {
+        assert_eq!(socket.hear().await["content"], "one");
+    }
+    // One that goes takes nothing with it.
+    let mut gone = sockets.remove(0);
+    soon(gone.0.close(None)).await.unwrap();
+    while let Some(Ok(_)) = soon(gone.0.next()).await {}
+    desk.send(&alice, &bob, "Plan", "two").await;
+    for socket in &mut sockets {
+        assert_eq!(socket.hear().await["content"], "two");
+    }
+}
+
+async fn without_since_only_what_happens_from_now_on_is_heard(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    desk.send(&alice, &bob, "Plan", "before").await;
+    let mut socket = desk.live(&bob).await;
+    desk.send(&alice, &bob, "Plan", "after").await;
+    assert_eq!(socket.hear().await["content"], "after");
+}
+
+async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(desk: Desk) {
+    const MESSAGES: usize = 300;
+    let (alice, bob) = desk.pair().await;
+    let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
+    let sending = async {
+        let send = |number: usize| desk.send(&alice, &bob, "Plan", Box::leak(number.to_string().into_boxed_str()));
+        let mut sends = futures_util::stream::iter((0..MESSAGES).map(send)).buffer_unordered(16);
+        while sends.next().await.is_some() {}
+    };
+    let hearing = async {
+        let (mut since, mut heard) = (start, Vec::new());
+        while heard.len() < MESSAGES {
+            let mut socket = desk.since(&bob, since).await;
+            // Each socket hears a few and is dropped without a word.
+            for _ in 0..37.min(MESSAGES - heard.len()) {
+                let event = socket.hear().await;
+                assert_eq!(event["cursor"].as_u64().unwrap(), since + 1, "no gap and no repeat");
+                since += 1;
+                heard.push(event["content"].as_str().unwrap().parse::<usize>().unwrap());
+            }
+        }
+        heard
+    };
+    let ((), mut heard) = tokio::join!(sending, hearing);
+    heard.sort_unstable();
+    assert_eq!(heard, (0..MESSAGES).collect::<Vec<_>>());
+}
+
+async fn what_a_client_says_is_answered_and_never_fatal(desk: Desk) {
+    let bob = desk.register("bob-agent").await;
+    let mut socket = desk.live(&bob).await;
+    for odd in ["", "ping", "[]", "{}", r#"{"type":"send"}"#, r#"{"type":"auth","api_key":"x"}"#] {
+        soon(socket.0.send(Message::text(odd))).await.unwrap();
+        assert_eq!(socket.hear().await["type"], "error", "{odd}");
+    }
+    soon(socket.0.send(Message::binary(vec![0, 255]))).await.unwrap();
+    assert_eq!(socket.hear().await["type"], "error");
+    soon(socket.0.send(Message::Ping(vec![1, 2].into()))).await.unwrap();
+    assert!(matches!(soon(socket.0.next()).await.unwrap().unwrap(), Message::Pong(data) if *data == [1, 2]));
+    soon(socket.0.send(Message::text("x".repeat(20 * 1024)))).await.unwrap();
+    assert_eq!(socket.closed().await.0, 1009);
+}
+
+#[tokio::test]
+async fn a_silent_socket_is_pinged_and_then_closed() {
+    let config = Config {
+        ws_ping_interval: Duration::from_millis(20),
+        ws_ping_timeout: Duration::from_millis(200),
+        ..Config::default()
+    };
+    let desk = Desk::sqlite_with(config).await;
+    let bob = desk.register("bob-agent").await;
+    let mut alive = desk.live(&bob).await;
+    // Reading answers the pings; many intervals later the socket is still there.
+    for _ in 0..20 {
+        assert!(matches!(soon(alive.0.next()).await.unwrap().unwrap(), Message::Ping(_)));
+    }
+    alive.say(json!({"type": "ping"})).await;
+    assert_eq!(alive.hear().await["type"], "pong");
+
+    // Not read, so not answered: by the time somebody looks, it is closed.
+    let mut silent = desk.live(&bob).await;
+    let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
+    soon(async {
+        loop {
+            let text = desk.request(request.try_clone().unwrap()).await.expect(200);
+            if !text.as_str().unwrap().contains("amb_ws_sockets 2") {
+                break;
+            }
+            let next = tokio::time::timeout(Duration::from_millis(10), alive.0.next()).await;
+            assert!(!matches!(next, Ok(None | Some(Err(_)))));
+        }
+    })
+    .await;
+    // Its end is all that is left to hear; the reason only if the pings before it could be answered.
+    if let (_, Some(close)) = silent.hear_out().await {
+        assert_eq!(u16::from(close.code), 1011);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
+    let config = Config { ws_slow_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
+    let desk = Desk::sqlite_with(config).await;
+    let (alice, bob) = desk.pair().await;
+    let start = desk.get(&bob, "/events").await.expect(200)["cursor"].as_u64().unwrap();
+    let mut slow = desk.live(&bob).await;
+    let mut quick = desk.live(&bob).await;
+    // More than the buffers of any system hold.
+    let text = "😀".repeat(10_000);
+    const MESSAGES: u64 = 400;
+    for number in 1..=MESSAGES {
+        desk.send(&alice, &bob, "Plan", &text).await;
+        assert_eq!(quick.hear().await["cursor"], start + number);
+    }
+    let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
+    soon(async {
+        while !desk
+            .request(request.try_clone().unwrap())
+            .await
+            .expect(200)
+            .as_str()
+            .unwrap()
+            .contains("amb_ws_cut_off 1")
+        {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let (heard, _) = slow.hear_out().await;
+    let last = heard.last().map_or(start, |event: &Value| event["cursor"].as_u64().unwrap());
+    assert!(last < start + MESSAGES, "it was not cut off");
+    let mut resumed = desk.since(&bob, last).await;
+    for number in last + 1..=start + MESSAGES {
+        assert_eq!(resumed.hear().await["cursor"], number);
+    }
+}
+
+async fn a_plain_request_is_told_to_upgrade(desk: Desk) {
+    let answer = desk.call(Method::GET, "/ws", None, None).await;
+    assert_eq!(answer.headers["upgrade"], "websocket");
+    answer.problem(426, "upgrade_required");
+    desk.call(Method::GET, "/ws?since=x", None, None).await.problem(422, "invalid");
+}
+
+crate::on_every_store!(
+    a_bad_key_is_closed_with_4001,
+    a_key_is_taken_from_a_header_and_from_a_first_message,
+    every_kind_of_event_is_pushed,
+    several_sockets_of_one_agent_all_hear,
+    without_since_only_what_happens_from_now_on_is_heard,
+    a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled,
+    what_a_client_says_is_answered_and_never_fatal,
+    a_plain_request_is_told_to_upgrade,
+);
