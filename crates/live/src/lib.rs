@@ -1,1 +1,44 @@
-//! Placeholder.
+//! Live peers: goals that find each other and exchange messages, in one process and across machines by NATS.
+//!
+//! A **goal** is one live run of an agent, with a bounded inbox in memory. Peers write to an agent, and every live goal of
+//! it gets the message at its next turn. Nothing here is durable except where it says so: mail that must not be lost rests
+//! in an [`Office`](amb_core::Office), and the two meet in [`MailBell`] and in `durable` sends.
+//!
+//! | what | where |
+//! |---|---|
+//! | all of it in four verbs | [`LivePeers`] |
+//! | a goal's inbox | [`InboxBuffer`] |
+//! | from subjects to inboxes | [`InboxRouter`] |
+//! | how messages travel | [`Broker`]: [`LocalBroker`], [`NatsBroker`] |
+//! | who is live | [`broker::Roster`], [`PeerDirectory`] |
+//! | the tools of a model | [`list_peers`], [`send_to_peer`], [`tools::call`] |
+//! | bodies for programs | [`Protocol`] |
+//! | durable mail wakes a goal | [`MailBell`] |
+
+mod bell;
+pub mod broker;
+mod buffer;
+mod delegates;
+mod directory;
+mod message;
+mod nats;
+mod outbox;
+mod peers;
+mod protocol;
+mod router;
+#[cfg(test)]
+mod testing;
+pub mod tools;
+
+pub use bell::MailBell;
+pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel};
+pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
+pub use delegates::AllowedDelegates;
+pub use directory::{Peer, PeerDirectory};
+pub use message::*;
+pub use nats::{NatsAuth, NatsBroker, NatsOptions, NatsTls, OnOutage, OutboxCounts, PRESENCE_BUCKET};
+pub use outbox::OutboxOptions;
+pub use peers::{Goal, LivePeers, Sender, Transport};
+pub use protocol::Protocol;
+pub use router::{InboxRouter, RouterCounts, RouterOptions};
+pub use tools::{PeerContext, SendError, SendReport, SendToPeer, list_peers, send_to_peer};

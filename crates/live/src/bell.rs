@@ -1,0 +1,108 @@
+//! Goals meet mail: durable mail rings at a live goal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::event::NewMessage;
+use amb_core::{Cursor, Event, GoalId, Object, Office, Timestamp};
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+use crate::InboxMessage;
+use crate::buffer::InboxBuffer;
+use crate::protocol::Protocol;
+
+/// How long one question to the office waits for news.
+const WAIT: Duration = Duration::from_secs(25);
+/// The first pause after an office failed; it doubles up to [`MAX_PAUSE`].
+const PAUSE: Duration = Duration::from_millis(250);
+const MAX_PAUSE: Duration = Duration::from_secs(30);
+/// Characters of a mail that the doorbell shows. Whoever wants the rest reads the mail.
+const PREVIEW: usize = 200;
+
+/// Rings at a goal when mail comes for its agent, until dropped.
+///
+/// The mail itself stays where it is, unread; the goal gets a short message in its buffer ([`Protocol::NewMail`], from the
+/// mail's sender as the office knows it), and at the start one [`Protocol::UnreadMail`] if mail has been waiting. So a goal
+/// that loops over its buffer needs no second place to look.
+#[derive(Debug)]
+#[must_use = "the bell rings until this is dropped"]
+pub struct MailBell(AbortHandle);
+
+impl MailBell {
+    /// Hangs the bell of an agent's mailbox at a goal of that agent.
+    pub fn ring(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) -> Self {
+        Self(tokio::spawn(watch(office, goal)).abort_handle())
+    }
+}
+
+impl Drop for MailBell {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) {
+    let mut since: Option<Cursor> = None;
+    let mut pause = PAUSE;
+    loop {
+        let news = match &since {
+            None => begin(&*office, &goal).await,
+            Some(cursor) => office.events(Some(cursor.clone()), WAIT).await.map(|page| {
+                for entry in page.events {
+                    if let Event::NewMessage(mail) = entry.event {
+                        goal.push(doorbell(&*office, &mail));
+                    }
+                }
+                page.cursor
+            }),
+        };
+        match news {
+            Ok(cursor) => {
+                since = Some(cursor);
+                pause = PAUSE;
+            }
+            Err(error) => {
+                tracing::warn!(office = %office.describe(), %error, retry_in = ?pause, "cannot watch the mailbox");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+        }
+    }
+}
+
+/// The cursor first, the count then: mail that comes in between rings twice rather than not at all.
+async fn begin(office: &dyn Office, goal: &InboxBuffer) -> amb_core::office::Result<Cursor> {
+    let cursor = office.events(None, Duration::ZERO).await?.cursor;
+    let unread = office.inbox(true).await?.unread();
+    if unread > 0 {
+        goal.push(InboxMessage {
+            from_agent_id: office.me().as_str().into(),
+            from_goal_id: GoalId(Uuid::nil()),
+            to_agent_id: office.me().as_str().into(),
+            body: Protocol::UnreadMail { unread, extra: Object::new() }.to_body(),
+            sent_at: Timestamp::now(),
+            correlation_id: None,
+        });
+    }
+    Ok(cursor)
+}
+
+fn doorbell(office: &dyn Office, mail: &NewMessage) -> InboxMessage {
+    let body = Protocol::NewMail {
+        message_id: mail.message_id.clone(),
+        session_id: mail.session_id.clone(),
+        subject: mail.subject.clone(),
+        preview: mail.content.chars().take(PREVIEW).collect(),
+        extra: Object::new(),
+    };
+    InboxMessage {
+        from_agent_id: mail.from_agent.as_str().into(),
+        // No run of the sender is known: mail outlives runs.
+        from_goal_id: GoalId(Uuid::nil()),
+        to_agent_id: office.me().as_str().into(),
+        body: body.to_body(),
+        sent_at: mail.created_at,
+        correlation_id: mail.correlation_id.as_ref().and_then(|id| id.as_uuid()),
+    }
+}

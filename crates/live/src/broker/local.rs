@@ -1,0 +1,125 @@
+//! The broker within one process: a table of subjects, and a call.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::time::Duration;
+
+use amb_core::GoalId;
+use async_trait::async_trait;
+
+use super::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
+
+/// Delivers within the process. A publish that answers `Delivered` has put the message into the goal's buffer already.
+#[derive(Default)]
+pub struct LocalBroker {
+    table: Arc<RwLock<Table>>,
+    next: AtomicU64,
+    roster: Roster,
+}
+
+#[derive(Default)]
+struct Table {
+    exact: HashMap<Box<str>, Vec<(u64, Arc<dyn Inlet>)>>,
+    strays: Vec<(u64, Arc<dyn Inlet>)>,
+}
+
+impl LocalBroker {
+    /// A broker with no subscribers.
+    pub fn new() -> Arc<Self> {
+        Arc::default()
+    }
+
+    fn unsubscriber(&self, end: impl FnOnce(&mut Table) + Send + Sync + 'static) -> Subscription {
+        let table: Weak<RwLock<Table>> = Arc::downgrade(&self.table);
+        Subscription::new(move || {
+            if let Some(table) = table.upgrade() {
+                end(&mut table.write().unwrap_or_else(PoisonError::into_inner));
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl Broker for LocalBroker {
+    fn describe(&self) -> String {
+        "this process".into()
+    }
+
+    async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
+        // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common case.
+        let (first, others) = {
+            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let inlets = match table.exact.get(subject) {
+                Some(inlets) => inlets,
+                None => &table.strays,
+            };
+            let Some(((_, first), others)) = inlets.split_first() else { return Err(BrokerError::NoSubscriber) };
+            (Arc::clone(first), others.iter().map(|(_, inlet)| Arc::clone(inlet)).collect::<Vec<_>>())
+        };
+        let mut refusal = None;
+        let mut taken = false;
+        for inlet in &others {
+            match inlet.deliver(subject, parcel.clone(), None) {
+                Ok(()) => taken = true,
+                Err(why) => refusal = Some(why),
+            }
+        }
+        match first.deliver(subject, parcel, None) {
+            Ok(()) => taken = true,
+            Err(why) => refusal = Some(why),
+        }
+        match refusal {
+            Some(why) if !taken => Err(BrokerError::Refused(why.0)),
+            _ => Ok(Outcome::Delivered),
+        }
+    }
+
+    async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
+        self.subscribe_now(subject, &inlet).ok_or(BrokerError::NoSubscriber)
+    }
+
+    fn subscribe_now(&self, subject: &str, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let subject: Box<str> = subject.into();
+        table.exact.entry(subject.clone()).or_default().push((number, Arc::clone(inlet)));
+        Some(self.unsubscriber(move |table| {
+            if let Some(inlets) = table.exact.get_mut(&subject) {
+                inlets.retain(|(other, _)| *other != number);
+                if inlets.is_empty() {
+                    table.exact.remove(&subject);
+                }
+            }
+        }))
+    }
+
+    fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        self.table.write().unwrap_or_else(PoisonError::into_inner).strays.push((number, Arc::clone(inlet)));
+        Some(self.unsubscriber(move |table| table.strays.retain(|(other, _)| *other != number)))
+    }
+
+    async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError> {
+        let source = goal.goal_id.to_string();
+        self.roster.put(&source, vec![goal], None);
+        Ok(())
+    }
+
+    async fn withdraw(&self, goal: GoalId) -> Result<(), BrokerError> {
+        self.withdraw_soon(goal);
+        Ok(())
+    }
+
+    fn withdraw_soon(&self, goal: GoalId) {
+        self.roster.remove(&goal.to_string());
+    }
+
+    fn roster(&self) -> &Roster {
+        &self.roster
+    }
+
+    fn expiry(&self) -> Option<Duration> {
+        None
+    }
+}

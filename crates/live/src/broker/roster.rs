@@ -1,0 +1,223 @@
+//! Who is live, as this process knows it: filled by a broker, asked by every send.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use amb_core::{AgentName, GoalId};
+
+use super::LiveGoal;
+
+/// Sources that are believed at once; a source is a part of a process's goals.
+const MAX_SOURCES: usize = 65_536;
+/// A source that never expires: it is withdrawn by its own process.
+const FOREVER: u64 = u64::MAX;
+
+/// An agent with at least one live goal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PresentAgent {
+    /// Its name.
+    pub agent_id: AgentName,
+    /// What it is for, as its newest goal says.
+    pub description: String,
+    /// Its live goals, oldest first where the ids are ours.
+    pub goals: Vec<GoalId>,
+}
+
+/// Live goals by agent. Each comes from a source (a part of some process's list) that vouches for it until a deadline.
+#[derive(Debug)]
+pub struct Roster {
+    start: Instant,
+    state: RwLock<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    sources: HashMap<Box<str>, Source>,
+    agents: HashMap<AgentName, BTreeMap<GoalId, Run>>,
+}
+
+#[derive(Debug)]
+struct Source {
+    goals: Vec<LiveGoal>,
+    deadline: Arc<AtomicU64>,
+}
+
+#[derive(Debug)]
+struct Run {
+    description: Arc<str>,
+    /// Shared by all goals of a source, so that a sign of life costs the same however many there are.
+    deadline: Arc<AtomicU64>,
+}
+
+impl Default for Roster {
+    fn default() -> Self {
+        Self { start: Instant::now(), state: RwLock::default() }
+    }
+}
+
+impl Roster {
+    /// A source's whole list, valid for `valid` from now, or until it is replaced.
+    pub fn put(&self, source: &str, goals: Vec<LiveGoal>, valid: Option<Duration>) {
+        let until = valid.map_or(FOREVER, |valid| self.now().saturating_add(millis(valid)));
+        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = state.sources.get(source)
+            && known.goals == goals
+        {
+            known.deadline.store(until, Ordering::Relaxed);
+            return;
+        }
+        state.remove(source);
+        if goals.is_empty() {
+            return;
+        }
+        if state.sources.len() >= MAX_SOURCES {
+            state.sweep(self.now());
+            if state.sources.len() >= MAX_SOURCES {
+                tracing::warn!(source, "too many processes announce goals; this one is not listed");
+                return;
+            }
+        }
+        let deadline = Arc::new(AtomicU64::new(until));
+        for goal in &goals {
+            let run = Run { description: goal.description.as_str().into(), deadline: Arc::clone(&deadline) };
+            state.agents.entry(goal.agent_id.clone()).or_default().insert(goal.goal_id, run);
+        }
+        state.sources.insert(source.into(), Source { goals, deadline });
+    }
+
+    /// A source has ended.
+    pub fn remove(&self, source: &str) {
+        self.state.write().unwrap_or_else(PoisonError::into_inner).remove(source);
+    }
+
+    /// Forgets what has expired. Queries never show it anyway; this gives the memory back.
+    pub fn sweep(&self) {
+        let now = self.now();
+        self.state.write().unwrap_or_else(PoisonError::into_inner).sweep(now);
+    }
+
+    /// The live goals of one agent; its cost does not depend on how many other agents there are.
+    pub fn goals_of(&self, agent: &str) -> Vec<GoalId> {
+        let now = self.now();
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(runs) = state.agents.get(agent) else { return Vec::new() };
+        runs.iter().filter(|(_, run)| run.lives(now)).map(|(goal, _)| *goal).collect()
+    }
+
+    /// Everybody who is live, by name.
+    pub fn agents(&self) -> Vec<PresentAgent> {
+        let now = self.now();
+        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let mut agents: Vec<_> = state
+            .agents
+            .iter()
+            .filter_map(|(name, runs)| {
+                let live: Vec<_> = runs.iter().filter(|(_, run)| run.lives(now)).collect();
+                let (_, newest) = live.last()?;
+                Some(PresentAgent {
+                    agent_id: name.clone(),
+                    description: newest.description.to_string(),
+                    goals: live.iter().map(|(goal, _)| **goal).collect(),
+                })
+            })
+            .collect();
+        agents.sort_unstable_by(|a, b| a.agent_id.cmp(&b.agent_id));
+        agents
+    }
+
+    fn now(&self) -> u64 {
+        millis(self.start.elapsed())
+    }
+}
+
+impl State {
+    fn remove(&mut self, source: &str) {
+        let Some(Source { goals, deadline }) = self.sources.remove(source) else { return };
+        for goal in goals {
+            let Some(runs) = self.agents.get_mut(&goal.agent_id) else { continue };
+            // Another source may have taken the goal over meanwhile.
+            if runs.get(&goal.goal_id).is_some_and(|run| Arc::ptr_eq(&run.deadline, &deadline)) {
+                runs.remove(&goal.goal_id);
+            }
+            if runs.is_empty() {
+                self.agents.remove(&goal.agent_id);
+            }
+        }
+    }
+
+    fn sweep(&mut self, now: u64) {
+        let dead = |source: &Source| source.deadline.load(Ordering::Relaxed) <= now;
+        let expired: Vec<_> =
+            self.sources.iter().filter(|(_, source)| dead(source)).map(|(name, _)| name.clone()).collect();
+        for source in expired {
+            self.remove(&source);
+        }
+    }
+}
+
+impl Run {
+    fn lives(&self, now: u64) -> bool {
+        now < self.deadline.load(Ordering::Relaxed)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(FOREVER - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goal(agent: &str, id: u128) -> LiveGoal {
+        LiveGoal {
+            goal_id: GoalId(uuid::Uuid::from_u128(id)),
+            agent_id: agent.parse().unwrap(),
+            description: format!("{agent} {id}"),
+        }
+    }
+
+    #[test]
+    fn a_source_replaces_its_own_list_and_no_other() {
+        let roster = Roster::default();
+        roster.put("p1", vec![goal("a", 1), goal("b", 2)], None);
+        roster.put("p2", vec![goal("a", 3)], None);
+        assert_eq!(roster.goals_of("a").len(), 2);
+        roster.put("p1", vec![goal("b", 2)], None);
+        assert_eq!(roster.goals_of("a"), [goal("a", 3).goal_id]);
+        roster.remove("p2");
+        let names: Vec<_> = roster.agents().into_iter().map(|agent| agent.agent_id.to_string()).collect();
+        assert_eq!(names, ["b"]);
+    }
+
+    #[test]
+    fn what_is_not_confirmed_again_is_no_longer_listed() {
+        let roster = Roster::default();
+        roster.put("gone", vec![goal("a", 1)], Some(Duration::ZERO));
+        roster.put("here", vec![goal("a", 2)], Some(Duration::from_secs(600)));
+        assert_eq!(roster.goals_of("a"), [goal("a", 2).goal_id]);
+        assert_eq!(roster.agents()[0].description, "a 2");
+        roster.put("gone", vec![goal("a", 1)], Some(Duration::from_secs(600)));
+        assert_eq!(roster.goals_of("a").len(), 2, "a late sign of life brings it back");
+    }
+
+    #[test]
+    fn a_goal_that_moved_to_another_source_survives_the_end_of_the_first() {
+        let roster = Roster::default();
+        roster.put("old", vec![goal("a", 1)], None);
+        roster.put("new", vec![goal("a", 1)], None);
+        roster.remove("old");
+        assert_eq!(roster.goals_of("a").len(), 1);
+    }
+
+    #[test]
+    fn sweeping_gives_the_memory_of_the_dead_back() {
+        let roster = Roster::default();
+        roster.put("gone", vec![goal("a", 1)], Some(Duration::ZERO));
+        roster.sweep();
+        let state = roster.state.read().unwrap();
+        assert!(state.sources.is_empty() && state.agents.is_empty());
+    }
+}

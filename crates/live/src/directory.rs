@@ -1,0 +1,112 @@
+//! Who can be written to: agents that were configured, and those that are live.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use amb_core::{AgentName, GoalId};
+use serde::Serialize;
+
+use crate::broker::Broker;
+
+/// An agent, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Peer {
+    /// Its name.
+    pub agent_id: AgentName,
+    /// What it is for.
+    pub description: String,
+    /// Its live goals. None for an agent that is known but does not run now.
+    pub live_goals: Vec<GoalId>,
+}
+
+/// Agents with their descriptions and live goals. What a broker's roster tells is in it by itself.
+pub struct PeerDirectory {
+    broker: Arc<dyn Broker>,
+    configured: RwLock<BTreeMap<AgentName, Configured>>,
+}
+
+#[derive(Default)]
+struct Configured {
+    description: String,
+    goals: BTreeSet<GoalId>,
+}
+
+impl PeerDirectory {
+    /// A directory of whoever is live on a broker.
+    pub fn new(broker: Arc<dyn Broker>) -> Self {
+        Self { broker, configured: RwLock::default() }
+    }
+
+    /// Adds an agent that exists whether it runs now or not.
+    pub fn add(&self, agent: AgentName, description: impl Into<String>) {
+        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        configured.entry(agent).or_default().description = description.into();
+    }
+
+    /// Adds a goal that announces itself nowhere, such as one of a runtime that is not ours.
+    pub fn add_goal(&self, agent: AgentName, goal: GoalId) {
+        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        configured.entry(agent).or_default().goals.insert(goal);
+    }
+
+    /// Removes a goal that [`add_goal`](Self::add_goal) added.
+    pub fn remove_goal(&self, agent: &AgentName, goal: GoalId) {
+        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(agent) = configured.get_mut(agent) {
+            agent.goals.remove(&goal);
+        }
+    }
+
+    /// The live goals of one agent, or `None` if there is no such agent.
+    pub fn live_goals(&self, agent: &str) -> Option<Vec<GoalId>> {
+        let mut goals = self.broker.roster().goals_of(agent);
+        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
+        match configured.get(agent) {
+            Some(configured) => {
+                let others = configured.goals.iter().filter(|goal| !goals.contains(goal)).copied();
+                let others: Vec<_> = others.collect();
+                goals.extend(others);
+                Some(goals)
+            }
+            None if goals.is_empty() => None,
+            None => Some(goals),
+        }
+    }
+
+    /// Everybody, by name.
+    pub fn peers(&self) -> Vec<Peer> {
+        let mut peers: BTreeMap<AgentName, Peer> = self
+            .broker
+            .roster()
+            .agents()
+            .into_iter()
+            .map(|agent| {
+                let peer =
+                    Peer { agent_id: agent.agent_id.clone(), description: agent.description, live_goals: agent.goals };
+                (agent.agent_id, peer)
+            })
+            .collect();
+        for (name, configured) in &*self.configured.read().unwrap_or_else(PoisonError::into_inner) {
+            let peer = peers.entry(name.clone()).or_insert_with(|| Peer {
+                agent_id: name.clone(),
+                description: String::new(),
+                live_goals: Vec::new(),
+            });
+            if !configured.description.is_empty() {
+                peer.description.clone_from(&configured.description);
+            }
+            for goal in &configured.goals {
+                if !peer.live_goals.contains(goal) {
+                    peer.live_goals.push(*goal);
+                }
+            }
+        }
+        peers.into_values().collect()
+    }
+
+    /// The known name most like one that is not known.
+    pub(crate) fn nearest(&self, wanted: &str) -> Option<String> {
+        let peers = self.peers();
+        amb_core::suggest::nearest(wanted, peers.iter().map(|peer| peer.agent_id.as_str())).map(str::to_owned)
+    }
+}

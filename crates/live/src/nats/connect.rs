@@ -1,0 +1,92 @@
+//! Making the connection and watching over it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, Event};
+use tokio::sync::{Notify, mpsc};
+
+use super::presence::{Presence, causes};
+use super::{NatsAuth, NatsOptions, Wire};
+use crate::broker::BrokerError;
+
+/// Messages of one goal that may wait in the client before its router has looked at them.
+const CLIENT_QUEUE: usize = 1_024;
+/// The longest pause between two tries to connect again.
+const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
+
+/// Connects as told. Everything that happens to the connection afterwards goes to `events`.
+pub(super) async fn connect(options: &NatsOptions, events: mpsc::Sender<Event>) -> Result<Client, BrokerError> {
+    let rejected = |error: &dyn std::error::Error| {
+        BrokerError::Rejected(format!("cannot connect to {}: {}", options.servers.join(","), causes(error)))
+    };
+    if options.servers.is_empty() {
+        return Err(BrokerError::Rejected("no NATS server was named".into()));
+    }
+    let addresses: Result<Vec<async_nats::ServerAddr>, _> = options.servers.iter().map(|url| url.parse()).collect();
+    let addresses = addresses.map_err(|error| rejected(&error))?;
+    let tls = &options.tls;
+    let mut connect = ConnectOptions::new()
+        .name(&options.name)
+        .connection_timeout(options.connect_timeout)
+        .ping_interval(options.ping_interval)
+        .subscription_capacity(CLIENT_QUEUE)
+        .max_reconnects(None)
+        .reconnect_delay_callback(|tries| {
+            let pause = Duration::from_millis(20).saturating_mul(1 << tries.min(10));
+            pause.min(MAX_RECONNECT_PAUSE)
+        })
+        .event_callback(move |event| {
+            let events = events.clone();
+            async move {
+                // The watcher is gone when the broker is; then nobody cares.
+                let _ = events.send(event).await;
+            }
+        })
+        .require_tls(tls.required);
+    if tls.first {
+        connect = connect.tls_first();
+    }
+    if let Some(ca) = &tls.ca_file {
+        connect = connect.add_root_certificates(ca.clone());
+    }
+    if let Some((certificate, key)) = &tls.client {
+        connect = connect.add_client_certificate(certificate.clone(), key.clone());
+    }
+    if let Some(prefix) = &options.inbox_prefix {
+        connect = connect.custom_inbox_prefix(prefix);
+    }
+    connect = match &options.auth {
+        NatsAuth::None => connect,
+        NatsAuth::Token(token) => connect.token(token.clone()),
+        NatsAuth::UserPassword { user, password } => connect.user_and_password(user.clone(), password.clone()),
+        NatsAuth::NKey(seed) => connect.nkey(seed.clone()),
+        NatsAuth::CredsFile(path) => connect.credentials_file(path).await.map_err(|error| {
+            BrokerError::Rejected(format!("cannot read the credentials in {}: {error}", path.display()))
+        })?,
+    };
+    connect.connect(addresses).await.map_err(|error| rejected(&error))
+}
+
+/// Follows the connection: tells who waits when it breaks, and has everything caught up on when it is back.
+pub(super) async fn watch(
+    mut events: mpsc::Receiver<Event>,
+    wire: Arc<Wire>,
+    presence: Arc<Presence>,
+    replay: Arc<Notify>,
+) {
+    while let Some(event) = events.recv().await {
+        match event {
+            Event::Disconnected => {
+                tracing::warn!(url = %wire.url, "the connection to NATS is lost; trying again");
+                wire.awaited.lose_all();
+            }
+            Event::Connected => {
+                tracing::debug!(url = %wire.url, "connected to NATS");
+                presence.reconnected();
+                replay.notify_one();
+            }
+            event => tracing::warn!(url = %wire.url, %event, "NATS"),
+        }
+    }
+}

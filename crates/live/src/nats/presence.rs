@@ -1,0 +1,339 @@
+//! Who is live, across processes: lists of goals in a key-value bucket whose entries expire.
+//!
+//! A process writes its goals in parts of [`GOALS_PER_PART`], one key each (`PROCESS.PART`), and writes each again three
+//! times within the expiry: the cost of a sign of life grows with the number of parts, not of goals. Everybody else hears the
+//! writes by a plain subscription to the bucket's subjects, so that asking who is live needs no round trip and the server
+//! keeps no consumer per process. What was written before one connected is read once, on every (re)connect. Expiry is by the
+//! bucket's age limit, which every server since 2.9 has, and each reader keeps time for itself too.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use amb_core::{GoalId, Timestamp};
+use async_nats::jetstream::{self, kv, stream::StorageType};
+use futures_util::{StreamExt, TryStreamExt};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+use tokio_util::bytes::Bytes;
+use uuid::Uuid;
+
+use crate::broker::{BrokerError, LiveGoal, Roster};
+
+/// Goals in one entry: 64 with the longest descriptions stay well below the server's limit of a message.
+const GOALS_PER_PART: usize = 64;
+/// The shortest age limit that a server takes.
+const SHORTEST_EXPIRY: Duration = Duration::from_millis(100);
+/// Entries that are read at once after connecting.
+const READING_AT_ONCE: usize = 32;
+
+/// The value of one entry.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct Part {
+    goals: Vec<LiveGoal>,
+}
+
+/// This process's goals in the bucket, and everybody's in the roster.
+pub(super) struct Presence {
+    jetstream: jetstream::Context,
+    bucket: String,
+    process: String,
+    wanted_expiry: Duration,
+    roster: Arc<Roster>,
+    parts: Mutex<Vec<Own>>,
+    /// One writer at a time, so that an older list never overwrites a newer one.
+    writer: tokio::sync::Mutex<Option<kv::Store>>,
+    expiry: Mutex<Duration>,
+    /// Asks for a refresh before its time.
+    nudge: Notify,
+    /// Set after a reconnect: what others wrote meanwhile was not heard.
+    missed: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Own {
+    goals: Vec<LiveGoal>,
+    /// Changed since it was last written.
+    dirty: bool,
+}
+
+impl Presence {
+    pub(super) fn new(client: async_nats::Client, bucket: String, expiry: Duration, roster: Arc<Roster>) -> Self {
+        let mut jetstream = jetstream::new(client);
+        jetstream.set_timeout(Duration::from_secs(3));
+        let expiry = expiry.max(SHORTEST_EXPIRY);
+        Self {
+            jetstream,
+            bucket,
+            process: Uuid::now_v7().simple().to_string(),
+            wanted_expiry: expiry,
+            roster,
+            parts: Mutex::default(),
+            writer: tokio::sync::Mutex::new(None),
+            expiry: Mutex::new(expiry),
+            nudge: Notify::new(),
+            missed: AtomicBool::new(false),
+        }
+    }
+
+    /// The subjects of the bucket's entries.
+    pub(super) fn subject(&self) -> String {
+        format!("$KV.{}.>", self.bucket)
+    }
+
+    pub(super) fn expiry(&self) -> Duration {
+        *self.expiry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a goal and writes the part it is in.
+    pub(super) async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError> {
+        let id = goal.goal_id;
+        let part = {
+            let mut parts = self.parts();
+            let room = parts.iter().position(|part| part.goals.len() < GOALS_PER_PART);
+            let part = room.unwrap_or_else(|| {
+                parts.push(Own::default());
+                parts.len() - 1
+            });
+            parts[part].goals.push(goal);
+            parts[part].dirty = true;
+            self.show_own(part, &parts[part].goals);
+            part
+        };
+        let written = self.write(part, false).await;
+        if written.is_err() {
+            // The caller is told that the goal was not announced, so it must not turn up later by itself.
+            self.drop_own(id);
+        }
+        written
+    }
+
+    /// Removes a goal and writes the part it was in. A process that dies before is noticed by the expiry.
+    pub(super) async fn withdraw(&self, goal: GoalId) -> Result<(), BrokerError> {
+        match self.drop_own(goal) {
+            Some(part) => self.write(part, false).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Removes a goal here at once and has the others told soon.
+    pub(super) fn withdraw_soon(&self, goal: GoalId) {
+        if self.drop_own(goal).is_some() {
+            self.nudge.notify_one();
+        }
+    }
+
+    /// The connection is back.
+    pub(super) fn reconnected(&self) {
+        self.missed.store(true, Ordering::Relaxed);
+        self.nudge.notify_one();
+    }
+
+    /// One sign of life after another, until the task is ended. `connected` tells whether it is worth trying.
+    pub(super) async fn keep(&self, connected: impl Fn() -> bool) {
+        let mut last = Instant::now();
+        let mut failed = false;
+        loop {
+            let beat = self.expiry() / 3;
+            // Soon again after a failure: a restarted server has lost the bucket, and everybody is invisible till it is back.
+            let pause = if failed { beat.min(Duration::from_millis(200)) } else { beat };
+            let nudged = tokio::time::timeout(pause, self.nudge.notified()).await.is_ok();
+            if !connected() {
+                continue;
+            }
+            let due = failed || last.elapsed() >= beat || self.missed.load(Ordering::Relaxed);
+            let told = async {
+                self.refresh(due || !nudged).await?;
+                if self.missed.swap(false, Ordering::Relaxed) {
+                    let loaded = self.load().await;
+                    self.missed.fetch_or(loaded.is_err(), Ordering::Relaxed);
+                    return loaded;
+                }
+                Ok(())
+            };
+            failed = match told.await {
+                Ok(()) => {
+                    if due {
+                        last = Instant::now();
+                    }
+                    false
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "presence could not be told; trying again");
+                    true
+                }
+            };
+        }
+    }
+
+    /// Writes every part again: a sign of life, and the whole truth after an outage.
+    async fn refresh(&self, also_unchanged: bool) -> Result<(), BrokerError> {
+        let parts = self.parts().len();
+        for part in 0..parts {
+            // An empty part has been told once; it may expire.
+            let empty = self.parts()[part].goals.is_empty();
+            self.write(part, also_unchanged && !empty).await?;
+        }
+        self.roster.sweep();
+        Ok(())
+    }
+
+    /// Reads what others wrote before we listened.
+    pub(super) async fn load(&self) -> Result<(), BrokerError> {
+        let store = self.store(&mut *self.writer.lock().await).await?;
+        let keys: Vec<String> = match store.keys().await {
+            Ok(keys) => keys.try_collect().await.map_err(|error| self.failed(error))?,
+            Err(error) => return Err(self.failed(error)),
+        };
+        let mut entries =
+            futures_util::stream::iter(keys).map(|key| store.entry(key)).buffer_unordered(READING_AT_ONCE);
+        while let Some(entry) = entries.next().await {
+            let Some(entry) = entry.map_err(|error| self.failed(error))? else { continue };
+            let age = Timestamp::now().as_nanosecond() - entry.created.unix_timestamp_nanos();
+            // Two clocks are compared here. An age that cannot be is none: the entry then lives one expiry from now.
+            let age = u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos);
+            let left = self.expiry().checked_sub(age).unwrap_or_else(|| self.expiry());
+            if entry.operation == kv::Operation::Put {
+                self.heard(&entry.key, &entry.value, left);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes one write of whoever, heard on the bucket's subjects.
+    pub(super) fn hear(&self, message: &async_nats::Message) {
+        let key = message.subject.strip_prefix("$KV.").and_then(|rest| rest.strip_prefix(&*self.bucket));
+        let Some(key) = key.and_then(|key| key.strip_prefix('.')) else { return };
+        if message.headers.as_ref().is_some_and(|headers| headers.get("KV-Operation").is_some()) {
+            // Deleted or purged by an operator.
+            return self.roster.remove(key);
+        }
+        self.heard(key, &message.payload, self.expiry());
+    }
+
+    fn heard(&self, key: &str, value: &[u8], valid: Duration) {
+        if key.split('.').next() == Some(&*self.process) {
+            // Our own goals live as long as we do, also while we cannot reach the bucket.
+            return;
+        }
+        match serde_json::from_slice::<Part>(value) {
+            Ok(part) if part.goals.len() <= GOALS_PER_PART => self.roster.put(key, part.goals, Some(valid)),
+            Ok(part) => tracing::debug!(key, goals = part.goals.len(), "dropped: too many goals in one presence entry"),
+            Err(error) => tracing::debug!(key, %error, "dropped: not a presence entry"),
+        }
+    }
+
+    /// Writes a part, unless another call has just written it as it is. The first error that a missing bucket explains is
+    /// answered by making the bucket: a server that lost its memory has lost it too.
+    async fn write(&self, part: usize, even_if_clean: bool) -> Result<(), BrokerError> {
+        let mut writer = self.writer.lock().await;
+        let value = {
+            let mut parts = self.parts();
+            let own = &mut parts[part];
+            if !own.dirty && !even_if_clean {
+                return Ok(());
+            }
+            own.dirty = false;
+            serde_json::to_vec(&Part { goals: own.goals.clone() }).map_err(|error| self.failed(error))?
+        };
+        let value = Bytes::from(value);
+        let key = format!("{}.{part}", self.process);
+        let had_store = writer.is_some();
+        let store = match self.store(&mut writer).await {
+            Ok(store) => store,
+            Err(error) => {
+                self.parts()[part].dirty = true;
+                return Err(error);
+            }
+        };
+        let mut written = store.put(&key, value.clone()).await;
+        if written.is_err() && had_store {
+            *writer = None;
+            if let Ok(store) = self.store(&mut writer).await {
+                written = store.put(&key, value).await;
+            }
+        }
+        match written {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.parts()[part].dirty = true;
+                *writer = None;
+                Err(self.failed(error))
+            }
+        }
+    }
+
+    /// The bucket, made where it is missing.
+    async fn store(&self, known: &mut Option<kv::Store>) -> Result<kv::Store, BrokerError> {
+        if let Some(store) = known {
+            return Ok(store.clone());
+        }
+        let store = match self.jetstream.get_key_value(&self.bucket).await {
+            Ok(store) => store,
+            Err(_) => {
+                let config = kv::Config {
+                    bucket: self.bucket.clone(),
+                    description: "agents' live goals".into(),
+                    history: 1,
+                    max_age: self.wanted_expiry,
+                    // It is all told again within the expiry; nothing here is worth a disk.
+                    storage: StorageType::Memory,
+                    ..kv::Config::default()
+                };
+                self.jetstream.create_key_value(config).await.map_err(|error| {
+                    BrokerError::Rejected(format!(
+                        "cannot make the presence bucket {:?}: {}; the server needs JetStream (nats-server -js)",
+                        self.bucket,
+                        causes(&error)
+                    ))
+                })?
+            }
+        };
+        let status = store.status().await.map_err(|error| self.failed(error))?;
+        match status.max_age() {
+            Duration::ZERO => {
+                tracing::warn!(bucket = %self.bucket, "the presence bucket has no age limit; only live readers keep time");
+            }
+            age => *self.expiry.lock().unwrap_or_else(PoisonError::into_inner) = age,
+        }
+        *known = Some(store.clone());
+        Ok(store)
+    }
+
+    fn drop_own(&self, goal: GoalId) -> Option<usize> {
+        let mut parts = self.parts();
+        let part = parts.iter().position(|part| part.goals.iter().any(|own| own.goal_id == goal))?;
+        parts[part].goals.retain(|own| own.goal_id != goal);
+        parts[part].dirty = true;
+        self.show_own(part, &parts[part].goals);
+        Some(part)
+    }
+
+    fn show_own(&self, part: usize, goals: &[LiveGoal]) {
+        self.roster.put(&format!("{}.{part}", self.process), goals.to_vec(), None);
+    }
+
+    fn failed(&self, error: impl std::error::Error) -> BrokerError {
+        BrokerError::Rejected(format!("the presence bucket {:?} cannot be used: {}", self.bucket, causes(&error)))
+    }
+
+    fn parts(&self) -> MutexGuard<'_, Vec<Own>> {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An error with its causes, in one line.
+pub(super) fn causes(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let more = error.to_string();
+        // Many of the client's errors print their cause already.
+        if !text.ends_with(&more) {
+            text.push_str(": ");
+            text.push_str(&more);
+        }
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,358 @@
+//! From subjects to buffers: which goal of this process a parcel is for.
+
+mod table;
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use amb_core::GoalId;
+use futures_util::StreamExt;
+use tokio::sync::{Notify, watch};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::broker::{Broker, BrokerError, Inlet, Parcel, Refusal, Subscription};
+use crate::buffer::InboxBuffer;
+use crate::message::{goal_of_subject, inbox_subject};
+use table::{Link, Table};
+
+/// Subscriptions that are being made at once.
+const SUBSCRIBING_AT_ONCE: usize = 64;
+
+/// Bounds of a router.
+#[derive(Debug, Clone)]
+pub struct RouterOptions {
+    /// Goals that never registered and yet have a buffer, at most.
+    pub max_waiting_goals: usize,
+    /// Bytes of bodies in those buffers, at most, all together.
+    pub max_waiting_bytes: usize,
+    /// How long such a buffer waits for its goal.
+    pub waiting_time: Duration,
+    /// The first pause after a failed subscribe; it doubles up to `max_backoff`.
+    pub backoff: Duration,
+    /// The longest pause between tries.
+    pub max_backoff: Duration,
+}
+
+impl Default for RouterOptions {
+    fn default() -> Self {
+        Self {
+            max_waiting_goals: 1_024,
+            max_waiting_bytes: 16 * 1024 * 1024,
+            waiting_time: Duration::from_secs(60),
+            backoff: Duration::from_millis(100),
+            max_backoff: Duration::from_secs(10),
+        }
+    }
+}
+
+/// What a router has dropped so far. Each was also logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RouterCounts {
+    /// Parcels whose subject is no goal's.
+    pub bad_subjects: u64,
+    /// Parcels whose bytes are no message.
+    pub bad_payloads: u64,
+    /// Parcels for goals that have ended, or that never registered while there was no more room.
+    pub refused: u64,
+    /// Parcels that came a second time and were passed over.
+    pub repeated: u64,
+}
+
+/// Routes parcels to the buffers of this process's goals, by the subject they came on and by nothing else.
+///
+/// It subscribes to the subjects of its own goals only, and tries again when a subscribe fails. Where all goals live in this
+/// process (the local broker), a message to a goal that has not registered yet waits for it in a buffer made on demand,
+/// bounded in number, bytes and time; between processes [`expect`](Self::expect) does the same for a goal about to start.
+#[derive(Clone)]
+pub struct InboxRouter {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    broker: Arc<dyn Broker>,
+    options: RouterOptions,
+    table: Mutex<Table>,
+    /// Wakes the task when there is something to subscribe to.
+    work: Arc<Notify>,
+    /// Goes up whenever a subscription stands or fails.
+    progress: watch::Sender<u64>,
+    inlet: Arc<dyn Inlet>,
+    strays: Mutex<Option<Subscription>>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    bad_subjects: AtomicU64,
+    bad_payloads: AtomicU64,
+    refused: AtomicU64,
+    repeated: AtomicU64,
+}
+
+/// What the broker holds: it must not keep a router alive that nobody else has.
+struct Door(Weak<Inner>);
+
+impl Inlet for Door {
+    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), Refusal> {
+        match self.0.upgrade() {
+            Some(inner) => inner.deliver(subject, parcel, id),
+            None => Err(Refusal("the receiving process is shutting down".into())),
+        }
+    }
+}
+
+impl InboxRouter {
+    /// A router over a broker, with the usual bounds.
+    pub fn new(broker: Arc<dyn Broker>) -> Self {
+        Self::with_options(broker, RouterOptions::default())
+    }
+
+    /// A router with bounds of one's own.
+    pub fn with_options(broker: Arc<dyn Broker>, options: RouterOptions) -> Self {
+        let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
+            let inlet: Arc<dyn Inlet> = Arc::new(Door(Weak::clone(weak)));
+            Inner {
+                strays: Mutex::new(broker.catch_strays(&inlet)),
+                broker,
+                options,
+                table: Mutex::default(),
+                work: Arc::default(),
+                progress: watch::Sender::new(0),
+                inlet,
+                counts: Counts::default(),
+            }
+        });
+        Self { inner }
+    }
+
+    /// Starts the task that keeps the subscriptions standing. Once per process; it ends with `cancel` and then takes every
+    /// subscription down.
+    pub fn spawn(&self, cancel: CancellationToken) -> JoinHandle<()> {
+        let inner = Arc::downgrade(&self.inner);
+        tokio::spawn(async move { run(inner, cancel).await })
+    }
+
+    /// The buffer of a goal that runs in this process. What came for it before is in it.
+    pub fn register(&self, goal: GoalId) -> Arc<InboxBuffer> {
+        let buffer = self.inner.table().register(goal);
+        self.inner.link(goal);
+        buffer
+    }
+
+    /// Has mail for a goal that is about to start kept for it, for a time. Useful between processes, where nobody else would
+    /// keep it; `register` then finds it.
+    pub fn expect(&self, goal: GoalId) {
+        self.inner.table().expect(goal, Instant::now(), &self.inner.options);
+        self.inner.link(goal);
+    }
+
+    /// Waits until mail for a registered goal reaches this process. An error is the broker's last refusal; the router goes
+    /// on trying all the same.
+    pub async fn ready(&self, goal: GoalId, patience: Duration) -> Result<(), BrokerError> {
+        let mut progress = self.inner.progress.subscribe();
+        let last_refusal = Mutex::new(None::<String>);
+        let standing = async {
+            loop {
+                match self.inner.table().link(goal) {
+                    None => return Err(BrokerError::Rejected(format!("goal {goal} is not registered here"))),
+                    Some(Link::Up(_)) => return Ok(()),
+                    Some(Link::Failed(why)) => {
+                        *last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+                    }
+                    Some(Link::Wanted | Link::Trying) => {}
+                }
+                if progress.changed().await.is_err() {
+                    return Err(BrokerError::Rejected("the router has stopped".into()));
+                }
+            }
+        };
+        match tokio::time::timeout(patience, standing).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                let why = last_refusal.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let why = why.unwrap_or_else(|| "no answer yet; was the router spawned?".into());
+                Err(BrokerError::Rejected(format!("cannot subscribe to the inbox of goal {goal}: {why}")))
+            }
+        }
+    }
+
+    /// The goal has ended: its buffer goes, and mail that still comes for it is refused.
+    pub fn forget(&self, goal: GoalId) {
+        let ended = self.inner.table().forget(goal);
+        // Dropped outside the lock: ending a subscription calls into the broker.
+        drop(ended);
+    }
+
+    /// Registered goals.
+    pub fn goals(&self) -> usize {
+        self.inner.table().registered()
+    }
+
+    /// Buffers that wait for a goal which has not registered.
+    pub fn waiting(&self) -> usize {
+        self.inner.table().waiting()
+    }
+
+    /// What was dropped so far.
+    pub fn counts(&self) -> RouterCounts {
+        let counts = &self.inner.counts;
+        RouterCounts {
+            bad_subjects: counts.bad_subjects.load(Ordering::Relaxed),
+            bad_payloads: counts.bad_payloads.load(Ordering::Relaxed),
+            refused: counts.refused.load(Ordering::Relaxed),
+            repeated: counts.repeated.load(Ordering::Relaxed),
+        }
+    }
+}
+
+impl Inner {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Subscribes at once where that is possible, else has the task do it.
+    fn link(&self, goal: GoalId) {
+        // A goal whose last try failed has its next one coming.
+        if matches!(self.table().link(goal), Some(Link::Failed(_))) || !self.table().claim_link(goal) {
+            return;
+        }
+        match self.broker.subscribe_now(&inbox_subject(goal), &self.inlet) {
+            Some(subscription) => self.linked(goal, Ok(subscription)),
+            None => {
+                self.table().todo.push(goal);
+                self.work.notify_one();
+            }
+        }
+    }
+
+    fn linked(&self, goal: GoalId, outcome: Result<Subscription, String>) {
+        let link = match outcome {
+            Ok(subscription) => Link::Up(subscription),
+            Err(why) => Link::Failed(why),
+        };
+        // What comes back is the old link, or the new one of a goal that was forgotten meanwhile.
+        let unused = self.table().set_link(goal, link);
+        drop(unused);
+        self.progress.send_modify(|number| *number += 1);
+    }
+
+    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), Refusal> {
+        let Some(goal) = goal_of_subject(subject) else {
+            self.counts.bad_subjects.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(subject, "dropped: the subject is no goal's inbox");
+            return Err(Refusal("the subject is no goal's inbox".into()));
+        };
+        let message = parcel.open().map_err(|bad| {
+            self.counts.bad_payloads.fetch_add(1, Ordering::Relaxed);
+            tracing::debug!(%goal, %bad, "dropped: the payload is no inbox message");
+            Refusal("the payload is no inbox message".into())
+        })?;
+        let buffer = {
+            let mut table = self.table();
+            if id.is_some_and(|id| table.has_seen(id)) {
+                self.counts.repeated.fetch_add(1, Ordering::Relaxed);
+                return Ok(());
+            }
+            let buffer = table.buffer_for(goal, message.body.len(), &self.options);
+            if let (Some(id), Ok(_)) = (id, &buffer) {
+                table.saw(id);
+            }
+            buffer
+        };
+        match buffer {
+            Ok(buffer) => {
+                buffer.push(message);
+                Ok(())
+            }
+            Err(why) => {
+                self.counts.refused.fetch_add(1, Ordering::Relaxed);
+                tracing::debug!(%goal, why, "refused a peer message");
+                Err(Refusal(why.into()))
+            }
+        }
+    }
+}
+
+async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
+    let mut failures = HashMap::new();
+    loop {
+        // Held only for the length of one round, so that the last owner's drop ends the task.
+        let Some(router) = inner.upgrade() else { return };
+        round(&router, &mut failures, &cancel).await;
+        if cancel.is_cancelled() {
+            let ended = router.table().take_down();
+            drop(ended);
+            router.strays.lock().unwrap_or_else(PoisonError::into_inner).take();
+            return;
+        }
+        failures.retain(|goal, _| router.table().link(*goal).is_some());
+        let work = Arc::clone(&router.work);
+        let pause = match router.table().todo.is_empty() {
+            true => router.options.waiting_time.min(Duration::from_secs(5)),
+            false => Duration::ZERO,
+        };
+        drop(router);
+        tokio::select! {
+            () = cancel.cancelled() => {}
+            () = work.notified() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
+    }
+}
+
+/// Drops what has waited too long and subscribes to what is new. `failures` holds each failing goal's last pause.
+async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Duration>, cancel: &CancellationToken) {
+    let (todo, ended) = {
+        let mut table = router.table();
+        (std::mem::take(&mut table.todo), table.sweep(Instant::now(), router.options.waiting_time))
+    };
+    drop(ended);
+    let mut tries = futures_util::stream::iter(todo)
+        .map(|goal| async move {
+            let subject = inbox_subject(goal);
+            (goal, router.broker.subscribe(&subject, Arc::clone(&router.inlet)).await)
+        })
+        .buffer_unordered(SUBSCRIBING_AT_ONCE);
+    loop {
+        let next = tokio::select! {
+            () = cancel.cancelled() => return,
+            next = tries.next() => next,
+        };
+        match next {
+            None => return,
+            Some((goal, Ok(subscription))) => {
+                failures.remove(&goal);
+                router.linked(goal, Ok(subscription));
+            }
+            Some((goal, Err(error))) => {
+                let options = &router.options;
+                let wait = failures.get(&goal).map_or(options.backoff, |last| (*last * 2).min(options.max_backoff));
+                failures.insert(goal, wait);
+                tracing::warn!(%goal, %error, retry_in = ?wait, "cannot subscribe to a goal's inbox; trying again");
+                router.linked(goal, Err(error.to_string()));
+                retry_later(router, goal, wait, cancel);
+            }
+        }
+    }
+}
+
+/// One failed goal waits by itself; the others go on meanwhile.
+fn retry_later(router: &Arc<Inner>, goal: GoalId, wait: Duration, cancel: &CancellationToken) {
+    let router = Arc::downgrade(router);
+    let cancel = cancel.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            () = cancel.cancelled() => return,
+            () = tokio::time::sleep(wait) => {}
+        }
+        if let Some(router) = router.upgrade()
+            && router.table().claim_link(goal)
+        {
+            router.table().todo.push(goal);
+            router.work.notify_one();
+        }
+    });
+}

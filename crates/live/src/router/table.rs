@@ -1,0 +1,248 @@
+//! A router's memory: buffers of registered goals, bounded buffers of goals not yet registered, and who has ended.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use amb_core::GoalId;
+
+use super::RouterOptions;
+use crate::broker::Subscription;
+use crate::buffer::InboxBuffer;
+
+/// Goals whose end is remembered, so that late mail is refused at once rather than kept for nobody.
+const REMEMBERED_ENDS: usize = 4_096;
+/// Ids of parcels that may come twice, remembered.
+const REMEMBERED_IDS: usize = 8_192;
+
+/// The state of a goal's subscription.
+#[derive(Debug)]
+pub(super) enum Link {
+    /// To be made.
+    Wanted,
+    /// Being made.
+    Trying,
+    /// Stands, as long as this is held.
+    Up(#[expect(dead_code, reason = "held for its drop, which ends the subscription")] Subscription),
+    /// The last try failed; another will follow.
+    Failed(String),
+}
+
+#[derive(Debug)]
+struct Slot {
+    buffer: Arc<InboxBuffer>,
+    link: Link,
+    /// Set while the goal has not registered: since when, and how much came.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    since: Instant,
+    bytes: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    slots: HashMap<GoalId, Slot>,
+    /// Goals in `slots` that wait, in the order in which they began to. May name goals that have registered or ended since.
+    queue: VecDeque<GoalId>,
+    waiting: usize,
+    waiting_bytes: usize,
+    ended: Recent<GoalId>,
+    seen: Recent<Box<str>>,
+    pub(super) todo: Vec<GoalId>,
+}
+
+impl Table {
+    pub(super) fn register(&mut self, goal: GoalId) -> Arc<InboxBuffer> {
+        self.ended.remove(&goal);
+        let slot = self.slots.entry(goal).or_insert_with(|| Slot::new(goal, None));
+        if let Some(waiting) = slot.waiting.take() {
+            self.waiting -= 1;
+            self.waiting_bytes -= waiting.bytes;
+        }
+        Arc::clone(&slot.buffer)
+    }
+
+    pub(super) fn expect(&mut self, goal: GoalId, now: Instant, options: &RouterOptions) {
+        self.ended.remove(&goal);
+        if !self.slots.contains_key(&goal) && self.make_room(now, options) {
+            self.add_waiting(goal, now);
+        }
+    }
+
+    /// Where a message goes. `Err` says why nowhere.
+    pub(super) fn buffer_for(
+        &mut self,
+        goal: GoalId,
+        bytes: usize,
+        options: &RouterOptions,
+    ) -> Result<Arc<InboxBuffer>, &'static str> {
+        if let Some(Slot { buffer, waiting: None, .. }) = self.slots.get(&goal) {
+            return Ok(Arc::clone(buffer));
+        }
+        if self.ended.contains(&goal) {
+            return Err("the goal has ended");
+        }
+        let now = Instant::now();
+        if self.waiting_bytes + bytes > options.max_waiting_bytes {
+            return Err("too much mail waits for goals that have not registered");
+        }
+        if !self.slots.contains_key(&goal) {
+            if !self.make_room(now, options) {
+                return Err("too many goals that have not registered have mail waiting");
+            }
+            self.add_waiting(goal, now);
+        }
+        let slot = self.slots.get_mut(&goal).ok_or("the goal has ended")?;
+        if let Some(waiting) = &mut slot.waiting {
+            waiting.bytes += bytes;
+            self.waiting_bytes += bytes;
+        }
+        Ok(Arc::clone(&slot.buffer))
+    }
+
+    fn add_waiting(&mut self, goal: GoalId, now: Instant) {
+        self.slots.insert(goal, Slot::new(goal, Some(now)));
+        self.queue.push_back(goal);
+        self.waiting += 1;
+    }
+
+    /// Whether one more goal may wait. Those whose time is over give way; others never do, so that a flood of made-up goal
+    /// ids cannot push out the mail of a goal that is about to start.
+    fn make_room(&mut self, now: Instant, options: &RouterOptions) -> bool {
+        if self.waiting >= options.max_waiting_goals {
+            drop(self.sweep(now, options.waiting_time));
+        }
+        self.waiting < options.max_waiting_goals
+    }
+
+    /// Removes buffers that have waited too long; answers their subscriptions, to be dropped outside the lock.
+    pub(super) fn sweep(&mut self, now: Instant, waiting_time: Duration) -> Vec<Link> {
+        let mut ended = Vec::new();
+        while let Some(goal) = self.queue.front() {
+            match self.slots.get(goal).and_then(|slot| slot.waiting.as_ref()) {
+                Some(waiting) if now.saturating_duration_since(waiting.since) < waiting_time => break,
+                Some(waiting) => {
+                    self.waiting -= 1;
+                    self.waiting_bytes -= waiting.bytes;
+                    let goal = *goal;
+                    if let Some(slot) = self.slots.remove(&goal) {
+                        let lost = slot.buffer.len();
+                        if lost > 0 {
+                            tracing::warn!(%goal, lost, "a goal never registered; the mail that waited for it was dropped");
+                        }
+                        ended.push(slot.link);
+                    }
+                }
+                None => {}
+            }
+            self.queue.pop_front();
+        }
+        ended
+    }
+
+    pub(super) fn forget(&mut self, goal: GoalId) -> Option<Link> {
+        self.ended.insert(goal, REMEMBERED_ENDS);
+        let slot = self.slots.remove(&goal)?;
+        if let Some(waiting) = slot.waiting {
+            self.waiting -= 1;
+            self.waiting_bytes -= waiting.bytes;
+        }
+        Some(slot.link)
+    }
+
+    pub(super) fn link(&self, goal: GoalId) -> Option<&Link> {
+        self.slots.get(&goal).map(|slot| &slot.link)
+    }
+
+    /// Whether the caller is to make the link now: it is in no other hands.
+    pub(super) fn claim_link(&mut self, goal: GoalId) -> bool {
+        match self.slots.get_mut(&goal) {
+            Some(Slot { link: link @ (Link::Wanted | Link::Failed(_)), .. }) => {
+                *link = Link::Trying;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Answers the link that is no longer used, to be dropped outside the lock.
+    pub(super) fn set_link(&mut self, goal: GoalId, link: Link) -> Link {
+        match self.slots.get_mut(&goal) {
+            Some(slot) => std::mem::replace(&mut slot.link, link),
+            None => link,
+        }
+    }
+
+    pub(super) fn take_down(&mut self) -> Vec<Link> {
+        self.slots.values_mut().map(|slot| std::mem::replace(&mut slot.link, Link::Wanted)).collect()
+    }
+
+    /// Whether a parcel with this id is in a buffer already, or was.
+    pub(super) fn has_seen(&self, id: &str) -> bool {
+        self.seen.contains(id)
+    }
+
+    /// A parcel with this id went into a buffer.
+    pub(super) fn saw(&mut self, id: &str) {
+        self.seen.insert(id.into(), REMEMBERED_IDS);
+    }
+
+    pub(super) fn registered(&self) -> usize {
+        self.slots.len() - self.waiting
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+}
+
+impl Slot {
+    fn new(goal: GoalId, waiting: Option<Instant>) -> Self {
+        Self {
+            buffer: Arc::new(InboxBuffer::new(goal)),
+            link: Link::Wanted,
+            waiting: waiting.map(|since| Waiting { since, bytes: 0 }),
+        }
+    }
+}
+
+/// A set that remembers the latest of its members.
+#[derive(Debug)]
+struct Recent<T> {
+    members: HashSet<T>,
+    order: VecDeque<T>,
+}
+
+impl<T> Default for Recent<T> {
+    fn default() -> Self {
+        Self { members: HashSet::new(), order: VecDeque::new() }
+    }
+}
+
+impl<T: Clone + Eq + std::hash::Hash> Recent<T> {
+    fn insert(&mut self, member: T, most: usize) {
+        if self.members.insert(member.clone()) {
+            self.order.push_back(member);
+        }
+        while self.order.len() > most {
+            if let Some(oldest) = self.order.pop_front() {
+                self.members.remove(&oldest);
+            }
+        }
+    }
+
+    /// Its place in the order is left behind and passes by itself.
+    fn remove(&mut self, member: &T) {
+        self.members.remove(member);
+    }
+
+    fn contains<Q: ?Sized + Eq + std::hash::Hash>(&self, member: &Q) -> bool
+    where
+        T: std::borrow::Borrow<Q>,
+    {
+        self.members.contains(member)
+    }
+}

@@ -1,0 +1,253 @@
+//! `send_to_peer`: a message to every live goal of a peer.
+
+use std::sync::Arc;
+
+use amb_core::{AgentName, CorrelationId, Draft, GoalId, MessageId, Timestamp};
+use futures_util::StreamExt;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::PeerContext;
+use super::list::NO_DIRECTORY;
+use crate::broker::{Outcome, Parcel};
+use crate::message::inbox_subject;
+use crate::{InboxMessage, MAX_BODY_BYTES};
+
+/// Goals that are sent to at once.
+const SENDING_AT_ONCE: usize = 64;
+/// The subject of mail that stands in for a live message.
+const MAIL_SUBJECT: &str = "Peer message";
+/// Characters of a caller's own input that an error repeats.
+const QUOTED: usize = 100;
+
+/// What to send.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct SendToPeer {
+    /// An agent, or `*` for everybody the caller may write to.
+    pub to: String,
+    /// The body.
+    pub message: String,
+    /// Ties a question to its answers: a UUID.
+    pub correlation_id: Option<String>,
+    /// Whether the message goes to the mailbox of an agent that does not run now.
+    pub durable: bool,
+}
+
+/// Why nothing was sent at all. Each says what to change.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// No recipient.
+    #[error("`to` is required")]
+    NoRecipient,
+    /// The caller itself.
+    #[error("cannot send to self")]
+    ToSelf,
+    /// No body, or white space only.
+    #[error("`message` is empty")]
+    Empty,
+    /// A body beyond the limit.
+    #[error("`message` is {0} bytes, max {MAX_BODY_BYTES}")]
+    TooLong(usize),
+    /// A correlation id that is none.
+    #[error(
+        "`correlation_id` is not a UUID: {0:?}; leave it out or use one such as 7a3b2f00-1c2d-4e5f-8a9b-0c1d2e3f4a5b"
+    )]
+    BadCorrelationId(String),
+    /// A broadcast to more agents than allowed.
+    #[error("`*` would reach {agents} agents, max {cap}; name the ones you mean")]
+    TooManyPeers {
+        /// How many it would reach.
+        agents: usize,
+        /// How many it may reach.
+        cap: usize,
+    },
+    /// An argument of the wrong kind.
+    #[error("{0}")]
+    BadArgument(String),
+}
+
+/// What became of the message, goal by goal. Each list means what its name says.
+#[derive(Debug, Clone, PartialEq, Default, Serialize)]
+pub struct SendReport {
+    /// Goals that have the message in their buffer: their router acknowledged it.
+    pub delivered_to: Vec<GoalId>,
+    /// Goals whose broker took the message while somebody listened, but which did not acknowledge it: runtimes that never
+    /// do, or a process that hangs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub published_to: Vec<GoalId>,
+    /// Goals whose message is on disk here, to be sent when the broker is back.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub queued_for: Vec<GoalId>,
+    /// Agents that do not run now and have the message in their mailbox.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mailed_to: Vec<Mailed>,
+    /// What did not get through, and why.
+    pub unreachable_reasons: Vec<String>,
+}
+
+/// A message that rests in a mailbox.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Mailed {
+    /// Whose mailbox.
+    pub agent_id: AgentName,
+    /// Which message.
+    pub message_id: MessageId,
+}
+
+impl SendReport {
+    fn reached_nobody(&self) -> bool {
+        self.delivered_to.is_empty() && self.published_to.is_empty() && self.queued_for.is_empty()
+    }
+}
+
+/// Sends. An error means that the call was wrong and nothing was sent; whatever fails on the way to a goal is in the report.
+pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<SendReport, SendError> {
+    let to = send.to.trim();
+    if to.is_empty() {
+        return Err(SendError::NoRecipient);
+    }
+    if to == context.agent_id.as_str() {
+        return Err(SendError::ToSelf);
+    }
+    if send.message.trim().is_empty() {
+        return Err(SendError::Empty);
+    }
+    if send.message.len() > MAX_BODY_BYTES {
+        return Err(SendError::TooLong(send.message.len()));
+    }
+    let correlation_id = match send.correlation_id.as_deref().map(str::trim) {
+        None => None,
+        Some(id) => Some(Uuid::try_parse(id).map_err(|_| SendError::BadCorrelationId(quoted(id)))?),
+    };
+    let letter = Letter { context, body: &send.message, correlation_id, durable: send.durable, now: Timestamp::now() };
+    if to == "*" {
+        return letter.broadcast().await;
+    }
+    let mut report = SendReport::default();
+    letter.send_to(to, &mut report).await;
+    Ok(report)
+}
+
+/// A checked message, on its way.
+struct Letter<'a> {
+    context: &'a PeerContext,
+    body: &'a str,
+    correlation_id: Option<Uuid>,
+    durable: bool,
+    now: Timestamp,
+}
+
+impl Letter<'_> {
+    async fn broadcast(&self) -> Result<SendReport, SendError> {
+        let mut report = SendReport::default();
+        let Some(directory) = &self.context.directory else {
+            report.unreachable_reasons.push(NO_DIRECTORY.into());
+            return Ok(report);
+        };
+        let mut agents: Vec<_> = directory.peers().into_iter().map(|peer| peer.agent_id).collect();
+        agents.retain(|agent| *agent != self.context.agent_id && self.context.allowed_delegates.allows(agent.as_str()));
+        if agents.len() > self.context.broadcast_cap {
+            return Err(SendError::TooManyPeers { agents: agents.len(), cap: self.context.broadcast_cap });
+        }
+        if agents.is_empty() {
+            report.unreachable_reasons.push("there are no peers to send to".into());
+        }
+        for agent in agents {
+            self.send_to(agent.as_str(), &mut report).await;
+        }
+        Ok(report)
+    }
+
+    async fn send_to(&self, to: &str, report: &mut SendReport) {
+        let Some(directory) = &self.context.directory else {
+            return report.unreachable_reasons.push(NO_DIRECTORY.into());
+        };
+        let known = directory.live_goals(to);
+        // An agent that is only in the caller's head is told apart first, as the original did; but with `durable` it may
+        // well have a mailbox without having ever been live.
+        if known.is_none() && !self.durable {
+            let near = directory.nearest(to).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+            return report.unreachable_reasons.push(format!("unknown agent_id `{}`{near}", quoted(to)));
+        }
+        if !self.context.allowed_delegates.allows(to) {
+            let why = format!("agent_id `{}` is not in this agent's allowed_delegates", quoted(to));
+            return report.unreachable_reasons.push(why);
+        }
+        let goals = known.unwrap_or_default();
+        if goals.is_empty() {
+            return match self.durable {
+                true => self.mail(to, report).await,
+                false => report.unreachable_reasons.push(format!("no live goals for agent_id `{}`", quoted(to))),
+            };
+        }
+        let mut one = SendReport::default();
+        self.fan_out(to, &goals, &mut one).await;
+        if self.durable && one.reached_nobody() {
+            self.mail(to, &mut one).await;
+        }
+        report.delivered_to.append(&mut one.delivered_to);
+        report.published_to.append(&mut one.published_to);
+        report.queued_for.append(&mut one.queued_for);
+        report.mailed_to.append(&mut one.mailed_to);
+        report.unreachable_reasons.append(&mut one.unreachable_reasons);
+    }
+
+    async fn fan_out(&self, to: &str, goals: &[GoalId], report: &mut SendReport) {
+        let message = Arc::new(InboxMessage {
+            from_agent_id: self.context.agent_id.as_str().into(),
+            from_goal_id: self.context.goal_id.unwrap_or_else(|| GoalId::fresh(self.now)),
+            to_agent_id: to.into(),
+            body: self.body.into(),
+            sent_at: self.now,
+            correlation_id: self.correlation_id,
+        });
+        let send = |goal: GoalId| {
+            let parcel = Parcel::Message(Arc::clone(&message));
+            async move { (goal, self.context.broker.publish(&inbox_subject(goal), parcel).await) }
+        };
+        // In order, so that the report is in the order of the goals; one that fails stops no other.
+        let mut outcomes = futures_util::stream::iter(goals.iter().copied().map(send)).buffered(SENDING_AT_ONCE);
+        while let Some((goal, outcome)) = outcomes.next().await {
+            match outcome {
+                Ok(Outcome::Delivered) => report.delivered_to.push(goal),
+                Ok(Outcome::Published) => report.published_to.push(goal),
+                Ok(Outcome::Queued) => report.queued_for.push(goal),
+                Err(error) => {
+                    report.unreachable_reasons.push(format!("broker publish failed for goal `{goal}`: {error}"));
+                }
+            }
+        }
+    }
+
+    /// Sends it as mail, in the name of the mailbox's owner.
+    async fn mail(&self, to: &str, report: &mut SendReport) {
+        let to_quoted = quoted(to);
+        let mut failed = |why: String| report.unreachable_reasons.push(why);
+        let Some(office) = &self.context.mailbox else {
+            return failed(format!(
+                "no live goals for agent_id `{to_quoted}`, and this agent has no mailbox to send from"
+            ));
+        };
+        if *office.me() != self.context.agent_id {
+            return failed(format!("the mailbox is `{}`'s, not this agent's; nothing was mailed", office.me()));
+        }
+        let agent = match AgentName::parse(to) {
+            Ok(agent) => agent,
+            Err(bad) => return failed(format!("unknown agent_id `{to_quoted}`: {bad}")),
+        };
+        let mut draft = Draft::text(agent.clone(), MAIL_SUBJECT, self.body);
+        draft.correlation_id = self.correlation_id.map(CorrelationId::from);
+        match office.send(draft).await {
+            Ok(sent) => report.mailed_to.push(Mailed { agent_id: agent, message_id: sent.message_id }),
+            Err(error) => failed(format!("no live goals for agent_id `{to_quoted}`, and mail to it failed: {error}")),
+        }
+    }
+}
+
+/// A caller's own words, short enough to repeat and without characters that nobody sees.
+fn quoted(text: &str) -> String {
+    text.chars()
+        .take(QUOTED)
+        .map(|c| if c.is_control() || amb_core::render::is_invisible(c) { '\u{fffd}' } else { c })
+        .collect()
+}
