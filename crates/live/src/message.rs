@@ -39,7 +39,14 @@ pub(crate) fn encode(message: &InboxMessage) -> Result<Vec<u8>, BadPayload> {
 }
 
 pub(crate) fn decode(bytes: &[u8]) -> Result<InboxMessage, BadPayload> {
-    serde_json::from_slice(bytes).map_err(|bad| BadPayload(bad.to_string()))
+    #[derive(Deserialize)]
+    struct Envelope {
+        payload: InboxMessage,
+    }
+    serde_json::from_slice(bytes).or_else(|bad| {
+        let Envelope { payload } = serde_json::from_slice(bytes).map_err(|_| BadPayload(bad.to_string()))?;
+        Ok(payload)
+    })
 }
 
 /// The subject of a goal's inbox.

@@ -1,0 +1,14 @@
+//! Live peers, as their users see them: every promise on both brokers, NATS being a real server that is killed and
+//! restarted where the promise is about that.
+
+mod auth;
+mod buffers;
+mod gates;
+mod mail;
+mod outage;
+mod presence;
+mod processes;
+mod routing;
+mod server;
+mod wire;
+mod world;
