@@ -9,7 +9,7 @@
 //! | who is here | [`render_agents`] | nonce |
 //! | what a search found | [`render_search`] | nonce |
 //! | a group chat, for judging relevance | [`render_transcript`] | nonce |
-//! | what live peers sent | [`render_peer_messages`] | its own tags, neutralised in bodies |
+//! | what live peers sent | [`render_peer_messages_block`] | its own tags, neutralised in bodies |
 //! | the end of a background task | [`TaskNotification::render`] | everything escaped |
 //!
 //! A shape that only one door shows is written there on a [`Page`].
@@ -41,7 +41,7 @@ pub use inbox::{InboxView, render_inbox};
 pub use message::{Incoming, render_incoming};
 pub use notification::{Outcome, TaskNotification, Usage};
 pub use page::{Page, Tag};
-pub use peer::{PeerMessage, render_peer_messages};
+pub use peer::{PeerMessage, render_peer_messages, render_peer_messages_block};
 pub use request::{Request, render_request};
 pub use search::render_search;
 pub use transcript::render_transcript;

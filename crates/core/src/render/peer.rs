@@ -5,6 +5,7 @@ use std::fmt;
 use jiff::Timestamp;
 
 use super::fence::{attribute, body};
+use crate::wire::inbox::InboxMessage;
 
 /// What is shown of one peer's message.
 #[derive(Clone, Copy)]
@@ -19,7 +20,23 @@ pub struct PeerMessage<'m> {
     pub body: &'m str,
 }
 
-/// What peers sent, as one block. `None` where they sent nothing.
+impl<'m> From<&'m InboxMessage> for PeerMessage<'m> {
+    fn from(message: &'m InboxMessage) -> Self {
+        Self {
+            from: &message.from_agent_id,
+            sent_at: message.sent_at,
+            correlation_id: message.correlation_id.as_ref().map(|id| id as &dyn fmt::Display),
+            body: &message.body,
+        }
+    }
+}
+
+/// What peers sent, as one block in the order given. `None` where they sent nothing.
+pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
+    render_peer_messages(messages.iter().map(PeerMessage::from))
+}
+
+/// The block of [`render_peer_messages_block`] for messages of any type.
 pub fn render_peer_messages<'m>(messages: impl IntoIterator<Item = PeerMessage<'m>>) -> Option<String> {
     let mut out = String::new();
     for message in messages {
@@ -78,6 +95,21 @@ mod tests {
              two\nlines & <b>more</b>\n\
              </peer-message>\n"
         );
+    }
+
+    #[test]
+    fn a_payload_off_the_wire_is_shown_in_that_shape() {
+        let payload =
+            br#"{"from_agent_id":"a\"b","from_goal_id":"b91c2d3a-0000-4000-8000-000000000000","to_agent_id":"me",
+            "body":"x","sent_at":"2026-04-30T14:00:00.250Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000000"}"#;
+        let message = InboxMessage::parse(payload).unwrap();
+        assert_eq!(
+            render_peer_messages_block(&[message]).unwrap(),
+            "# PEER MESSAGES\n\n\
+             <peer-message from=\"a&quot;b\" sent_at=\"2026-04-30T14:00:00.25+00:00\" \
+             correlation_id=\"7a3b2f00-0000-4000-8000-000000000000\">\nx\n</peer-message>\n"
+        );
+        assert_eq!(render_peer_messages_block(&[]), None);
     }
 
     #[test]
