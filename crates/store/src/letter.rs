@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::types::{fold_subject, to_micros};
-use crate::{AgentKey, News, StoreError};
+use crate::{AgentKey, News, StoreError, row, words};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
@@ -92,13 +92,14 @@ impl Letter {
         let thread = match (&draft.session, draft.subject) {
             (Some(session), _) => Thread::Existing(session_uuid(session)?),
             (None, Some(subject)) => {
+                words::check_text("subject", Some(&subject))?;
                 Thread::Subject { key: fold_subject(&subject), subject, fresh: amb_core::id::fresh_uuid(at) }
             }
             (None, None) => return Err(StoreError::invalid("say a subject, or the session_id to continue")),
         };
         let (content, parts) = match <[Part; 1]>::try_from(draft.parts) {
-            Ok([Part::Text { text }]) => (text, None),
-            Ok(parts) => (String::new(), Some(parts.into())),
+            Ok([Part::Text { text }]) if !text.contains('\0') => (text, None),
+            Ok(parts) => (text_of(&parts), Some(parts.into())),
             Err(parts) => (text_of(&parts), Some(parts)),
         };
         Ok(Self {
@@ -145,12 +146,17 @@ impl Letter {
             created_at: self.at,
             kind: self.kind,
             priority: self.priority,
-            parts: self.parts.unwrap_or_default(),
+            parts: row::shown(self.parts),
             task: placed.task,
             reply_to,
             correlation_id: self.correlation_id,
         });
         News { agent: placed.recipient, entry: Entry { event, cursor: placed.number.into() } }
+    }
+
+    /// The text as both databases can keep it; with a NUL in it the whole of it is in the parts.
+    pub(crate) fn content_to_keep(&self) -> std::borrow::Cow<'_, str> {
+        if self.content.contains('\0') { self.content.replace('\0', "\u{fffd}").into() } else { (&self.content).into() }
     }
 
     /// The task as the message carries it.

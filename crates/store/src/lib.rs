@@ -23,15 +23,19 @@ mod error;
 mod known;
 mod letter;
 mod open;
+mod postgres;
 mod row;
 mod sqlite;
 mod store;
+#[cfg(feature = "test-support")]
+pub mod testing;
 mod types;
 mod url;
 mod words;
 
 pub use error::{Result, StoreError};
 pub use open::open;
+pub use postgres::PostgresStore;
 pub use sqlite::SqliteStore;
 pub use store::Store;
 pub use types::{

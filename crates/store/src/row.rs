@@ -4,6 +4,7 @@ use std::str::FromStr;
 
 use amb_core::doc::MessageView;
 use amb_core::event::NewMessage;
+use amb_core::message::text_of;
 use amb_core::task::TaskRef;
 use amb_core::{AgentName, Callback, CorrelationId, Kind, Message, Object, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
@@ -74,16 +75,16 @@ impl MessageRow {
         let callback: Option<Callback> = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
         let metadata: Option<Object> = parse(self.metadata)?;
         let task: Option<TaskRef> = parse(self.task)?;
-        let parts: Option<Vec<Part>> = parse(self.parts)?;
+        let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(MessageView {
             id: self.id.into(),
             sender_name,
-            content: self.content,
+            content,
             created_at: self.at,
             is_read: self.read_at.is_some(),
             kind: kind(self.kind.as_deref())?,
             priority: priority(self.priority),
-            parts: parts.unwrap_or_default(),
+            parts,
             task,
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
@@ -94,17 +95,17 @@ impl MessageRow {
 
     /// The message as an event.
     pub(crate) fn event(self) -> Result<NewMessage> {
-        let parts: Option<Vec<Part>> = parse(self.parts)?;
+        let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(NewMessage {
             session_id: self.session.into(),
             subject: self.subject,
             from_agent: name(&self.from)?,
-            content: self.content,
+            content,
             message_id: self.id.into(),
             created_at: self.at,
             kind: kind(self.kind.as_deref())?,
             priority: priority(self.priority),
-            parts: parts.unwrap_or_default(),
+            parts,
             task: parse(self.task)?,
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
@@ -120,6 +121,22 @@ impl MessageRow {
     /// How far it has come on its way to the one it went to.
     pub(crate) fn receipt(&self) -> Result<Receipt> {
         Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at))
+    }
+}
+
+/// The text and the parts as they are shown. Where there are parts, the text is theirs.
+fn content(kept: String, parts: Option<Vec<Part>>) -> (String, Vec<Part>) {
+    match parts {
+        Some(parts) => (text_of(&parts), shown(Some(parts))),
+        None => (kept, Vec::new()),
+    }
+}
+
+/// The parts as they are shown: none where they are one text, which is the content already.
+pub(crate) fn shown(parts: Option<Vec<Part>>) -> Vec<Part> {
+    match parts {
+        Some(parts) if !matches!(parts.as_slice(), [Part::Text { .. }]) => parts,
+        _ => Vec::new(),
     }
 }
 

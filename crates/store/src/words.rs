@@ -1,11 +1,41 @@
 //! What both backends say, so that they say the same.
 
 use amb_core::doc::ConnectionStatus;
-use amb_core::{AgentName, Code, Event};
+use amb_core::{AgentName, Card, Code, Event};
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::conflict;
+use crate::types::NewAgent;
+
+/// PostgreSQL keeps no NUL in text, so neither backend does.
+pub(crate) fn check_text(what: &str, text: Option<&str>) -> Result<(), StoreError> {
+    match text {
+        Some(text) if text.contains('\0') => Err(StoreError::invalid(format!("{what} cannot contain a NUL character"))),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn check_card(card: &Card) -> Result<(), StoreError> {
+    check_text("description", Some(&card.description))
+}
+
+/// Whether everything in a new agent can be kept.
+pub(crate) fn check_agent(new: &NewAgent) -> Result<(), StoreError> {
+    check_text("owner_contact", new.owner_contact.as_deref())?;
+    check_card(&new.card)
+}
+
+/// How often a new code is tried when one is taken. With 676,000 codes this is enough unless nearly all wait.
+pub(crate) const CODE_TRIES: usize = 64;
+
+pub(crate) fn no_code_left() -> StoreError {
+    StoreError::unavailable("nearly every code is in use; try again when requests have run out")
+}
+
+pub(crate) fn name_taken(name: &AgentName) -> StoreError {
+    conflict(format!("the name {:?} is taken; choose another", name.as_str()))
+}
 
 pub(crate) fn connect_to_oneself() -> StoreError {
     StoreError::invalid("an agent needs no connection with itself; name another")

@@ -174,11 +174,18 @@ pub async fn replies_and_relays_carry_ttl_and_trace(desk: Desk) {
 pub async fn text_of_any_script_and_length_is_kept(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let long = "😀".repeat(10_000);
-    for (n, text) in ["مرحبا", "\u{202e}x", "a\nb\tc", "'; DROP TABLE messages; --", &long].into_iter().enumerate()
+    for (n, text) in
+        ["مرحبا", "\u{202e}x", "a\nb\tc", "'; DROP TABLE messages; --", "nul \0 here", &long].into_iter().enumerate()
     {
         let subject = format!("s{n} ß");
         let sent = desk.say(&alice, &bob, &subject, text).await.answer;
         assert_eq!(sent.subject, subject);
         assert_eq!(desk.texts(&bob, &sent.session_id, 1).await, [text]);
+        let told = desk.events(bob.key, desk.event_head(bob.key).await.unwrap() - 1, 1).await.unwrap();
+        assert!(matches!(&told[0].event, Event::NewMessage(event) if event.content == text && event.parts.is_empty()));
     }
+    let draft = Draft::text(bob.name.clone(), "a \0 subject", "x");
+    assert_eq!(code(desk.send(&alice, draft, at(1)).await), Code::Invalid);
+    let intro = Ask::new(bob.name.clone(), Some("\0".into()));
+    assert_eq!(code(desk.request_connection(&alice, intro, at(1)).await), Code::Invalid);
 }

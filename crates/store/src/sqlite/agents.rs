@@ -10,11 +10,11 @@ use super::cache::Peer;
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
 use super::writer::Desk;
-use crate::StoreError;
-use crate::error::{Result, conflict};
+use crate::error::Result;
 use crate::letter::json;
 use crate::row;
 use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
+use crate::words;
 
 impl Desk {
     pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
@@ -39,7 +39,7 @@ impl Desk {
         ];
         match insert.and_then(|mut insert| insert.insert(values)) {
             Ok(key) => Ok(Agent { key: AgentKey(key), id, name }),
-            Err(error) if is_taken(&error) => Err(name_taken(&name)),
+            Err(error) if is_taken(&error) => Err(words::name_taken(&name)),
             Err(error) => Err(failed(error)),
         }
     }
@@ -77,10 +77,6 @@ impl Desk {
         self.caches.peers.put(name.clone(), peer.clone());
         Ok(Some(peer))
     }
-}
-
-pub(super) fn name_taken(name: &AgentName) -> StoreError {
-    conflict(format!("the name {:?} is taken; choose another", name.as_str()))
 }
 
 /// Whose key this is, and until when, where that is limited.

@@ -2,21 +2,17 @@
 
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
-use amb_core::{Code, Event, Timestamp};
+use amb_core::{Event, Timestamp};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
 use super::writer::Desk;
-use crate::StoreError;
 use crate::error::{Result, conflict, forbidden};
 use crate::row;
 use crate::types::{Agent, Ask, Written};
 use crate::words;
-
-/// How often a new code is tried when one is taken. With 676,000 codes this is enough unless nearly all wait.
-const TRIES: usize = 64;
 
 impl Desk {
     pub(super) fn request_connection(
@@ -191,7 +187,7 @@ impl Desk {
             return Err(words::asked_already(&ask.target));
         }
         let (low, high) = pair(me, peer);
-        for _ in 0..TRIES {
+        for _ in 0..words::CODE_TRIES {
             let code = (ask.codes)()?;
             let inserted = self
                 .db
@@ -220,7 +216,7 @@ impl Desk {
                 return Ok(code);
             }
         }
-        Err(StoreError::new(Code::Unavailable, "nearly every code is in use; try again when requests have run out"))
+        Err(words::no_code_left())
     }
 }
 

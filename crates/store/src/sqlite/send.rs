@@ -229,7 +229,7 @@ impl Desk {
                     letter.correlation_id.as_ref().map(|id| id.as_str()),
                     json_of(task.as_ref()).map_err(to_sql)?,
                     json_of(letter.callback.as_ref()).map_err(to_sql)?,
-                    letter.content,
+                    letter.content_to_keep(),
                     json_of(letter.parts.as_ref()).map_err(to_sql)?,
                     metadata,
                 ])

@@ -11,6 +11,7 @@ use crate::error::Result;
 use crate::letter::{Letter, session_uuid};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written, to_micros};
+use crate::words;
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -24,6 +25,7 @@ impl Store for SqliteStore {
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+        words::check_agent(&new)?;
         self.writer()?.write(move |desk| desk.register(new, now)).await
     }
 
@@ -50,6 +52,7 @@ impl Store for SqliteStore {
         ask: Ask,
         now: Timestamp,
     ) -> Result<Written<ConnectionRequested>> {
+        words::check_text("message", ask.intro.as_deref())?;
         let caller = caller.clone();
         self.writer()?.write(move |desk| desk.request_connection(&caller, ask, now)).await
     }

@@ -1,3 +1,6 @@
 //! The store's promises, on every backend.
 
+#![allow(clippy::unwrap_used)]
+
+mod postgres;
 mod sqlite;

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
+use amb_store::testing::SqliteFile;
 use amb_store::{SqliteStore, Store};
-use tempfile::TempDir;
 
-async fn fresh() -> (TempDir, Arc<dyn Store>) {
-    let directory = TempDir::new().unwrap();
-    let store = SqliteStore::open(&directory.path().join("mail.db")).await.unwrap();
-    (directory, Arc::new(store))
+async fn fresh() -> (SqliteFile, Arc<dyn Store>) {
+    let file = SqliteFile::fresh();
+    let store = SqliteStore::open(&file.path()).await.unwrap();
+    (file, Arc::new(store))
 }
 
 amb_store::conformance!(fresh());

@@ -1,0 +1,86 @@
+//! Agents and their keys.
+
+use amb_core::{AgentName, Timestamp};
+use deadpool_postgres::{Object, Transaction};
+use tokio_postgres::Row;
+
+use super::error::{Trouble, failed, is_taken};
+use crate::error::Result;
+use crate::letter::json;
+use crate::row;
+use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
+use crate::words;
+
+pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestamp) -> Result<Agent, Trouble> {
+    let id = amb_core::id::fresh_uuid(now);
+    let insert = tx
+        .prepare_cached(
+            "WITH made AS (
+                 INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
+                                     capabilities, allow_from, max_concurrent_tasks, created_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id
+             )
+             INSERT INTO mailboxes (agent_id) SELECT id FROM made RETURNING agent_id",
+        )
+        .await?;
+    let card = &new.card;
+    let inserted = tx
+        .query_one(
+            &insert,
+            &[
+                &id,
+                &new.name.as_str(),
+                &new.key_hash.to_hex(),
+                &new.key_prefix,
+                &new.owner_contact,
+                &card.description,
+                &json(&card.capabilities)?,
+                &json(&card.allow_from)?,
+                &i64::from(card.max_concurrent_tasks),
+                &now,
+            ],
+        )
+        .await;
+    match inserted {
+        Ok(row) => Ok(Agent { key: AgentKey(row.try_get(0)?), id, name: new.name.clone() }),
+        Err(error) if is_taken(&error) => Err(words::name_taken(&new.name).into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whose key this is, and until when, where that is limited.
+pub(super) async fn by_key(
+    client: &Object,
+    hash: KeyHash,
+    now: Timestamp,
+) -> Result<Option<(Agent, Option<Timestamp>)>> {
+    let select = client
+        .prepare_cached(
+            "SELECT id, public_id, name, NULL::timestamptz FROM agents WHERE api_key_hash = $1
+             UNION ALL
+             SELECT id, public_id, name, previous_key_until FROM agents
+             WHERE previous_key_hash = $1 AND previous_key_until > $2",
+        )
+        .await
+        .map_err(failed)?;
+    let row = client.query_opt(&select, &[&hash.to_hex(), &now]).await.map_err(failed)?;
+    row.map(|row| Ok((agent(&row)?, row.try_get(3).map_err(failed)?))).transpose()
+}
+
+/// The agent of this name, unless it was deleted.
+pub(super) async fn by_name(client: &Object, name: &AgentName) -> Result<Option<Agent>> {
+    let select = client
+        .prepare_cached("SELECT id, public_id, name FROM agents WHERE name = $1 AND deleted_at IS NULL")
+        .await
+        .map_err(failed)?;
+    let row = client.query_opt(&select, &[&name.as_str()]).await.map_err(failed)?;
+    row.map(|row| agent(&row)).transpose()
+}
+
+fn agent(row: &Row) -> Result<Agent> {
+    Ok(Agent {
+        key: AgentKey(row.try_get(0).map_err(failed)?),
+        id: row.try_get(1).map_err(failed)?,
+        name: row::name(row.try_get(2).map_err(failed)?)?,
+    })
+}

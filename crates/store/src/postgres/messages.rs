@@ -1,0 +1,102 @@
+//! Reading messages.
+
+use std::collections::HashMap;
+
+use amb_core::Message;
+use deadpool_postgres::Transaction;
+use tokio_postgres::Row;
+use uuid::Uuid;
+
+use super::error::Trouble;
+use crate::error::Result;
+use crate::row::{self, MessageRow};
+
+/// The columns of [`message_row`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and `e`
+/// (the entry that delivers it).
+macro_rules! message_columns {
+    () => {
+        "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
+         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at"
+    };
+}
+pub(super) use message_columns;
+
+/// The first column after those of [`message_row`].
+pub(super) const AFTER: usize = 19;
+
+/// A message from a row that begins with [`message_columns`].
+pub(super) fn message_row(row: &Row) -> Result<MessageRow, tokio_postgres::Error> {
+    Ok(MessageRow {
+        id: row.try_get(0)?,
+        session: row.try_get(1)?,
+        subject: row.try_get(2)?,
+        from: row.try_get(3)?,
+        to: row.try_get::<_, Option<String>>(4)?.unwrap_or_default(),
+        at: row.try_get(5)?,
+        priority: row.try_get::<_, i16>(6)?.into(),
+        ttl: row.try_get::<_, i16>(7)?.into(),
+        kind: row.try_get(8)?,
+        trace: row.try_get(9)?,
+        reply_to: row.try_get(10)?,
+        correlation_id: row.try_get(11)?,
+        task: row.try_get(12)?,
+        callback: row.try_get(13)?,
+        content: row.try_get(14)?,
+        parts: row.try_get(15)?,
+        metadata: row.try_get(16)?,
+        delivered_at: row.try_get(17)?,
+        read_at: row.try_get(18)?,
+    })
+}
+
+/// A message, and who it went from and to.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) sender: i64,
+    pub(super) recipient: Option<i64>,
+    pub(super) row: MessageRow,
+}
+
+impl Found {
+    /// Whether this agent sent it or got it.
+    pub(super) fn concerns(&self, agent: i64) -> bool {
+        self.sender == agent || self.came_to(agent)
+    }
+
+    /// Whether it came to this agent.
+    pub(super) fn came_to(&self, agent: i64) -> bool {
+        self.recipient == Some(agent)
+    }
+
+    /// The message as the office itself sees it, which is how its sender does.
+    pub(super) fn message(&self) -> Result<Message> {
+        let sender = row::name(&self.row.from)?;
+        self.row.clone().message(&sender)
+    }
+}
+
+/// The messages of these ids.
+pub(super) async fn find_all(tx: &Transaction<'_>, ids: &[Uuid]) -> Result<HashMap<Uuid, Found>, Trouble> {
+    if ids.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let sql = concat!(
+        "SELECT ",
+        message_columns!(),
+        ", m.sender_id, m.recipient_id FROM messages m
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         LEFT JOIN agents t ON t.id = m.recipient_id
+         LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number
+         WHERE m.public_id = ANY($1)"
+    );
+    let select = tx.prepare_cached(sql).await?;
+    let rows = tx.query(&select, &[&ids]).await?;
+    let mut found = HashMap::with_capacity(rows.len());
+    for row in &rows {
+        let message = message_row(row)?;
+        let one = Found { sender: row.try_get(AFTER)?, recipient: row.try_get(AFTER + 1)?, row: message };
+        found.insert(one.row.id, one);
+    }
+    Ok(found)
+}

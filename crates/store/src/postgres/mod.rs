@@ -1,0 +1,24 @@
+//! The store on PostgreSQL.
+//!
+//! Any number of processes may share one database. Sends that wait at the same time share a transaction ([`lane`]);
+//! every other verb is a transaction of its own on a connection of the pool.
+//!
+//! Locks are taken in one order everywhere: mailboxes by agent, sessions by id, then whatever hangs on them. The row of
+//! a mailbox is its agent's lock.
+
+mod agents;
+mod batch;
+mod connect;
+mod error;
+mod inbox;
+mod lane;
+mod listen;
+mod log;
+mod messages;
+mod open;
+mod prune;
+mod transact;
+mod verbs;
+mod write;
+
+pub use open::PostgresStore;

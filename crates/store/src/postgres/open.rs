@@ -1,0 +1,108 @@
+//! Opening the database: its pool, its schema, its lanes.
+
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use tokio::sync::broadcast;
+use tokio_postgres::{Config, NoTls};
+
+use super::error::{failed, no_connection, unavailable};
+use super::lane::Lanes;
+use super::listen::Listener;
+use super::transact::PATIENCE;
+use crate::StoreError;
+use crate::error::Result;
+use crate::known::KnownKeys;
+use crate::types::AgentKey;
+
+mod schema {
+    refinery::embed_migrations!("migrations/postgres");
+}
+
+/// Connections to the database at most. More than the database has cores for is waste; fewer leaves readers waiting.
+const CONNECTIONS: usize = 24;
+/// Processes that start at once bring the schema up to date one after the other. Any fixed number will do.
+const MIGRATION_LOCK: i64 = 0x616d_625f_7374_6f72;
+
+/// What the office remembers, on PostgreSQL.
+#[derive(Debug)]
+pub struct PostgresStore {
+    pool: Pool,
+    pub(super) lanes: Lanes,
+    pub(super) known: Arc<KnownKeys>,
+    listener: Listener,
+}
+
+impl PostgresStore {
+    /// Connects, and brings the schema up to date.
+    pub async fn open(url: &str) -> Result<Self> {
+        let mut config = Config::from_str(url).map_err(|error| {
+            StoreError::invalid("the database URL is not understood; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+                .caused_by(error)
+        })?;
+        config.application_name("amb").connect_timeout(Duration::from_secs(5)).tcp_user_timeout(PATIENCE);
+        let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
+        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let pool = Pool::builder(manager)
+            .max_size(CONNECTIONS)
+            .runtime(Runtime::Tokio1)
+            .create_timeout(Some(Duration::from_secs(5)))
+            .wait_timeout(Some(PATIENCE))
+            .recycle_timeout(Some(Duration::from_secs(5)))
+            .build()
+            .map_err(StoreError::internal)?;
+        let mut client = pool.get().await.map_err(|error| {
+            let detail = "the database cannot be reached; check its URL and that it is up".to_owned();
+            let detail = match std::error::Error::source(&error) {
+                Some(cause) => format!("{detail}: {cause}"),
+                None => detail,
+            };
+            StoreError::unavailable(detail).caused_by(error)
+        })?;
+        migrate(&mut client).await?;
+        drop(client);
+        Ok(Self { lanes: Lanes::start(&pool), listener: Listener::start(config), pool, known: Arc::default() })
+    }
+
+    /// A connection of the pool.
+    pub(super) async fn client(&self) -> Result<Object> {
+        client(&self.pool).await
+    }
+
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<AgentKey> {
+        self.listener.subscribe()
+    }
+
+    pub(super) async fn shut(&self) {
+        self.lanes.close().await;
+        self.listener.stop();
+        self.pool.close();
+    }
+}
+
+/// A connection of this pool.
+pub(super) async fn client(pool: &Pool) -> Result<Object> {
+    pool.get().await.map_err(no_connection)
+}
+
+async fn migrate(client: &mut Object) -> Result<()> {
+    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
+    let done = schema::migrations::runner().run_async(&mut ***client).await;
+    client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
+    done.map(drop).map_err(|error| {
+        let detail = format!("the database's schema could not be brought up to date: {error}");
+        StoreError::unavailable(detail).caused_by(error)
+    })
+}
+
+/// Whether the database answers and takes writes.
+pub(super) async fn ready(store: &PostgresStore) -> Result<()> {
+    let look = async {
+        let client = store.client().await?;
+        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).await.map_err(failed)?;
+        if row.get(0) { Err(unavailable()) } else { Ok(()) }
+    };
+    tokio::time::timeout(Duration::from_secs(5), look).await.unwrap_or_else(|_| Err(unavailable()))
+}

@@ -1,0 +1,12 @@
+//! Throwaway databases for tests, here and in the crates above.
+//!
+//! This is the one part of the crate that starts processes and reads the environment; it is built for tests only.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]
+
+mod cluster;
+mod postgres;
+mod sqlite;
+
+pub use postgres::PostgresDatabase;
+pub use sqlite::SqliteFile;

@@ -1,0 +1,82 @@
+//! A PostgreSQL database of its own for each test.
+
+use sha2::{Digest, Sha256};
+use tokio_postgres::{Client, Config, NoTls};
+
+use super::cluster;
+use crate::{PostgresStore, Store};
+
+/// An empty database with the schema in it, removed when this is dropped.
+#[derive(Debug)]
+pub struct PostgresDatabase {
+    admin: String,
+    name: String,
+}
+
+impl PostgresDatabase {
+    /// A copy of the template, on the server that `AMB_TEST_POSTGRES` names (its user may create databases), or on a
+    /// throwaway one that this session's tests share.
+    pub async fn fresh() -> Self {
+        let admin = tokio::task::spawn_blocking(cluster::admin_url).await.expect("a PostgreSQL server for tests");
+        let name = format!("t{}", uuid::Uuid::now_v7().simple());
+        let client = connect(&admin).await;
+        let template = template(&client, &admin).await;
+        client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("a test's database");
+        Self { admin, name }
+    }
+
+    /// Its URL, for [`crate::open`].
+    pub fn url(&self) -> String {
+        with_database(&self.admin, &self.name)
+    }
+}
+
+impl Drop for PostgresDatabase {
+    fn drop(&mut self) {
+        let (admin, name) = (self.admin.clone(), self.name.clone());
+        // A runtime of its own: this may be dropped inside one, which cannot wait.
+        let dropped = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(async {
+                let client = connect(&admin).await;
+                let _ = client.batch_execute(&format!("DROP DATABASE IF EXISTS {name} WITH (FORCE)")).await;
+            });
+        });
+        let _ = dropped.join();
+    }
+}
+
+async fn connect(url: &str) -> Client {
+    let config: Config = url.parse().expect("a URL of PostgreSQL");
+    let (client, connection) = config.connect(NoTls).await.expect("a connection to the test server");
+    tokio::spawn(connection);
+    client
+}
+
+/// The database that others are copies of: made once for each state of the schema.
+async fn template(client: &Client, admin: &str) -> String {
+    let schema = concat!(include_str!("../../migrations/postgres/V1__mail.sql"),);
+    let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
+    // One test makes it while the others wait.
+    client.batch_execute("SELECT pg_advisory_lock(7461626)").await.expect("the template's lock");
+    let there = client.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&name]).await.unwrap();
+    if there.is_none() {
+        let making = format!("{name}_making");
+        client.batch_execute(&format!("DROP DATABASE IF EXISTS {making} WITH (FORCE)")).await.unwrap();
+        client.batch_execute(&format!("CREATE DATABASE {making}")).await.unwrap();
+        let store = PostgresStore::open(&with_database(admin, &making)).await.expect("the schema");
+        store.close().await;
+        let rest = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = $1";
+        client.execute(rest, &[&making]).await.unwrap();
+        client.batch_execute(&format!("ALTER DATABASE {making} RENAME TO {name}")).await.expect("the template");
+    }
+    client.batch_execute("SELECT pg_advisory_unlock(7461626)").await.unwrap();
+    name
+}
+
+/// The URL with another database in it.
+fn with_database(url: &str, database: &str) -> String {
+    let (base, options) = url.split_once('?').map_or((url, String::new()), |(base, rest)| (base, format!("?{rest}")));
+    let base = base.rsplit_once('/').map_or(base, |(base, _)| base);
+    format!("{base}/{database}{options}")
+}

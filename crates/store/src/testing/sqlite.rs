@@ -1,0 +1,26 @@
+//! A SQLite file that goes with its guard.
+
+use tempfile::TempDir;
+
+/// A place for a database file, removed when this is dropped.
+#[derive(Debug)]
+pub struct SqliteFile {
+    directory: TempDir,
+}
+
+impl SqliteFile {
+    /// A place where nothing is yet.
+    pub fn fresh() -> Self {
+        Self { directory: TempDir::new().expect("a temporary directory") }
+    }
+
+    /// The path of the file.
+    pub fn path(&self) -> std::path::PathBuf {
+        self.directory.path().join("mail.db")
+    }
+
+    /// Its URL, for [`crate::open`].
+    pub fn url(&self) -> String {
+        format!("sqlite:{}", self.path().display())
+    }
+}
