@@ -115,7 +115,30 @@ fn millis(ts: f64) -> Option<Number> {
     if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
 }
 
+/// Ends a line, and escapes what would end it for readers in other languages (Python's `splitlines` takes three
+/// characters beyond ASCII for line ends; in JSON they can only stand in strings).
 fn ended(mut bytes: Vec<u8>) -> Result<Vec<u8>, WireError> {
+    const ENDS: [(&[u8], &[u8]); 3] =
+        [(b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")];
+    let ends = |bytes: &[u8]| ENDS.iter().find(|(bare, _)| bytes.starts_with(bare));
+    // Both lead bytes are rare enough in most texts that this look is all that is paid.
+    if bytes.iter().enumerate().any(|(at, byte)| matches!(byte, 0xc2 | 0xe2) && ends(&bytes[at..]).is_some()) {
+        let mut escaped = Vec::with_capacity(bytes.len() + 64);
+        let mut rest = bytes.as_slice();
+        while let Some(first) = rest.first() {
+            match ends(rest) {
+                Some((bare, escape)) => {
+                    escaped.extend_from_slice(escape);
+                    rest = &rest[bare.len()..];
+                }
+                None => {
+                    escaped.push(*first);
+                    rest = &rest[1..];
+                }
+            }
+        }
+        bytes = escaped;
+    }
     bytes.push(b'\n');
     Ok(bytes)
 }
@@ -176,10 +199,12 @@ mod tests {
             texts in prop::array::uniform3(any::<String>()), message_id in prop::option::of(any::<String>()),
             ts in prop::option::of(prop_oneof![-1e17..1e17, (0_i64..4_000_000_000_000).prop_map(|ms| ms as f64)]),
         ) {
-            let [role, content, sender] = texts.map(|text| text + "\n\r\u{2028}\u{85}");
+            let [role, content, sender] = texts.map(|text| text + "\n\r\u{2028}\u{2029}\u{85}");
             let line = Line { role, content, sender, message_id, ts };
             let bytes = write(&line).unwrap();
             prop_assert_eq!(bytes.iter().filter(|b| matches!(b, b'\n' | b'\r')).count(), 1);
+            let ends = ['\u{85}', '\u{2028}', '\u{2029}'];
+            prop_assert!(!String::from_utf8_lossy(&bytes).contains(ends));
             prop_assert_eq!(&parse(&bytes).unwrap(), &line);
             prop_assert_eq!(FileLine::parse(&bytes).unwrap().write().unwrap(), bytes);
         }
