@@ -1,3 +1,49 @@
-//! The office in a directory: mailboxes, registry and transcripts in plain files.
+//! The office in a directory: mailboxes, registry and transcripts in plain files, with nothing to start.
+//!
+//! ```no_run
+//! use amb_core::{Draft, Office, card::Card};
+//! use amb_dir::{DirOffice, DirOptions};
+//! # async fn example() -> Result<(), amb_core::OfficeError> {
+//! let office = DirOffice::open("mailboxes".as_ref(), DirOptions::default())?;
+//! let (ann, bob) = (office.seat("ann".parse()?), office.seat("bob".parse()?));
+//! ann.register(Card::default()).await?;
+//! bob.register(Card::default()).await?;
+//! ann.send(Draft::text(bob.me().clone(), "Plan", "hello")).await?;
+//! assert_eq!(bob.inbox(true).await?.unread(), 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Mail is durable in files that other programs read and write too ([`Layout`]). What is ours alone lies under
+//! `ROOT/.amb`, and all of it can be made again from the mail.
 
+mod ack;
+mod book;
+mod claim;
+mod durable;
+mod events;
+mod failure;
+mod find;
+mod history;
+mod inbox;
+mod layout;
+mod lease;
+mod letter;
+mod lock;
+mod log;
+mod notice;
+mod office;
+mod once;
+mod paths;
+mod people;
+mod post;
+mod registry;
+mod seat;
+mod send;
+mod syncer;
+mod tasks;
 pub mod transcript;
+mod watch;
+
+pub use layout::Layout;
+pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};

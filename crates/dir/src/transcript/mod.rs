@@ -27,6 +27,7 @@ mod recent;
 mod store;
 mod tail;
 mod window;
+mod wire;
 
 pub use follow::Follow;
 pub use history::HistorySource;

@@ -1,0 +1,138 @@
+//! What a process knows of one mailbox: every message that lies in it, with its place in the log.
+//!
+//! Kept in memory and brought up to date from the log and a listing of the directory, so that each file is opened once
+//! however often the mailbox is looked at. From time to time it is written down (`known.json`), so that a new process
+//! need not read the whole log.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use amb_core::MessageId;
+use serde::{Deserialize, Serialize};
+
+use crate::durable::{self, Wait};
+use crate::log::{Brief, Line, Log, Withheld};
+use crate::syncer::Syncer;
+
+/// The log may grow by this much before the book is written down again.
+const WRITE_DOWN_AFTER: u64 = 256 << 10;
+
+/// A message in the mailbox.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Known {
+    #[serde(rename = "i")]
+    pub(crate) inode: u64,
+    #[serde(flatten)]
+    pub(crate) brief: Brief,
+    #[serde(default)]
+    pub(crate) read: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) withheld: Option<Withheld>,
+}
+
+impl Known {
+    pub(crate) fn is_unread(&self) -> bool {
+        !self.read && self.withheld.is_none()
+    }
+}
+
+/// See the [module](self).
+#[derive(Debug, Default)]
+pub(crate) struct Book {
+    /// By the name of the file. Invariant: everything here is in the log before `read_to`.
+    pub(crate) known: HashMap<String, Known>,
+    /// The log up to here is in `known`.
+    read_to: u64,
+    /// The log's inode: another one is another log.
+    log_inode: u64,
+    /// Up to where the log had come when the book was last written down.
+    written_down: u64,
+    /// Up to where the log is known to be durable.
+    pub(crate) synced_to: u64,
+    /// Files that are no mail, with their time of change and size when that was found: not opened again until they change.
+    pub(crate) bad: HashMap<String, (u64, i64, u64)>,
+}
+
+/// A book as it is written down.
+#[derive(Serialize, Deserialize)]
+struct Written {
+    log: u64,
+    read_to: u64,
+    known: HashMap<String, Known>,
+}
+
+impl Book {
+    /// Takes in what others have added to the log.
+    pub(crate) fn catch_up(&mut self, log: &Log, state: &Path) -> io::Result<()> {
+        let (inode, len) = log.measure()?;
+        if inode != self.log_inode || len < self.read_to {
+            *self = Self { log_inode: inode, ..Self::default() };
+            if let Some(written) = self.recall(state, inode, len) {
+                (self.read_to, self.known) = (written.read_to, written.known);
+                self.written_down = self.read_to;
+            }
+        }
+        if len > self.read_to {
+            let (lines, end) = log.read(self.read_to, u64::MAX)?;
+            for placed in lines {
+                self.take(placed.line);
+            }
+            self.read_to = end;
+        }
+        Ok(())
+    }
+
+    /// Takes in lines that this process has just added.
+    pub(crate) fn added(&mut self, lines: Vec<Line>, end: u64, inode: u64) {
+        lines.into_iter().for_each(|line| self.take(line));
+        self.read_to = end;
+        self.log_inode = inode;
+    }
+
+    fn take(&mut self, line: Line) {
+        match line {
+            Line::In { f, i, brief, read, withheld } => {
+                self.known.insert(f, Known { inode: i, brief, read, withheld });
+            }
+            Line::Seen { f, i, read } => {
+                if let Some(known) = self.known.get_mut(&f) {
+                    known.inode = i;
+                    known.read = read;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The file and the message of this id, if it lies in the mailbox.
+    pub(crate) fn by_id(&self, id: &MessageId) -> Option<(&String, &Known)> {
+        self.known.iter().find(|(_, known)| known.brief.id == *id)
+    }
+
+    fn recall(&self, state: &Path, log: u64, len: u64) -> Option<Written> {
+        let bytes = fs_err::read(note(state)).ok()?;
+        let written: Written = serde_json::from_slice(&bytes).ok()?;
+        // After a power cut the log may be shorter than it was: then the note says too much.
+        (written.log == log && written.read_to <= len).then_some(written)
+    }
+
+    /// Writes the book down if the log has grown enough. Only a shortcut, so a failure is no failure.
+    pub(crate) fn write_down(&mut self, state: &Path, syncer: &Syncer) {
+        if self.read_to < self.written_down + WRITE_DOWN_AFTER {
+            return;
+        }
+        let written = Written { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };
+        if let Ok(bytes) = serde_json::to_vec(&written)
+            && let Err(error) = durable::replace(&note(state), &bytes, Wait::Cached, syncer)
+        {
+            tracing::debug!(%error, "could not write down what is known of a mailbox");
+        }
+        self.known = written.known;
+        self.written_down = self.read_to;
+    }
+}
+
+fn note(state: &Path) -> PathBuf {
+    state.join("known.json")
+}

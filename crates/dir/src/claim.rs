@@ -1,0 +1,150 @@
+//! Claiming: one message, one consumer at a time, however many processes poll one mailbox.
+//!
+//! A claim is an advisory lock on the message's file, held by an open file of the consumer's process: when the process
+//! dies, however it dies, the kernel gives the lock back and the message can be claimed again. Where the file system has
+//! no locks, a claim is a lease: a numbered file with a deadline.
+
+use std::collections::HashMap;
+use std::fs::{File, TryLockError};
+use std::io;
+use std::path::PathBuf;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use amb_core::office::ClaimRequest;
+use amb_core::{Message, MessageId, OfficeError};
+
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::lease::Lease;
+use crate::letter;
+use crate::lock::same_file;
+use crate::office::{ClaimBy, Desk};
+
+/// The messages that this seat holds.
+#[derive(Debug, Default)]
+pub(crate) struct Claims(HashMap<MessageId, Claim>);
+
+#[derive(Debug)]
+struct Claim {
+    /// Where the message lay when it was claimed.
+    path: PathBuf,
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// Locked while it is open.
+    Lock(File),
+    Lease(Lease),
+}
+
+impl Claim {
+    /// Whether the message still lies where it was claimed, and the claim still holds.
+    fn holds(&self) -> bool {
+        match &self.held {
+            Held::Lock(file) => same_file(file, &self.path),
+            Held::Lease(lease) => lease.holds() && self.path.exists(),
+        }
+    }
+}
+
+impl Desk {
+    /// Takes unread messages that no other consumer holds.
+    pub(crate) fn claim(&self, request: &ClaimRequest) -> Result<Vec<Message>, OfficeError> {
+        let mut free: Vec<_> = {
+            let book = self.notice()?;
+            let unread = book.known.iter().filter(|(_, known)| known.is_unread());
+            unread
+                .map(|(name, known)| (known.brief.priority, known.brief.at, name.clone(), known.brief.id.clone()))
+                .collect()
+        };
+        free.sort_by(|a, b| {
+            let urgency = if request.urgent_first { b.0.cmp(&a.0) } else { std::cmp::Ordering::Equal };
+            urgency.then_with(|| (a.1, &a.2).cmp(&(b.1, &b.2)))
+        });
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        claims.0.retain(|_, claim| claim.holds());
+        let mut taken = Vec::new();
+        for (_, _, name, id) in free {
+            if taken.len() >= request.limit {
+                break;
+            }
+            if claims.0.contains_key(&id) {
+                continue;
+            }
+            if let Some((claim, message)) = self.take(&name, request.lease)? {
+                claims.0.insert(message.id.clone(), claim);
+                taken.push(self.shown(message));
+            }
+        }
+        Ok(taken)
+    }
+
+    /// Takes one message, unless somebody else has it or it is not there any more.
+    fn take(&self, name: &str, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
+        let paths = &self.shared.paths;
+        let path = paths.inbox(&self.me).join(name);
+        let doing = "could not claim a message";
+        // Some network file systems lock only what is open for writing.
+        let opened = fs_err::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(&path)
+            .or_else(|_| fs_err::OpenOptions::new().read(true).open(&path));
+        let file = match opened {
+            Ok(file) => file.into_parts().0,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).doing(doing),
+        };
+        let by_lock = match self.shared.options.claims {
+            ClaimBy::Lease => None,
+            ClaimBy::Lock => match file.try_lock() {
+                Ok(()) => Some(true),
+                Err(TryLockError::WouldBlock) => return Ok(None),
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => None,
+                Err(TryLockError::Error(error)) => return Err(error).doing(doing),
+            },
+        };
+        let leased = match by_lock {
+            Some(_) => None,
+            None => {
+                let directory = paths.state(&self.me).join("leases");
+                match Lease::take(&directory, name, lease, &self.shared.syncer).doing(doing)? {
+                    Some(lease) => Some(lease),
+                    None => return Ok(None),
+                }
+            }
+        };
+        // It may have been handled, or rewritten, between the listing and the lock.
+        if !same_file(&file, &path) {
+            return Ok(None);
+        }
+        let letter = match letter::read(paths.layout, &self.me, &file, &mut &file, name) {
+            Ok(letter) if paths.layout == Layout::Chipset && letter.read => return Ok(None),
+            Ok(letter) => letter,
+            Err(bad) => {
+                tracing::warn!(file = %path.display(), %bad, "a message that was noticed before cannot be read now");
+                return Ok(None);
+            }
+        };
+        let held = match leased {
+            Some(lease) => Held::Lease(lease),
+            None => Held::Lock(file),
+        };
+        Ok(Some((Claim { path, held }, letter.message)))
+    }
+
+    /// Gives claimed messages back.
+    pub(crate) fn release(&self, ids: &[MessageId]) {
+        self.forget_claims(ids);
+    }
+
+    /// Lets go of claims; their locks end with their files.
+    pub(crate) fn forget_claims(&self, ids: &[MessageId]) {
+        let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
+        for id in ids {
+            claims.0.remove(id);
+        }
+    }
+}

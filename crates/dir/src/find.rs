@@ -1,0 +1,98 @@
+//! Finding one message of the agent's, in its own mailbox or, if it sent it, in the recipient's.
+
+use std::os::unix::fs::MetadataExt;
+
+use amb_core::doc::MessageWithReceipts;
+use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
+
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::letter;
+use crate::log::Line;
+use crate::office::Desk;
+
+/// A message that was found.
+#[derive(Debug, Clone)]
+pub(crate) struct Found {
+    pub(crate) message: Message,
+    /// Whether its recipient has handled it, and when.
+    pub(crate) read_at: Option<Timestamp>,
+}
+
+impl Desk {
+    /// A message that came to the agent or that it sent.
+    pub(crate) fn find(&self, id: &MessageId) -> Result<Found, OfficeError> {
+        let nobody = || OfficeError::not_found(format!("no message {id} of yours"));
+        let line = self.line_of(id)?.ok_or_else(nobody)?;
+        let (owner, file) = match &line {
+            Line::In { f, .. } => (&self.me, f),
+            Line::Out { f, brief } => (&brief.peer, f),
+            _ => return Err(nobody()),
+        };
+        self.load(owner, file)?.filter(|found| found.message.id == *id).ok_or_else(nobody)
+    }
+
+    /// The line with which this message came or went.
+    pub(crate) fn line_of(&self, id: &MessageId) -> Result<Option<Line>, OfficeError> {
+        let book = self.notice()?;
+        if let Some((file, known)) = book.by_id(id) {
+            let (f, brief) = (file.clone(), known.brief.clone());
+            let line = Line::In { f, i: known.inode, brief, read: known.read, withheld: known.withheld };
+            return Ok(Some(line).filter(|_| known.withheld.is_none()));
+        }
+        drop(book);
+        let wanted = |line: &Line| match line {
+            Line::In { brief, withheld, .. } => brief.id == *id && withheld.is_none(),
+            Line::Out { brief, .. } => brief.id == *id,
+            _ => false,
+        };
+        // As it stands in the line, escapes included.
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        self.shared.log(&self.me).find_last(&text, wanted).doing("could not read the log")
+    }
+
+    /// The message in this file of an agent's mailbox, wherever it lies now.
+    pub(crate) fn load(&self, owner: &AgentName, file: &str) -> Result<Option<Found>, OfficeError> {
+        let Some(place) = self.shared.locate(owner, file)? else { return Ok(None) };
+        let layout = self.shared.paths.layout;
+        match letter::open(layout, owner, &place.path, file) {
+            Ok(letter) => {
+                let read = match layout {
+                    Layout::Nanobot => !place.in_inbox,
+                    Layout::Chipset => letter.read,
+                };
+                // Moving a file changes its inode; marking it makes a new one. Either is the moment of reading.
+                let changed = || {
+                    let about = fs_err::metadata(&place.path).ok()?;
+                    Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
+                };
+                let read_at = read.then(|| changed().unwrap_or(letter.message.sent_at));
+                Ok(Some(Found { message: letter.message, read_at }))
+            }
+            Err(gone) if gone.is_gone() => Ok(None),
+            Err(bad) => {
+                tracing::warn!(file = %place.path.display(), %bad, "a message that was noticed before cannot be read now");
+                Ok(None)
+            }
+        }
+    }
+
+    /// One message with its receipts.
+    pub(crate) fn message(&self, id: &MessageId) -> Result<MessageWithReceipts, OfficeError> {
+        let Found { message, read_at } = self.find(id)?;
+        let receipt = Receipt::of(message.to.clone(), message.sent_at, read_at, read_at);
+        Ok(MessageWithReceipts { message: self.shown(message), receipts: vec![receipt] })
+    }
+
+    /// The message as this agent may see it: a callback only if this agent set it.
+    pub(crate) fn shown(&self, mut message: Message) -> Message {
+        let mine = match message.kind {
+            Kind::TaskUpdate => message.to == self.me,
+            _ => message.from == self.me,
+        };
+        if !mine {
+            message.callback = None;
+        }
+        message
+    }
+}

@@ -1,0 +1,89 @@
+//! Reading a thread: both sides' messages, newest first, each once.
+
+use std::collections::HashSet;
+
+use amb_core::doc::{History, MessageView};
+use amb_core::limits::MAX_HISTORY;
+use amb_core::office::HistoryPage;
+use amb_core::{AgentName, OfficeError, SessionId};
+
+use crate::failure::Doing;
+use crate::log::{Brief, Line, Placed};
+use crate::office::Desk;
+
+impl Desk {
+    /// A page of a thread; marks what it answers as read.
+    pub(crate) fn read(&self, session: &SessionId, page: &HistoryPage) -> Result<History, OfficeError> {
+        if page.limit == 0 || page.limit > MAX_HISTORY {
+            return Err(OfficeError::invalid(format!("limit is 1 to {MAX_HISTORY}, not {}", page.limit)));
+        }
+        drop(self.notice()?);
+        let mut thread = self.thread_of(session)?;
+        let Some((first, _, _)) = thread.first() else {
+            return Err(OfficeError::not_found(format!("no session {session} of yours; `amb inbox` lists them")));
+        };
+        let subject = first.subject.clone();
+        if let Some(before) = &page.before {
+            let at = thread.iter().position(|(brief, _, _)| brief.id == *before);
+            let at = at.ok_or_else(|| OfficeError::not_found("`before` names no message of this session"))?;
+            thread.drain(..=at);
+        }
+        let mut found = Vec::new();
+        let mut came = Vec::new();
+        for (brief, mailbox, file) in thread {
+            if found.len() == page.limit as usize {
+                break;
+            }
+            // What another program has removed is left out.
+            let Some(there) = self.load(&mailbox, &file)? else { continue };
+            let mine = mailbox == self.me;
+            if mine && there.read_at.is_none() {
+                came.push(brief.id.clone());
+            }
+            found.push((self.shown(there.message), mine || there.read_at.is_some()));
+        }
+        if !came.is_empty() {
+            self.ack(&came)?;
+        }
+        let messages = found.iter().map(|(message, read)| MessageView::of(message, *read)).collect();
+        Ok(History { session_id: session.clone(), subject, messages })
+    }
+
+    /// Everything in a thread, newest first: what it is, whose mailbox it went to, and its file there.
+    fn thread_of(&self, session: &SessionId) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
+        let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
+        let doing = "could not read the log";
+        let lines = self.shared.log(&self.me).find(&[&text]).doing(doing)?;
+        let mut thread = Vec::new();
+        let mut seen = HashSet::new();
+        let mut peers = HashSet::new();
+        for Placed { line, .. } in lines {
+            let (brief, mailbox, file) = match line {
+                Line::In { f, brief, withheld: None, .. } => (brief, self.me.clone(), f),
+                Line::Out { f, brief } => {
+                    let peer = brief.peer.clone();
+                    (brief, peer, f)
+                }
+                _ => continue,
+            };
+            if brief.session == *session && seen.insert((mailbox.clone(), file.clone())) {
+                peers.insert(brief.peer.clone());
+                thread.push((brief, mailbox, file));
+            }
+        }
+        // What the agent sent by other programs is in the log of whoever received it.
+        for peer in peers.into_iter().filter(|peer| *peer != self.me) {
+            for Placed { line, .. } in self.shared.log(&peer).find(&[&text]).doing(doing)? {
+                if let Line::In { f, brief, withheld: None, .. } = line
+                    && brief.peer == self.me
+                    && brief.session == *session
+                    && seen.insert((peer.clone(), f.clone()))
+                {
+                    thread.push((brief, peer.clone(), f));
+                }
+            }
+        }
+        thread.sort_by(|a, b| (b.0.at, &b.2).cmp(&(a.0.at, &a.2)));
+        Ok(thread)
+    }
+}

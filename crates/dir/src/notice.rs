@@ -1,0 +1,221 @@
+//! Noticing mail: what lies in the mailbox and is not in the log yet is read once, judged, and entered.
+//!
+//! Files may have been put there by any program, so this is where the office's rules meet mail that it did not carry
+//! itself: a file that is no message goes to `corrupt/` (nanobot) or is passed over (chipset), a message from a sender
+//! that the agent does not hear goes to `refused/`, and a task that may not be taken on is rejected.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::sync::{MutexGuard, PoisonError};
+use std::time::Duration;
+
+use amb_core::{Card, Kind, OfficeError, TaskState};
+
+use crate::book::Book;
+use crate::durable;
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::letter::{self, Letter, Unreadable};
+use crate::log::{Brief, Line, Withheld};
+use crate::office::Desk;
+
+/// A file that ends too soon is given this long: its writer may not be done.
+const UNFINISHED: Duration = Duration::from_secs(1);
+
+impl Desk {
+    /// The book, brought up to date with the mailbox. Nothing in it is withheld that was not dealt with.
+    pub(crate) fn notice(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
+        let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
+        let (state, log) = (self.shared.paths.state(&self.me), self.shared.log(&self.me));
+        let doing = "could not read the log";
+        // In this order: what the log has and a later listing has not is gone; what the listing has and the log has not
+        // is new, or was entered by another process in between, which the second look at the log tells.
+        book.catch_up(&log, &state).doing(doing)?;
+        let listed = self.list()?;
+        let there: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
+        book.known.retain(|name, _| there.contains(name.as_str()));
+        let fresh: Vec<(String, u64)> = listed
+            .into_iter()
+            .filter(|(name, inode)| book.known.get(name).is_none_or(|known| known.inode != *inode))
+            .collect();
+        if fresh.is_empty() {
+            book.bad.clear();
+            return self.settle(book);
+        }
+        let read = self.read_fresh(&mut book, fresh)?;
+        if !read.is_empty() {
+            self.shared.make_state(&self.me)?;
+            let mut writer = log.write().doing("could not add to the log")?;
+            book.catch_up(&log, &state).doing(doing)?;
+            let lines = self.lines_for(&book, read);
+            let end = writer.add(&lines).doing("could not add to the log")?;
+            let inode = writer.inode().doing(doing)?;
+            book.added(lines, end, inode);
+            book.write_down(&state, &self.shared.syncer);
+        }
+        self.settle(book)
+    }
+
+    /// The mail in the mailbox: names and inodes, in no order.
+    fn list(&self) -> Result<Vec<(String, u64)>, OfficeError> {
+        let inbox = self.shared.paths.inbox(&self.me);
+        let entries = match fs_err::read_dir(&inbox) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error).doing("could not list the mailbox"),
+        };
+        let mut listed = Vec::new();
+        for entry in entries {
+            let entry = entry.doing("could not list the mailbox")?;
+            // A link could point at any file of the reader's: only files are mail.
+            if !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            if let Ok(name) = entry.file_name().into_string()
+                && letter::is_mail(self.shared.paths.layout, &name)
+            {
+                listed.push((name, entry.ino()));
+            }
+        }
+        Ok(listed)
+    }
+
+    /// Opens the files that are new, oldest first. Holds no lock: others may be doing the same.
+    fn read_fresh(
+        &self,
+        book: &mut Book,
+        fresh: Vec<(String, u64)>,
+    ) -> Result<Vec<(String, u64, Letter, Option<Withheld>)>, OfficeError> {
+        let paths = &self.shared.paths;
+        let inbox = paths.inbox(&self.me);
+        let card = self.shared.registered(&self.me)?.map(|registered| registered.card);
+        let card = match (card, paths.layout) {
+            (Some(card), _) => card,
+            (None, Layout::Nanobot) => self.shared.registry_entry(&self.me)?.map(|e| e.card).unwrap_or_default(),
+            (None, Layout::Chipset) => Card::default(),
+        };
+        let mut read = Vec::new();
+        let mut still_bad = HashMap::new();
+        for (name, inode) in fresh {
+            let path = inbox.join(&name);
+            let version =
+                fs_err::symlink_metadata(&path).map(|about| (inode, about.mtime_nsec() ^ about.mtime(), about.len()));
+            if let (Ok(version), Some(bad)) = (&version, book.bad.get(&name))
+                && version == bad
+                && paths.layout == Layout::Chipset
+            {
+                still_bad.insert(name, *version);
+                continue;
+            }
+            match letter::open(paths.layout, &self.me, &path, &name) {
+                Ok(letter) => {
+                    let withheld = self.judge(&card, &letter, &name)?;
+                    read.push((name, inode, letter, withheld));
+                }
+                Err(gone) if gone.is_gone() => {}
+                Err(bad) => {
+                    if let Ok(version) = version {
+                        still_bad.insert(name.clone(), version);
+                    }
+                    self.pass_over(&name, &bad)?;
+                }
+            }
+        }
+        book.bad = still_bad;
+        read.sort_by(|a, b| (a.2.message.sent_at, &a.0).cmp(&(b.2.message.sent_at, &b.0)));
+        Ok(read)
+    }
+
+    /// Whether the message may be shown. A task gets its record here, before anybody can act on it.
+    fn judge(&self, card: &Card, letter: &Letter, name: &str) -> Result<Option<Withheld>, OfficeError> {
+        let message = &letter.message;
+        if message.kind == Kind::Task && !letter.read {
+            let record = self.open_task_found(message, name)?;
+            let rejected = record.is_some_and(|record| record.by_office && record.task.state == TaskState::Rejected);
+            return Ok(rejected.then_some(Withheld::Rejected));
+        }
+        // An update on one's own task comes from whom one asked; nobody else's allowance matters.
+        let heard = card.allow_from.allows(&message.from)
+            || message.from == self.me
+            || (message.kind == Kind::TaskUpdate && self.asked(message)?);
+        Ok((!heard && !letter.read).then_some(Withheld::Refused))
+    }
+
+    /// The lines for what is new also to the log, which this process has locked.
+    fn lines_for(&self, book: &Book, read: Vec<(String, u64, Letter, Option<Withheld>)>) -> Vec<Line> {
+        let line = |(f, i, letter, withheld): (String, u64, Letter, Option<Withheld>)| {
+            let brief = Brief::of(&letter.message, &self.me);
+            match book.known.get(&f) {
+                Some(known) if known.inode == i => None,
+                // The same message in a new file: somebody marked it, or a program that rewrites files touched it.
+                Some(known) if known.brief == brief && (letter.read || !known.read) => {
+                    Some(Line::Seen { f, i, read: letter.read })
+                }
+                _ => Some(Line::In { f, i, brief, read: letter.read, withheld }),
+            }
+        };
+        read.into_iter().filter_map(line).collect()
+    }
+
+    /// A file that is no message.
+    fn pass_over(&self, name: &str, why: &Unreadable) -> Result<(), OfficeError> {
+        let paths = &self.shared.paths;
+        let path = paths.inbox(&self.me).join(name);
+        if let Unreadable::Io(error) = why {
+            tracing::warn!(file = %path.display(), %error, "a message could not be read; it stays where it is");
+            return Ok(());
+        }
+        let age = fs_err::metadata(&path).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
+        if why.is_cut_off() && age.is_some_and(|age| age < UNFINISHED) {
+            return Ok(());
+        }
+        if paths.layout == Layout::Chipset {
+            tracing::warn!(file = %path.display(), %why, "not a message; left where it is and passed over");
+            return Ok(());
+        }
+        let corrupt = paths.corrupt(&self.me);
+        let moved = durable::make_dir(&corrupt, &self.shared.syncer)
+            .and_then(|()| durable::move_into(&path, &corrupt, name, paths.suffix()));
+        match moved {
+            Ok(Some(_)) => tracing::warn!(file = %path.display(), %why, "not a message; moved to corrupt/"),
+            Ok(None) => {}
+            Err(error) => tracing::warn!(file = %path.display(), %why, %error, "not a message, and it cannot be moved"),
+        }
+        Ok(())
+    }
+
+    /// Deals with what is withheld and still lies in the mailbox.
+    fn settle<'a>(&'a self, mut book: MutexGuard<'a, Book>) -> Result<MutexGuard<'a, Book>, OfficeError> {
+        let withheld: Vec<(String, Withheld, Brief)> = book
+            .known
+            .iter()
+            .filter(|(_, known)| !known.read)
+            .filter_map(|(name, known)| Some((name.clone(), known.withheld?, known.brief.clone())))
+            .collect();
+        for (name, why, brief) in withheld {
+            match why {
+                Withheld::Refused => {
+                    let paths = &self.shared.paths;
+                    let path = paths.inbox(&self.me).join(&name);
+                    let refused = paths.refused(&self.me);
+                    durable::make_dir(&refused, &self.shared.syncer)
+                        .and_then(|()| durable::move_into(&path, &refused, &name, paths.suffix()))
+                        .doing("could not move a refused message aside")?;
+                    tracing::warn!(
+                        file = %path.display(), from = %brief.peer,
+                        "a message from a sender that is not in allow_from; moved to refused/"
+                    );
+                    book.known.remove(&name);
+                }
+                Withheld::Rejected => {
+                    if let Some(task) = &brief.task {
+                        self.finish_rejection(task)?;
+                    }
+                    self.put_away(&mut book, std::slice::from_ref(&name))?;
+                }
+            }
+        }
+        Ok(book)
+    }
+}

@@ -1,0 +1,178 @@
+//! The office and its seats.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use amb_core::limits::DEFAULT_POLL_INTERVAL;
+use amb_core::{AgentName, OfficeError, Timestamp};
+
+use crate::book::Book;
+use crate::claim::Claims;
+use crate::durable::{self, Wait};
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::log::Log;
+use crate::paths::{self, Paths};
+use crate::registry::Cache;
+use crate::syncer::Syncer;
+use crate::watch::Watch;
+
+/// How an office in a directory behaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DirOptions {
+    /// The layout; none means what is there, or nanobot in an empty directory.
+    pub layout: Option<Layout>,
+    /// Sending to an agent that never registered makes its mailbox (nanobot; the chipset always does).
+    pub create_recipients: bool,
+    /// Sending to an agent that nobody knows is an error in the chipset layout too.
+    pub strict_recipients: bool,
+    /// How often a reader that waits looks for itself, whatever the watching says.
+    pub poll_interval: Duration,
+    /// How others are kept off a claimed message.
+    pub claims: ClaimBy,
+}
+
+/// How others are kept off a message that one consumer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ClaimBy {
+    /// A lock on the message's file, which the kernel gives back when the holder dies; where the file system has no
+    /// locks, a lease.
+    #[default]
+    Lock,
+    /// A file with a deadline.
+    Lease,
+}
+
+impl Default for DirOptions {
+    fn default() -> Self {
+        Self {
+            layout: None,
+            create_recipients: false,
+            strict_recipients: false,
+            poll_interval: DEFAULT_POLL_INTERVAL,
+            claims: ClaimBy::default(),
+        }
+    }
+}
+
+/// A directory in which agents on one machine leave mail for each other. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct DirOffice {
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// One agent's seat there. Cheap to clone; clones hold the same claims.
+#[derive(Debug, Clone)]
+pub struct DirSeat {
+    pub(crate) desk: Arc<Desk>,
+}
+
+/// What all seats of one process share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) paths: Paths,
+    pub(crate) options: DirOptions,
+    pub(crate) syncer: Syncer,
+    pub(crate) registry_cache: Cache,
+    pub(crate) watch: Watch,
+    /// The last time given out, in microseconds.
+    clock: AtomicI64,
+}
+
+/// One agent at work. Its methods block; the seat calls them on threads that may.
+#[derive(Debug)]
+pub(crate) struct Desk {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) me: AgentName,
+    pub(crate) book: Mutex<Book>,
+    pub(crate) claims: Mutex<Claims>,
+}
+
+impl DirOffice {
+    /// Opens the office in this directory. The directory need not exist: it is made when something is put into it.
+    pub fn open(root: &Path, options: DirOptions) -> Result<Self, OfficeError> {
+        if root.exists() && !root.is_dir() {
+            let detail = format!("{} is not a directory; name one that is, or that is not there yet", root.display());
+            return Err(OfficeError::unavailable(detail));
+        }
+        let layout = match options.layout {
+            Some(layout) => layout,
+            None => Layout::detect(root).doing("could not look at the directory")?.unwrap_or(Layout::Nanobot),
+        };
+        let paths = Paths { root: root.to_owned(), layout };
+        Ok(Self {
+            shared: Arc::new(Shared {
+                paths,
+                options,
+                syncer: Syncer::default(),
+                registry_cache: Cache::default(),
+                watch: Watch::default(),
+                clock: AtomicI64::new(0),
+            }),
+        })
+    }
+
+    /// The seat of one agent.
+    pub fn seat(&self, name: AgentName) -> DirSeat {
+        let desk = Desk { shared: self.shared.clone(), me: name, book: Mutex::default(), claims: Mutex::default() };
+        DirSeat { desk: Arc::new(desk) }
+    }
+
+    /// Where it is.
+    pub fn root(&self) -> &Path {
+        &self.shared.paths.root
+    }
+
+    /// Which layout it has.
+    pub fn layout(&self) -> Layout {
+        self.shared.paths.layout
+    }
+
+    /// Names of all agents that have a mailbox or state here, by name.
+    pub fn mailboxes(&self) -> Result<Vec<AgentName>, OfficeError> {
+        let mut names = self.shared.names_in(&self.shared.paths.root)?;
+        names.extend(self.shared.names_in(&self.shared.paths.agents())?);
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+}
+
+impl Shared {
+    /// The present moment to the microsecond, later than every moment given out before in this process.
+    pub(crate) fn now(&self) -> Timestamp {
+        let now = Timestamp::now().as_microsecond();
+        let last = self.clock.fetch_max(now, Ordering::Relaxed);
+        let micros = if last < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 };
+        Timestamp::from_microsecond(micros).unwrap_or_else(|_| Timestamp::now())
+    }
+
+    /// The log of an agent.
+    pub(crate) fn log(&self, agent: &AgentName) -> Log {
+        Log::at(&self.paths.state(agent))
+    }
+
+    /// Writes down which layout this is, so that an empty directory is not taken for the other.
+    pub(crate) fn note_layout(&self) -> Result<(), OfficeError> {
+        let note = paths::layout_note(&self.paths.root);
+        if note.exists() {
+            return Ok(());
+        }
+        let doing = "could not make the office's own directory";
+        durable::make_dir(&self.paths.side(), &self.syncer).doing(doing)?;
+        let text = format!("{}\n", self.paths.layout);
+        durable::replace(&note, text.as_bytes(), Wait::Synced, &self.syncer).doing(doing)
+    }
+
+    /// An agent's mailbox has all its directories.
+    pub(crate) fn make_mailbox(&self, agent: &AgentName) -> Result<PathBuf, OfficeError> {
+        let inbox = self.paths.inbox(agent);
+        if !inbox.is_dir() {
+            self.note_layout()?;
+            durable::make_dir(&inbox, &self.syncer).doing("could not make the mailbox")?;
+        }
+        Ok(inbox)
+    }
+}

@@ -1,0 +1,145 @@
+//! Carrying a message into its recipient's mailbox, and finding it again.
+
+use std::io;
+use std::path::PathBuf;
+
+use amb_core::{AgentName, Message, MessageId, OfficeError, Timestamp};
+
+use crate::durable;
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::letter;
+use crate::log::{Brief, Line};
+use crate::office::Shared;
+
+/// Which name the file of a message gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Naming {
+    /// The first free one.
+    Free {
+        /// Makes it unique where the plain one is taken.
+        nonce: u32,
+    },
+    /// One name only: if it is taken, the message has been delivered before.
+    Exact {
+        /// Part of the name.
+        nonce: u32,
+    },
+}
+
+/// Where a message's file is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) path: PathBuf,
+    /// In the mailbox itself, and not put away.
+    pub(crate) in_inbox: bool,
+}
+
+impl Shared {
+    /// Puts a message into its recipient's mailbox, durably, and answers the name of its file.
+    ///
+    /// In the chipset layout the name is the id, so the message's id may change here.
+    pub(crate) fn deliver(&self, message: &mut Message, naming: Naming) -> Result<String, OfficeError> {
+        let inbox = self.make_mailbox(&message.to)?;
+        self.deliver_into(&inbox, message, naming, false)
+    }
+
+    /// Puts a message that its recipient need not see among those put away.
+    pub(crate) fn deliver_put_away(&self, message: &mut Message, naming: Naming) -> Result<String, OfficeError> {
+        let directory = self.paths.put_away(&message.to);
+        durable::make_dir(&directory, &self.syncer).doing("could not make the mailbox")?;
+        self.deliver_into(&directory, message, naming, true)
+    }
+
+    fn deliver_into(
+        &self,
+        directory: &std::path::Path,
+        message: &mut Message,
+        naming: Naming,
+        read: bool,
+    ) -> Result<String, OfficeError> {
+        let layout = self.paths.layout;
+        let mut bytes = letter::write(layout, message).map_err(OfficeError::internal)?;
+        if read && layout == Layout::Chipset {
+            bytes = letter::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
+        }
+        let doing = "the message was not sent";
+        let (at, from) = (message.sent_at, &message.from);
+        let name = match naming {
+            Naming::Free { nonce } => durable::create(directory, &bytes, &self.syncer, |attempt| {
+                letter::new_name(layout, at, from, nonce, attempt)
+            })
+            .doing(doing)?,
+            Naming::Exact { nonce } => {
+                let name = letter::exact_name(layout, message, nonce);
+                durable::create_exact(directory, &bytes, &self.syncer, &name).doing(doing)?;
+                name
+            }
+        };
+        if layout == Layout::Chipset
+            && let Ok(id) = MessageId::parse(letter::stem(layout, &name))
+        {
+            message.id = id;
+        }
+        self.note_sent(message, &name);
+        Ok(name)
+    }
+
+    /// Enters a message in its sender's log. The message is durable already, so that a failure here is not the sender's.
+    fn note_sent(&self, message: &Message, file: &str) {
+        let line = Line::Out { f: file.to_owned(), brief: Brief::of(message, &message.from) };
+        let noted = self.make_state(&message.from).and_then(|()| {
+            self.log(&message.from).write().and_then(|mut log| log.add(&[line])).doing("could not add to the log")
+        });
+        if let Err(error) = noted {
+            tracing::warn!(%error, id = %message.id, "sent, but not entered in the sender's log");
+        }
+    }
+
+    /// Where the file that arrived under this name in an agent's mailbox is now.
+    pub(crate) fn locate(&self, agent: &AgentName, file: &str) -> Result<Option<Place>, OfficeError> {
+        // Twice: it may be moved from the one place to the other while we look.
+        for _ in 0..2 {
+            let inbox = self.paths.inbox(agent).join(file);
+            if inbox.is_file() {
+                return Ok(Some(Place { path: inbox, in_inbox: true }));
+            }
+            let away = self.paths.put_away(agent);
+            let path = away.join(file);
+            if path.is_file() {
+                return Ok(Some(Place { path, in_inbox: false }));
+            }
+            if self.paths.layout == Layout::Nanobot
+                && let Some(path) = self.locate_by_month(&away, file)?
+            {
+                return Ok(Some(Place { path, in_inbox: false }));
+            }
+        }
+        Ok(None)
+    }
+
+    fn locate_by_month(&self, away: &std::path::Path, file: &str) -> Result<Option<PathBuf>, OfficeError> {
+        if let Some(at) = letter::time_in(self.paths.layout, file) {
+            let path = away.join(month(at)).join(file);
+            return Ok(path.is_file().then_some(path));
+        }
+        // A name that tells no time lies in the month in which it was put away.
+        let entries = match fs_err::read_dir(away) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error).doing("could not look for the message"),
+        };
+        let found = entries
+            .flatten()
+            .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
+            .map(|entry| entry.path().join(file))
+            .find(|path| path.is_file());
+        Ok(found)
+    }
+}
+
+/// The folder of a month, such as `2026-03`.
+pub(crate) fn month(at: Timestamp) -> String {
+    let date = jiff::tz::Offset::UTC.to_datetime(at).date();
+    format!("{:04}-{:02}", date.year(), date.month())
+}

@@ -1,0 +1,162 @@
+//! A seat is an [`Office`]. Work on files happens on threads that may block.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::card::heartbeat_timeout;
+use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
+use amb_core::event::{Cursor, EventPage};
+use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::{AgentName, Card, Draft, Message, MessageId, OfficeError, SessionId, Status, Task, TaskId, TaskState};
+use async_trait::async_trait;
+
+use crate::durable::{self, Wait};
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::office::{Desk, DirSeat};
+use crate::people::{Alive, Registered};
+
+impl DirSeat {
+    /// Runs blocking work of this seat's.
+    pub(crate) async fn run<T, F>(&self, work: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Desk) -> Result<T> + Send + 'static,
+    {
+        let desk = Arc::clone(&self.desk);
+        tokio::task::spawn_blocking(move || work(&desk)).await.map_err(OfficeError::internal)?
+    }
+
+    /// Enters a card for an agent that gives a sign of life at this interval.
+    pub async fn register_polling(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
+        self.run(move |desk| desk.register(card, poll_interval)).await
+    }
+}
+
+impl Desk {
+    fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
+        card.check()?;
+        self.shared.make_mailbox(&self.me)?;
+        if self.shared.paths.layout == Layout::Nanobot {
+            let away = self.shared.paths.put_away(&self.me);
+            durable::make_dir(&away, &self.shared.syncer).doing("could not make the mailbox")?;
+        }
+        // What has arrived was accepted under the old card, and stays accepted.
+        drop(self.notice()?);
+        {
+            let _locked = self.shared.lock_agent(&self.me)?;
+            let before = self.shared.registered(&self.me)?;
+            let registered_at = before.map_or_else(|| self.shared.now(), |before| before.registered_at);
+            self.shared.write_card(&self.me, &Registered { card, registered_at })?;
+            let timeout_ms = u64::try_from(heartbeat_timeout(poll_interval).as_millis()).unwrap_or(u64::MAX);
+            let current_tasks = self.shared.current_tasks(&self.me)?;
+            self.shared.write_alive(&self.me, &Alive { status: Status::Idle, current_tasks, timeout_ms })?;
+        }
+        self.shared.fold_now(Wait::Synced)?;
+        let entry = self.shared.our_entry(&self.me, self.shared.now())?;
+        entry.ok_or_else(|| crate::failure::broken("the card was written and is gone; try again"))
+    }
+
+    fn heartbeat(&self) -> Result<()> {
+        let alive = self.shared.alive(&self.me)?;
+        match alive {
+            Some((alive, _)) if alive.status != Status::Offline => self.shared.touch(&self.me, self.shared.now())?,
+            Some(_) => {
+                self.say(Status::Idle)?;
+                // Coming back is seen at once, as leaving is.
+                return self.shared.fold_now(Wait::Cached);
+            }
+            None => return Err(self.unregistered()),
+        }
+        self.shared.fold_if_due()
+    }
+
+    fn leave(&self) -> Result<()> {
+        self.say(Status::Offline)?;
+        self.shared.fold_now(Wait::Cached)
+    }
+
+    fn say(&self, status: Status) -> Result<()> {
+        let _locked = self.shared.lock_agent(&self.me)?;
+        let (alive, _) = self.shared.alive(&self.me)?.ok_or_else(|| self.unregistered())?;
+        self.shared.write_alive(&self.me, &Alive { status, ..alive })
+    }
+
+    fn unregistered(&self) -> OfficeError {
+        OfficeError::not_found(format!("{} is not registered here; `amb register {0}` does that", self.me))
+    }
+}
+
+#[async_trait]
+impl Office for DirSeat {
+    fn me(&self) -> &AgentName {
+        &self.desk.me
+    }
+
+    fn describe(&self) -> String {
+        let paths = &self.desk.shared.paths;
+        format!("directory {} ({})", paths.root.display(), paths.layout)
+    }
+
+    async fn register(&self, card: Card) -> Result<AgentEntry> {
+        let poll_interval = self.desk.shared.options.poll_interval;
+        self.register_polling(card, poll_interval).await
+    }
+
+    async fn agents(&self) -> Result<Vec<AgentEntry>> {
+        self.run(|desk| desk.shared.everybody(desk.shared.now())).await
+    }
+
+    async fn heartbeat(&self) -> Result<()> {
+        self.run(Desk::heartbeat).await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.run(Desk::leave).await
+    }
+
+    async fn send(&self, draft: Draft) -> Result<Sent> {
+        self.run(move |desk| desk.send(draft)).await
+    }
+
+    async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
+        self.run(move |desk| desk.inbox(unread_only)).await
+    }
+
+    async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
+        let session = session.clone();
+        self.run(move |desk| desk.read(&session, &page)).await
+    }
+
+    async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
+        let id = id.clone();
+        self.run(move |desk| desk.message(&id)).await
+    }
+
+    async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
+        let ids = ids.to_vec();
+        self.run(move |desk| desk.ack(&ids)).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
+        self.run(move |desk| desk.claim(&request)).await
+    }
+
+    async fn release(&self, ids: &[MessageId]) -> Result<()> {
+        self.desk.release(ids);
+        Ok(())
+    }
+
+    async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
+        self.run(move |desk| desk.tasks(&filter)).await
+    }
+
+    async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
+        let id = id.clone();
+        self.run(move |desk| desk.set_task_state(&id, state, note)).await
+    }
+
+    async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
+        self.log_after(since, wait).await
+    }
+}

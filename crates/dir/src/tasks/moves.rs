@@ -1,0 +1,186 @@
+//! Moving a task, and telling its owner.
+
+use amb_core::limits::MAX_NOTE_CHARS;
+use amb_core::task::{self, Asked, Decision, TaskRef};
+use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
+
+use super::record::{Outgoing, Record};
+use crate::durable::{Wait, nonce};
+use crate::failure::Doing;
+use crate::letter;
+use crate::log::Line;
+use crate::office::Desk;
+use crate::post::Naming;
+
+impl Desk {
+    /// Moves a task that was given to the agent.
+    pub(crate) fn set_task_state(
+        &self,
+        id: &TaskId,
+        next: TaskState,
+        note: Option<String>,
+    ) -> Result<Task, OfficeError> {
+        if note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE_CHARS) {
+            return Err(OfficeError::invalid(format!("a note has at most {MAX_NOTE_CHARS} characters")));
+        }
+        // A task that another program has just left in the mailbox gets its record here.
+        drop(self.notice()?);
+        self.restore_record(id)?;
+        let moved = {
+            let _locked = self.shared.lock_agent(&self.me)?;
+            self.move_locked(id, next, note)
+        };
+        self.shared.fold_now(Wait::Cached)?;
+        moved
+    }
+
+    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Task, OfficeError> {
+        let Some(mut record) = self.shared.record(&self.me, id)? else {
+            return Err(match self.shared.pointer(&self.me, id)? {
+                Some(pointer) => {
+                    OfficeError::new(Code::Forbidden, format!("only {} moves this task", pointer.assignee))
+                }
+                None => OfficeError::not_found(format!("no task {id} of yours; `amb task list` shows them")),
+            });
+        };
+        self.send_outgoing(&mut record)?;
+        let path = record.task.state.path_to(next);
+        if path.is_empty() {
+            record.task.state.check_move(next)?;
+        }
+        if path.contains(&TaskState::Accepted) {
+            let current = self.shared.current_tasks(&self.me)?;
+            let asked = Asked {
+                sender: &record.task.owner,
+                assignee: &self.me,
+                card: &self.card()?,
+                current_tasks: current.iter().filter(|current| *current != id).count(),
+                deadline: record.task.deadline,
+            };
+            if let Decision::Reject(reason) = task::decide(asked, self.shared.now()) {
+                record.by_office = true;
+                self.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
+                return Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}")));
+            }
+        }
+        self.change(&mut record, next, note)?;
+        Ok(self.task_shown(record.task))
+    }
+
+    /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
+    pub(super) fn change(
+        &self,
+        record: &mut Record,
+        state: TaskState,
+        note: Option<String>,
+    ) -> Result<(), OfficeError> {
+        self.decide_change(record, state, note);
+        // Decided before it is told, told before anybody forgets that it must be: a crash in between loses nothing.
+        self.shared.keep_record(record, Wait::Synced)?;
+        self.send_outgoing(record)?;
+        let assignee = &record.task.assignee;
+        self.shared.write_tasks_of(assignee, self.shared.current_tasks(assignee)?)
+    }
+
+    /// Changes the record only; the update waits in it.
+    pub(super) fn decide_change(&self, record: &mut Record, state: TaskState, note: Option<String>) {
+        let now = self.shared.now();
+        record.task.state = state;
+        record.task.note = note;
+        record.task.updated_at = now;
+        record.task.overdue = false;
+        let (task, nonce) = (&record.task, nonce() as u32);
+        let mut trace = record.trace.clone();
+        trace.push(task.assignee.clone());
+        let message = Message {
+            id: letter::new_id(self.shared.paths.layout, now, &task.assignee, nonce),
+            from: task.assignee.clone(),
+            to: task.owner.clone(),
+            sent_at: now,
+            kind: Kind::TaskUpdate,
+            session: task.session_id.clone(),
+            subject: task.subject.clone(),
+            parts: vec![Part::text(task.note.clone().unwrap_or_else(|| format!("task is {state}")))],
+            priority: Priority::Normal,
+            // An update costs no hop.
+            ttl: record.ttl,
+            trace,
+            task: Some(TaskRef { id: task.id.clone(), state, deadline: task.deadline, extra: Object::new() }),
+            callback: task.callback.clone(),
+            reply_to: Some(task.message_id.clone()),
+            correlation_id: record.correlation_id.clone(),
+            metadata: Object::new(),
+        };
+        record.outgoing = Some(Outgoing { message, nonce });
+    }
+
+    /// Delivers the update that waits in a record, if there is one; once, however often this is tried.
+    fn send_outgoing(&self, record: &mut Record) -> Result<(), OfficeError> {
+        let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
+        let Outgoing { mut message, nonce } = outgoing.clone();
+        let name = letter::exact_name(self.shared.paths.layout, &message, nonce);
+        if self.shared.locate(&message.to, &name)?.is_none()
+            && let Err(error) = self.shared.deliver(&mut message, Naming::Exact { nonce })
+        {
+            record.outgoing = Some(outgoing);
+            return Err(error);
+        }
+        self.shared.keep_record(record, Wait::Cached)
+    }
+
+    /// Tells the owner of a task that the office rejected when it found it.
+    pub(crate) fn finish_rejection(&self, id: &TaskId) -> Result<(), OfficeError> {
+        let _locked = self.shared.lock_agent(&self.me)?;
+        match self.shared.record(&self.me, id)? {
+            Some(mut record) => self.send_outgoing(&mut record),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a task update is about a task that this agent gave to its sender. What an agent of another program says
+    /// of its task is taken over.
+    pub(crate) fn asked(&self, update: &Message) -> Result<bool, OfficeError> {
+        let Some(said) = &update.task else { return Ok(false) };
+        let Some(pointer) = self.shared.pointer(&self.me, &said.id)? else { return Ok(false) };
+        if pointer.assignee != update.from {
+            return Ok(false);
+        }
+        let _locked = self.shared.lock_agent(&update.from)?;
+        if let Some(mut record) = self.shared.record(&update.from, &said.id)? {
+            // Our own agents' records are always at least as far as their updates, so this moves only others'.
+            if !record.task.state.path_to(said.state).is_empty() && record.task.updated_at < update.sent_at {
+                record.task.state = said.state;
+                record.task.note = Some(update.text()).filter(|text| !text.is_empty());
+                record.task.updated_at = update.sent_at;
+                self.shared.keep_record(&record, Wait::Synced)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the record again of a task whose record was lost, from the message that brought it.
+    fn restore_record(&self, id: &TaskId) -> Result<(), OfficeError> {
+        if self.shared.record(&self.me, id)?.is_some() || self.shared.pointer(&self.me, id)?.is_some() {
+            return Ok(());
+        }
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        let brought = |line: &Line| matches!(line, Line::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
+        let line = self.shared.log(&self.me).find_last(&text, brought).doing("could not read the log")?;
+        if let Some(Line::In { f, .. }) = line
+            && let Some(found) = self.load(&self.me, &f)?
+        {
+            self.open_task_found(&found.message, &f)?;
+        }
+        Ok(())
+    }
+
+    /// The task as this agent may see it: the callback only if this agent set it.
+    pub(super) fn task_shown(&self, mut task: Task) -> Task {
+        let owner: &AgentName = &task.owner;
+        if *owner != self.me {
+            task.callback = None;
+        }
+        task.overdue = task::is_overdue(task.state, task.deadline, self.shared.now());
+        task
+    }
+}

@@ -1,0 +1,112 @@
+//! Watching directories: the kernel says when something is put into them, so that nobody waits for the next poll.
+//!
+//! A hint only. Where the file system cannot tell (network file systems) or a watch is lost, readers still look for
+//! themselves at every poll interval.
+
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
+use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use tokio::sync::watch;
+
+/// All watches of one process share one queue of the kernel's.
+#[derive(Default)]
+pub(crate) struct Watch {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    watcher: Option<RecommendedWatcher>,
+    directories: Arc<Mutex<HashMap<PathBuf, Watched>>>,
+}
+
+struct Watched {
+    /// The directory's inode: one that was removed and made again must be watched again.
+    inode: u64,
+    changes: watch::Sender<u64>,
+}
+
+impl std::fmt::Debug for Watch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watch").finish_non_exhaustive()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Watch {
+    /// A receiver that changes whenever something appears in the directory; none if it cannot be watched.
+    pub(crate) fn directory(&self, path: &Path) -> Option<watch::Receiver<u64>> {
+        let inode = fs_err::metadata(path).ok()?.ino();
+        let mut state = lock(&self.state);
+        if let Some(watched) = lock(&state.directories).get(path)
+            && watched.inode == inode
+        {
+            return Some(watched.changes.subscribe());
+        }
+        let directories = state.directories.clone();
+        if state.watcher.is_none() {
+            let handler = move |event| dispatch(&directories, event);
+            match notify::recommended_watcher(handler) {
+                Ok(watcher) => state.watcher = Some(watcher),
+                Err(error) => {
+                    tracing::warn!(%error, "directories cannot be watched; polling instead");
+                    return None;
+                }
+            }
+        }
+        let directories = state.directories.clone();
+        let watcher = state.watcher.as_mut()?;
+        if lock(&directories).contains_key(path) {
+            // The old watch went with the old directory; an error only says so.
+            let _gone = watcher.unwatch(path);
+        }
+        // Entered before it is watched, so that no event finds nobody.
+        let mut entries = lock(&directories);
+        let changes = entries.remove(path).map_or_else(|| watch::Sender::new(0), |old| old.changes);
+        let receiver = changes.subscribe();
+        entries.insert(path.to_owned(), Watched { inode, changes });
+        drop(entries);
+        match watcher.watch(path, RecursiveMode::NonRecursive) {
+            Ok(()) => Some(receiver),
+            Err(error) => {
+                tracing::warn!(%error, path = %path.display(), "a directory cannot be watched; polling instead");
+                lock(&directories).remove(path);
+                None
+            }
+        }
+    }
+}
+
+fn dispatch(directories: &Mutex<HashMap<PathBuf, Watched>>, event: notify::Result<notify::Event>) {
+    let entries = lock(directories);
+    let wake = |watched: &Watched| watched.changes.send_modify(|count| *count += 1);
+    let event = match event {
+        Ok(event) if !event.need_rescan() => event,
+        // Events were lost: everybody looks.
+        _ => return entries.values().for_each(wake),
+    };
+    let matters = match event.kind {
+        EventKind::Create(_) | EventKind::Modify(ModifyKind::Name(_) | ModifyKind::Data(_) | ModifyKind::Any) => true,
+        EventKind::Access(AccessKind::Close(AccessMode::Write)) => true,
+        EventKind::Any | EventKind::Other => true,
+        // Reading is what we do ourselves; a removal leaves nothing to look at.
+        EventKind::Access(_) | EventKind::Remove(_) | EventKind::Modify(_) => false,
+    };
+    if !matters {
+        return;
+    }
+    for path in &event.paths {
+        // Temporary files are not news; their rename is.
+        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+        if !hidden && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
+            wake(watched);
+        }
+    }
+}
