@@ -34,7 +34,7 @@ pub struct Fields<'a>(pub Vec<(Cow<'a, str>, Json<'a>)>);
 impl<'a> Fields<'a> {
     /// Reads an object. A byte order mark before it is skipped.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
-        match serde_json::from_slice(without_mark(bytes)).map_err(|error| WireError::NotJson(error.to_string()))? {
+        match serde_json::from_str(text(bytes)?).map_err(|error| WireError::NotJson(error.to_string()))? {
             Json::Map(fields) => Ok(fields),
             other => Err(WireError::NotAnObject(other.what())),
         }
@@ -237,7 +237,7 @@ pub(crate) trait Pick<'a>: Default {
 
     /// Picks straight from the bytes, for readers that need no document.
     fn from_bytes(bytes: &'a [u8]) -> Result<Self, WireError> {
-        match serde_json::from_slice(without_mark(bytes)) {
+        match serde_json::from_str(text(bytes)?) {
             Ok(Picked(picked)) => Ok(picked),
             // Something is wrong; the slower way says what.
             Err(_) => Fields::parse(bytes).map(Self::from_fields),
@@ -245,9 +245,10 @@ pub(crate) trait Pick<'a>: Default {
     }
 }
 
-/// Some editors and libraries put a byte order mark before the text.
-fn without_mark(bytes: &[u8]) -> &[u8] {
-    bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes)
+/// The bytes as text, checked once and not string by string. Some editors put a byte order mark before it.
+fn text(bytes: &[u8]) -> Result<&str, WireError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| WireError::NotJson(error.to_string()))?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
 
 struct Picked<T>(T);
