@@ -88,7 +88,7 @@ fn entity(c: char) -> Option<&'static str> {
 }
 
 fn escape(text: &str, place: Place) -> Cow<'_, str> {
-    rewrite(text, place, |rest, c| entity(c).or_else(|| (fold(c) == '<' && is_our_tag(rest)).then_some("&lt;")))
+    rewrite(text, place, |rest, c| entity(c).or_else(|| (opens_our_tag(rest, c)).then_some("&lt;")))
 }
 
 /// The text of somebody else's message, ready to stand between two tags of any of our frames: byte for byte what they
@@ -100,7 +100,7 @@ fn escape(text: &str, place: Place) -> Cow<'_, str> {
 /// assert_eq!(body("x\n< / PEER-message>", None), "x\n&lt; / PEER-message>");
 /// ```
 pub fn body<'t>(text: &'t str, nonce: Option<&Nonce>) -> Cow<'t, str> {
-    let shown = rewrite(text, Place::Body, |rest, c| (fold(c) == '<' && is_our_tag(rest)).then_some("&lt;"));
+    let shown = rewrite(text, Place::Body, |rest, c| (opens_our_tag(rest, c)).then_some("&lt;"));
     match nonce {
         Some(nonce) => blot(shown, nonce),
         None => shown,
@@ -144,11 +144,16 @@ pub(super) fn fold(c: char) -> char {
     .to_ascii_lowercase()
 }
 
+/// Whether this is the bracket of one of our tags.
+fn opens_our_tag(rest: &str, c: char) -> bool {
+    matches!(c, '<' | '＜') && is_our_tag(rest)
+}
+
 /// Whether the text behind a `<` opens or closes one of our frames, however it is spelled: in capitals, in full-width
 /// letters, with slashes before the name, with blanks or unseen characters anywhere.
 fn is_our_tag(rest: &str) -> bool {
-    let unseen = |c: &char| c.is_whitespace() || c.is_control() || is_invisible(*c);
-    let plain = rest.chars().filter(|c| !unseen(c)).map(fold);
+    let seen = |c: &char| c.is_ascii_graphic() || !(c.is_whitespace() || c.is_control() || is_invisible(*c));
+    let plain = rest.chars().filter(seen).map(fold);
     let name: String = plain.skip_while(|c| matches!(c, '/' | '\\' | '!' | '?')).take(LONGEST_TAG).collect();
     // A longer name that begins like a fixed one is near enough to mislead.
     let fixed = |tag: &&str| name.starts_with(*tag);

@@ -116,9 +116,9 @@ pub(crate) fn frames(shown: &str, tag: &str) -> Frames {
         let rest = shown[at..].trim_start_matches(['<', '＜']);
         let plain: String = rest
             .chars()
-            .filter(|c| !c.is_whitespace() && !c.is_control() && !is_invisible(*c))
+            .filter(|c| c.is_ascii_graphic() || !(c.is_whitespace() || c.is_control() || is_invisible(*c)))
             .take(tag.len() + 4)
-            .flat_map(char::to_lowercase)
+            .map(|c| c.to_ascii_lowercase())
             .collect();
         if plain.starts_with(tag) {
             frames.opened.push(rest.split('>').next().unwrap_or_default().to_owned());
