@@ -43,7 +43,7 @@ impl Appender {
         Self { path, queue: Mutex::default(), file: Mutex::default() }
     }
 
-    /// Appends one line (without its newline). It is on the disk when this answers.
+    /// Appends one line, its newline included. It is on the disk when this answers.
     pub(super) async fn append(self: &Arc<Self>, line: Vec<u8>) -> Result<(), Arc<io::Error>> {
         let (answer, answered) = oneshot::channel();
         let lead = {
@@ -78,9 +78,9 @@ impl Appender {
         let mut batch = Vec::new();
         let mut bytes = 0;
         while let Some(waiting) = queue.waiting.pop_front() {
-            bytes += waiting.line.len() + 1;
+            bytes += waiting.line.len();
             batch.push(waiting);
-            if queue.waiting.front().is_some_and(|next| bytes + next.line.len() >= MAX_BATCH_BYTES) {
+            if queue.waiting.front().is_some_and(|next| bytes + next.line.len() > MAX_BATCH_BYTES) {
                 break;
             }
         }
@@ -123,14 +123,13 @@ impl Appender {
 /// One write for the whole batch. The caller holds the lock.
 fn write_lines(file: &File, batch: &[Waiting]) -> io::Result<()> {
     let before = file.metadata()?.len();
-    let mut bytes = Vec::with_capacity(batch.iter().map(|waiting| waiting.line.len() + 1).sum::<usize>() + 1);
+    let mut bytes = Vec::with_capacity(batch.iter().map(|waiting| waiting.line.len()).sum::<usize>() + 1);
     if !ends_whole(file, before)? {
         // Another program died in the middle of a line, or left out its newline: ours begins on a fresh one.
         bytes.push(b'\n');
     }
     for waiting in batch {
         bytes.extend_from_slice(&waiting.line);
-        bytes.push(b'\n');
     }
     let mut written = 0;
     while written < bytes.len() {

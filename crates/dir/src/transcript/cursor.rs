@@ -5,11 +5,11 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use amb_core::transcript::Line;
+use amb_core::wire::transcript as wire;
 use fs_err::File;
 
 use super::durable::{is_current, lock, open_read};
 use super::tail::{Found, MAX_LINE_BYTES, Tail};
-use super::wire;
 
 /// Bytes read in one step, unless a line is longer.
 const STEP_BYTES: usize = 256 * 1024;

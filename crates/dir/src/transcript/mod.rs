@@ -27,7 +27,6 @@ mod recent;
 mod store;
 mod tail;
 mod window;
-mod wire;
 
 pub use follow::Follow;
 pub use history::HistorySource;

@@ -4,13 +4,13 @@ use std::io;
 use std::path::Path;
 
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::wire::transcript as wire;
 use fs_err::File;
 
 use super::durable::open_read;
 use super::owner::resolve;
 use super::tail::{Found, Tail};
 use super::window::Window;
-use super::wire;
 
 /// Bytes read for one answer, whatever is in the file: this much, and `BYTES_PER_LINE` for each line asked for.
 const BASE_BYTES: usize = 4 * 1024 * 1024;

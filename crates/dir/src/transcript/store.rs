@@ -8,6 +8,7 @@ use amb_core::limits::{
     MAX_ID_CHARS, MAX_KIND_CHARS, MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_KEY_CHARS, MAX_TRANSCRIPT_LINES,
 };
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::wire::transcript as wire;
 use amb_core::{OfficeError, Timestamp};
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +16,7 @@ use super::append::Appender;
 use super::failure::{unreadable, unwritable};
 use super::follow::{Follow, follow};
 use super::history::HistorySource;
-use super::{durable, owner, recent, wire};
+use super::{durable, owner, recent};
 
 /// Transcripts kept open for appending; beyond that, those nobody writes to at the moment are closed.
 const MAX_OPEN: usize = 128;
