@@ -1,0 +1,237 @@
+//! The clients we know: where each keeps its configuration, and what the mailbox looks like in it.
+
+use std::path::{Path, PathBuf};
+
+use amb_core::AgentName;
+use anyhow::{Result, bail};
+use clap::ValueEnum;
+
+use super::{Format, Item, Setting};
+
+/// A program that can have a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Client {
+    /// Claude Code: .mcp.json of the project, or ~/.claude.json
+    ClaudeCode,
+    /// Codex: ~/.codex/config.toml, or .codex/config.toml of the project
+    Codex,
+    /// Gemini CLI: ~/.gemini/settings.json, or .gemini/settings.json of the project
+    Gemini,
+    /// OpenClaw: ~/.openclaw/openclaw.json
+    Openclaw,
+    /// nanobot: the mailbox channel in ~/.nanobot/config.json
+    Nanobot,
+    /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
+    Cursor,
+}
+
+/// For whom a configuration holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Scope {
+    /// For everything this user does
+    User,
+    /// For the project in the current directory
+    Project,
+}
+
+/// The directories in which clients look, as the caller found them.
+#[derive(Debug, Clone)]
+pub(crate) struct Places {
+    pub(crate) home: PathBuf,
+    pub(crate) project: PathBuf,
+    /// Codex's own home, where the environment names one.
+    pub(crate) codex_home: Option<PathBuf>,
+    /// OpenClaw's configuration file, where the environment names one.
+    pub(crate) openclaw_config: Option<PathBuf>,
+}
+
+/// Whose mailbox, in which office, and how it is reached.
+#[derive(Debug, Clone)]
+pub(crate) struct Seat {
+    /// The agent.
+    pub(crate) me: AgentName,
+    /// The binary that the client starts.
+    pub(crate) command: String,
+    /// The office's directory, absolute.
+    pub(crate) directory: Option<PathBuf>,
+    /// How mail lies in it, where that was said.
+    pub(crate) layout: Option<String>,
+    /// The office's address.
+    pub(crate) server: Option<String>,
+}
+
+impl Client {
+    /// The scope that suits it: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
+    pub(crate) fn usual_scope(self) -> Scope {
+        if self == Client::ClaudeCode { Scope::Project } else { Scope::User }
+    }
+
+    /// Its file.
+    pub(crate) fn place(self, scope: Scope, places: &Places) -> Result<(PathBuf, Format)> {
+        let at = |base: &Path, rest: &str| base.join(rest);
+        let (home, project) = (&places.home, &places.project);
+        Ok(match (self, scope) {
+            (Client::ClaudeCode, Scope::Project) => (at(project, ".mcp.json"), Format::Json),
+            (Client::ClaudeCode, Scope::User) => (at(home, ".claude.json"), Format::Json),
+            (Client::Codex, Scope::User) => {
+                let base = places.codex_home.clone().unwrap_or_else(|| at(home, ".codex"));
+                (base.join("config.toml"), Format::Toml)
+            }
+            (Client::Codex, Scope::Project) => (at(project, ".codex/config.toml"), Format::Toml),
+            (Client::Gemini, Scope::User) => (at(home, ".gemini/settings.json"), Format::Json),
+            (Client::Gemini, Scope::Project) => (at(project, ".gemini/settings.json"), Format::Json),
+            (Client::Cursor, Scope::User) => (at(home, ".cursor/mcp.json"), Format::Json),
+            (Client::Cursor, Scope::Project) => (at(project, ".cursor/mcp.json"), Format::Json),
+            (Client::Openclaw, Scope::User) => {
+                let own = places.openclaw_config.clone();
+                (own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json")), Format::Json)
+            }
+            (Client::Nanobot, Scope::User) => (at(home, ".nanobot/config.json"), Format::Json),
+            (Client::Openclaw | Client::Nanobot, Scope::Project) => {
+                bail!(
+                    "this client has one configuration for each user; leave --scope out or name the file with --config"
+                )
+            }
+        })
+    }
+
+    /// The keys that lead to the mailbox in its file.
+    fn path(self, name: &str) -> Vec<&str> {
+        match self {
+            Client::ClaudeCode | Client::Gemini | Client::Cursor => vec!["mcpServers", name],
+            Client::Codex => vec!["mcp_servers", name],
+            Client::Openclaw => vec!["mcp", "servers", name],
+            Client::Nanobot => vec!["channels", "mailbox"],
+        }
+    }
+
+    /// Whether its file names a command to start.
+    pub(crate) fn starts_a_command(self) -> bool {
+        self != Client::Nanobot
+    }
+
+    /// What has to be in its file. `bridge` is for OpenClaw: the route by which mail wakes an idle agent.
+    pub(crate) fn settings(self, seat: &Seat, name: &str, bridge: bool) -> Result<Vec<Setting>> {
+        if bridge && self != Client::Openclaw {
+            bail!(
+                "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
+            );
+        }
+        let path = self.path(name);
+        if self == Client::Nanobot {
+            return Ok(vec![channel(&path, seat)?]);
+        }
+        let server = Item::Table(vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))]);
+        let mut settings = vec![Setting::new(&path, server)];
+        if bridge {
+            settings
+                .push(Setting::new(&["gateway", "http", "endpoints", "chatCompletions", "enabled"], Item::Flag(true)));
+        }
+        Ok(settings)
+    }
+}
+
+/// No key among them: it is kept apart, in a file that only this user reads.
+fn arguments(seat: &Seat) -> Vec<String> {
+    let mut words = vec!["mcp".to_owned()];
+    let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
+    match (&seat.directory, &seat.server) {
+        (Some(directory), _) => say("--dir", directory.display().to_string()),
+        (None, Some(server)) => say("--server", server.clone()),
+        (None, None) => {}
+    }
+    if let Some(layout) = &seat.layout {
+        say("--layout", layout.clone());
+    }
+    say("--as", seat.me.to_string());
+    words
+}
+
+fn channel(path: &[&str], seat: &Seat) -> Result<Setting> {
+    let Some(directory) = &seat.directory else {
+        bail!("nanobot's mailbox channel works on a directory; name it with --dir");
+    };
+    let mut channel = Setting::new(
+        path,
+        Item::Table(vec![
+            ("enabled", Item::Flag(true)),
+            ("agentId", Item::text(seat.me.as_str())),
+            ("mailboxesRoot", Item::text(directory.display().to_string())),
+        ]),
+    );
+    channel.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
+    Ok(channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::init::{apply, revert};
+
+    fn seat(server: bool) -> Seat {
+        Seat {
+            me: "ann".parse().unwrap(),
+            command: "/usr/bin/amb".into(),
+            directory: (!server).then(|| "/srv/mail".into()),
+            layout: None,
+            server: server.then(|| "http://127.0.0.1:8000".into()),
+        }
+    }
+
+    fn places() -> Places {
+        Places { home: "/home/ann".into(), project: "/src/app".into(), codex_home: None, openclaw_config: None }
+    }
+
+    #[test]
+    fn each_client_finds_its_mailbox_where_it_looks() {
+        let wanted = [
+            (Client::ClaudeCode, "/src/app/.mcp.json", "/mcpServers/mailbox/command"),
+            (Client::Codex, "/home/ann/.codex/config.toml", ""),
+            (Client::Gemini, "/home/ann/.gemini/settings.json", "/mcpServers/mailbox/command"),
+            (Client::Openclaw, "/home/ann/.openclaw/openclaw.json", "/mcp/servers/mailbox/command"),
+            (Client::Cursor, "/home/ann/.cursor/mcp.json", "/mcpServers/mailbox/command"),
+        ];
+        for (client, file, pointer) in wanted {
+            let (path, format) = client.place(client.usual_scope(), &places()).unwrap();
+            assert_eq!(path, Path::new(file));
+            let text = apply(format, "", &client.settings(&seat(true), "mailbox", false).unwrap()).unwrap();
+            if format == Format::Json {
+                let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+                assert_eq!(value.pointer(pointer).unwrap(), "/usr/bin/amb", "{text}");
+            }
+            for word in ["mcp", "--server", "http://127.0.0.1:8000", "--as", "ann"] {
+                assert!(text.contains(&format!("\"{word}\"")), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn nanobot_gets_its_channel_and_needs_a_directory() {
+        let settings = Client::Nanobot.settings(&seat(false), "mailbox", false).unwrap();
+        let text = apply(Format::Json, "{}", &settings).unwrap();
+        let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let channel =
+            serde_json::json!({"enabled": true, "agentId": "ann", "mailboxesRoot": "/srv/mail", "allowFrom": ["*"]});
+        assert_eq!(value["channels"]["mailbox"], channel);
+        assert!(Client::Nanobot.settings(&seat(true), "mailbox", false).is_err());
+    }
+
+    #[test]
+    fn the_bridge_opens_its_route_and_closes_it_again() {
+        let settings = Client::Openclaw.settings(&seat(true), "mailbox", true).unwrap();
+        let theirs = "{ gateway: { mode: 'local', /* port */ port: 18789 } }";
+        let text = apply(Format::Json, theirs, &settings).unwrap();
+        assert!(text.contains("/* port */") && text.contains("chatCompletions"), "{text}");
+        let back = revert(Format::Json, &text, Some(theirs), &settings).unwrap();
+        assert!(!back.contains("chatCompletions") && !back.contains("mcp") && back.contains("18789"), "{back}");
+        assert!(Client::Cursor.settings(&seat(true), "mailbox", true).is_err());
+    }
+
+    #[test]
+    fn what_the_environment_names_wins() {
+        let places = Places { codex_home: Some("/c".into()), openclaw_config: Some("/o/x.json".into()), ..places() };
+        assert_eq!(Client::Codex.place(Scope::User, &places).unwrap().0, Path::new("/c/config.toml"));
+        assert_eq!(Client::Openclaw.place(Scope::User, &places).unwrap().0, Path::new("/o/x.json"));
+        assert!(Client::Openclaw.place(Scope::Project, &places).is_err());
+    }
+}

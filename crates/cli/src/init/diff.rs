@@ -1,0 +1,73 @@
+//! What changes in a text, line by line. No context is shown: the lines around ours may hold other people's keys.
+
+use std::fmt::Write as _;
+
+/// Most lines of a changed region that are compared one by one; a larger one is shown as replaced.
+const MOST: usize = 2_000;
+
+/// The lines that go (`-`) and come (`+`), each group under the number of its first line. Empty when nothing changes.
+pub(crate) fn diff(old: &str, new: &str) -> String {
+    let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
+    let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();
+    let tail = old[head..].iter().rev().zip(new[head..].iter().rev()).take_while(|(a, b)| a == b).count();
+    let (gone, come) = (&old[head..old.len() - tail], &new[head..new.len() - tail]);
+    let kept = if gone.len().max(come.len()) > MOST { Vec::new() } else { common(gone, come) };
+
+    let mut out = String::new();
+    let (mut from, mut to) = (0, 0);
+    for (a, b) in kept.into_iter().chain([(gone.len(), come.len())]) {
+        if from < a || to < b {
+            // Writing to a String cannot fail.
+            let _ = writeln!(out, "@@ line {} @@", head + to + 1);
+            for line in &gone[from..a] {
+                let _ = writeln!(out, "-{line}");
+            }
+            for line in &come[to..b] {
+                let _ = writeln!(out, "+{line}");
+            }
+        }
+        (from, to) = (a + 1, b + 1);
+    }
+    out
+}
+
+/// The longest common subsequence, as pairs of indices.
+fn common(a: &[&str], b: &[&str]) -> Vec<(usize, usize)> {
+    let width = b.len() + 1;
+    let mut lengths = vec![0_u32; (a.len() + 1) * width];
+    for i in (0..a.len()).rev() {
+        for j in (0..b.len()).rev() {
+            lengths[i * width + j] = if a[i] == b[j] {
+                lengths[(i + 1) * width + j + 1] + 1
+            } else {
+                lengths[(i + 1) * width + j].max(lengths[i * width + j + 1])
+            };
+        }
+    }
+    let (mut i, mut j, mut pairs) = (0, 0, Vec::new());
+    while i < a.len() && j < b.len() {
+        if a[i] == b[j] {
+            pairs.push((i, j));
+            (i, j) = (i + 1, j + 1);
+        } else if lengths[(i + 1) * width + j] >= lengths[i * width + j + 1] {
+            i += 1;
+        } else {
+            j += 1;
+        }
+    }
+    pairs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::diff;
+
+    #[test]
+    fn only_changed_lines_are_shown() {
+        assert_eq!(diff("a\nb\n", "a\nb\n"), "");
+        assert_eq!(diff("", "x\ny\n"), "@@ line 1 @@\n+x\n+y\n");
+        assert_eq!(diff("key=secret\nb\nc\n", "key=secret\nb\nB\nc\n"), "@@ line 3 @@\n+B\n");
+        assert_eq!(diff("a\nb\nc\nd\ne\n", "a\nB\nc\nd\nE\n"), "@@ line 2 @@\n-b\n+B\n@@ line 5 @@\n-e\n+E\n");
+        assert_eq!(diff("a\nb\n", "a\n"), "@@ line 2 @@\n-b\n");
+    }
+}

@@ -1,0 +1,240 @@
+//! A configuration file: changed as a whole or not at all, with the text from before us kept beside it.
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use super::{Format, Setting, apply, json, revert, toml};
+
+/// A client's file, which may not be there yet.
+#[derive(Debug)]
+pub(crate) struct Config {
+    /// Where the client looks.
+    pub(crate) path: PathBuf,
+    pub(crate) format: Format,
+    /// What is in it; `None` where there is no file.
+    text: Option<String>,
+}
+
+/// What is to become of a file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Plan {
+    /// What it holds now.
+    pub(crate) old: String,
+    /// What it shall hold; `None` to remove it.
+    pub(crate) new: Option<String>,
+}
+
+impl Plan {
+    pub(crate) fn changes(&self) -> bool {
+        self.new.as_deref() != Some(self.old.as_str())
+    }
+}
+
+impl Config {
+    pub(crate) fn open(path: PathBuf, format: Format) -> Result<Self> {
+        // A configuration kept elsewhere and linked to stays a link.
+        let path = match fs_err::canonicalize(&path) {
+            Ok(real) => real,
+            Err(error) if error.kind() == ErrorKind::NotFound => path,
+            Err(error) => return Err(error.into()),
+        };
+        let text = read(&path)?;
+        Ok(Self { path, format, text })
+    }
+
+    pub(crate) fn text(&self) -> &str {
+        self.text.as_deref().unwrap_or("")
+    }
+
+    /// Where the text from before us is kept.
+    pub(crate) fn backup(&self) -> PathBuf {
+        let mut name = self.path.file_name().map(OsString::from).unwrap_or_default();
+        name.push(".amb-backup");
+        self.path.with_file_name(name)
+    }
+
+    /// With the settings in it.
+    pub(crate) fn with(&self, settings: &[Setting]) -> Result<Plan> {
+        let new = apply(self.format, self.text(), settings).with_context(|| self.path.display().to_string())?;
+        Ok(Plan { old: self.text().to_owned(), new: Some(new) })
+    }
+
+    /// As it was before us. If nobody else changed it meanwhile, to the byte; else without our settings, and with everything
+    /// that others wrote since.
+    pub(crate) fn without(&self, settings: &[Setting]) -> Result<Plan> {
+        let old = self.text().to_owned();
+        let before = read(&self.backup())?;
+        let new =
+            revert(self.format, &old, before.as_deref(), settings).with_context(|| self.path.display().to_string())?;
+        // Whatever we had put in: taken out again it must leave what it leaves when put into the text from before.
+        if let Some(before) = before.as_deref()
+            && let Ok(ours) = apply(self.format, before, settings)
+            && revert(self.format, &ours, Some(before), settings).is_ok_and(|left| left == new)
+        {
+            return Ok(Plan { old, new: Some(before.to_owned()) });
+        }
+        let empty = match self.format {
+            Format::Json => json::is_empty(&new)?,
+            Format::Toml => toml::is_empty(&new)?,
+        };
+        // A file that we made, and that holds nothing without us, goes.
+        let new = (before.is_some() || !empty || self.text.is_none() || new == old).then_some(new);
+        Ok(Plan { old, new })
+    }
+
+    /// Keeps what is there now, if it is from before us: our own earlier settings are not worth coming back to.
+    pub(crate) fn keep_backup(&self, settings: &[Setting]) -> Result<Option<PathBuf>> {
+        let Some(text) = &self.text else { return Ok(None) };
+        let backup = self.backup();
+        let untouched = revert(self.format, text, None, settings).is_ok_and(|without| without == *text);
+        if !untouched && backup.exists() {
+            return Ok(Some(backup));
+        }
+        self.write(&backup, text)?;
+        Ok(Some(backup))
+    }
+
+    /// Makes the plan true, durably.
+    pub(crate) fn carry_out(&self, plan: &Plan) -> Result<()> {
+        match &plan.new {
+            Some(new) => self.write(&self.path, new),
+            None => Ok(fs_err::remove_file(&self.path)?),
+        }
+    }
+
+    /// Forgets the text from before us, once it is back.
+    pub(crate) fn drop_backup(&self) -> Result<()> {
+        match fs_err::remove_file(self.backup()) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn write(&self, path: &Path, text: &str) -> Result<()> {
+        let directory = path.parent().context("a file has a directory")?;
+        fs_err::create_dir_all(directory)?;
+        // Whoever could read it before can read it after, and nobody else: it may hold keys.
+        let mode = match fs_err::metadata(&self.path) {
+            Ok(metadata) => metadata.permissions().mode() & 0o777,
+            Err(_) => 0o600,
+        };
+        let draft = path.with_extension(format!("amb-tmp{}", std::process::id()));
+        let written = (|| -> Result<()> {
+            let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+            file.write_all(text.as_bytes())?;
+            // The mode above is cut by the umask; this one is not.
+            file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+            file.sync_all()?;
+            fs_err::rename(&draft, path)?;
+            Ok(fs_err::File::open(directory)?.sync_all()?)
+        })();
+        if written.is_err() {
+            // What failed is told; a draft that cannot be removed adds nothing to it.
+            let _ = fs_err::remove_file(&draft);
+        }
+        written
+    }
+}
+
+fn read(path: &Path) -> Result<Option<String>> {
+    match fs_err::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::init::Item;
+
+    fn settings(name: &str) -> Vec<Setting> {
+        vec![Setting::new(&["mcpServers", "mailbox"], Item::Table(vec![("command", Item::text(name))]))]
+    }
+
+    fn open(directory: &Path) -> Config {
+        Config::open(directory.join("settings.json"), Format::Json).unwrap()
+    }
+
+    fn init(directory: &Path, name: &str) {
+        let config = open(directory);
+        let plan = config.with(&settings(name)).unwrap();
+        config.keep_backup(&settings(name)).unwrap();
+        config.carry_out(&plan).unwrap();
+    }
+
+    fn undo(directory: &Path, name: &str) {
+        let config = open(directory);
+        let plan = config.without(&settings(name)).unwrap();
+        config.carry_out(&plan).unwrap();
+        config.drop_backup().unwrap();
+    }
+
+    const THEIRS: &str = "{\n  \"a\" : 1 // odd spacing\n}";
+
+    #[test]
+    fn undoing_gives_the_file_back_to_the_byte_even_after_two_changes() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        fs_err::write(&path, THEIRS).unwrap();
+        init(home.path(), "amb");
+        init(home.path(), "/opt/amb");
+        assert!(open(home.path()).backup().exists());
+        undo(home.path(), "whoever");
+        assert_eq!(fs_err::read_to_string(&path).unwrap(), THEIRS);
+        assert!(!open(home.path()).backup().exists());
+    }
+
+    #[test]
+    fn undoing_keeps_what_others_wrote_since() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        fs_err::write(&path, THEIRS).unwrap();
+        init(home.path(), "amb");
+        let later = fs_err::read_to_string(&path).unwrap().replace(": 1", ": 2");
+        fs_err::write(&path, later).unwrap();
+        undo(home.path(), "amb");
+        let left = fs_err::read_to_string(&path).unwrap();
+        assert!(
+            left.contains("\"a\" : 2 // odd spacing") && !left.contains("mailbox") && !left.contains("mcpServers"),
+            "{left}"
+        );
+    }
+
+    #[test]
+    fn a_file_that_we_made_goes_again() {
+        let home = tempfile::tempdir().unwrap();
+        init(home.path(), "amb");
+        assert!(home.path().join("settings.json").exists());
+        undo(home.path(), "amb");
+        assert_eq!(fs_err::read_dir(home.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn undoing_twice_and_undoing_nothing_are_no_harm() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("settings.json");
+        fs_err::write(&path, THEIRS).unwrap();
+        undo(home.path(), "amb");
+        assert_eq!(fs_err::read_to_string(&path).unwrap(), THEIRS);
+    }
+
+    #[test]
+    fn a_link_stays_a_link_and_the_mode_stays_the_mode() {
+        let home = tempfile::tempdir().unwrap();
+        let real = home.path().join("dotfiles.json");
+        fs_err::write(&real, "{}").unwrap();
+        fs_err::set_permissions(&real, std::fs::Permissions::from_mode(0o640)).unwrap();
+        fs_err::os::unix::fs::symlink(&real, home.path().join("settings.json")).unwrap();
+        init(home.path(), "amb");
+        assert!(fs_err::symlink_metadata(home.path().join("settings.json")).unwrap().is_symlink());
+        assert!(fs_err::read_to_string(&real).unwrap().contains("mailbox"));
+        assert_eq!(fs_err::metadata(&real).unwrap().permissions().mode() & 0o777, 0o640);
+    }
+}

@@ -1,0 +1,212 @@
+//! Settings in JSON as clients write it: comments, trailing commas, single quotes and bare keys stay as they are.
+
+use anyhow::{Context, Result, bail};
+use jsonc_parser::ParseOptions;
+use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
+use serde_json::Value;
+
+use super::{Item, Setting};
+
+fn parse(text: &str) -> Result<CstRootNode> {
+    CstRootNode::parse(text, &ParseOptions::default()).context("the file is not JSON; mend it first")
+}
+
+/// The document as plain data; an empty one is an empty object.
+fn data(text: &str) -> Result<Value> {
+    let value: Option<Value> = jsonc_parser::parse_to_serde_value(text, &ParseOptions::default())
+        .context("the file is not JSON; mend it first")?;
+    Ok(value.unwrap_or_else(|| Value::Object(Default::default())))
+}
+
+fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(value, |value, key| value.get(key))
+}
+
+/// The text with the setting in it.
+pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
+    let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
+    let present = data(text)?;
+    let there = at(&present, &setting.path);
+    let wanted = complete(setting, there);
+    if there.is_some_and(|there| contains(there, &wanted.to_json())) {
+        return Ok(text.to_owned());
+    }
+    let root = parse(text)?;
+    let mut object = root.object_value_or_create().context("the file is not a JSON object")?;
+    for key in parents {
+        object = object
+            .object_value_or_create(key)
+            .with_context(|| format!("{key:?} is there and is not an object; mend the file first"))?;
+    }
+    put(&object, last, &wanted);
+    let mut out = root.to_string();
+    if !out.ends_with('\n') && text.trim().is_empty() {
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+/// What shall be there: the value, with those defaults for which nothing is there.
+fn complete(setting: &Setting, there: Option<&Value>) -> Item {
+    let Item::Table(fields) = &setting.value else { return setting.value.clone() };
+    let missing = |(key, _): &&(&str, Item)| there.is_none_or(|there| there.get(key).is_none());
+    Item::Table(fields.iter().chain(setting.defaults.iter().filter(missing)).cloned().collect())
+}
+
+/// Whether everything wanted is there. There may be more.
+fn contains(there: &Value, wanted: &Value) -> bool {
+    match wanted {
+        Value::Object(fields) => {
+            fields.iter().all(|(key, value)| there.get(key).is_some_and(|there| contains(there, value)))
+        }
+        _ => there == wanted,
+    }
+}
+
+fn put(object: &CstObject, key: &str, wanted: &Item) {
+    match (object.get(key), wanted) {
+        (None, _) => {
+            object.append(key, wanted.to_cst());
+        }
+        (Some(property), Item::Table(fields)) => match property.object_value() {
+            Some(inner) => fields.iter().for_each(|(key, item)| put(&inner, key, item)),
+            None => property.set_value(wanted.to_cst()),
+        },
+        (Some(property), _) => property.set_value(wanted.to_cst()),
+    }
+}
+
+/// The text with what `before` has at that place, and without what it has not.
+pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<String> {
+    let (present, before) = (data(text)?, data(before)?);
+    if at(&present, path) == at(&before, path) {
+        return Ok(text.to_owned());
+    }
+    let root = parse(text)?;
+    // From the inside out: our value, then each table around it that was not there and holds nothing now.
+    for length in (1..=path.len()).rev() {
+        let (place, inner) = (&path[..length], length == path.len());
+        let Some(object) = table(&root, &place[..length - 1]) else { break };
+        let Some(property) = object.get(&place[length - 1]) else { break };
+        match at(&before, place) {
+            Some(value) if inner => property.set_value(cst(value)),
+            Some(_) => break,
+            None if inner || property.object_value().is_some_and(|inner| inner.properties().is_empty()) => {
+                property.remove()
+            }
+            None => break,
+        }
+    }
+    Ok(root.to_string())
+}
+
+fn table(root: &CstRootNode, path: &[String]) -> Option<CstObject> {
+    path.iter().try_fold(root.object_value()?, |object, key| object.object_value(key))
+}
+
+fn cst(value: &Value) -> CstInputValue {
+    match value {
+        Value::Null => CstInputValue::Null,
+        Value::Bool(flag) => CstInputValue::Bool(*flag),
+        Value::Number(number) => CstInputValue::Number(number.to_string()),
+        Value::String(text) => CstInputValue::String(text.clone()),
+        Value::Array(items) => CstInputValue::Array(items.iter().map(cst).collect()),
+        Value::Object(fields) => {
+            CstInputValue::Object(fields.iter().map(|(key, value)| (key.clone(), cst(value))).collect())
+        }
+    }
+}
+
+/// A text field of the table at a place.
+pub(super) fn text_at(text: &str, path: &[String], field: &str) -> Result<Option<String>> {
+    let present = data(text)?;
+    Ok(at(&present, path).and_then(|table| table.get(field)).and_then(Value::as_str).map(str::to_owned))
+}
+
+/// Whether nothing is in the document.
+pub(super) fn is_empty(text: &str) -> Result<bool> {
+    let commented = text.contains("//") || text.contains("/*");
+    Ok(!commented && data(text)?.as_object().is_some_and(serde_json::Map::is_empty))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mailbox(args: &[&str]) -> Setting {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let server = Item::Table(vec![("command", Item::text("amb")), ("args", Item::Texts(args))]);
+        Setting::new(&["mcpServers", "mailbox"], server)
+    }
+
+    #[test]
+    fn an_empty_file_becomes_a_whole_one() {
+        for empty in ["", "\n", "{}"] {
+            let text = set(empty, &mailbox(&["mcp"])).unwrap();
+            let value: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value, serde_json::json!({"mcpServers": {"mailbox": {"command": "amb", "args": ["mcp"]}}}));
+        }
+        assert!(set("", &mailbox(&["mcp"])).unwrap().ends_with("}\n"));
+    }
+
+    const COMMENTED: &str = "{
+  // my servers
+  mcpServers: {
+    'other': { command: 'x', /* why */ args: [1, 2,], },
+  },
+  theme: 'dark', // at night
+}
+";
+
+    #[test]
+    fn comments_and_liberties_stay_and_undoing_gives_the_text_back() {
+        let text = set(COMMENTED, &mailbox(&["mcp"])).unwrap();
+        for kept in ["// my servers", "/* why */", "'dark', // at night", "args: [1, 2,]"] {
+            assert!(text.contains(kept), "{text}");
+        }
+        assert_eq!(data(&text).unwrap()["mcpServers"]["mailbox"]["command"], "amb");
+        let path = mailbox(&[]).path;
+        assert_eq!(data(&restore(&text, COMMENTED, &path).unwrap()).unwrap(), data(COMMENTED).unwrap());
+    }
+
+    #[test]
+    fn setting_it_twice_changes_nothing() {
+        let once = set(COMMENTED, &mailbox(&["mcp"])).unwrap();
+        assert_eq!(set(&once, &mailbox(&["mcp"])).unwrap(), once);
+        // What the user added to our entry stays.
+        let tuned = once.replace("\"command\": \"amb\"", "\"command\": \"amb\", \"timeout\": 5000");
+        assert_ne!(tuned, once);
+        assert_eq!(set(&tuned, &mailbox(&["mcp"])).unwrap(), tuned);
+        let moved = set(&tuned, &mailbox(&["mcp", "--as", "bob"])).unwrap();
+        assert_eq!(data(&moved).unwrap()["mcpServers"]["mailbox"]["timeout"], 5000);
+        assert_eq!(data(&moved).unwrap()["mcpServers"]["mailbox"]["args"][2], "bob");
+    }
+
+    #[test]
+    fn a_default_yields_to_what_is_there() {
+        let mut setting = mailbox(&["mcp"]);
+        setting.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
+        let fresh = data(&set("", &setting).unwrap()).unwrap();
+        assert_eq!(fresh["mcpServers"]["mailbox"]["allowFrom"], serde_json::json!(["*"]));
+        let chosen = "{\"mcpServers\": {\"mailbox\": {\"allowFrom\": [\"ann\"]}}}";
+        let kept = data(&set(chosen, &setting).unwrap()).unwrap();
+        assert_eq!(kept["mcpServers"]["mailbox"]["allowFrom"], serde_json::json!(["ann"]));
+    }
+
+    #[test]
+    fn undoing_removes_only_what_we_made() {
+        let path = mailbox(&[]).path;
+        let made = set("{}", &mailbox(&["mcp"])).unwrap();
+        assert!(is_empty(&restore(&made, "", &path).unwrap()).unwrap());
+        let shared = "{\"mcpServers\": {\"mailbox\": {\"command\": \"amb\"}, \"theirs\": {}}}";
+        let left = data(&restore(shared, "", &path).unwrap()).unwrap();
+        assert_eq!(left, serde_json::json!({"mcpServers": {"theirs": {}}}));
+    }
+
+    #[test]
+    fn what_is_not_json_or_not_a_table_is_left_alone() {
+        assert!(set("{ not json", &mailbox(&["mcp"])).is_err());
+        assert!(set("[1]", &mailbox(&["mcp"])).is_err());
+        assert!(set("{\"mcpServers\": 3}", &mailbox(&["mcp"])).is_err());
+    }
+}

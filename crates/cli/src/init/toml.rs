@@ -1,0 +1,156 @@
+//! Settings in TOML, with every comment and every table where it was.
+
+use anyhow::{Context, Result, bail};
+use toml_edit::{DocumentMut, TableLike};
+
+use super::{Item, Setting};
+
+fn parse(text: &str) -> Result<DocumentMut> {
+    text.parse::<DocumentMut>().context("the file is not TOML; mend it first")
+}
+
+/// The text with the setting in it.
+pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
+    let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
+    let mut document = parse(text)?;
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    for key in parents {
+        let made = || {
+            // No header of its own: the one table in it says it all.
+            let mut table = toml_edit::Table::new();
+            table.set_implicit(true);
+            toml_edit::Item::Table(table)
+        };
+        table = table
+            .entry(key)
+            .or_insert_with(made)
+            .as_table_like_mut()
+            .with_context(|| format!("{key} is there and is not a table; mend the file first"))?;
+    }
+    if put(table, last, &setting.value) { Ok(document.to_string()) } else { Ok(text.to_owned()) }
+}
+
+/// Whether anything had to change.
+fn put(table: &mut dyn TableLike, key: &str, wanted: &Item) -> bool {
+    let Some(there) = table.get_mut(key) else {
+        table.insert(key, wanted.to_toml());
+        return true;
+    };
+    if let (Item::Table(fields), Some(inner)) = (wanted, there.as_table_like_mut()) {
+        // Not `any`: every field has its turn.
+        return fields.iter().fold(false, |changed, (key, item)| put(inner, key, item) || changed);
+    }
+    if plain(there) == plain(&wanted.to_toml()) {
+        return false;
+    }
+    let mut new = wanted.to_toml();
+    // The comment behind the value, and the space before it, stay.
+    if let (Some(old), Some(new)) = (there.as_value(), new.as_value_mut()) {
+        *new.decor_mut() = old.decor().clone();
+    }
+    *there = new;
+    true
+}
+
+/// A value as text without its surroundings, to compare.
+fn plain(item: &toml_edit::Item) -> Option<String> {
+    let mut value = item.as_value()?.clone();
+    if let Some(array) = value.as_array_mut() {
+        array.fmt();
+        array.set_trailing_comma(false);
+    }
+    value.decor_mut().clear();
+    Some(value.to_string())
+}
+
+/// The text with what `before` has at that place, and without what it has not.
+pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<String> {
+    let (mut document, before) = (parse(text)?, parse(before)?);
+    let Some((last, parents)) = path.split_last() else { bail!("a setting needs a place") };
+    let old = path.iter().try_fold(before.as_item(), |item, key| item.get(key));
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    for key in parents {
+        match table.get_mut(key).and_then(toml_edit::Item::as_table_like_mut) {
+            Some(inner) => table = inner,
+            None => return Ok(text.to_owned()),
+        }
+    }
+    match old {
+        Some(old) => {
+            table.insert(last, old.clone());
+        }
+        None if table.remove(last).is_none() => return Ok(text.to_owned()),
+        None => {}
+    }
+    Ok(document.to_string())
+}
+
+/// A text field of the table at a place.
+pub(super) fn text_at(text: &str, path: &[String], field: &str) -> Result<Option<String>> {
+    let document = parse(text)?;
+    let table = path.iter().try_fold(document.as_item(), |item, key| item.get(key));
+    Ok(table.and_then(|table| table.get(field)).and_then(toml_edit::Item::as_str).map(str::to_owned))
+}
+
+/// Whether nothing is in the document.
+pub(super) fn is_empty(text: &str) -> Result<bool> {
+    parse(text)?;
+    Ok(text.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mailbox(args: &[&str]) -> Setting {
+        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
+        let server = Item::Table(vec![("command", Item::text("amb")), ("args", Item::Texts(args))]);
+        Setting::new(&["mcp_servers", "mailbox"], server)
+    }
+
+    const THERE: &str = "# mine\nmodel = \"gpt-6\" # the best\n\n[mcp_servers.docs]\ncommand = \"docs\"\n\n[profiles.fast]\nmodel = \"mini\"\n";
+
+    #[test]
+    fn comments_stay_and_undoing_gives_the_text_back() {
+        let text = set(THERE, &mailbox(&["mcp", "--as", "ann"])).unwrap();
+        assert!(
+            text.contains("[mcp_servers.mailbox]\ncommand = \"amb\"\nargs = [\"mcp\", \"--as\", \"ann\"]"),
+            "{text}"
+        );
+        assert!(text.contains("# mine") && text.contains("# the best"), "{text}");
+        assert_eq!(restore(&text, THERE, &mailbox(&[]).path).unwrap(), THERE);
+    }
+
+    #[test]
+    fn a_fresh_file_has_one_table_and_nothing_else() {
+        let text = set("", &mailbox(&["mcp"])).unwrap();
+        assert_eq!(text, "[mcp_servers.mailbox]\ncommand = \"amb\"\nargs = [\"mcp\"]\n");
+        assert!(is_empty(&restore(&text, "", &mailbox(&[]).path).unwrap()).unwrap());
+    }
+
+    #[test]
+    fn setting_it_twice_changes_nothing_and_a_change_keeps_the_rest() {
+        let once = set(THERE, &mailbox(&["mcp"])).unwrap();
+        assert_eq!(set(&once, &mailbox(&["mcp"])).unwrap(), once);
+        let tuned = once.replace("args = [\"mcp\"]", "args = [ \"mcp\", ] # note\nstartup_timeout_sec = 20");
+        assert_eq!(set(&tuned, &mailbox(&["mcp"])).unwrap(), tuned);
+        let moved = set(&tuned, &mailbox(&["mcp", "--as", "bob"])).unwrap();
+        assert!(
+            moved.contains("startup_timeout_sec = 20") && moved.contains("# note") && moved.contains("\"bob\""),
+            "{moved}"
+        );
+    }
+
+    #[test]
+    fn inline_tables_are_served_too() {
+        let text = set("mcp_servers = { docs = { command = \"docs\" } }\n", &mailbox(&["mcp"])).unwrap();
+        assert_eq!(text_at(&text, &mailbox(&[]).path, "command").unwrap().as_deref(), Some("amb"));
+        assert!(text.contains("docs"), "{text}");
+    }
+
+    #[test]
+    fn what_is_not_toml_or_not_a_table_is_left_alone() {
+        assert!(set("= broken", &mailbox(&["mcp"])).is_err());
+        assert!(set("mcp_servers = 3", &mailbox(&["mcp"])).is_err());
+    }
+}

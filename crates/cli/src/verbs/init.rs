@@ -1,0 +1,238 @@
+//! `amb init`: a client's configuration with the mailbox in it.
+
+use std::path::{Path, PathBuf};
+
+use amb_client::ExposeSecret;
+use amb_core::{AgentName, Card, Code};
+use anyhow::Context;
+use serde_json::json;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::init::{Client, Config, Places, Scope, Seat, command_at, diff};
+use crate::output::Output;
+use crate::{home, keys, profile};
+
+/// Give a client its mailbox: shows the change, keeps a backup, registers the agent
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb init claude-code --as reviewer --dry-run         show what would change in .mcp.json
+  amb init codex --as coder --server http://127.0.0.1:8000
+  amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
+  amb init codex --undo")]
+pub(crate) struct Init {
+    /// The client
+    #[arg(value_enum)]
+    client: Client,
+    /// The name of the server in the client's configuration
+    #[arg(long, value_name = "NAME", default_value = "mailbox")]
+    name: String,
+    /// Whose configuration; the project's for claude-code, the user's for the others
+    #[arg(long, value_enum, value_name = "SCOPE", conflicts_with = "config")]
+    scope: Option<Scope>,
+    /// The file, where it is not in its usual place
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// openclaw: also open the gateway's route that `amb bridge openclaw` uses
+    #[arg(long)]
+    bridge: bool,
+    /// Show the change and make none
+    #[arg(long)]
+    dry_run: bool,
+    /// Take the mailbox out again; what others wrote since stays
+    #[arg(long)]
+    undo: bool,
+}
+
+impl Init {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let config = self.open_config()?;
+        if self.undo {
+            return self.undo(&config, output);
+        }
+        let name = self.speaker(office).await?;
+        let seat = self.seat(office, name.clone())?;
+        let settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
+        self.check_not_taken(&config, &settings)?;
+        let plan = config.with(&settings)?;
+        let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
+        let registered = if self.dry_run { None } else { register(office, &name, output).await? };
+        let mut backup = None;
+        if plan.changes() && !self.dry_run {
+            backup = config.keep_backup(&settings)?;
+            config.carry_out(&plan)?;
+        }
+        if output.json {
+            let document = json!({
+                "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
+                "backup": backup, "agent": name, "registered": registered.unwrap_or(false),
+            });
+            return Ok(output.document(&document)?);
+        }
+        tell(output, &config, &change, self.dry_run)?;
+        if let Some(backup) = backup {
+            output.note(format!("what was there before is kept in {}", backup.display()));
+        }
+        if !self.dry_run {
+            output.note(self.next_step());
+        }
+        Ok(())
+    }
+
+    fn undo(&self, config: &Config, output: Output) -> Result<(), Failure> {
+        // Whose seat it was does not matter: it is the place of the settings that counts.
+        let nobody = Seat {
+            me: AgentName::parse("nobody").map_err(anyhow::Error::from)?,
+            command: "amb".into(),
+            directory: Some(PathBuf::from("/")),
+            layout: None,
+            server: None,
+        };
+        let settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
+        self.check_not_taken(config, &settings)?;
+        let plan = config.without(&settings)?;
+        let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
+        if plan.changes() && !self.dry_run {
+            config.carry_out(&plan)?;
+            config.drop_backup()?;
+        }
+        if output.json {
+            let document = json!({
+                "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
+            });
+            return Ok(output.document(&document)?);
+        }
+        tell(output, config, &change, self.dry_run)
+    }
+
+    fn open_config(&self) -> Result<Config, Failure> {
+        let scope = self.scope.unwrap_or_else(|| self.client.usual_scope());
+        let places = Places {
+            home: home::user()?,
+            project: std::env::current_dir().context("the current directory")?,
+            codex_home: variable("CODEX_HOME"),
+            openclaw_config: variable("OPENCLAW_CONFIG_PATH")
+                .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
+        };
+        let (usual, format) = match &self.config {
+            // The scope decides nothing but the place, and that was named.
+            Some(_) => self.client.place(self.client.usual_scope(), &places),
+            None => self.client.place(scope, &places),
+        }
+        .map_err(usage)?;
+        Ok(Config::open(self.config.clone().unwrap_or(usual), format)?)
+    }
+
+    /// Somebody else's server of the same name is not ours to change.
+    fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
+        let Some(first) = settings.first().filter(|_| self.client.starts_a_command()) else { return Ok(()) };
+        let there = command_at(config.format, config.text(), first).with_context(|| config.path.display().to_string())?;
+        match there {
+            Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != "amb") => {
+                Err(Failure::usage(format!(
+                    "{} has a server {:?} already, which runs {command}; choose another name with --name",
+                    config.path.display(),
+                    self.name
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The agent that was named, or the one whose key the environment has.
+    async fn speaker(&self, office: &OfficeArgs) -> Result<AgentName, Failure> {
+        if office.me.is_none() && office.server.is_some() && profile::key_from_env().is_some() {
+            return Ok(office.open().await?.me().clone());
+        }
+        office.speaker()
+    }
+
+    fn seat(&self, office: &OfficeArgs, me: AgentName) -> Result<Seat, Failure> {
+        let shared = self.config.is_none() && self.scope.unwrap_or_else(|| self.client.usual_scope()) == Scope::Project;
+        let command = match std::env::current_exe() {
+            // A project's file is shared: where this binary lies here says nothing about there.
+            Ok(path) if !shared => path.display().to_string(),
+            _ => "amb".to_owned(),
+        };
+        let directory = match &office.server {
+            Some(_) => None,
+            None => Some(std::path::absolute(office.root()?).context("the office's directory")?),
+        };
+        Ok(Seat {
+            me,
+            command,
+            directory,
+            layout: office.layout.map(|layout| layout.to_string()),
+            server: office.server.as_ref().map(ToString::to_string),
+        })
+    }
+
+    fn next_step(&self) -> String {
+        match self.client {
+            Client::ClaudeCode => format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name),
+            Client::Codex | Client::Gemini | Client::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
+            Client::Openclaw if self.bridge => {
+                "next: restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent".into()
+            }
+            Client::Openclaw => "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into(),
+            Client::Nanobot => "next: install the mailbox plugin beside nanobot if it is not there, and restart its gateway".into(),
+        }
+    }
+}
+
+fn tell(output: Output, config: &Config, change: &str, dry_run: bool) -> Result<(), Failure> {
+    let path = config.path.display();
+    if change.is_empty() {
+        output.note(format!("{path}: nothing to change"));
+        return Ok(());
+    }
+    output.note(format!("{path}{}", if dry_run { " (not changed: --dry-run)" } else { "" }));
+    Ok(output.say(change.trim_end())?)
+}
+
+/// Enters the agent where it is not known yet; answers whether it was. The key of an agent at a server is kept apart from
+/// the client's configuration, which may be shared.
+async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Result<Option<bool>, Failure> {
+    let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
+    if let Some(server) = &office.server
+        && keys::find(server, name)?.is_none()
+    {
+        let path = match profile::key_from_env() {
+            Some(key) => {
+                let seat = office.open().await?;
+                if seat.me() != name {
+                    return Err(Failure::usage(format!("the key in MAILBOX_API_KEY is {}'s, not {name}'s", seat.me())));
+                }
+                keys::keep(server, name, key.expose_secret())?
+            }
+            None => {
+                let registered = amb_client::register(server, name, Card::default(), None).await?;
+                keys::keep(server, name, registered.api_key.expose_secret())?
+            }
+        };
+        output.note(format!("{name}'s key at {server} is kept in {}", path.display()));
+        return Ok(Some(true));
+    }
+    let seat = office.open().await?;
+    if seat.agents().await?.iter().any(|agent| agent.name == *name) {
+        return Ok(Some(false));
+    }
+    match seat.register(Card::default()).await {
+        Ok(_) => {
+            output.note(format!("{name} is registered at {}", seat.describe()));
+            Ok(Some(true))
+        }
+        // A layout without cards needs none.
+        Err(error) if error.code() == Code::Unsupported => Ok(Some(false)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn variable(name: &str) -> Option<PathBuf> {
+    std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+fn usage(error: anyhow::Error) -> Failure {
+    Failure::usage(format!("{error:#}"))
+}
