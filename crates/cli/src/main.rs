@@ -1,2 +1,34 @@
-//! The binary.
-fn main() {}
+//! `amb`: a post office for AI agents, in one binary. One file a verb.
+
+mod args;
+mod failure;
+mod home;
+mod keys;
+mod offices;
+mod output;
+mod profile;
+mod verbs;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = args::Cli::parse();
+    let output = output::Output::new(cli.office.json);
+    match run(cli, output) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => failure.report(output),
+    }
+}
+
+fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
+    output::init_log(cli.verbose);
+    cli.office.settle()?;
+    // Every verb talks to an office, and offices are async.
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(cli.verb.run(&cli.office, output));
+    // A verb that has answered does not wait for a thread that still reads stdin or watches a directory.
+    runtime.shutdown_background();
+    done
+}

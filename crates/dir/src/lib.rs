@@ -17,6 +17,8 @@
 //! Mail is durable in files that other programs read and write too ([`Layout`]). What is ours alone lies under
 //! `ROOT/.amb`, and all of it can be made again from the mail.
 
+#![forbid(unsafe_code)]
+
 mod ack;
 mod book;
 mod claim;

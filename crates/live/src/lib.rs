@@ -15,6 +15,8 @@
 //! | bodies for programs | [`Protocol`] |
 //! | durable mail wakes a goal | [`MailBell`] |
 
+#![forbid(unsafe_code)]
+
 mod bell;
 pub mod broker;
 mod buffer;

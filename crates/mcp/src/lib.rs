@@ -11,6 +11,8 @@
 //! content beside it is JSON, whose strings no body can leave, with invisible characters made visible. Doorbells
 //! (resource updates, channel notifications) carry names and counts, never words of a sender.
 
+#![forbid(unsafe_code)]
+
 mod answer;
 mod arguments;
 mod doorbell;

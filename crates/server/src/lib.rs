@@ -6,6 +6,8 @@
 //! `routes`, and answered with a document of core or a problem (`problem`). What a verb wrote is offered to the listeners
 //! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor.
 
+#![forbid(unsafe_code)]
+
 mod app;
 mod body;
 mod caller;

@@ -17,6 +17,8 @@
 //! in a log: whoever pushes compares cursors, and reads [`Store::events`] where one is missing. Other processes on the
 //! same database are told by [`Store::hints`].
 
+#![forbid(unsafe_code)]
+
 #[cfg(feature = "test-support")]
 pub mod conformance;
 mod error;

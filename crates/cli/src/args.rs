@@ -1,0 +1,102 @@
+//! The command line: what is said everywhere, and the verbs.
+
+use std::path::PathBuf;
+
+use amb_client::ServerUrl;
+use amb_core::AgentName;
+use clap::{Args, Parser};
+
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::verbs;
+
+/// A post office for AI agents.
+///
+/// Any agent gets a durable address, finds the others, sends messages and tasks, and gets answers back in the
+/// conversation they came from.
+#[derive(Debug, Parser)]
+#[command(name = "amb", version, max_term_width = 100, after_help = AFTER_HELP)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) office: OfficeArgs,
+
+    /// Say more on stderr; twice for more still
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  amb --dir mail register ann                    two agents in a directory, nothing to start
+  amb --dir mail register ben
+  amb --dir mail --as ann send ben 'hello'
+  amb --dir mail --as ben inbox
+
+Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed, 5 refused or conflict,
+6 out of reach or too often (try again), 7 not in this office.";
+
+/// Which office, and who is speaking.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct OfficeArgs {
+    /// The office in this directory [env: AMB_DIR]
+    #[arg(long, global = true, value_name = "PATH", conflicts_with = "server")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// How mail lies in the directory: nanobot or chipset; detected where not said [env: AMB_LAYOUT]
+    #[arg(long, global = true, value_name = "LAYOUT")]
+    pub(crate) layout: Option<amb_dir::Layout>,
+
+    /// The office at this address, such as http://127.0.0.1:8000 [env: MAILBOX_SERVER_URL]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) server: Option<ServerUrl>,
+
+    /// The agent that is speaking [env: AMB_AS; at a server, MAILBOX_API_KEY speaks for its agent]
+    #[arg(long = "as", global = true, value_name = "NAME")]
+    pub(crate) me: Option<AgentName>,
+
+    /// Print JSON for programs instead of text for people
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+macro_rules! verbs {
+    ($($(#[$doc:meta])* $name:ident($module:ident),)*) => {
+        /// One verb of the command line.
+        #[derive(Debug, clap::Subcommand)]
+        pub(crate) enum Verb {
+            $($(#[$doc])* $name(verbs::$module::$name),)*
+        }
+
+        impl Verb {
+            pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+                match self {
+                    // Boxed: the futures of some verbs are large, and only one of them ever runs.
+                    $(Verb::$name(verb) => Box::pin(verb.run(office, output)).await,)*
+                }
+            }
+        }
+    };
+}
+
+verbs! {
+    Serve(serve),
+    Mcp(mcp),
+    Register(register),
+    Agents(agents),
+    Send(send),
+    Inbox(inbox),
+    Read(read),
+    Ack(ack),
+    Watch(watch),
+    Search(search),
+    Task(task),
+    Connect(connect),
+    Approve(approve),
+    Reject(connections),
+    Connections(connections),
+    Transcript(transcript),
+    Completions(completions),
+}

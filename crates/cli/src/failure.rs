@@ -1,0 +1,85 @@
+//! How a verb fails: a kind, which is the exit code, and a sentence.
+
+use std::process::ExitCode;
+
+use amb_core::{Code, OfficeError};
+
+use crate::output::Output;
+
+/// A failed verb.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The office said no.
+    Office(OfficeError),
+    /// Something around it went wrong.
+    Other(anyhow::Error),
+}
+
+impl From<OfficeError> for Failure {
+    fn from(error: OfficeError) -> Self {
+        Failure::Office(error)
+    }
+}
+
+impl From<anyhow::Error> for Failure {
+    fn from(error: anyhow::Error) -> Self {
+        match error.downcast::<OfficeError>() {
+            Ok(office) => Failure::Office(office),
+            Err(other) => Failure::Other(other),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Failure::Other(error.into())
+    }
+}
+
+impl From<serde_json::Error> for Failure {
+    fn from(error: serde_json::Error) -> Self {
+        Failure::Other(error.into())
+    }
+}
+
+impl Failure {
+    /// Bad input that no office has seen.
+    pub(crate) fn usage(detail: impl Into<String>) -> Self {
+        Failure::Office(OfficeError::invalid(detail))
+    }
+
+    /// Tells the caller on stderr and answers the exit code.
+    pub(crate) fn report(self, output: Output) -> ExitCode {
+        match self {
+            Failure::Office(error) => {
+                output.error(error.code().as_str(), error.detail());
+                if let Some(cause) = std::error::Error::source(&error) {
+                    tracing::debug!(%cause, "why");
+                }
+                ExitCode::from(exit_code(error.code()))
+            }
+            // Writing into a closed pipe (`amb inbox | head -1`) is no failure of ours.
+            Failure::Other(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
+            Failure::Other(error) => {
+                output.error("failed", &format!("{error:#}"));
+                ExitCode::FAILURE
+            }
+        }
+    }
+}
+
+fn is_closed_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+fn exit_code(code: Code) -> u8 {
+    match code {
+        Code::Invalid | Code::TooLarge => 2,
+        Code::NotFound | Code::Gone => 3,
+        Code::Unauthorized | Code::Forbidden | Code::NotConnected | Code::NotAllowed => 4,
+        Code::Conflict | Code::LoopRefused | Code::IllegalMove => 5,
+        Code::TooManyRequests | Code::Unavailable => 6,
+        Code::Unsupported => 7,
+        _ => 1,
+    }
+}

@@ -1,0 +1,38 @@
+//! Where this user's files are. The only place that reads the home directory.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+fn home() -> Result<PathBuf> {
+    std::env::home_dir()
+        .filter(|home| !home.as_os_str().is_empty())
+        .context("no home directory; set HOME or name the path")
+}
+
+fn xdg(variable: &str, fallback: &str) -> Result<PathBuf> {
+    match std::env::var_os(variable).map(PathBuf::from) {
+        Some(path) if path.is_absolute() => Ok(path),
+        _ => Ok(home()?.join(fallback)),
+    }
+}
+
+/// nanobot's mailboxes, shared by all of this user's agents.
+pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
+    Ok(home()?.join(".nanobot/mailboxes"))
+}
+
+/// nanobot's transcripts.
+pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
+    Ok(home()?.join(".nanobot/transcripts"))
+}
+
+/// Keys and the profile.
+pub(crate) fn config_dir() -> Result<PathBuf> {
+    Ok(xdg("XDG_CONFIG_HOME", ".config")?.join("amb"))
+}
+
+/// The server's database.
+pub(crate) fn data_dir() -> Result<PathBuf> {
+    Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))
+}

@@ -1,0 +1,68 @@
+//! The keys of this user's agents, by server and name, in a file that only this user reads.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+
+use amb_client::{SecretString, ServerUrl};
+use amb_core::AgentName;
+use anyhow::{Context, Result};
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use crate::home;
+
+type Known = BTreeMap<String, BTreeMap<AgentName, String>>;
+
+fn path() -> Result<PathBuf> {
+    Ok(home::config_dir()?.join("keys.json"))
+}
+
+fn read() -> Result<Known> {
+    let path = path()?;
+    match fs_err::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Known::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The agents that this user has at a server.
+pub(crate) fn agents(server: &ServerUrl) -> Result<Vec<AgentName>> {
+    Ok(read()?.remove(&server.to_string()).unwrap_or_default().into_keys().collect())
+}
+
+/// The key of an agent at a server.
+pub(crate) fn find(server: &ServerUrl, name: &AgentName) -> Result<Option<SecretString>> {
+    let key = read()?.get_mut(&server.to_string()).and_then(|keys| keys.remove(name));
+    Ok(key.map(SecretString::from))
+}
+
+/// Keeps a key, durably, before anybody is told that it is kept.
+pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<PathBuf> {
+    let path = path()?;
+    let directory = home::config_dir()?;
+    std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(&directory)
+        .with_context(|| directory.display().to_string())?;
+    // Two agents may be registered at once: read and written under one lock.
+    let lock = fs_err::OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .mode(0o600)
+        .open(directory.join("keys.lock"))?;
+    lock.file().lock()?;
+    let mut known = read()?;
+    known.entry(server.to_string()).or_default().insert(name.clone(), key.to_owned());
+    let draft = path.with_extension(format!("tmp{}", std::process::id()));
+    let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
+    serde_json::to_writer_pretty(&mut file, &known)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    fs_err::rename(&draft, &path)?;
+    fs_err::File::open(&directory)?.sync_all()?;
+    Ok(path)
+}

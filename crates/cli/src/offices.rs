@@ -1,0 +1,91 @@
+//! Which office the command line talks to, and as whom.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use amb_client::{Client, SecretString, ServerUrl};
+use amb_core::{AgentName, Office, OfficeError};
+use amb_dir::{DirOffice, DirOptions, Layout};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::{home, keys, profile};
+
+/// Where the chipset keeps its mail, below a project.
+const CHIPSET_ROOT: &str = ".chipset/state/mail";
+
+impl OfficeArgs {
+    /// The caller's seat at the office.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Office>, Failure> {
+        self.open_with(DirOptions::default()).await
+    }
+
+    /// The caller's seat, with options for the case that the office is a directory.
+    pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Office>, Failure> {
+        match &self.server {
+            Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key(server)?).await?)),
+            None => Ok(Arc::new(self.directory(options)?.seat(self.speaker()?))),
+        }
+    }
+
+    /// A seat for looking around, which in a directory needs no name.
+    pub(crate) async fn open_to_look(&self) -> Result<Arc<dyn Office>, Failure> {
+        match (&self.me, &self.server) {
+            (None, None) => {
+                let nobody = AgentName::parse("amb").map_err(OfficeError::from)?;
+                Ok(Arc::new(self.directory(DirOptions::default())?.seat(nobody)))
+            }
+            _ => self.open().await,
+        }
+    }
+
+    /// The office in a directory, for the verbs that only a directory has.
+    pub(crate) fn directory(&self, options: DirOptions) -> Result<DirOffice, Failure> {
+        if let Some(server) = &self.server {
+            return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
+        }
+        let options = DirOptions { layout: self.layout, ..options };
+        Ok(DirOffice::open(&self.root()?, options)?)
+    }
+
+    /// The directory that was named, or the one that this place suggests.
+    fn root(&self) -> Result<PathBuf, Failure> {
+        if let Some(dir) = &self.dir {
+            return Ok(dir.clone());
+        }
+        let here = PathBuf::from(CHIPSET_ROOT);
+        match self.layout {
+            Some(Layout::Chipset) => Ok(here),
+            None if here.is_dir() => Ok(here),
+            _ => Ok(home::nanobot_mailboxes()?),
+        }
+    }
+
+    /// The agent that speaks.
+    pub(crate) fn speaker(&self) -> Result<AgentName, Failure> {
+        self.me.clone().ok_or_else(|| Failure::usage("say who you are: --as NAME, or AMB_AS in the environment"))
+    }
+
+    /// The key that speaks at a server: of the agent that was named, else the environment's, else the only one there is.
+    pub(crate) fn key(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
+        let missing = |name: &AgentName| {
+            let hint = format!("no key for {name} at {server}; `amb register {name} --server {server}` makes one");
+            Failure::Office(OfficeError::new(amb_core::Code::Unauthorized, hint))
+        };
+        if let Some(name) = &self.me {
+            let kept = keys::find(server, name)?;
+            return kept.or_else(profile::key_from_env).ok_or_else(|| missing(name));
+        }
+        if let Some(key) = profile::key_from_env() {
+            return Ok(key);
+        }
+        match keys::agents(server)?.as_slice() {
+            [only] => keys::find(server, only)?.ok_or_else(|| missing(only)),
+            [] => Err(Failure::usage(format!("nobody of yours is at {server}; `amb register NAME --server {server}`"))),
+            several => {
+                let names: Vec<_> = several.iter().map(AgentName::as_str).collect();
+                Err(Failure::usage(format!("say who you are with --as; at {server} you have {}", names.join(", "))))
+            }
+        }
+    }
+}

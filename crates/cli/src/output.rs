@@ -1,0 +1,147 @@
+//! Data on stdout, talk on stderr; tables for people, JSON for programs.
+
+use std::io::{self, IsTerminal, Write};
+
+use comfy_table::{ContentArrangement, Table, presets};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+/// How a verb speaks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Output {
+    /// For programs.
+    pub(crate) json: bool,
+}
+
+impl Output {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { json }
+    }
+
+    /// One JSON document, readable.
+    pub(crate) fn document(self, value: &impl Serialize) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer_pretty(&mut out, value)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
+
+    /// One JSON value a line, for streams.
+    pub(crate) fn line_of(self, value: &impl Serialize) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        serde_json::to_writer(&mut out, value)?;
+        out.write_all(b"\n")?;
+        out.flush()
+    }
+
+    /// Text for people, a line of its own.
+    pub(crate) fn say(self, text: impl AsRef<str>) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        writeln!(out, "{}", text.as_ref())?;
+        out.flush()
+    }
+
+    /// Talk: never data.
+    #[allow(clippy::print_stderr)]
+    pub(crate) fn note(self, text: impl AsRef<str>) {
+        if !self.json {
+            eprintln!("{}", text.as_ref());
+        }
+    }
+
+    /// A failure, as a sentence or as JSON.
+    #[allow(clippy::print_stderr)]
+    pub(crate) fn error(self, code: &str, detail: &str) {
+        if self.json {
+            eprintln!("{}", serde_json::json!({ "error": { "code": code, "detail": detail } }));
+        } else {
+            eprintln!("amb: {}", visible(detail));
+        }
+    }
+
+    /// A table without lines that a script would have to strip.
+    pub(crate) fn table(self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
+        let mut table = Table::new();
+        table
+            .load_style(presets::NOTHING)
+            .set_content_arrangement(ContentArrangement::Dynamic)
+            .set_header(head.to_vec());
+        for row in rows {
+            table.add_row(row.iter().map(|cell| visible(cell)).collect::<Vec<_>>());
+        }
+        self.say(table.trim_fmt())
+    }
+}
+
+/// Log lines go to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
+pub(crate) fn init_log(verbose: u8) {
+    let default = match verbose {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_from_env("AMB_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour).init();
+}
+
+/// Text of others as a terminal may show it: no escape sequence, no bidi trick, one line.
+pub(crate) fn visible(text: &str) -> String {
+    amb_core::render::visible::line(text).into_owned()
+}
+
+/// `3 min ago`, for tables.
+pub(crate) fn ago(then: Timestamp) -> String {
+    let age = Timestamp::now().duration_since(then).max(SignedDuration::ZERO);
+    match age.as_secs() {
+        0..60 => "now".into(),
+        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
+        seconds @ 3_600..86_400 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} d ago", seconds / 86_400),
+    }
+}
+
+/// The beginning of a text on one line, for tables.
+pub(crate) fn preview(text: &str, most: usize) -> String {
+    let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    match line.char_indices().nth(most) {
+        Some((end, _)) => format!("{}…", &line[..end]),
+        None => line,
+    }
+}
+
+/// A span such as `90s`, `30m`, `24h` or `7d`.
+pub(crate) fn span(text: &str) -> Option<SignedDuration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: i64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3_600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let number: i64 = number.parse().ok().filter(|number| *number >= 0)?;
+    Some(SignedDuration::from_secs(number.checked_mul(seconds)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_a_unit() {
+        assert_eq!(span("90m"), Some(SignedDuration::from_secs(5_400)));
+        assert_eq!(span("7d"), Some(SignedDuration::from_secs(604_800)));
+        for bad in ["", "h", "5", "-5m", "5 m", "1w", "99999999999999999999d", "５m"] {
+            assert_eq!(span(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_preview_is_one_line_and_says_when_it_is_cut() {
+        assert_eq!(preview("a\n b\tc", 10), "a b c");
+        assert_eq!(preview("äöü", 2), "äö…");
+    }
+}

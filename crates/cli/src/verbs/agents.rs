@@ -1,0 +1,44 @@
+//! `amb agents`: who is here, and alive.
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::{ago, preview};
+
+/// List the agents you can write to, and whether they are there
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb --as ann agents")]
+pub(crate) struct Agents {
+    /// Only those that are not offline
+    #[arg(long)]
+    online: bool,
+}
+
+impl Agents {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let mut agents = office.open_to_look().await?.agents().await?;
+        agents.retain(|agent| !self.online || agent.presence.status != amb_core::Status::Offline);
+        if output.json {
+            return Ok(output.document(&serde_json::json!({ "agents": agents }))?);
+        }
+        if agents.is_empty() {
+            output.note("nobody is here; `amb register NAME` adds an agent");
+            return Ok(());
+        }
+        let rows = agents.into_iter().map(|agent| {
+            let tasks = format!("{}/{}", agent.presence.current_tasks.len(), agent.card.max_concurrent_tasks);
+            let seen = agent.presence.last_seen.map_or("never".into(), ago);
+            let status = agent.presence.status.to_string();
+            vec![
+                agent.name.to_string(),
+                status,
+                seen,
+                tasks,
+                agent.card.capabilities.join(","),
+                preview(&agent.card.description, 60),
+            ]
+        });
+        output.table(&["NAME", "STATUS", "SEEN", "TASKS", "CAPABILITIES", "DESCRIPTION"], rows)?;
+        Ok(())
+    }
+}

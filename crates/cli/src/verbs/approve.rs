@@ -1,0 +1,24 @@
+//! `amb approve`: let another agent write to you.
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Approve the request that has this code
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb --as ben approve XC-992")]
+pub(crate) struct Approve {
+    /// The code, such as XC-992
+    code: String,
+}
+
+impl Approve {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let connected = office.open().await?.approve(&self.code).await?;
+        if output.json {
+            return Ok(output.document(&connected)?);
+        }
+        output.say(format!("connected with {}", connected.connected_agent_name))?;
+        Ok(())
+    }
+}

@@ -1,0 +1,99 @@
+//! `amb connections` and `amb reject`: who may write to you, and taking it back.
+
+use amb_core::AgentName;
+use amb_core::doc::{Connection, ConnectionChange};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::{ago, preview};
+
+/// List your connections, or end one
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  amb --as ben connections\n  amb --as ben connections revoke ann")]
+pub(crate) struct Connections {
+    #[command(subcommand)]
+    action: Option<Action>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// End an active connection
+    Revoke {
+        /// The other agent
+        name: AgentName,
+    },
+    /// Hear nothing of an agent any more, requests included
+    Block {
+        /// The other agent
+        name: AgentName,
+    },
+    /// Take a block back; the two of you are strangers then
+    Unblock {
+        /// The other agent
+        name: AgentName,
+    },
+}
+
+/// Refuse a request for a connection
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb --as ben reject ann")]
+pub(crate) struct Reject {
+    /// The agent that asked
+    name: AgentName,
+}
+
+impl Reject {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        change(office, output, &self.name, ConnectionChange::Reject).await
+    }
+}
+
+impl Connections {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let (name, wanted) = match self.action {
+            None => return list(&office.open().await?.connections().await?, output),
+            Some(Action::Revoke { name }) => (name, ConnectionChange::Revoke),
+            Some(Action::Block { name }) => (name, ConnectionChange::Block),
+            Some(Action::Unblock { name }) => (name, ConnectionChange::Unblock),
+        };
+        change(office, output, &name, wanted).await
+    }
+}
+
+async fn change(
+    office: &OfficeArgs,
+    output: Output,
+    peer: &AgentName,
+    wanted: ConnectionChange,
+) -> Result<(), Failure> {
+    let changed = office.open().await?.change_connection(peer, wanted).await?;
+    if output.json {
+        return Ok(output.document(&changed)?);
+    }
+    output.say(format!("the connection with {} is {}", changed.agent_name, changed.status.as_str()))?;
+    Ok(())
+}
+
+fn list(connections: &[Connection], output: Output) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.document(&serde_json::json!({ "connections": connections }))?);
+    }
+    if connections.is_empty() {
+        output.note("no connections; `amb connect NAME` asks for one");
+        return Ok(());
+    }
+    let rows = connections.iter().map(|link| {
+        let who = if link.outgoing { "you" } else { link.agent_name.as_str() };
+        let intro = link.message.as_deref().unwrap_or_default();
+        vec![
+            link.agent_name.to_string(),
+            link.status.as_str().into(),
+            who.into(),
+            ago(link.updated_at),
+            preview(intro, 60),
+        ]
+    });
+    output.table(&["WITH", "STATUS", "ASKED BY", "CHANGED", "SAYS"], rows)?;
+    Ok(())
+}

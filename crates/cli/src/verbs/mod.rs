@@ -1,0 +1,18 @@
+//! One file a verb.
+
+pub(crate) mod ack;
+pub(crate) mod agents;
+pub(crate) mod approve;
+pub(crate) mod completions;
+pub(crate) mod connect;
+pub(crate) mod connections;
+pub(crate) mod inbox;
+pub(crate) mod mcp;
+pub(crate) mod read;
+pub(crate) mod register;
+pub(crate) mod search;
+pub(crate) mod send;
+pub(crate) mod serve;
+pub(crate) mod task;
+pub(crate) mod transcript;
+pub(crate) mod watch;

@@ -1,0 +1,54 @@
+//! `amb search`: one's own mail by its words.
+
+use amb_core::office::SearchQuery;
+use amb_core::{AgentName, Timestamp};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::{ago, preview};
+
+/// Search your own mail
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb --as ann search 'auth \"token refresh\"' --from ben")]
+pub(crate) struct Search {
+    /// Words, and "phrases in quotes"
+    #[arg(default_value = "")]
+    text: String,
+    /// Only from this agent
+    #[arg(long, value_name = "NAME")]
+    from: Option<AgentName>,
+    /// Only in sessions whose subject has these words
+    #[arg(long, value_name = "S")]
+    subject: Option<String>,
+    /// Only at or after this time
+    #[arg(long, value_name = "T")]
+    after: Option<Timestamp>,
+    /// Only before this time
+    #[arg(long, value_name = "T")]
+    before: Option<Timestamp>,
+    /// At most this many
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    limit: u32,
+}
+
+impl Search {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let Search { text, from, subject, after, before, limit } = self;
+        let query = SearchQuery { text, from, subject, after, before, limit: Some(limit) };
+        let hits = office.open().await?.search(query).await?;
+        if output.json {
+            return Ok(output.document(&serde_json::json!({ "hits": hits }))?);
+        }
+        if hits.is_empty() {
+            output.note("nothing found");
+            return Ok(());
+        }
+        let rows = hits.into_iter().map(|hit| {
+            let (session, from) = (hit.session_id.to_string(), hit.sender_name.to_string());
+            vec![session, from, ago(hit.created_at), preview(&hit.subject, 30), preview(&hit.snippet, 60)]
+        });
+        output.table(&["SESSION", "FROM", "SENT", "SUBJECT", "TEXT"], rows)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,157 @@
+//! `amb send`: a message or a task to another agent.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use amb_core::limits::MAX_MESSAGE_BYTES;
+use amb_core::office::Office;
+use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
+use amb_dir::DirOptions;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// The subject of mail that was given none.
+const NO_SUBJECT: &str = "(no subject)";
+
+/// Send a message or a task; when this answers, it is durable
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --as ann send ben 'shall we start?' --subject 'Project'
+  git diff | amb --as ann send ben - --subject Review --priority urgent
+  amb --as ann send ben 'sort the files' --kind task --deadline 2h
+  amb --as ben send ann 'yes' --reply-to 0199c0de-...")]
+pub(crate) struct Send {
+    /// Who shall receive it
+    to: AgentName,
+    /// What to say; - reads it from stdin
+    text: Option<String>,
+    /// The subject; the same subject continues the same session
+    #[arg(long, value_name = "S")]
+    subject: Option<String>,
+    /// Continue this session
+    #[arg(long, value_name = "ID")]
+    session: Option<SessionId>,
+    /// message, task, or a label such as work_assignment
+    #[arg(long, value_name = "KIND", default_value_t = Kind::Message)]
+    kind: Kind,
+    /// low, normal, high or urgent
+    #[arg(long, value_name = "P", default_value_t = Priority::Normal)]
+    priority: Priority,
+    /// For a task: when it must be done, as a time (2026-12-01T12:00:00Z) or from now (90m, 2h, 3d)
+    #[arg(long, value_name = "T", value_parser = deadline)]
+    deadline: Option<Timestamp>,
+    /// The message this answers
+    #[arg(long, value_name = "ID")]
+    reply_to: Option<MessageId>,
+    /// The message this passes on; its ttl and trace go on
+    #[arg(long, value_name = "ID", conflicts_with = "reply_to")]
+    relay_of: Option<MessageId>,
+    /// Name a file that the recipient can reach; repeat for more
+    #[arg(long = "file", value_name = "F")]
+    files: Vec<PathBuf>,
+    /// Add a JSON value for programs; repeat for more
+    #[arg(long = "data", value_name = "JSON", value_parser = json)]
+    data: Vec<serde_json::Value>,
+    /// For a task: where the answer shall go, as a JSON object with channel, session_id and chat_id
+    #[arg(long, value_name = "JSON", value_parser = callback)]
+    callback: Option<amb_core::Callback>,
+    /// Ties a question to its answers
+    #[arg(long, value_name = "ID")]
+    correlation_id: Option<CorrelationId>,
+    /// A repeat with the same key sends nothing and answers as the first did
+    #[arg(long, value_name = "KEY")]
+    idempotency_key: Option<String>,
+    /// In a directory: make the mailbox of an agent that never registered
+    #[arg(long)]
+    create: bool,
+}
+
+impl Send {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let seat = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
+        let draft = self.draft(&*seat).await?;
+        let to = draft.to.clone();
+        let sent = seat.send(draft).await?;
+        if output.json {
+            return Ok(output.document(&sent)?);
+        }
+        match &sent.reason {
+            Some(reason) => output.say(format!("{} was rejected for {to}: {reason}", sent.message_id))?,
+            None => output.say(format!("sent {} to {to} in session {}", sent.message_id, sent.session_id))?,
+        }
+        Ok(())
+    }
+
+    async fn draft(self, seat: &dyn Office) -> Result<Draft, Failure> {
+        let mut parts = Vec::new();
+        match self.text.as_deref() {
+            Some("-") => parts.push(Part::text(stdin()?)),
+            Some(text) => parts.push(Part::text(text)),
+            None if self.files.is_empty() && self.data.is_empty() => {
+                return Err(Failure::usage("say something: TEXT, - for stdin, --file or --data"));
+            }
+            None => {}
+        }
+        parts.extend(self.data.into_iter().map(Part::data));
+        for file in &self.files {
+            parts.push(Part::file(reachable(file)?));
+        }
+        // A reply goes into the conversation it answers unless told otherwise.
+        let (mut session, mut subject) = (self.session, self.subject);
+        if let (Some(parent), None, None) = (&self.reply_to, &session, &subject) {
+            let parent = seat.message(parent).await?.message;
+            (session, subject) = (parent.session, parent.subject);
+        }
+        if session.is_none() {
+            subject.get_or_insert_with(|| NO_SUBJECT.into());
+        }
+        Ok(Draft {
+            to: self.to,
+            kind: self.kind,
+            subject,
+            session,
+            parts,
+            priority: self.priority,
+            deadline: self.deadline,
+            callback: self.callback,
+            reply_to: self.reply_to,
+            relay_of: self.relay_of,
+            correlation_id: self.correlation_id,
+            metadata: Default::default(),
+            idempotency_key: self.idempotency_key,
+        })
+    }
+}
+
+fn stdin() -> Result<String, Failure> {
+    let mut text = String::new();
+    // One byte more than fits, so that too much is told apart from just enough.
+    std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// The path as the recipient, who may stand elsewhere, can use it.
+fn reachable(file: &Path) -> Result<String, Failure> {
+    let path = fs_err::canonicalize(file)?;
+    path.into_os_string().into_string().map_err(|path| Failure::usage(format!("{path:?} is not UTF-8")))
+}
+
+fn json(text: &str) -> Result<serde_json::Value, String> {
+    serde_json::from_str(text).map_err(|error| format!("not JSON: {error}"))
+}
+
+fn callback(text: &str) -> Result<amb_core::Callback, String> {
+    serde_json::from_str(text).map_err(|error| format!("not a callback: {error}"))
+}
+
+/// A moment, or a span from now.
+fn deadline(text: &str) -> Result<Timestamp, String> {
+    if let Ok(moment) = text.parse() {
+        return Ok(moment);
+    }
+    let span = crate::output::span(text).ok_or("a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h, 3d")?;
+    Timestamp::now().checked_add(span).map_err(|error| error.to_string())
+}

@@ -1,0 +1,197 @@
+//! `amb serve`: the network office.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use amb_server::{Config, Listeners, TlsFiles, serve};
+use anyhow::{Context, Result};
+use serde::Deserialize;
+use tokio::net::TcpListener;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::home;
+use crate::output::Output;
+use crate::verbs::watch::interrupted;
+
+const LISTEN: &str = "127.0.0.1:8000";
+
+/// Run the network office: HTTP and WebSocket on one port
+///
+/// Starts at once, with SQLite in your data directory. Each setting can be given by a flag, by the environment, or in a
+/// file of the same names (`listen = "0.0.0.0:8000"`); the first of them that says something holds.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb serve
+  amb serve --listen 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem
+  DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000")]
+pub(crate) struct Serve {
+    /// A TOML file with any of these settings
+    #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    settings: Settings,
+}
+
+/// What can be set. The names are the same in the file, with `_` for `-`.
+#[derive(Debug, Default, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
+struct Settings {
+    /// Where to listen [default: 127.0.0.1:8000]
+    #[arg(long, value_name = "ADDR", env = "AMB_LISTEN")]
+    listen: Option<String>,
+    /// sqlite:PATH or postgres://… [default: SQLite in your data directory]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// Serve Prometheus metrics here, apart from the office
+    #[arg(long, value_name = "ADDR", env = "AMB_METRICS_LISTEN")]
+    metrics_listen: Option<String>,
+    /// on or off [default: on]
+    #[arg(long, value_name = "on|off", env = "AMB_RATE_LIMITS")]
+    rate_limits: Option<Switch>,
+    /// Withhold codes from the target's inbox and events, so that they must travel by a human channel
+    #[arg(long, env = "AMB_PRIVATE_CODES", num_args = 0..=1, default_missing_value = "true")]
+    private_codes: Option<bool>,
+    /// How long a code can be used, in seconds [default: 3600]
+    #[arg(long, value_name = "SECONDS", env = "AMB_CODE_TTL")]
+    code_ttl: Option<u64>,
+    /// Seconds between pings on a WebSocket [default: 30]
+    #[arg(long, value_name = "SECONDS", env = "WS_PING_INTERVAL")]
+    ws_ping_interval: Option<u64>,
+    /// Seconds without an answer after which a WebSocket is closed [default: 60]
+    #[arg(long, value_name = "SECONDS", env = "WS_PING_TIMEOUT")]
+    ws_ping_timeout: Option<u64>,
+    /// Days for which entries of the logs are kept [default: for ever]
+    #[arg(long, value_name = "DAYS", env = "AMB_EVENT_RETENTION_DAYS")]
+    event_retention_days: Option<u64>,
+    /// A web origin that browsers may call from; repeat for more [default: none]
+    #[arg(long = "cors-origin", value_name = "ORIGIN", env = "AMB_CORS_ORIGINS", value_delimiter = ',')]
+    #[serde(rename = "cors_origin")]
+    cors_origins: Vec<String>,
+    /// Believe X-Forwarded-For; only behind a proxy that writes it
+    #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
+    trust_forwarded_for: Option<bool>,
+    /// The certificate chain, in PEM
+    #[arg(long, value_name = "FILE", env = "AMB_TLS_CERT", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Its private key, in PEM
+    #[arg(long, value_name = "FILE", env = "AMB_TLS_KEY", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum Switch {
+    On,
+    Off,
+}
+
+impl Settings {
+    /// What is said here, and for the rest what `other` says.
+    fn or(self, other: Self) -> Self {
+        Self {
+            listen: self.listen.or(other.listen),
+            database_url: self.database_url.or(other.database_url),
+            metrics_listen: self.metrics_listen.or(other.metrics_listen),
+            rate_limits: self.rate_limits.or(other.rate_limits),
+            private_codes: self.private_codes.or(other.private_codes),
+            code_ttl: self.code_ttl.or(other.code_ttl),
+            ws_ping_interval: self.ws_ping_interval.or(other.ws_ping_interval),
+            ws_ping_timeout: self.ws_ping_timeout.or(other.ws_ping_timeout),
+            event_retention_days: self.event_retention_days.or(other.event_retention_days),
+            cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
+            trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
+            tls_cert: self.tls_cert.or(other.tls_cert),
+            tls_key: self.tls_key.or(other.tls_key),
+        }
+    }
+
+    fn config(&self) -> Result<Config> {
+        let defaults = Config::default();
+        let seconds = |said: Option<u64>, default: Duration| match said {
+            Some(0) => anyhow::bail!("a time of 0 seconds makes no sense"),
+            Some(seconds) => Ok(Duration::from_secs(seconds)),
+            None => Ok(default),
+        };
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(certificate), Some(key)) => Some(TlsFiles { certificate: certificate.clone(), key: key.clone() }),
+            (None, None) => None,
+            _ => anyhow::bail!("TLS needs both tls_cert and tls_key"),
+        };
+        Ok(Config {
+            private_codes: self.private_codes.unwrap_or(defaults.private_codes),
+            code_ttl: seconds(self.code_ttl, defaults.code_ttl)?,
+            ws_ping_interval: seconds(self.ws_ping_interval, defaults.ws_ping_interval)?,
+            ws_ping_timeout: seconds(self.ws_ping_timeout, defaults.ws_ping_timeout)?,
+            rate_limits: defaults.rate_limits.filter(|_| self.rate_limits != Some(Switch::Off)),
+            cors_origins: self.cors_origins.clone(),
+            trust_forwarded_for: self.trust_forwarded_for.unwrap_or(defaults.trust_forwarded_for),
+            event_retention: self.event_retention_days.map(|days| Duration::from_secs(days.saturating_mul(86_400))),
+            tls,
+            ..defaults
+        })
+    }
+
+    fn database_url(&self) -> Result<String> {
+        if let Some(url) = &self.database_url {
+            return Ok(url.clone());
+        }
+        let directory = home::data_dir()?;
+        fs_err::create_dir_all(&directory)?;
+        Ok(format!("sqlite:{}", directory.join("mailbox.db").display()))
+    }
+}
+
+impl Serve {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let settings = match &self.config {
+            Some(path) => self.settings.or(read(path)?),
+            None => self.settings,
+        };
+        let config = settings.config()?;
+        let scheme = if config.tls.is_some() { "https" } else { "http" };
+        let office = bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?;
+        let metrics = match &settings.metrics_listen {
+            Some(address) => Some(bind(address).await?),
+            None => None,
+        };
+        let address = office.local_addr()?;
+        let url = settings.database_url()?;
+        let store = amb_store::open(&url).await.map_err(amb_core::OfficeError::from)?;
+        // A URL of PostgreSQL may hold a password.
+        let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
+        announce(output, scheme, address, place)?;
+        let shutdown = async {
+            if let Err(error) = interrupted().await {
+                tracing::error!(%error, "cannot listen for signals; stopping");
+            }
+        };
+        serve(Listeners { office, metrics }, store.clone(), config, shutdown).await?;
+        store.close().await;
+        Ok(())
+    }
+}
+
+fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str) -> Result<()> {
+    if output.json {
+        output.line_of(&serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store }))?;
+        return Ok(());
+    }
+    // The first line a script waits for: the port is bound and the store is open.
+    output.say(format!("listening on {scheme}://{address}"))?;
+    output.note(format!("mail rests in {store}; agents begin with `amb register NAME --server {scheme}://{address}`"));
+    if !address.ip().is_loopback() && scheme == "http" {
+        output.note("warning: keys travel in the clear on this address; use --tls-cert and --tls-key, or a proxy");
+    }
+    Ok(())
+}
+
+async fn bind(address: &str) -> Result<TcpListener> {
+    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}; is another server there?"))
+}
+
+fn read(path: &Path) -> Result<Settings> {
+    toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
+}

@@ -1,0 +1,131 @@
+//! `amb transcript`: the shared record of a group chat.
+
+use std::path::PathBuf;
+
+use amb_core::limits;
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_dir::transcript::TranscriptStore;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::home;
+use crate::output::{Output, visible};
+
+/// Append to, read and follow the shared record of a group chat
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb transcript append feishu:oc_123 'shall we ship?' --role user --sender ou_42 --message-id om_1
+  amb transcript recent feishu:oc_123 --limit 20 --json
+  amb transcript follow feishu:oc_123")]
+pub(crate) struct Transcript {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Add what was said
+    Append {
+        /// The chat, such as feishu:oc_123
+        key: TranscriptKey,
+        /// What was said
+        text: String,
+        /// user for people, assistant for agents
+        #[arg(long, value_name = "R")]
+        role: String,
+        /// Who said it
+        #[arg(long, value_name = "S")]
+        sender: String,
+        /// The chat's own id of it: the same one twice is the same line
+        #[arg(long, value_name = "M")]
+        message_id: Option<String>,
+        /// When, in milliseconds since 1970; now where not given
+        #[arg(long, value_name = "MS")]
+        timestamp_ms: Option<f64>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// The last things said, oldest first, each once
+    Recent {
+        /// The chat
+        key: TranscriptKey,
+        /// How many
+        #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_TRANSCRIPT_LINES)]
+        limit: usize,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// What is said from now on, until interrupted
+    Follow {
+        /// The chat
+        key: TranscriptKey,
+        #[command(flatten)]
+        place: Place,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Place {
+    /// Where the files are; nanobot's transcripts where not given
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+}
+
+impl Place {
+    fn store(&self) -> Result<TranscriptStore, Failure> {
+        let root = self.root.clone().map_or_else(home::nanobot_transcripts, Ok)?;
+        Ok(TranscriptStore::open(&root)?)
+    }
+
+    /// A server keeps transcripts too, for teams without a shared file system.
+    fn is_remote(&self, office: &OfficeArgs) -> bool {
+        self.root.is_none() && office.server.is_some()
+    }
+}
+
+impl Transcript {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        match self.action {
+            Action::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
+                let line = Line { role, content: text, sender, message_id, ts: timestamp_ms };
+                match place.is_remote(office) {
+                    true => office.open().await?.transcript_append(&key, line).await?,
+                    false => place.store()?.append(&key, line).await?,
+                }
+                output.note("appended");
+                Ok(())
+            }
+            Action::Recent { key, limit, place } => {
+                let lines = match place.is_remote(office) {
+                    true => office.open().await?.transcript_recent(&key, limit).await?,
+                    false => place.store()?.recent(&key, limit).await?,
+                };
+                if output.json {
+                    return Ok(output.document(&lines)?);
+                }
+                lines.iter().try_for_each(|line| show(line, output))
+            }
+            Action::Follow { key, place } if place.is_remote(office) => {
+                Err(Failure::usage(format!("following {key} needs its files: --root DIR")))
+            }
+            Action::Follow { key, place } => {
+                let mut following = place.store()?.follow(&key).await?;
+                while let Some(line) = following.recv().await {
+                    let line = line?;
+                    match output.json {
+                        true => output.line_of(&line)?,
+                        false => show(&line, output)?,
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+fn show(line: &Line, output: Output) -> Result<(), Failure> {
+    let indented = line.content.lines().map(visible).collect::<Vec<_>>().join("\n    ");
+    output.say(format!("{} ({}): {indented}", visible(&line.sender), visible(&line.role)))?;
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! `amb watch`: mail as it comes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::event::{Event, NewMessage};
+use amb_core::office::{ClaimRequest, Office};
+use amb_core::{Cursor, Message, SessionId};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::visible;
+use crate::verbs::read::body;
+
+/// How long one look at the log waits. Only a bound: mail ends the wait at once.
+const WAIT: Duration = Duration::from_secs(30);
+/// How often the watcher says that its agent is alive.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+/// Print mail as it comes, until interrupted
+///
+/// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
+/// printed, and of several watchers each message goes to one.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  amb --as ben watch\n  amb --as ben watch --ack --json | while read -r mail; do handle \"$mail\"; done"
+)]
+pub(crate) struct Watch {
+    /// Take mail and acknowledge it once printed
+    #[arg(long)]
+    ack: bool,
+    /// Begin after this cursor instead of now
+    #[arg(long, value_name = "CURSOR", conflicts_with = "ack")]
+    since: Option<String>,
+    /// Stop after this many
+    #[arg(long, value_name = "N")]
+    count: Option<u64>,
+}
+
+impl Watch {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let seat = office.open().await?;
+        let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));
+        let ended = tokio::select! {
+            ended = self.watch(&*seat, output) => ended,
+            interrupted = interrupted() => interrupted.map_err(Failure::from),
+        };
+        beating.abort();
+        seat.leave().await?;
+        ended
+    }
+
+    async fn watch(self, seat: &dyn Office, output: Output) -> Result<(), Failure> {
+        let mut left = self.count.unwrap_or(u64::MAX);
+        let mut cursor = match &self.since {
+            Some(since) => Cursor::new(since.as_str()),
+            None => seat.events(None, Duration::ZERO).await?.cursor,
+        };
+        if !self.ack {
+            output.note(format!("watching the mailbox of {} at {}", seat.me(), seat.describe()));
+        }
+        while left > 0 {
+            if self.ack {
+                left = take(seat, output, left).await?;
+            }
+            if left == 0 {
+                break;
+            }
+            let page = seat.events(Some(cursor), WAIT).await?;
+            cursor = page.cursor;
+            for entry in page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
+            {
+                match output.json {
+                    true => output.line_of(&entry)?,
+                    false => output.say(describe(&entry.event))?,
+                }
+                left -= 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Takes what is there, prints and acknowledges it. Answers how many may still be taken.
+async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, Failure> {
+    loop {
+        let limit = usize::try_from(left.min(50)).unwrap_or(50);
+        let mail = seat.claim(ClaimRequest { limit, urgent_first: true, ..ClaimRequest::default() }).await?;
+        if mail.is_empty() {
+            return Ok(left);
+        }
+        for message in mail {
+            let id = message.id.clone();
+            let event = Event::NewMessage(arrived(message));
+            match output.json {
+                true => output.line_of(&event)?,
+                false => output.say(describe(&event))?,
+            }
+            seat.ack(&[id]).await?;
+            left -= 1;
+        }
+        if left == 0 {
+            return Ok(0);
+        }
+    }
+}
+
+fn arrived(message: Message) -> NewMessage {
+    let subject = message.subject.clone().unwrap_or_default();
+    let session = message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, &subject));
+    NewMessage::of(&message, session, subject)
+}
+
+fn describe(event: &Event) -> String {
+    match event {
+        Event::NewMessage(mail) => {
+            let task = mail.task.as_ref().map_or(String::new(), |task| format!("  task {} is {}", task.id, task.state));
+            let head = format!(
+                "{}  {}  {}{task}\n    # {}",
+                mail.from_agent,
+                mail.created_at,
+                mail.message_id,
+                visible(&mail.subject)
+            );
+            format!("{head}\n{}", body(&mail.content, &mail.parts))
+        }
+        Event::ConnectionRequest { from_agent, verification_code, .. } => {
+            let code = verification_code.as_deref().unwrap_or("(ask them for it)");
+            format!("{from_agent} wants to connect; the code is {code}")
+        }
+        Event::ConnectionApproved { connected_agent, .. } => format!("{connected_agent} approved your request"),
+        Event::ConnectionChanged { agent, status, .. } => format!("the connection with {agent} is {}", status.as_str()),
+        Event::Receipt { message_id, receipt } => {
+            format!("{message_id} to {} is {:?}", receipt.recipient, receipt.state).to_lowercase()
+        }
+        Event::TaskOverdue { task } => format!("task {} of {} for {} is overdue", task.id, task.owner, task.assignee),
+    }
+}
+
+async fn heartbeats(seat: Arc<dyn Office>) {
+    loop {
+        if let Err(error) = seat.heartbeat().await {
+            tracing::warn!(%error, "no heartbeat");
+        }
+        tokio::time::sleep(HEARTBEAT).await;
+    }
+}
+
+/// Ctrl-C or a polite kill.
+pub(crate) async fn interrupted() -> std::io::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        pressed = tokio::signal::ctrl_c() => pressed,
+        _ = terminate.recv() => Ok(()),
+    }
+}
