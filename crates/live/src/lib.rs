@@ -32,12 +32,18 @@ mod router;
 mod testing;
 pub mod tools;
 
+pub use amb_core::GoalId;
+/// How a background task ended, as its coordinator sees it.
+pub use amb_core::render::TaskNotification;
 pub use bell::MailBell;
 pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel};
 pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
 pub use delegates::AllowedDelegates;
 pub use directory::{Peer, PeerDirectory};
-pub use message::*;
+pub use message::{
+    BadPayload, INBOX_SUBJECT_PREFIX, InboxMessage, MAX_BODY_BYTES, MIN_BODY_CHARS, goal_of_subject, inbox_subject,
+    render_peer_messages_block,
+};
 pub use nats::{NatsAuth, NatsBroker, NatsOptions, NatsTls, OnOutage, OutboxCounts, PRESENCE_BUCKET};
 pub use outbox::OutboxOptions;
 pub use peers::{Goal, LivePeers, Sender, Transport};

@@ -20,8 +20,14 @@ pub struct LocalBroker {
 
 #[derive(Default)]
 struct Table {
-    exact: HashMap<Box<str>, Vec<(u64, Arc<dyn Inlet>)>>,
-    strays: Vec<(u64, Arc<dyn Inlet>)>,
+    exact: HashMap<Box<str>, Vec<Listener>>,
+    strays: Vec<Listener>,
+}
+
+/// One subscription.
+struct Listener {
+    number: u64,
+    inlet: Arc<dyn Inlet>,
 }
 
 impl LocalBroker {
@@ -54,8 +60,9 @@ impl Broker for LocalBroker {
                 Some(inlets) => inlets,
                 None => &table.strays,
             };
-            let Some(((_, first), others)) = inlets.split_first() else { return Err(BrokerError::NoSubscriber) };
-            (Arc::clone(first), others.iter().map(|(_, inlet)| Arc::clone(inlet)).collect::<Vec<_>>())
+            let Some((first, others)) = inlets.split_first() else { return Err(BrokerError::NoSubscriber) };
+            let others: Vec<_> = others.iter().map(|other| Arc::clone(&other.inlet)).collect();
+            (Arc::clone(&first.inlet), others)
         };
         let mut refusal = None;
         let mut taken = false;
@@ -83,10 +90,10 @@ impl Broker for LocalBroker {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
         let subject: Box<str> = subject.into();
-        table.exact.entry(subject.clone()).or_default().push((number, Arc::clone(inlet)));
+        table.exact.entry(subject.clone()).or_default().push(Listener { number, inlet: Arc::clone(inlet) });
         Some(self.unsubscriber(move |table| {
             if let Some(inlets) = table.exact.get_mut(&subject) {
-                inlets.retain(|(other, _)| *other != number);
+                inlets.retain(|other| other.number != number);
                 if inlets.is_empty() {
                     table.exact.remove(&subject);
                 }
@@ -96,8 +103,12 @@ impl Broker for LocalBroker {
 
     fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.table.write().unwrap_or_else(PoisonError::into_inner).strays.push((number, Arc::clone(inlet)));
-        Some(self.unsubscriber(move |table| table.strays.retain(|(other, _)| *other != number)))
+        self.table
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .strays
+            .push(Listener { number, inlet: Arc::clone(inlet) });
+        Some(self.unsubscriber(move |table| table.strays.retain(|other| other.number != number)))
     }
 
     async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError> {

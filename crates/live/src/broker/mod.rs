@@ -83,17 +83,19 @@ impl Parcel {
     /// The bytes on the wire: the bare form of the message.
     pub fn to_bytes(&self) -> Result<Bytes, BadPayload> {
         match self {
-            Parcel::Message(message) => crate::message::encode(message).map(Bytes::from),
+            Parcel::Message(message) => Ok(message.write()?.into()),
             Parcel::Raw(bytes) => Ok(bytes.clone()),
         }
     }
 
-    /// The message. Accepts the bare form and the event envelope around it.
+    /// The message. Accepts the bare form and the event envelope around it, and neither blank nor oversized bodies.
     pub fn open(self) -> Result<Arc<InboxMessage>, BadPayload> {
-        match self {
-            Parcel::Message(message) => Ok(message),
-            Parcel::Raw(bytes) => crate::message::decode(&bytes).map(Arc::new),
-        }
+        let message = match self {
+            Parcel::Message(message) => message,
+            Parcel::Raw(bytes) => Arc::new(InboxMessage::parse(&bytes)?),
+        };
+        crate::message::check(&message)?;
+        Ok(message)
     }
 }
 

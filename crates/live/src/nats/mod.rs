@@ -10,6 +10,7 @@ mod replay;
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::wire::inbox::Envelope;
 use amb_core::{GoalId, Timestamp, id::fresh_uuid};
 use async_nats::{Client, HeaderMap, connection::State};
 use async_trait::async_trait;
@@ -20,6 +21,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 
 use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
+use crate::message::BadPayload;
 use crate::outbox::{Entry, NotQueued, Outbox};
 use acks::{Answer, Awaited, Verdict};
 use presence::{Presence, causes};
@@ -33,6 +35,7 @@ pub struct NatsBroker {
     presence: Arc<Presence>,
     roster: Arc<Roster>,
     outbox: Option<Arc<Outbox>>,
+    envelope: bool,
     /// Wakes the replay of the outbox.
     replay: Arc<tokio::sync::Notify>,
     answers: mpsc::Sender<Answer>,
@@ -73,7 +76,7 @@ impl NatsBroker {
         };
         let (events_in, events) = mpsc::channel(64);
         let client = connect::connect(&options, events_in).await?;
-        let url = options.servers.join(",");
+        let (url, envelope) = (options.servers.join(","), options.envelope);
         let awaited = Awaited::new(&client.new_inbox());
         let subscribe = |subject: String| {
             let client = client.clone();
@@ -105,7 +108,7 @@ impl NatsBroker {
         if let Some(outbox) = &outbox {
             run(Box::pin(replay::replay(Arc::clone(outbox), Arc::clone(&wire), Arc::clone(&replay))));
         }
-        Ok(Arc::new(Self { wire, presence, roster, outbox, replay, answers, _tasks: tasks.drop_guard() }))
+        Ok(Arc::new(Self { wire, presence, roster, outbox, envelope, replay, answers, _tasks: tasks.drop_guard() }))
     }
 
     /// Whether there is a connection now.
@@ -119,6 +122,22 @@ impl NatsBroker {
             Some(outbox) => Ok(Some(OutboxCounts { queued: outbox.len(), dead: outbox.dead()? })),
             None => Ok(None),
         }
+    }
+
+    fn payload(&self, subject: &str, parcel: &Parcel) -> Result<Bytes, BadPayload> {
+        let Parcel::Message(message) = parcel else { return parcel.to_bytes() };
+        if !self.envelope {
+            return parcel.to_bytes();
+        }
+        let envelope = Envelope {
+            id: fresh_uuid(message.sent_at),
+            timestamp: message.sent_at,
+            topic: subject,
+            source: &message.from_agent_id,
+            session_id: None,
+            payload: message,
+        };
+        Ok(envelope.write()?.into())
     }
 
     async fn queue(&self, outbox: &Arc<Outbox>, entry: Entry) -> Result<Outcome, BrokerError> {
@@ -187,7 +206,7 @@ impl Broker for NatsBroker {
     }
 
     async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
-        let payload = parcel.to_bytes().map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
+        let payload = self.payload(subject, &parcel).map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
         let Some(outbox) = &self.outbox else { return self.wire.send(subject, payload, None).await };
         let now = Timestamp::now();
         let id = fresh_uuid(now).to_string();

@@ -33,6 +33,8 @@ pub struct NatsOptions {
     pub expiry: Duration,
     /// What a publish does while there is no connection.
     pub on_outage: OnOutage,
+    /// Send messages inside the event envelope, for runtimes that read nothing else. What comes is read in either form.
+    pub envelope: bool,
     /// The prefix of reply subjects, where permissions ask for another than `_INBOX`.
     pub inbox_prefix: Option<String>,
 }
@@ -51,6 +53,7 @@ impl NatsOptions {
             presence_bucket: PRESENCE_BUCKET.into(),
             expiry: Duration::from_secs(30),
             on_outage: OnOutage::Refuse,
+            envelope: false,
             inbox_prefix: None,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use amb_core::{GoalId, Timestamp};
-use async_nats::jetstream::{self, kv, stream::StorageType};
+use async_nats::jetstream::{self, kv, stream};
 use futures_util::{StreamExt, TryStreamExt};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
@@ -271,22 +271,13 @@ impl Presence {
         let store = match self.jetstream.get_key_value(&self.bucket).await {
             Ok(store) => store,
             Err(_) => {
-                let config = kv::Config {
-                    bucket: self.bucket.clone(),
-                    description: "agents' live goals".into(),
-                    history: 1,
-                    max_age: self.wanted_expiry,
-                    // It is all told again within the expiry; nothing here is worth a disk.
-                    storage: StorageType::Memory,
-                    ..kv::Config::default()
-                };
-                self.jetstream.create_key_value(config).await.map_err(|error| {
-                    BrokerError::Rejected(format!(
-                        "cannot make the presence bucket {:?}: {}; the server needs JetStream (nats-server -js)",
-                        self.bucket,
-                        causes(&error)
-                    ))
-                })?
+                let made = self.make_bucket().await;
+                // Another process may have made it in this very moment, with an expiry of its own: then that one holds.
+                match (self.jetstream.get_key_value(&self.bucket).await, made) {
+                    (Ok(store), _) => store,
+                    (Err(_), Err(error)) => return Err(error),
+                    (Err(error), Ok(())) => return Err(self.failed(error)),
+                }
             }
         };
         let status = store.status().await.map_err(|error| self.failed(error))?;
@@ -298,6 +289,34 @@ impl Presence {
         }
         *known = Some(store.clone());
         Ok(store)
+    }
+
+    /// Makes the bucket, which is a stream with the settings that every client agrees on. The client's own way of making
+    /// one asks for the account first, and cannot read what a 2.9 server answers to that.
+    async fn make_bucket(&self) -> Result<(), BrokerError> {
+        let config = stream::Config {
+            name: format!("KV_{}", self.bucket),
+            description: Some("agents' live goals".into()),
+            subjects: vec![self.subject()],
+            max_messages_per_subject: 1,
+            max_age: self.wanted_expiry,
+            // It is all told again within the expiry; nothing here is worth a disk.
+            storage: stream::StorageType::Memory,
+            discard: stream::DiscardPolicy::New,
+            allow_rollup: true,
+            deny_delete: true,
+            allow_direct: true,
+            num_replicas: 1,
+            ..stream::Config::default()
+        };
+        match self.jetstream.create_stream(config).await {
+            Ok(_) => Ok(()),
+            Err(error) => Err(BrokerError::Rejected(format!(
+                "cannot make the presence bucket {:?}: {}; the server needs JetStream (nats-server -js)",
+                self.bucket,
+                causes(&error)
+            ))),
+        }
     }
 
     fn drop_own(&self, goal: GoalId) -> Option<usize> {

@@ -69,6 +69,19 @@ async fn deployments_with_different_buckets_do_not_see_each_other() {
 }
 
 #[tokio::test]
+async fn the_first_to_come_decides_the_expiry() {
+    let server = NatsServer::start();
+    let connect = |seconds| {
+        let options = NatsOptions { expiry: Duration::from_secs(seconds), ..server.options() };
+        LivePeers::connect(options)
+    };
+    let first = connect(60).await.unwrap();
+    let rest = futures_util::future::try_join_all((1..6).map(connect)).await.unwrap();
+    assert_eq!(first.broker().expiry(), Some(Duration::from_secs(60)));
+    assert!(rest.iter().all(|other| other.broker().expiry() == first.broker().expiry()));
+}
+
+#[tokio::test]
 async fn garbage_in_the_bucket_harms_nobody() {
     let server = NatsServer::start();
     let here = LivePeers::connect(server.options()).await.unwrap();

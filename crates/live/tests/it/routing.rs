@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use amb_core::GoalId;
 use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
-use amb_live::{Broker, BrokerError, InboxRouter, Outcome, Parcel, RouterCounts, RouterOptions, inbox_subject};
+use amb_live::{
+    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Outcome, Parcel, RouterCounts, RouterOptions, inbox_subject,
+};
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
 
@@ -36,11 +38,14 @@ on_both_brokers! {
         let bob = join(&process, "bob").await;
         let broker = process.broker();
         let subject = inbox_subject(bob.id());
-        for garbage in ["{", "null", "[]", "\"hi\"", "{\"from_agent_id\":\"a\"}", "\u{0}\u{1}"] {
+        let oversized = serde_json::to_string(&message("bob", &"x".repeat(MAX_BODY_BYTES + 1))).unwrap();
+        let blank = serde_json::to_string(&message("bob", " ")).unwrap();
+        let garbage = ["{", "null", "[]", "\"hi\"", "{\"from_agent_id\":\"a\"}", "\u{0}\u{1}", &oversized, &blank];
+        for garbage in garbage {
             let refused = broker.publish(&subject, raw(garbage)).await.unwrap_err();
             assert!(matches!(refused, BrokerError::Refused(_)), "{garbage}: {refused}");
         }
-        assert_eq!(process.router().counts(), RouterCounts { bad_payloads: 6, ..RouterCounts::default() });
+        assert_eq!(process.router().counts(), RouterCounts { bad_payloads: 8, ..RouterCounts::default() });
         process.send(name("alice"), "bob", "hi", None).await.unwrap();
         assert_eq!(bodies(&bob.inbox().drain()), ["hi"]);
     }

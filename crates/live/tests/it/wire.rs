@@ -90,3 +90,23 @@ async fn a_plain_request_gets_an_answer_of_its_own() {
     let answer = soon("the answer", client.request(inbox_subject(bob.id()), "garbage".into())).await.unwrap();
     assert!(answer.payload.starts_with(b"!"), "{answer:?}");
 }
+
+#[tokio::test]
+async fn a_runtime_that_reads_envelopes_only_gets_envelopes_where_asked_for() {
+    let server = NatsServer::start();
+    let enveloping = LivePeers::connect(NatsOptions { envelope: true, ..server.options() }).await.unwrap();
+    let bob = join(&enveloping, "bob").await;
+    let client = async_nats::connect(server.url()).await.unwrap();
+    let mut tap = client.subscribe(inbox_subject(bob.id())).await.unwrap();
+    client.flush().await.unwrap();
+    let mut seen = None;
+    while seen.is_none() {
+        // The tap's subscription may come after the first message.
+        enveloping.send(name("alice"), "bob", "hi", None).await.unwrap();
+        seen = tokio::time::timeout(Duration::from_millis(200), tap.next()).await.ok().flatten();
+    }
+    let value: Value = serde_json::from_slice(&seen.unwrap().payload).unwrap();
+    assert_eq!(value["topic"], json!(inbox_subject(bob.id())));
+    assert_eq!((&value["source"], &value["payload"]["body"]), (&json!("alice"), &json!("hi")));
+    assert_eq!(bob.inbox().drain()[0].body, "hi", "and we read our own");
+}
