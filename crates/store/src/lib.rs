@@ -26,6 +26,7 @@ mod known;
 mod letter;
 mod open;
 mod postgres;
+mod query;
 mod row;
 mod sqlite;
 mod store;
@@ -38,6 +39,9 @@ mod words;
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
+pub use query::{
+    Access, AgentsPage, Appended, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+};
 pub use sqlite::SqliteStore;
 pub use store::Store;
 pub use types::{

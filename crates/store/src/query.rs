@@ -1,0 +1,129 @@
+//! What the verbs beyond the contract take and give.
+
+use amb_core::doc::{AgentEntry, MessageWithReceipts};
+use amb_core::transcript::Line;
+use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, SessionId, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Which agents to list: by name, after one, so many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AgentsPage {
+    /// Only names after this one.
+    pub after: Option<AgentName>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// An agent as it sees itself.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Profile {
+    /// Its id for the world.
+    pub id: Uuid,
+    /// What others see.
+    #[serde(flatten)]
+    pub entry: AgentEntry,
+    /// How to reach the owner.
+    pub owner_contact: Option<String>,
+    /// Whether agents that are not connected with it find it in the directory.
+    pub discoverable: bool,
+    /// The first characters of its key.
+    pub api_key_prefix: String,
+    /// Until when the key before this one still works, where it does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub previous_key_until: Option<Timestamp>,
+}
+
+/// What to change of one's own profile; what is `None` stays.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+pub struct ProfilePatch {
+    /// A sentence or two.
+    pub description: Option<String>,
+    /// What it can do.
+    pub capabilities: Option<Vec<String>>,
+    /// Whom it hears.
+    pub allow_from: Option<AllowFrom>,
+    /// How many tasks it works on at once.
+    pub max_concurrent_tasks: Option<u32>,
+    /// Whether strangers find it.
+    pub discoverable: Option<bool>,
+}
+
+/// Which of the messages that came to the caller to list, newest first. All conditions hold together.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct MessageQuery {
+    /// Only what was not read.
+    pub unread: bool,
+    /// Only in this session.
+    pub session: Option<SessionId>,
+    /// Only from this agent.
+    pub from: Option<AgentName>,
+    /// Only of this kind.
+    pub kind: Option<Kind>,
+    /// Only with this correlation id.
+    pub correlation_id: Option<CorrelationId>,
+    /// Only before this place in the caller's log: the `next` of the page before.
+    pub before: Option<u64>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// A page of messages.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct MessagePage {
+    /// The messages, newest first.
+    pub messages: Vec<MessageWithReceipts>,
+    /// Where the next page begins; `None` at the end.
+    pub next: Option<u64>,
+}
+
+/// A line of a transcript with its place.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct NumberedLine {
+    /// Its place, from 1.
+    pub number: u64,
+    /// What was said.
+    #[serde(flatten)]
+    pub line: Line,
+}
+
+/// What became of a line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Appended {
+    /// Its place, or that of the line that had its message id before.
+    pub number: u64,
+    /// Whether it was there already.
+    pub duplicate: bool,
+}
+
+/// What an agent may do with a transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Read it and add to it.
+    Write,
+}
+
+/// A named set of agents that are written to together.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Group {
+    /// Its name, unique in the office.
+    pub name: AgentName,
+    /// Who made it and invites.
+    pub owner: AgentName,
+    /// Who is in it, or was invited.
+    pub members: Vec<GroupMember>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// One member of a group.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct GroupMember {
+    /// Who.
+    pub name: AgentName,
+    /// Whether it agreed. Nobody gets a group's mail without having agreed.
+    pub joined: bool,
+}
