@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fs_err::File;
 use tokio::sync::oneshot;
 
-use super::durable::{is_current, lock, open_append};
+use super::file::{lock, open_append};
+use crate::lock::same_file;
+use crate::syncer::Syncer;
 
 /// Most bytes in one write. Only lines that wait at the same time share a write, so a lone line never waits for others.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
@@ -20,6 +22,7 @@ const MAX_REOPENS: usize = 16;
 #[derive(Debug)]
 pub(super) struct Appender {
     path: PathBuf,
+    syncer: Arc<Syncer>,
     queue: Mutex<Queue>,
     /// Held by the one task that writes, never by those that wait.
     file: Mutex<Option<File>>,
@@ -39,8 +42,8 @@ struct Waiting {
 }
 
 impl Appender {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path, queue: Mutex::default(), file: Mutex::default() }
+    pub(super) fn new(path: PathBuf, syncer: Arc<Syncer>) -> Self {
+        Self { path, syncer, queue: Mutex::default(), file: Mutex::default() }
     }
 
     /// Appends one line, its newline included. It is on the disk when this answers.
@@ -107,10 +110,10 @@ impl Appender {
         for _ in 0..MAX_REOPENS {
             let file = match slot {
                 Some(file) => file,
-                None => slot.insert(open_append(&self.path)?),
+                None => slot.insert(open_append(&self.path, &self.syncer)?),
             };
             let lock = lock(file)?;
-            if is_current(file, &self.path)? {
+            if same_file(file.file(), &self.path) {
                 return write_lines(file, batch);
             }
             drop(lock);

@@ -8,8 +8,9 @@ use amb_core::transcript::Line;
 use amb_core::wire::transcript as wire;
 use fs_err::File;
 
-use super::durable::{is_current, lock, open_read};
+use super::file::{lock, open_read};
 use super::tail::{Found, MAX_LINE_BYTES, Tail};
+use crate::lock::same_file;
 
 /// Bytes read in one step, unless a line is longer.
 const STEP_BYTES: usize = 256 * 1024;
@@ -68,7 +69,7 @@ impl Cursor {
         }
         let Some(file) = self.file.take() else { return Ok(false) };
         let more = self.read_on(&file, STEP_BYTES, lines)?;
-        if more || is_current(&file, &self.path)? {
+        if more || same_file(file.file(), &self.path) {
             self.file = Some(file);
             return Ok(more);
         }

@@ -1,21 +1,21 @@
 //! New lines of a transcript as they are appended.
 
 use std::collections::{HashSet, VecDeque};
-use std::ffi::OsString;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
-use notify::{RecommendedWatcher, RecursiveMode, Watcher as _};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{mpsc, watch};
 
 use super::cursor::Cursor;
-use super::failure::unreadable;
 use super::owner::{Place, resolve};
 use super::recent::gather;
+use super::store::READING;
+use crate::failure::{Doing as _, failed};
+use crate::watch::Watch;
 
 /// Lines handed out ahead of a slow reader; the file holds the rest.
 const AHEAD: usize = 256;
@@ -55,24 +55,24 @@ pub(super) async fn follow(
     root: PathBuf,
     key: TranscriptKey,
     backlog: usize,
+    watch: Arc<Watch>,
 ) -> Result<(Vec<Line>, Follow), OfficeError> {
-    let wake = Arc::new(Notify::new());
-    // Watch first, look second: a line that comes in between is then seen twice, by which nothing is lost.
-    let watcher = watch(&root, Arc::clone(&wake));
+    // Watch first, look second: a line that comes in between then only wakes us once more.
+    let changes = watch.directory(&root);
     let opened = tokio::task::spawn_blocking(move || Follower::open(root, key, backlog)).await;
-    let (recent, follower) = opened.map_err(OfficeError::internal)?.map_err(unreadable)?;
+    let (recent, follower) = opened.map_err(OfficeError::internal)?.doing(READING)?;
     let (sender, lines) = mpsc::channel(AHEAD);
-    tokio::spawn(run(follower, sender, wake, watcher));
+    tokio::spawn(run(follower, sender, changes, watch));
     Ok((recent, Follow { lines }))
 }
 
 async fn run(
     mut follower: Follower,
     sender: mpsc::Sender<Result<Line, OfficeError>>,
-    wake: Arc<Notify>,
-    watcher: Option<RecommendedWatcher>,
+    mut changes: Option<watch::Receiver<u64>>,
+    // Kept, since the store may be dropped before those who follow.
+    _watch: Arc<Watch>,
 ) {
-    let poll = if watcher.is_some() { POLL_WATCHED } else { POLL_ALONE };
     loop {
         let stepped = tokio::task::spawn_blocking(move || {
             let outcome = follower.step();
@@ -84,7 +84,7 @@ async fn run(
                 match outcome {
                     Ok(stepped) => stepped,
                     Err(error) => {
-                        let _ = sender.send(Err(unreadable(error))).await;
+                        let _ = sender.send(Err(failed(READING, error))).await;
                         return;
                     }
                 }
@@ -103,10 +103,17 @@ async fn run(
             continue;
         }
         tokio::select! {
-            () = wake.notified() => {}
-            () = tokio::time::sleep(poll) => {}
+            () = changed(&mut changes) => {}
             () = sender.closed() => return,
         }
+    }
+}
+
+/// Waits until something changed in the root, or it is time to look anyway.
+async fn changed(changes: &mut Option<watch::Receiver<u64>>) {
+    let Some(receiver) = changes else { return tokio::time::sleep(POLL_ALONE).await };
+    if let Ok(Err(_)) = tokio::time::timeout(POLL_WATCHED, receiver.changed()).await {
+        *changes = None;
     }
 }
 
@@ -174,26 +181,4 @@ impl Known {
         }
         true
     }
-}
-
-/// Asks the kernel to tell of changes in the root. Without that (a network file system, no watches left) polling serves.
-fn watch(root: &Path, wake: Arc<Notify>) -> Option<RecommendedWatcher> {
-    let extension = OsString::from("jsonl");
-    let told = move |event: notify::Result<notify::Event>| {
-        let relevant = match &event {
-            Ok(event) if event.kind.is_access() => false,
-            Ok(event) => event.need_rescan() || event.paths.iter().any(|path| path.extension() == Some(&extension)),
-            Err(_) => true,
-        };
-        if relevant {
-            wake.notify_one();
-        }
-    };
-    let watcher = notify::recommended_watcher(told).and_then(|mut watcher| {
-        watcher.watch(root, RecursiveMode::NonRecursive)?;
-        Ok(watcher)
-    });
-    watcher
-        .inspect_err(|error| tracing::warn!(%error, "cannot watch the transcripts; looking every 100 ms instead"))
-        .ok()
 }

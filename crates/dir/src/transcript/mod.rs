@@ -16,9 +16,8 @@
 
 mod append;
 mod cursor;
-mod durable;
-mod failure;
 pub mod feishu;
+mod file;
 mod file_name;
 mod follow;
 mod history;

@@ -7,7 +7,7 @@ use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::wire::transcript as wire;
 use fs_err::File;
 
-use super::durable::open_read;
+use super::file::open_read;
 use super::owner::resolve;
 use super::tail::{Found, Tail};
 use super::window::Window;

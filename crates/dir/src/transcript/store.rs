@@ -1,6 +1,7 @@
 //! The verbs of a transcript.
 
 use std::collections::HashMap;
+use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,18 +14,27 @@ use amb_core::{OfficeError, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use super::append::Appender;
-use super::failure::{unreadable, unwritable};
 use super::follow::{Follow, follow};
 use super::history::HistorySource;
-use super::{durable, owner, recent};
+use super::{owner, recent};
+use crate::durable::make_dir;
+use crate::failure::Doing as _;
+use crate::syncer::Syncer;
+use crate::watch::Watch;
 
 /// Transcripts kept open for appending; beyond that, those nobody writes to at the moment are closed.
 const MAX_OPEN: usize = 128;
+/// What failed, before the colon.
+const WRITING: &str = "the line was not written";
+/// The same of reading.
+pub(super) const READING: &str = "the transcript cannot be read";
 
 /// The transcripts under one root. Clones share their open files.
 #[derive(Debug, Clone)]
 pub struct TranscriptStore {
     root: Arc<PathBuf>,
+    syncer: Arc<Syncer>,
+    watch: Arc<Watch>,
     appenders: Arc<Mutex<HashMap<TranscriptKey, Arc<Appender>>>>,
 }
 
@@ -58,8 +68,9 @@ impl TranscriptStore {
     /// The transcripts under `root`, which is made (for this user alone) if it is not there.
     pub fn open(root: impl Into<PathBuf>) -> Result<Self, OfficeError> {
         let root = root.into();
-        durable::make_dir(&root).map_err(|error| unwritable(error.kind(), error))?;
-        Ok(Self { root: Arc::new(root), appenders: Arc::default() })
+        let syncer = Arc::new(Syncer::default());
+        make_dir(&root, &syncer).doing("could not make the directory of the transcripts")?;
+        Ok(Self { root: Arc::new(root), syncer, watch: Arc::default(), appenders: Arc::default() })
     }
 
     /// Appends a line. It is on the disk when this answers. A line without a time gets the present one.
@@ -69,7 +80,7 @@ impl TranscriptStore {
         let line = checked(line)?;
         let bytes = wire::write(&line).map_err(OfficeError::internal)?;
         let appender = self.appender(key).await?;
-        appender.append(bytes).await.map_err(|error| unwritable(error.kind(), error))
+        appender.append(bytes).await.map_err(|error| io::Error::new(error.kind(), error)).doing(WRITING)
     }
 
     /// Appends a line if the chat is a group; a chat between two is nobody else's business.
@@ -89,7 +100,7 @@ impl TranscriptStore {
     pub async fn recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>, OfficeError> {
         let (root, key, limit) = (Arc::clone(&self.root), key.clone(), limit.min(MAX_TRANSCRIPT_LINES));
         let read = tokio::task::spawn_blocking(move || recent::recent(&root, &key, limit)).await;
-        read.map_err(OfficeError::internal)?.map_err(unreadable)
+        read.map_err(OfficeError::internal)?.doing(READING)
     }
 
     /// The last lines in the shape that nanobot puts into a prompt.
@@ -122,21 +133,23 @@ impl TranscriptStore {
         key: &TranscriptKey,
         limit: usize,
     ) -> Result<(Vec<Line>, Follow), OfficeError> {
-        follow(PathBuf::clone(&self.root), key.clone(), limit.min(MAX_TRANSCRIPT_LINES)).await
+        follow(PathBuf::clone(&self.root), key.clone(), limit.min(MAX_TRANSCRIPT_LINES), Arc::clone(&self.watch)).await
     }
 
     async fn appender(&self, key: &TranscriptKey) -> Result<Arc<Appender>, OfficeError> {
         if let Some(appender) = self.appenders().get(key) {
             return Ok(Arc::clone(appender));
         }
-        let (root, wanted) = (Arc::clone(&self.root), key.clone());
-        let claimed = tokio::task::spawn_blocking(move || owner::claim(&root, &wanted)).await;
-        let path = claimed.map_err(OfficeError::internal)?.map_err(|error| unwritable(error.kind(), error))?;
+        let (root, wanted, syncer) = (Arc::clone(&self.root), key.clone(), Arc::clone(&self.syncer));
+        let claimed = tokio::task::spawn_blocking(move || owner::claim(&root, &wanted, &syncer)).await;
+        let path = claimed.map_err(OfficeError::internal)?.doing(WRITING)?;
         let mut appenders = self.appenders();
         if appenders.len() >= MAX_OPEN {
             appenders.retain(|_, appender| Arc::strong_count(appender) > 1);
         }
-        Ok(Arc::clone(appenders.entry(key.clone()).or_insert_with(|| Arc::new(Appender::new(path)))))
+        Ok(Arc::clone(
+            appenders.entry(key.clone()).or_insert_with(|| Arc::new(Appender::new(path, Arc::clone(&self.syncer)))),
+        ))
     }
 
     fn appenders(&self) -> std::sync::MutexGuard<'_, HashMap<TranscriptKey, Arc<Appender>>> {

@@ -1,8 +1,7 @@
-//! Opening, locking and syncing the files of a transcript.
+//! Opening and locking the file of a transcript.
 
 use std::fs::TryLockError;
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -10,39 +9,18 @@ use fs_err::File;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use rustix::fs::OFlags;
 
+use crate::syncer::Syncer;
+
 /// How long an appender waits for other processes. Each holds the lock for one write, without its sync.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
-/// Makes what happened in a directory (a new file, a rename) survive a power cut.
-pub(super) fn sync_dir(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// Makes `path` and what is missing above it, for the owner alone, durably.
-pub(super) fn make_dir(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
-    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    if let Some(parent) = parent {
-        make_dir(parent)?;
-    }
-    match std::fs::DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists || !path.is_dir() => {
-            return Err(io::Error::new(error.kind(), format!("cannot make the directory {}: {error}", path.display())));
-        }
-        _ => {}
-    }
-    sync_dir(parent.unwrap_or(Path::new(".")))
-}
-
 /// Opens a transcript for appending. Its name is durable when this returns.
-pub(super) fn open_append(path: &Path) -> io::Result<File> {
+pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
     let mut options = fs_err::OpenOptions::new();
     let file = options.read(true).append(true).create(true).mode(0o600).custom_flags(guards()).open(path)?;
     only_regular(&file)?;
     if let Some(parent) = path.parent() {
-        sync_dir(parent)?;
+        syncer.sync(parent)?;
     }
     Ok(file)
 }
@@ -66,16 +44,6 @@ fn only_regular(file: &File) -> io::Result<()> {
         return Ok(());
     }
     Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a regular file", file.path().display())))
-}
-
-/// Whether `path` still leads to the open file, or it was rotated or removed meanwhile.
-pub(super) fn is_current(file: &File, path: &Path) -> io::Result<bool> {
-    let open = file.metadata()?;
-    match fs_err::symlink_metadata(path) {
-        Ok(named) => Ok(named.dev() == open.dev() && named.ino() == open.ino()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-    }
 }
 
 /// A held advisory lock; dropping it gives it back.
