@@ -70,7 +70,6 @@ impl Card {
 
 /// Whom an agent hears: `*` is everybody, an empty list nobody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(transparent)]
 pub struct AllowFrom(pub Vec<String>);
 

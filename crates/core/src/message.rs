@@ -98,6 +98,7 @@ pub enum Part {
     /// Words.
     Text {
         /// The words.
+        #[cfg_attr(feature = "openapi", schema(pattern = "^[^\\x00]*$"))]
         text: String,
     },
     /// A JSON value for programs.

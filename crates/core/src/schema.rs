@@ -2,13 +2,14 @@
 
 use std::borrow::Cow;
 
-use utoipa::openapi::schema::{ObjectBuilder, Schema, Type};
+use utoipa::openapi::schema::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use utoipa::openapi::{KnownFormat, RefOr, SchemaFormat};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::card::AllowFrom;
 use crate::event::Cursor;
 use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId, TaskId};
-use crate::limits::{MAX_ID_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS};
+use crate::limits::{MAX_ALLOW_FROM, MAX_ID_CHARS, MAX_KIND_CHARS, MAX_NAME_CHARS};
 use crate::message::Kind;
 use crate::name::AgentName;
 
@@ -51,6 +52,24 @@ text_schema!(TaskId, "TaskId", "One task.", MAX_ID_CHARS, Some(WORD));
 text_schema!(ConnectionId, "ConnectionId", "One request for a connection.", MAX_ID_CHARS, Some(WORD));
 text_schema!(CorrelationId, "CorrelationId", "Ties a question to its answers.", MAX_ID_CHARS, Some(WORD));
 text_schema!(Kind, "Kind", "message, task, task_update, or a label of another system.", MAX_KIND_CHARS, Some(WORD));
+
+impl PartialSchema for AllowFrom {
+    fn schema() -> RefOr<Schema> {
+        let name = text("A name, or * for everybody.", MAX_NAME_CHARS, Some("^([*]|[A-Za-z0-9-][A-Za-z0-9._-]*)$"));
+        ArrayBuilder::new()
+            .items(name)
+            .max_items(Some(MAX_ALLOW_FROM))
+            .description(Some("Whom an agent hears: `*` is everybody, an empty list nobody."))
+            .build()
+            .into()
+    }
+}
+
+impl ToSchema for AllowFrom {
+    fn name() -> Cow<'static, str> {
+        Cow::Borrowed("AllowFrom")
+    }
+}
 
 impl PartialSchema for Cursor {
     /// Always a number where there is an OpenAPI document: the network office numbers its entries.

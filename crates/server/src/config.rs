@@ -28,7 +28,7 @@ pub struct Config {
     pub rate_limits: Option<RateLimits>,
     /// Largest body of a request, in bytes.
     pub body_limit: usize,
-    /// Longest time a `GET /events` may wait.
+    /// Longest time a `GET /events` waits, whatever it asks for (60 s at most).
     pub max_wait: Duration,
     /// Web origins that browsers may call from; none by default, `*` is all.
     pub cors_origins: Vec<String>,

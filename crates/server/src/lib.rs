@@ -24,6 +24,7 @@ mod rate;
 mod reply;
 mod routes;
 mod serve;
+mod text;
 mod tls;
 mod ws;
 

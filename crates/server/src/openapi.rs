@@ -5,6 +5,7 @@ use std::io;
 use axum::body::Bytes;
 use axum::http::header;
 use axum::response::IntoResponse;
+use serde_json::json;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
@@ -114,7 +115,27 @@ fn say_problem(status: &str, response: &mut Response) {
 /// # Errors
 /// Where the document cannot be written as JSON, which its tests rule out.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
-    Api::openapi().to_pretty_json()
+    let mut document = serde_json::to_value(Api::openapi())?;
+    // A WebSocket is no HTTP operation: tools that try every operation would ask for it in vain.
+    let socket = document["paths"].as_object_mut().and_then(|paths| paths.remove("/ws"));
+    document["x-websocket"] = json!({"/ws": socket});
+    // What the fields of a send ask of each other.
+    document["components"]["schemas"]["SendBody"]["allOf"] = json!([
+        {"anyOf": [
+            {"required": ["content"], "properties": {"content": {"type": "string"}}},
+            {"required": ["parts"], "properties": {"parts": {"type": "array", "minItems": 1}}},
+        ]},
+        {"anyOf": [
+            {"required": ["subject"], "properties": {"subject": {"type": "string"}}},
+            {"required": ["session_id"], "properties": {"session_id": {"type": "string"}}},
+        ]},
+        {"anyOf": [
+            {"properties": {"deadline": {"type": "null"}, "kind": {"not": {"const": "task_update"}}}},
+            {"required": ["kind"], "properties": {"kind": {"const": "task"}}},
+        ]},
+        {"anyOf": [{"properties": {"reply_to": {"type": "null"}}}, {"properties": {"relay_of": {"type": "null"}}}]},
+    ]);
+    serde_json::to_string_pretty(&document)
 }
 
 /// The answer to `GET /openapi.json`, made once.

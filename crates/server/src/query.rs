@@ -49,6 +49,15 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
+/// A place in a log: as far as numbers go in every store and in JSON.
+pub(crate) fn place<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
+    let place = Option::<u64>::deserialize(de)?;
+    match place {
+        Some(place) if i64::try_from(place).is_err() => Err(D::Error::custom("is too large for a cursor")),
+        place => Ok(place),
+    }
+}
+
 /// A UUID, or a problem that names the field.
 pub(crate) fn uuid(field: &str, text: &str) -> Result<Uuid, Problem> {
     Uuid::parse_str(text).map_err(|_| Problem::field(field, "must be a UUID"))

@@ -45,7 +45,7 @@ pub(crate) async fn approve(
 ) -> Result<Found<Connected>, Problem> {
     app.limits.code(caller.key, address)?;
     let code = body.verification_code.trim().to_ascii_uppercase();
-    if code.chars().count() > MAX_CODE_CHARS {
+    if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
         return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());
     }
     Ok(Found(app.told(app.store.approve_connection(&caller, &code, Timestamp::now()).await?)))

@@ -15,6 +15,7 @@ use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::reply::Created;
+use crate::text;
 
 /// Whom to ask.
 #[derive(Deserialize, ToSchema)]
@@ -22,7 +23,7 @@ pub(crate) struct ConnectBody {
     /// Who is asked.
     target_agent_name: AgentName,
     /// What to say with it.
-    #[schema(max_length = 500)]
+    #[schema(max_length = 500, pattern = "^[^\\x00]*$")]
     message: Option<String>,
 }
 
@@ -47,9 +48,7 @@ pub(crate) async fn connect(
     Caller(caller): Caller,
     Body(body): Body<ConnectBody>,
 ) -> Result<Created<ConnectionRequested>, Problem> {
-    if body.message.as_ref().is_some_and(|text| text.chars().count() > MAX_INTRO_CHARS) {
-        return Err(Problem::field("body.message", format!("has at most {MAX_INTRO_CHARS} characters")));
-    }
+    text::check_some("body.message", body.message.as_ref(), MAX_INTRO_CHARS)?;
     if body.target_agent_name == caller.name {
         return Err(Problem::field("body.target_agent_name", "an agent is always connected with itself; name another"));
     }

@@ -13,17 +13,21 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::Params;
+use crate::query::{Params, place};
 use crate::reply::Found;
 
 /// Entries in a page unless told otherwise.
 const DEFAULT_LIMIT: usize = 100;
+
+/// Longest wait that can be asked for, in seconds.
+const MAX_WAIT: u64 = 60;
 
 /// From where, and how long to wait.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
     /// The cursor of the last entry seen; 0 is the beginning. Without it the answer is empty and has the end's cursor.
+    #[serde(default, deserialize_with = "place")]
     #[param(minimum = 0)]
     since: Option<u64>,
     /// How many seconds to wait where nothing has happened yet.
@@ -54,9 +58,8 @@ pub(crate) async fn events(
     Caller(caller): Caller,
     Params(query): Params<EventsQuery>,
 ) -> Result<Found<EventPage>, Problem> {
-    let max_wait = app.config.max_wait.as_secs();
-    if query.wait > max_wait {
-        return Err(Problem::field("query.wait", format!("must be 0 to {max_wait}")));
+    if query.wait > MAX_WAIT {
+        return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
     }
     if !(1..=MAX_EVENTS).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_EVENTS}")));
@@ -70,7 +73,7 @@ pub(crate) async fn events(
     let Some(since) = query.since else { return Ok(Found(empty(head))) };
     // A cursor beyond the end is of another database; there is nothing after the end.
     let since = since.min(head);
-    let deadline = Instant::now() + Duration::from_secs(query.wait);
+    let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {
         let events = app.store.events(caller.key, since, query.limit).await?;
         if let Some(last) = events.last() {

@@ -1,7 +1,9 @@
 //! `POST /agents/register`: a new agent and its key.
 
 use amb_core::card::AllowFrom;
-use amb_core::limits::{DEFAULT_MAX_CONCURRENT_TASKS, MAX_OWNER_CONTACT_CHARS};
+use amb_core::limits::{
+    DEFAULT_MAX_CONCURRENT_TASKS, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CONTACT_CHARS,
+};
 use amb_core::{AgentName, Card, Timestamp};
 use amb_store::{KeyHash, NewAgent};
 use axum::extract::State;
@@ -10,11 +12,12 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::body::Body;
+use crate::body::{Body, whole};
 use crate::caller::Peer;
 use crate::key::ApiKey;
 use crate::problem::Problem;
 use crate::reply::Created;
+use crate::text;
 
 /// Who wants to be registered.
 #[derive(Deserialize, ToSchema)]
@@ -23,10 +26,10 @@ pub(crate) struct RegisterBody {
     #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$", example = "alice-agent")]
     name: String,
     /// How to reach the owner.
-    #[schema(max_length = 255, example = "alice@example.com")]
+    #[schema(max_length = 255, pattern = "^[^\\x00]*$", example = "alice@example.com")]
     owner_contact: Option<String>,
     /// What it is, in a sentence or two.
-    #[schema(max_length = 1000)]
+    #[schema(max_length = 1000, pattern = "^[^\\x00]*$")]
     #[serde(default)]
     description: Option<String>,
     /// What it can do, in words of its own.
@@ -37,14 +40,15 @@ pub(crate) struct RegisterBody {
     #[serde(default)]
     allow_from: Option<AllowFrom>,
     /// How many tasks it works on at once.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(maximum = 1000000)]
     max_concurrent_tasks: Option<u32>,
 }
 
 /// Something an agent can do, in a few words.
 #[derive(Deserialize, ToSchema)]
 #[serde(transparent)]
-#[schema(min_length = 1, max_length = 100)]
+#[schema(min_length = 1, max_length = 100, pattern = "^[^\\x00]*$")]
 pub(crate) struct Capability(pub(crate) String);
 
 /// A registered agent. The key is shown this once.
@@ -86,9 +90,10 @@ impl RegisterBody {
     fn parse(self, key: &ApiKey) -> Result<NewAgent, Problem> {
         let name =
             AgentName::parse_for_server(&self.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
-        if self.owner_contact.as_ref().is_some_and(|text| text.chars().count() > MAX_OWNER_CONTACT_CHARS) {
-            let detail = format!("has at most {MAX_OWNER_CONTACT_CHARS} characters");
-            return Err(Problem::field("body.owner_contact", detail));
+        text::check_some("body.owner_contact", self.owner_contact.as_ref(), MAX_OWNER_CONTACT_CHARS)?;
+        text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
+        for Capability(word) in self.capabilities.iter().flatten() {
+            text::check("body.capabilities", word, MAX_CAPABILITY_CHARS)?;
         }
         let card = Card {
             description: self.description.unwrap_or_default(),

@@ -15,6 +15,7 @@ use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::uuid;
 use crate::reply::Created;
+use crate::text;
 
 /// The header under which a repeat answers the first result.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
@@ -25,10 +26,10 @@ pub(crate) struct SendBody {
     /// Who shall receive it: a connected agent.
     to: AgentName,
     /// The thread's subject; continues the thread that has it, or starts one.
-    #[schema(max_length = 255, pattern = "\\S", example = "Project collaboration")]
+    #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
     subject: Option<String>,
     /// The text.
-    #[schema(min_length = 1, max_length = 10000, example = "Hello Bob, shall we start?")]
+    #[schema(min_length = 1, max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
     content: Option<String>,
     /// An existing thread to continue.
     #[schema(value_type = Option<Uuid>)]
@@ -98,11 +99,7 @@ impl SendBody {
             Some(subject) if subject.trim().is_empty() => {
                 return Err(Problem::field("body.subject", "cannot be blank"));
             }
-            Some(subject) if longer(subject, MAX_SUBJECT_CHARS) => {
-                let detail = format!("has at most {MAX_SUBJECT_CHARS} characters");
-                return Err(Problem::field("body.subject", detail));
-            }
-            _ => {}
+            subject => text::check_some("body.subject", subject.as_ref(), MAX_SUBJECT_CHARS)?,
         }
         let mut parts = self.parts.unwrap_or_default();
         match self.content {
@@ -111,12 +108,9 @@ impl SendBody {
             None if parts.is_empty() => return Err(Problem::field("body.content", "is needed without parts")),
             None => {}
         }
-        let too_long = match parts.as_slice() {
-            [Part::Text { text }] => longer(text, MAX_CONTENT_CHARS),
-            several => longer(&text_of(several), MAX_CONTENT_CHARS),
-        };
-        if too_long {
-            return Err(Problem::field("body.content", format!("has at most {MAX_CONTENT_CHARS} characters")));
+        match parts.as_slice() {
+            [Part::Text { text }] => text::check("body.content", text, MAX_CONTENT_CHARS)?,
+            several => text::check("body.parts", &text_of(several), MAX_CONTENT_CHARS)?,
         }
         let draft = Draft {
             to: self.to,
@@ -136,9 +130,4 @@ impl SendBody {
         draft.check()?;
         Ok(draft)
     }
-}
-
-/// Whether a text has more characters than this. Bytes settle it for nearly all.
-fn longer(text: &str, chars: usize) -> bool {
-    text.len() > chars && text.chars().count() > chars
 }

@@ -20,7 +20,7 @@ use crate::app::App;
 use crate::caller::{Peer, who};
 use crate::key::key_in;
 use crate::problem::Problem;
-use crate::query::Params;
+use crate::query::{Params, place};
 use line::{Farewell, Line};
 
 /// Largest message a client may send; all of ours are tiny.
@@ -37,6 +37,8 @@ pub(crate) struct WsQuery {
     /// The agent's key. A header or a first message does as well, and keeps it out of proxies' logs.
     api_key: Option<String>,
     /// The cursor of the last entry seen: what came after it is sent first. Without it only what happens from now on.
+    #[serde(default, deserialize_with = "place")]
+    #[param(minimum = 0)]
     since: Option<u64>,
 }
 

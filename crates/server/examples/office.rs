@@ -1,0 +1,28 @@
+//! The network office alone, without limits and long waits: for measuring it and for tools that try every request.
+//!
+//! `cargo run -p amb-server --example office -- 127.0.0.1:8000 sqlite:mail.db`
+
+use std::error::Error;
+use std::time::Duration;
+
+use amb_server::{Config, serve};
+use tokio::net::TcpListener;
+
+#[tokio::main]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(address), Some(database)) = (args.next(), args.next()) else {
+        return Err("usage: office ADDRESS DATABASE-URL".into());
+    };
+    let store = amb_store::open(&database).await?;
+    let listener = TcpListener::bind(address).await?;
+    let config =
+        Config { rate_limits: None, max_pending: u32::MAX, max_wait: Duration::from_secs(1), ..Config::default() };
+    let stop = async {
+        // Without a handler the process ends at once, which is what the signal asks for too.
+        let _ = tokio::signal::ctrl_c().await;
+    };
+    serve(listener, store.clone(), config, stop).await?;
+    store.close().await;
+    Ok(())
+}
