@@ -83,6 +83,11 @@ impl Book {
         Ok(())
     }
 
+    /// Whether the agent has no log yet.
+    pub(crate) fn is_new(&self) -> bool {
+        self.log_inode == 0
+    }
+
     /// Takes in lines that this process has just added.
     pub(crate) fn added(&mut self, lines: Vec<Line>, end: u64, inode: u64) {
         lines.into_iter().for_each(|line| self.take(line));

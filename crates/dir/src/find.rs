@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use amb_core::doc::MessageWithReceipts;
-use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
+use amb_core::{AgentName, Callback, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
 
 use crate::failure::Doing;
 use crate::layout::Layout;
@@ -86,13 +86,17 @@ impl Desk {
 
     /// The message as this agent may see it: a callback only if this agent set it.
     pub(crate) fn shown(&self, mut message: Message) -> Message {
-        let mine = match message.kind {
-            Kind::TaskUpdate => message.to == self.me,
-            _ => message.from == self.me,
-        };
-        if !mine {
-            message.callback = None;
+        if message.callback.is_some() && message.from != self.me || message.kind == Kind::TaskUpdate {
+            message.callback = self.callback_set(&message);
         }
         message
+    }
+
+    /// The callback that this agent set on the task that a message is an update of. What the message says of it counts
+    /// for nothing: it has been in others' hands.
+    fn callback_set(&self, update: &Message) -> Option<Callback> {
+        let task = update.task.as_ref().filter(|_| update.kind == Kind::TaskUpdate && update.to == self.me)?;
+        let pointer = self.shared.pointer(&self.me, &task.id).ok()??;
+        pointer.callback.filter(|_| pointer.assignee == update.from)
     }
 }

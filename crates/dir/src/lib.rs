@@ -20,8 +20,11 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+pub mod archive;
 mod book;
+pub mod channel;
 mod claim;
+pub mod doctor;
 mod durable;
 mod events;
 mod failure;
@@ -47,5 +50,6 @@ mod tasks;
 pub mod transcript;
 mod watch;
 
+pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
 pub use layout::Layout;
 pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};

@@ -23,6 +23,9 @@ use crate::office::Desk;
 /// A file that ends too soon is given this long: its writer may not be done.
 const UNFINISHED: Duration = Duration::from_secs(1);
 
+/// Of mail that was handled before this office came, this much gets into the log; the doctor enters the rest.
+const INDEXED_AT_FIRST: usize = 500;
+
 impl Desk {
     /// The book, brought up to date with the mailbox. Nothing in it is withheld that was not dealt with.
     pub(crate) fn notice(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
@@ -32,6 +35,10 @@ impl Desk {
         // In this order: what the log has and a later listing has not is gone; what the listing has and the log has not
         // is new, or was entered by another process in between, which the second look at the log tells.
         book.catch_up(&log, &state).doing(doing)?;
+        if book.is_new() {
+            self.index_recent()?;
+            book.catch_up(&log, &state).doing(doing)?;
+        }
         let listed = self.list()?;
         let there: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
         book.known.retain(|name, _| there.contains(name.as_str()));
@@ -55,6 +62,18 @@ impl Desk {
             book.write_down(&state, &self.shared.syncer);
         }
         self.settle(book)
+    }
+
+    /// The first look at a mailbox that other programs have used: what was handled last gets into the log, as read.
+    fn index_recent(&self) -> Result<(), OfficeError> {
+        let mut handled = self.not_indexed()?;
+        if handled.is_empty() {
+            return Ok(());
+        }
+        let layout = self.shared.paths.layout;
+        handled.sort_by_cached_key(|(name, _)| std::cmp::Reverse(letter::time_in(layout, name)));
+        handled.truncate(INDEXED_AT_FIRST);
+        self.index(handled)
     }
 
     /// The mail in the mailbox: names and inodes, in no order.

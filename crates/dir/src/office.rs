@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
@@ -17,6 +17,7 @@ use crate::log::Log;
 use crate::paths::{self, Paths};
 use crate::registry::Cache;
 use crate::syncer::Syncer;
+use crate::transcript::TranscriptStore;
 use crate::watch::Watch;
 
 /// How an office in a directory behaves.
@@ -32,6 +33,8 @@ pub struct DirOptions {
     pub poll_interval: Duration,
     /// How others are kept off a claimed message.
     pub claims: ClaimBy,
+    /// Where the records of group chats are; none means among the office's own files.
+    pub transcripts: Option<PathBuf>,
 }
 
 /// How others are kept off a message that one consumer has.
@@ -53,6 +56,7 @@ impl Default for DirOptions {
             strict_recipients: false,
             poll_interval: DEFAULT_POLL_INTERVAL,
             claims: ClaimBy::default(),
+            transcripts: None,
         }
     }
 }
@@ -77,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) syncer: Syncer,
     pub(crate) registry_cache: Cache,
     pub(crate) watch: Watch,
+    transcripts: OnceLock<TranscriptStore>,
     /// The last time given out, in microseconds.
     clock: AtomicI64,
 }
@@ -109,6 +114,7 @@ impl DirOffice {
                 syncer: Syncer::default(),
                 registry_cache: Cache::default(),
                 watch: Watch::default(),
+                transcripts: OnceLock::new(),
                 clock: AtomicI64::new(0),
             }),
         })
@@ -147,6 +153,16 @@ impl Shared {
         let last = self.clock.fetch_max(now, Ordering::Relaxed);
         let micros = if last < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 };
         Timestamp::from_microsecond(micros).unwrap_or_else(|_| Timestamp::now())
+    }
+
+    /// The records of group chats.
+    pub(crate) fn transcripts(&self) -> Result<&TranscriptStore, OfficeError> {
+        if let Some(store) = self.transcripts.get() {
+            return Ok(store);
+        }
+        let root = self.options.transcripts.clone().unwrap_or_else(|| self.paths.side().join("transcripts"));
+        let store = TranscriptStore::open(root)?;
+        Ok(self.transcripts.get_or_init(|| store))
     }
 
     /// The log of an agent.

@@ -7,6 +7,7 @@ use amb_core::card::heartbeat_timeout;
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::{Cursor, EventPage};
 use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Card, Draft, Message, MessageId, OfficeError, SessionId, Status, Task, TaskId, TaskState};
 use async_trait::async_trait;
 
@@ -158,5 +159,13 @@ impl Office for DirSeat {
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
         self.log_after(since, wait).await
+    }
+
+    async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
+        self.desk.shared.transcripts()?.append(key, line).await
+    }
+
+    async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
+        self.desk.shared.transcripts()?.recent(key, limit).await
     }
 }

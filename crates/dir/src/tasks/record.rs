@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use amb_core::{AgentName, CorrelationId, Message, OfficeError, Task, TaskId, Timestamp};
+use amb_core::{AgentName, Callback, CorrelationId, Message, OfficeError, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -52,6 +52,9 @@ pub(crate) struct Pointer {
     pub(crate) assignee: AgentName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) deadline: Option<Timestamp>,
+    /// The callback that the owner set: the only record that decides where an answer goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) callback: Option<Callback>,
 }
 
 /// Open ones, and those that have ended.
@@ -130,7 +133,12 @@ impl Shared {
         }
         self.make_state(&task.owner)?;
         durable::make_dir(&directory, &self.syncer).doing("could not keep the task")?;
-        let pointer = Pointer { id: task.id.clone(), assignee: task.assignee.clone(), deadline: task.deadline };
+        let pointer = Pointer {
+            id: task.id.clone(),
+            assignee: task.assignee.clone(),
+            deadline: task.deadline,
+            callback: task.callback.clone(),
+        };
         write_json(self, &directory.join(key(&task.id)), &pointer, Wait::Synced)
     }
 

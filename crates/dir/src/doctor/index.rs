@@ -1,0 +1,76 @@
+//! Handled mail that is not in the log: another program handled it, or the log's end was lost in a power cut.
+
+use std::collections::HashSet;
+use std::path::PathBuf;
+
+use amb_core::OfficeError;
+
+use super::{Examination, Kind, files_in};
+use crate::failure::Doing;
+use crate::letter;
+use crate::log::{Brief, Line};
+use crate::office::Desk;
+
+impl Desk {
+    pub(super) fn examine_index(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let missing = self.not_indexed()?;
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let detail = format!("{} handled messages are in no history", missing.len());
+        if examination.mend {
+            self.index(missing)?;
+        }
+        let path = self.shared.paths.put_away(&self.me);
+        examination.found(Kind::NotIndexed, &path, detail, "entered in the log", || Ok(()))
+    }
+
+    /// Messages that were put away and are not in the log.
+    pub(crate) fn not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+        let paths = &self.shared.paths;
+        let away = paths.put_away(&self.me);
+        let mut there = files_in(&away)?;
+        if let Ok(entries) = fs_err::read_dir(&away) {
+            for entry in entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+                there.extend(files_in(&entry.path())?);
+            }
+        }
+        there.retain(|(name, _)| letter::is_mail(paths.layout, name));
+        if there.is_empty() {
+            return Ok(there);
+        }
+        let known: HashSet<String> = self
+            .shared
+            .log(&self.me)
+            .find(&["\"in\""])
+            .doing("could not read the log")?
+            .into_iter()
+            .filter_map(|placed| match placed.line {
+                Line::In { f, .. } => Some(f),
+                _ => None,
+            })
+            .collect();
+        there.retain(|(name, _)| !known.contains(name));
+        Ok(there)
+    }
+
+    /// Enters messages that were put away in the log, as read.
+    pub(crate) fn index(&self, files: Vec<(String, PathBuf)>) -> Result<(), OfficeError> {
+        let mut lines = Vec::new();
+        for (f, path) in files {
+            // What does not parse was put away by another program; it is no mail of ours.
+            if let Ok(letter) = letter::open(self.shared.paths.layout, &self.me, &path, &f) {
+                let brief = Brief::of(&letter.message, &self.me);
+                lines.push(Line::In { f, i: 0, brief, read: true, withheld: None });
+            }
+        }
+        lines.sort_by_key(|line| match line {
+            Line::In { brief, .. } => brief.at,
+            _ => Default::default(),
+        });
+        self.shared.make_state(&self.me)?;
+        let log = self.shared.log(&self.me);
+        log.write().and_then(|mut writer| writer.add(&lines)).doing("could not add to the log")?;
+        Ok(())
+    }
+}

@@ -1,0 +1,152 @@
+//! What is wrong with a directory of mailboxes, and how to mend it. Mending removes nothing that anybody may miss.
+
+mod index;
+mod mail;
+mod state;
+mod strays;
+
+use std::path::{Path, PathBuf};
+
+use amb_core::{AgentName, OfficeError};
+use serde::Serialize;
+
+use crate::failure::Doing;
+use crate::office::{Desk, DirOffice};
+
+/// Something that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// Where.
+    pub path: PathBuf,
+    /// What is wrong with it, in one sentence.
+    pub detail: String,
+    /// What was done, or would be done, about it.
+    pub remedy: String,
+    /// Whether it was done.
+    pub mended: bool,
+}
+
+/// The kinds of things that go wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Kind {
+    /// A temporary file whose writer is gone.
+    StrayTemp,
+    /// A file in a mailbox that is no message.
+    CorruptMessage,
+    /// A message that was put aside as corrupt and has been mended by hand since.
+    MendedMessage,
+    /// A claim whose time is over.
+    StaleLease,
+    /// `_registry.json` is missing, does not parse, or does not list everybody.
+    BrokenRegistry,
+    /// A file of the office's own that does not parse.
+    SpoiltState,
+    /// Handled mail that is not in the log, and so in no history.
+    NotIndexed,
+}
+
+/// What an examination has found so far.
+struct Examination {
+    mend: bool,
+    findings: Vec<Finding>,
+}
+
+impl Examination {
+    /// Notes a finding, after mending it if that is wanted.
+    fn found(
+        &mut self,
+        kind: Kind,
+        path: &Path,
+        detail: impl Into<String>,
+        remedy: impl Into<String>,
+        mend: impl FnOnce() -> std::io::Result<()>,
+    ) -> Result<(), OfficeError> {
+        if self.mend {
+            mend().doing(&format!("could not mend {}", path.display()))?;
+        }
+        self.findings.push(Finding {
+            kind,
+            path: path.to_owned(),
+            detail: detail.into(),
+            remedy: remedy.into(),
+            mended: self.mend,
+        });
+        Ok(())
+    }
+}
+
+/// Looks at everything, and mends what it finds if wanted.
+pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
+    let mut examination = Examination { mend, findings: Vec::new() };
+    // Any name will do: what belongs to nobody is looked at from any seat.
+    let agents = office.mailboxes()?;
+    for agent in agents {
+        examination = in_turn(office, agent, examination, Desk::examine_agent).await?;
+    }
+    let nobody = AgentName::parse("doctor")?;
+    Ok(in_turn(office, nobody, examination, Desk::examine_office).await?.findings)
+}
+
+async fn in_turn(
+    office: &DirOffice,
+    agent: AgentName,
+    mut examination: Examination,
+    look: fn(&Desk, &mut Examination) -> Result<(), OfficeError>,
+) -> Result<Examination, OfficeError> {
+    office
+        .seat(agent)
+        .run(move |desk| {
+            look(desk, &mut examination)?;
+            Ok(examination)
+        })
+        .await
+}
+
+impl Desk {
+    fn examine_office(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        for directory in [self.shared.paths.root.clone(), self.shared.paths.side()] {
+            self.examine_strays(&directory, examination)?;
+        }
+        self.examine_registry(examination)
+    }
+
+    fn examine_agent(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let paths = &self.shared.paths;
+        let state = paths.state(&self.me);
+        let mut directories =
+            vec![paths.home(&self.me), paths.inbox(&self.me), paths.put_away(&self.me), state.clone()];
+        directories.dedup();
+        directories.extend(["tasks", "tasks/ended", "given", "given/ended", "keys"].map(|name| state.join(name)));
+        for directory in directories {
+            self.examine_strays(&directory, examination)?;
+        }
+        self.examine_state(examination)?;
+        self.examine_leases(examination)?;
+        self.examine_mail(examination)?;
+        self.examine_index(examination)
+    }
+}
+
+/// The files in a directory, none if it is not there.
+fn files_in(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+    let entries = match fs_err::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error).doing("could not look into a directory"),
+    };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry.doing("could not look into a directory")?;
+        if entry.file_type().is_ok_and(|kind| kind.is_file())
+            && let Ok(name) = entry.file_name().into_string()
+        {
+            files.push((name, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
