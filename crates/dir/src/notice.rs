@@ -23,6 +23,9 @@ use crate::office::Desk;
 /// A file that ends too soon is given this long: its writer may not be done.
 const UNFINISHED: Duration = Duration::from_secs(1);
 
+/// A file that is new: its name, inode and letter, and why it is not to be shown.
+type Fresh = (String, u64, Letter, Option<Withheld>);
+
 /// Of mail that was handled before this office came, this much gets into the log; the doctor enters the rest.
 const INDEXED_AT_FIRST: usize = 500;
 
@@ -101,11 +104,7 @@ impl Desk {
     }
 
     /// Opens the files that are new, oldest first. Holds no lock: others may be doing the same.
-    fn read_fresh(
-        &self,
-        book: &mut Book,
-        fresh: Vec<(String, u64)>,
-    ) -> Result<Vec<(String, u64, Letter, Option<Withheld>)>, OfficeError> {
+    fn read_fresh(&self, book: &mut Book, fresh: Vec<(String, u64)>) -> Result<Vec<Fresh>, OfficeError> {
         let paths = &self.shared.paths;
         let inbox = paths.inbox(&self.me);
         let card = self.shared.registered(&self.me)?.map(|registered| registered.card);
@@ -162,8 +161,8 @@ impl Desk {
     }
 
     /// The lines for what is new also to the log, which this process has locked.
-    fn lines_for(&self, book: &Book, read: Vec<(String, u64, Letter, Option<Withheld>)>) -> Vec<Line> {
-        let line = |(f, i, letter, withheld): (String, u64, Letter, Option<Withheld>)| {
+    fn lines_for(&self, book: &Book, read: Vec<Fresh>) -> Vec<Line> {
+        let line = |(f, i, letter, withheld): Fresh| {
             let brief = Brief::of(&letter.message, &self.me);
             match book.known.get(&f) {
                 Some(known) if known.inode == i => None,
