@@ -8,6 +8,8 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use amb_core::card::Presence;
+use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::wire::Stamp;
 use amb_core::wire::registry::{Entry, Registry};
 use amb_core::{AgentName, OfficeError, Timestamp};
@@ -164,8 +166,11 @@ impl Shared {
                 entry.registered_at = theirs.registered_at.clone();
             }
             if when(&theirs.last_heartbeat) > when(&entry.last_heartbeat) {
+                // It lives in another program now; whether it still does, that one's heartbeat says.
+                let seen = when(&theirs.last_heartbeat);
+                let tasks = theirs.current_tasks.clone();
+                entry.status = Presence::at(now, theirs.status, seen, tasks, HEARTBEAT_TIMEOUT).status;
                 entry.last_heartbeat = theirs.last_heartbeat;
-                entry.status = theirs.status;
                 entry.current_tasks = theirs.current_tasks;
             } else if when(&theirs.last_heartbeat) == when(&entry.last_heartbeat) {
                 entry.last_heartbeat = theirs.last_heartbeat;
