@@ -7,6 +7,8 @@ mod keys;
 mod offices;
 mod output;
 mod profile;
+#[cfg(test)]
+mod reference;
 mod verbs;
 
 use std::process::ExitCode;

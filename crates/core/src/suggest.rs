@@ -5,10 +5,19 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
     let wanted = wanted.to_lowercase();
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&wanted, &candidate.to_lowercase()), candidate))
+        .map(|candidate| (likeness(&wanted, &candidate.to_lowercase()), candidate))
         .filter(|(likeness, _)| *likeness >= 0.75)
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
+}
+
+/// How alike two names are, from 0 to 1. In a short name one slip changes so much that it has to be counted as a slip.
+fn likeness(wanted: &str, candidate: &str) -> f64 {
+    match strsim::osa_distance(wanted, candidate) {
+        0 => 1.0,
+        1 if candidate.chars().count() > 2 => 0.95,
+        _ => strsim::jaro_winkler(wanted, candidate),
+    }
 }
 
 /// `no agent "bbo"; did you mean "bob"?`
@@ -27,6 +36,7 @@ mod tests {
     fn a_near_name_is_suggested_and_a_far_one_is_not() {
         assert_eq!(nearest("reseacher", ["coder", "researcher", "writer"]), Some("researcher"));
         assert_eq!(nearest("Coder", ["coder"]), Some("coder"));
+        assert_eq!(nearest("bne", ["ann", "ben"]), Some("ben"));
         assert_eq!(nearest("ghost", ["coder", "writer"]), None);
         assert_eq!(nearest("x", []), None);
     }

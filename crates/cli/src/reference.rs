@@ -1,0 +1,50 @@
+//! `docs/cli.md` is what `--help` says, and a test keeps it so.
+
+use std::fmt::Write;
+
+use clap::{Command, CommandFactory};
+
+use crate::args::Cli;
+
+const HEAD: &str = "# The command line\n\nWhat `amb --help` and `amb VERB --help` say. Generated: a test compares this page with the program.\n";
+
+fn reference() -> String {
+    let mut page = HEAD.to_owned();
+    let mut root = Cli::command().max_term_width(100).term_width(100);
+    root.build();
+    describe(&mut page, &root, "amb");
+    page
+}
+
+fn describe(page: &mut String, command: &Command, path: &str) {
+    // Flags that hold everywhere are described once, at the top.
+    let mut shown = command.clone();
+    if path != "amb" {
+        shown = shown.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });
+    }
+    let help = shown.term_width(100).render_long_help().to_string();
+    let help: Vec<&str> = help.lines().map(str::trim_end).collect();
+    let _ = write!(page, "\n## `{path}`\n\n```text\n{}\n```\n", help.join("\n").trim_end());
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+        describe(page, sub, &format!("{path} {}", sub.get_name()));
+    }
+}
+
+#[test]
+fn the_page_says_what_help_says() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/cli.md");
+    let now = reference();
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        fs_err::write(path, &now).unwrap();
+    }
+    let page = fs_err::read_to_string(path).unwrap_or_default();
+    assert!(page == now, "docs/cli.md is not what --help says; run UPDATE_DOCS=1 cargo nextest run -p amb the_page_says");
+}
+
+#[test]
+fn every_verb_has_an_example_and_valid_arguments() {
+    Cli::command().debug_assert();
+    for verb in Cli::command().get_subcommands().filter(|verb| verb.get_name() != "help") {
+        assert!(verb.get_after_help().is_some(), "{} has no example in its help", verb.get_name());
+    }
+}
