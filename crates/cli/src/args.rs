@@ -98,5 +98,7 @@ verbs! {
     Reject(connections),
     Connections(connections),
     Transcript(transcript),
+    Peers(peers),
+    Peer(peers),
     Completions(completions),
 }

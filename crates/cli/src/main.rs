@@ -4,6 +4,7 @@ mod args;
 mod failure;
 mod home;
 mod keys;
+mod nats;
 mod offices;
 mod output;
 mod profile;

@@ -38,7 +38,10 @@ fn the_page_says_what_help_says() {
         fs_err::write(path, &now).unwrap();
     }
     let page = fs_err::read_to_string(path).unwrap_or_default();
-    assert!(page == now, "docs/cli.md is not what --help says; run UPDATE_DOCS=1 cargo nextest run -p amb the_page_says");
+    assert!(
+        page == now,
+        "docs/cli.md is not what --help says; run UPDATE_DOCS=1 cargo nextest run -p amb the_page_says"
+    );
 }
 
 #[test]

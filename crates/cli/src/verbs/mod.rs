@@ -8,6 +8,7 @@ pub(crate) mod connect;
 pub(crate) mod connections;
 pub(crate) mod inbox;
 pub(crate) mod mcp;
+pub(crate) mod peers;
 pub(crate) mod read;
 pub(crate) mod register;
 pub(crate) mod search;

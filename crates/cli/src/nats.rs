@@ -1,0 +1,63 @@
+//! How the live verbs reach NATS.
+
+use std::path::PathBuf;
+
+use amb_live::{BrokerError, LivePeers, NatsAuth, NatsOptions, NatsTls};
+use anyhow::Context;
+
+use crate::failure::Failure;
+
+/// Where NATS is, and who we are to it.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub(crate) struct NatsArgs {
+    /// The NATS server that live goals meet at; several separated by commas
+    #[arg(long, value_name = "URL", env = "NATS_URL")]
+    pub(crate) nats_url: Option<String>,
+    /// A shared token
+    #[arg(long, value_name = "TOKEN", env = "NATS_TOKEN", hide_env_values = true)]
+    nats_token: Option<String>,
+    /// A user; its password comes from NATS_PASSWORD
+    #[arg(long, value_name = "USER", env = "NATS_USER")]
+    nats_user: Option<String>,
+    /// A file with an NKey seed
+    #[arg(long, value_name = "FILE", env = "NATS_NKEY")]
+    nats_nkey: Option<PathBuf>,
+    /// A credentials file, as nsc writes it
+    #[arg(long, value_name = "FILE", env = "NATS_CREDS")]
+    nats_creds: Option<PathBuf>,
+    /// A PEM file of authorities to trust besides the system's
+    #[arg(long, value_name = "FILE", env = "NATS_CA")]
+    nats_ca: Option<PathBuf>,
+}
+
+impl NatsArgs {
+    /// Everything about the connection.
+    pub(crate) fn options(&self) -> Result<NatsOptions, Failure> {
+        let url = self.nats_url.as_deref();
+        let url =
+            url.ok_or_else(|| Failure::usage("live goals meet at a NATS server: --nats-url nats://127.0.0.1:4222"))?;
+        let auth = match (&self.nats_token, &self.nats_user, &self.nats_nkey, &self.nats_creds) {
+            (None, None, None, None) => NatsAuth::None,
+            (Some(token), None, None, None) => NatsAuth::Token(token.clone()),
+            (None, Some(user), None, None) => {
+                let password = std::env::var("NATS_PASSWORD").context("NATS_PASSWORD is not set")?;
+                NatsAuth::UserPassword { user: user.clone(), password }
+            }
+            (None, None, Some(seed), None) => NatsAuth::NKey(fs_err::read_to_string(seed)?.trim().to_owned()),
+            (None, None, None, Some(creds)) => NatsAuth::CredsFile(creds.clone()),
+            _ => return Err(Failure::usage("say who you are to NATS in one way: token, user, nkey or creds")),
+        };
+        let tls = NatsTls { ca_file: self.nats_ca.clone(), ..NatsTls::default() };
+        Ok(NatsOptions { auth, tls, ..NatsOptions::new(url) })
+    }
+
+    /// The live peers at that server.
+    pub(crate) async fn connect(&self) -> Result<LivePeers, Failure> {
+        Ok(LivePeers::connect(self.options()?).await.map_err(unreachable)?)
+    }
+}
+
+/// A broker that fails is an office out of reach.
+pub(crate) fn unreachable(error: BrokerError) -> amb_core::OfficeError {
+    amb_core::OfficeError::unavailable(error.to_string()).caused_by(error)
+}

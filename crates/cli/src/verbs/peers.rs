@@ -1,0 +1,154 @@
+//! `amb peers` and `amb peer`: goals that run now.
+
+use amb_core::AgentName;
+use amb_live::{
+    AllowedDelegates, LivePeers, PeerContext, SendToPeer, list_peers, render_peer_messages_block, send_to_peer,
+};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::nats::{NatsArgs, unreachable};
+use crate::output::{Output, preview};
+use crate::verbs::watch::interrupted;
+
+/// List the agents that run now, and whether you may write to them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb --as ann peers --nats-url nats://127.0.0.1:4222")]
+pub(crate) struct Peers {
+    #[command(flatten)]
+    nats: NatsArgs,
+    #[command(flatten)]
+    delegates: Delegates,
+}
+
+/// Write to agents that run now, or be one of them
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --as ben peer listen --nats-url nats://127.0.0.1:4222 --description 'builds'
+  amb --as ann peer send ben 'task #1 is ready' --nats-url nats://127.0.0.1:4222")]
+pub(crate) struct Peer {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Send to every live goal of an agent, or of everybody with '*'
+    Send {
+        /// The agent, or '*'
+        to: String,
+        /// What to say, 64 KB at most
+        message: String,
+        /// Ties a question to its answers: a UUID
+        #[arg(long, value_name = "UUID")]
+        correlation_id: Option<String>,
+        /// Leave the message in the mailbox of an agent that does not run now
+        #[arg(long)]
+        durable: bool,
+        #[command(flatten)]
+        delegates: Delegates,
+        #[command(flatten)]
+        nats: NatsArgs,
+    },
+    /// Be a live goal: print each block of peer messages as a model would see it, until interrupted
+    Listen {
+        /// What others are told about this goal
+        #[arg(long, value_name = "D", default_value = "")]
+        description: String,
+        /// Ring when durable mail comes to your mailbox too
+        #[arg(long)]
+        mail: bool,
+        /// Stop after this many messages
+        #[arg(long, value_name = "N")]
+        count: Option<usize>,
+        #[command(flatten)]
+        nats: NatsArgs,
+    },
+}
+
+#[derive(Debug, Clone, clap::Args)]
+struct Delegates {
+    /// Whom you may write to: a name, or a beginning such as team-*; repeat for more [default: everybody]
+    #[arg(long = "allowed-delegate", value_name = "GLOB")]
+    allowed: Vec<String>,
+}
+
+impl Delegates {
+    fn context(self, live: &LivePeers, me: AgentName) -> PeerContext {
+        PeerContext { allowed_delegates: AllowedDelegates::new(self.allowed), ..live.context(me) }
+    }
+}
+
+impl Peers {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let live = self.nats.connect().await?;
+        let list = list_peers(&self.delegates.context(&live, office.speaker()?));
+        if output.json {
+            return Ok(output.document(&list)?);
+        }
+        if list.peers.is_empty() {
+            output.note(list.note.unwrap_or("nobody runs now"));
+            return Ok(());
+        }
+        let rows = list.peers.into_iter().map(|peer| {
+            let reachable = if peer.reachable { "yes" } else { "no" };
+            vec![peer.agent_id.to_string(), reachable.into(), preview(&peer.description, 60)]
+        });
+        output.table(&["NAME", "REACHABLE", "DESCRIPTION"], rows)?;
+        Ok(())
+    }
+}
+
+impl Peer {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        match self.action {
+            Action::Send { to, message, correlation_id, durable, delegates, nats } => {
+                let live = nats.connect().await?;
+                let mut context = delegates.context(&live, office.speaker()?);
+                if durable {
+                    context.mailbox = Some(office.open().await?);
+                }
+                let send = SendToPeer { to, message, correlation_id, durable };
+                let report = send_to_peer(&context, &send).await.map_err(|error| Failure::usage(error.to_string()))?;
+                if output.json {
+                    return Ok(output.document(&report)?);
+                }
+                let told = report.delivered_to.len() + report.published_to.len();
+                output.say(format!("{told} goals, {} mailboxes", report.mailed_to.len()))?;
+                report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
+                Ok(())
+            }
+            Action::Listen { description, mail, count, nats } => {
+                let live = nats.connect().await?;
+                let goal = live.join(office.speaker()?, description).await.map_err(unreachable)?;
+                let _bell = match mail {
+                    true => Some(goal.ring_on_mail(office.open().await?)),
+                    false => None,
+                };
+                output.note(format!("goal {} of {} listens", goal.id(), goal.agent()));
+                let ended = tokio::select! {
+                    ended = listen(&goal, output, count.unwrap_or(usize::MAX)) => ended,
+                    interrupted = interrupted() => Ok(interrupted?),
+                };
+                goal.leave().await.map_err(unreachable)?;
+                ended
+            }
+        }
+    }
+}
+
+async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Result<(), Failure> {
+    while left > 0 {
+        let turn = goal.next().await;
+        left = left.saturating_sub(turn.len());
+        if output.json {
+            turn.iter().try_for_each(|message| output.line_of(message))?;
+        } else if let Some(block) = render_peer_messages_block(&turn) {
+            output.say(block)?;
+        }
+        // Printed: only now is it handled.
+        turn.confirm();
+    }
+    Ok(())
+}
