@@ -84,6 +84,7 @@ macro_rules! verbs {
 verbs! {
     Serve(serve),
     Mcp(mcp),
+    Init(init),
     Register(register),
     Agents(agents),
     Send(send),

@@ -4,7 +4,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
-fn home() -> Result<PathBuf> {
+/// The user's own directory.
+pub(crate) fn user() -> Result<PathBuf> {
     std::env::home_dir()
         .filter(|home| !home.as_os_str().is_empty())
         .context("no home directory; set HOME or name the path")
@@ -13,18 +14,18 @@ fn home() -> Result<PathBuf> {
 fn xdg(variable: &str, fallback: &str) -> Result<PathBuf> {
     match std::env::var_os(variable).map(PathBuf::from) {
         Some(path) if path.is_absolute() => Ok(path),
-        _ => Ok(home()?.join(fallback)),
+        _ => Ok(user()?.join(fallback)),
     }
 }
 
 /// nanobot's mailboxes, shared by all of this user's agents.
 pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
-    Ok(home()?.join(".nanobot/mailboxes"))
+    Ok(user()?.join(".nanobot/mailboxes"))
 }
 
 /// nanobot's transcripts.
 pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
-    Ok(home()?.join(".nanobot/transcripts"))
+    Ok(user()?.join(".nanobot/transcripts"))
 }
 
 /// Keys and the profile.

@@ -3,6 +3,7 @@
 mod args;
 mod failure;
 mod home;
+mod init;
 mod keys;
 mod nats;
 mod offices;

@@ -49,7 +49,7 @@ impl OfficeArgs {
     }
 
     /// The directory that was named, or the one that this place suggests.
-    fn root(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn root(&self) -> Result<PathBuf, Failure> {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }

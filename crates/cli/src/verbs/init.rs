@@ -127,7 +127,8 @@ impl Init {
     /// Somebody else's server of the same name is not ours to change.
     fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
         let Some(first) = settings.first().filter(|_| self.client.starts_a_command()) else { return Ok(()) };
-        let there = command_at(config.format, config.text(), first).with_context(|| config.path.display().to_string())?;
+        let there =
+            command_at(config.format, config.text(), first).with_context(|| config.path.display().to_string())?;
         match there {
             Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != "amb") => {
                 Err(Failure::usage(format!(
@@ -170,13 +171,21 @@ impl Init {
 
     fn next_step(&self) -> String {
         match self.client {
-            Client::ClaudeCode => format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name),
-            Client::Codex | Client::Gemini | Client::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
+            Client::ClaudeCode => {
+                format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
+            }
+            Client::Codex | Client::Gemini | Client::Cursor => {
+                "next: start the client anew and ask it to check its mailbox".into()
+            }
             Client::Openclaw if self.bridge => {
                 "next: restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent".into()
             }
-            Client::Openclaw => "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into(),
-            Client::Nanobot => "next: install the mailbox plugin beside nanobot if it is not there, and restart its gateway".into(),
+            Client::Openclaw => {
+                "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into()
+            }
+            Client::Nanobot => {
+                "next: install the mailbox plugin beside nanobot if it is not there, and restart its gateway".into()
+            }
         }
     }
 }

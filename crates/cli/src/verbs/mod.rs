@@ -7,6 +7,7 @@ pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod connections;
 pub(crate) mod inbox;
+pub(crate) mod init;
 pub(crate) mod mcp;
 pub(crate) mod peers;
 pub(crate) mod read;
