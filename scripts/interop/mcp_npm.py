@@ -6,7 +6,7 @@ import pathlib
 import subprocess
 import sys
 
-from offices import AMB, OFFICES
+from offices import AMB, OFFICES, Incomplete
 
 HOME = pathlib.Path(__file__).resolve().parents[2] / "target/interop/npm"
 CLIENTS = ("sdk 1", "client 2 legacy", "client 2 auto", "client 2 2026-07-28")
@@ -16,13 +16,14 @@ def seats(office):
     def seat(agent):
         return {"command": AMB, "args": office.arguments(agent, "mcp"), "env": office.environment(agent)}
 
-    return {"name": office.name, "connects": office.connects, "seats": {agent: seat(agent) for agent in ("alice", "bob")}}
+    known = {"name": office.name, "connects": office.connects, "records": office.records}
+    return {**known, "seats": {agent: seat(agent) for agent in ("alice", "bob")}}
 
 
 def drive_sdks(kind):
     for client in CLIENTS:
         with OFFICES[kind](["alice", "bob"]) as office:
-            office.run("alice", "transcript", "append", "interop:chat", "hello group", "--role", "user", "--sender", "ann")
+            office.record("interop:chat", "hello group")
             environment = {**os.environ, "SEATS": json.dumps(seats(office))}
             subprocess.run(["node", "mcp_npm.mjs", client], cwd=HOME, env=environment, check=True, timeout=180)
 
@@ -36,10 +37,11 @@ def inspector(office, agent, *method):
     words = " ".join(f"'{word}'" for word in office.arguments(agent, "mcp"))
     seat.write_text(f"#!/bin/sh\n{exports}exec '{AMB}' {words}\n")
     seat.chmod(0o755)
-    command = ["npx", "--no-install", "mcp-inspector", "--cli", str(seat), *method, "--format", "json"]
+    command = ["node_modules/.bin/mcp-inspector", "--cli", str(seat), *method, "--format", "json"]
     own_home = {**os.environ, "HOME": str(office.home)}
     done = subprocess.run(command, cwd=HOME, env=own_home, capture_output=True, text=True, timeout=120)
-    if done.returncode:
+    # 5 says that the tool itself answered with an error.
+    if done.returncode not in (0, 5):
         raise SystemExit(f"{' '.join(command)}: exit {done.returncode}\n{done.stdout}\n{done.stderr}")
     return json.loads(done.stdout), done.stderr
 
@@ -78,10 +80,15 @@ def drive_inspector(kind):
         ok(office, "alice", "send_to_peer", to="bob", message="ready")
         task = ok(office, "alice", "mailbox_send", to="bob", subject="Tests", content="Run them", kind="task")["task"]["id"]
         assert ok(office, "bob", "mailbox_task", action="done", task_id=task, note="green")["tasks"][0]["state"] == "completed"
-        ok(office, "alice", "transcript_recent", key="interop:chat")
+        office.record("interop:chat", "hello group")
+        failed, _ = call(office, "alice", "transcript_recent", key="interop:chat")
+        assert failed != office.records
         print(f"ok   inspector --strict      {office.name:9} every tool called", flush=True)
 
 
 for kind in sys.argv[1:] or list(OFFICES):
-    drive_sdks(kind)
-    drive_inspector(kind)
+    try:
+        drive_sdks(kind)
+        drive_inspector(kind)
+    except Incomplete as why:
+        print(f"skip npm {kind}: {why}", flush=True)

@@ -2,9 +2,13 @@
 
 import asyncio
 import sys
+import warnings
 
-from mcp import Client, StdioServerParameters
-from offices import AMB, OFFICES
+from mcp import Client, MCPDeprecationWarning, StdioServerParameters
+from offices import AMB, OFFICES, Incomplete
+
+# The older way to subscribe is called on purpose.
+warnings.simplefilter("ignore", MCPDeprecationWarning)
 
 TOOLS = {
     "mailbox_check", "mailbox_read", "mailbox_send", "mailbox_wait", "mailbox_task", "mailbox_connect", "mailbox_approve",
@@ -130,13 +134,17 @@ async def drive(office, mode):
         alice, bob = Agent(one), Agent(other)
         listed = await one.list_tools()
         assert {tool.name for tool in listed.tools} == TOOLS, listed
-        assert one.server_info.name == "agent-mailbox", one.server_info
+        # A client that pins the version asks nobody who the server is.
+        assert one.server_info is None or one.server_info.name == "agent-mailbox", one.server_info
         await connect(office, alice, bob)
         await talk(alice, bob)
         await work(alice, bob)
         await resources(alice, bob, heard)
-        said = await alice.call("transcript_recent", key="interop:chat", limit=5)
-        assert [line["content"] for line in said["lines"]] == ["hello group"], said
+        if office.records:
+            said = await alice.call("transcript_recent", key="interop:chat", limit=5)
+            assert [line["content"] for line in said["lines"]] == ["hello group"], said
+        else:
+            await alice.fails("transcript_recent", key="interop:chat")
         assert alice.called | bob.called == TOOLS, TOOLS - alice.called - bob.called
         print(f"ok   python {mode:11} {office.name:9} protocol {one.protocol_version}, every tool called", flush=True)
 
@@ -145,9 +153,12 @@ async def main():
     wanted = sys.argv[1:] or list(OFFICES)
     for kind in wanted:
         for mode in MODES:
-            with OFFICES[kind](["alice", "bob"]) as office:
-                office.run("alice", "transcript", "append", "interop:chat", "hello group", "--role", "user", "--sender", "ann")
-                await drive(office, mode)
+            try:
+                with OFFICES[kind](["alice", "bob"]) as office:
+                    office.record("interop:chat", "hello group")
+                    await drive(office, mode)
+            except Incomplete as why:
+                print(f"skip python {mode:11} {kind:9} {why}", flush=True)
 
 
 asyncio.run(main())

@@ -44,7 +44,9 @@ impl OfficeArgs {
         if let Some(server) = &self.server {
             return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
         }
-        let options = DirOptions { layout: self.layout, ..options };
+        // The same records that `amb transcript` reads and writes, whichever door they are seen through.
+        let transcripts = options.transcripts.clone().or_else(|| home::nanobot_transcripts().ok());
+        let options = DirOptions { layout: self.layout, transcripts, ..options };
         Ok(DirOffice::open(&self.root()?, options)?)
     }
 
