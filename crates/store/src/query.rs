@@ -17,6 +17,7 @@ pub struct AgentsPage {
 
 /// An agent as it sees itself.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Profile {
     /// Its id for the world.
     pub id: Uuid,
@@ -70,6 +71,7 @@ pub struct MessageQuery {
 
 /// A page of messages.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessagePage {
     /// The messages, newest first.
     pub messages: Vec<MessageWithReceipts>,
@@ -79,6 +81,7 @@ pub struct MessagePage {
 
 /// A line of a transcript with its place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NumberedLine {
     /// Its place, from 1.
     pub number: u64,
@@ -89,6 +92,7 @@ pub struct NumberedLine {
 
 /// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Appended {
     /// Its place, or that of the line that had its message id before.
     pub number: u64,
@@ -98,6 +102,7 @@ pub struct Appended {
 
 /// What an agent may do with a transcript.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Access {
     /// Read it.
@@ -108,6 +113,7 @@ pub enum Access {
 
 /// A named set of agents that are written to together.
 #[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Group {
     /// Its name, unique in the office.
     pub name: AgentName,
@@ -121,6 +127,7 @@ pub struct Group {
 
 /// One member of a group.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupMember {
     /// Who.
     pub name: AgentName,
