@@ -99,6 +99,8 @@ verbs! {
     Reject(connections),
     Connections(connections),
     Transcript(transcript),
+    Archive(archive),
+    Doctor(doctor),
     Peers(peers),
     Peer(peers),
     Completions(completions),

@@ -3,9 +3,11 @@
 pub(crate) mod ack;
 pub(crate) mod agents;
 pub(crate) mod approve;
+pub(crate) mod archive;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod connections;
+pub(crate) mod doctor;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod mcp;

@@ -1,0 +1,46 @@
+//! `amb archive`: old mail out of the way.
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::output::span;
+
+/// Move old mail of a directory into its archive, by rename
+///
+/// In the chipset layout mail goes to archive/ once the stamp in its name is old enough; in the nanobot layout processed
+/// mail goes into monthly folders. With --as only that agent's mail; else everybody's.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb archive --older-than 24h --keep-unread --dry-run")]
+pub(crate) struct Archive {
+    /// Only mail older than this
+    #[arg(long, value_name = "AGE", default_value = "24h", value_parser = age)]
+    older_than: std::time::Duration,
+    /// Leave unread mail where it is
+    #[arg(long)]
+    keep_unread: bool,
+    /// Only say what would move
+    #[arg(long)]
+    dry_run: bool,
+}
+
+fn age(text: &str) -> Result<std::time::Duration, String> {
+    span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "an age such as 90m, 24h or 7d".into())
+}
+
+impl Archive {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let directory = office.directory(amb_dir::DirOptions::default())?;
+        let options = amb_dir::archive::ArchiveOptions {
+            older_than: self.older_than,
+            keep_unread: self.keep_unread,
+            dry_run: self.dry_run,
+        };
+        let report = amb_dir::archive::archive(&directory, office.me.as_ref(), options).await?;
+        if output.json {
+            return Ok(output.document(&report)?);
+        }
+        let verb = if self.dry_run { "would archive" } else { "archived" };
+        output.say(format!("{verb} {}", report.moved.len()))?;
+        Ok(())
+    }
+}
