@@ -41,7 +41,15 @@ impl Desk {
             }
         }
         book = self.notice()?;
-        let mut done = self.put_away(&mut book, &names)?;
+        // One by one where each is rewritten: a claim holds the old file, and with it its room on the disk.
+        let at_once = if self.shared.paths.layout == Layout::Chipset { 1 } else { usize::MAX };
+        let mut done = 0;
+        for names in names.chunks(at_once.min(names.len()).max(1)) {
+            let handled: Vec<_> =
+                names.iter().filter_map(|name| Some(book.known.get(name)?.brief.id.clone())).collect();
+            done += self.put_away(&mut book, names)?;
+            self.forget_claims(&handled);
+        }
         drop(book);
         if self.shared.paths.layout == Layout::Chipset {
             for (file, brief) in archived {

@@ -52,6 +52,8 @@ pub(crate) struct Book {
     pub(crate) synced_to: u64,
     /// Files that are no mail, with their time of change and size when that was found: not opened again until they change.
     pub(crate) bad: HashMap<String, (u64, i64, u64)>,
+    /// Why mail that is shown could not be entered in the log, such as a full disk. It stands in `known` with inode 0.
+    pub(crate) not_entered: Option<String>,
 }
 
 /// A book as it is written down.
@@ -107,6 +109,23 @@ impl Book {
                 }
             }
             _ => {}
+        }
+    }
+
+    /// Takes in mail that cannot be entered in the log now, so that it can be read all the same.
+    pub(crate) fn show_only(&mut self, lines: Vec<Line>, why: String) {
+        for line in lines {
+            if let Line::In { f, brief, read, withheld, .. } = line {
+                self.known.insert(f, Known { inode: 0, brief, read, withheld });
+            }
+        }
+        self.not_entered = Some(why);
+    }
+
+    /// Forgets what was only shown: it is entered at the next try.
+    pub(crate) fn try_again(&mut self) {
+        if self.not_entered.take().is_some() {
+            self.known.retain(|_, known| known.inode != 0);
         }
     }
 

@@ -73,7 +73,7 @@ impl Desk {
             if claims.0.contains_key(&id) {
                 continue;
             }
-            if let Some((claim, message)) = self.take(&name, request.lease)? {
+            if let Some((claim, message)) = self.take(&name, &id, request.lease)? {
                 claims.0.insert(message.id.clone(), claim);
                 taken.push(self.shown(message));
             }
@@ -82,7 +82,7 @@ impl Desk {
     }
 
     /// Takes one message, unless somebody else has it or it is not there any more.
-    fn take(&self, name: &str, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
+    fn take(&self, name: &str, id: &MessageId, lease: Duration) -> Result<Option<(Claim, Message)>, OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
         let doing = "could not claim a message";
@@ -132,7 +132,7 @@ impl Desk {
             Some(lease) => Held::Lease(lease),
             None => Held::Lock(file),
         };
-        Ok(Some((Claim { path, held }, letter.message)))
+        Ok(letter::known_as(letter.message, name, id).map(|message| (Claim { path, held }, message)))
     }
 
     /// Gives claimed messages back.

@@ -58,7 +58,9 @@ pub(crate) fn make_dir(path: &Path, syncer: &Syncer) -> io::Result<()> {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
             Err(error) => {
-                return Err(io::Error::new(error.kind(), format!("failed to make {}: {error}", directory.display())));
+                let in_the_way = error.kind() == io::ErrorKind::AlreadyExists;
+                let kind = if in_the_way { io::ErrorKind::NotADirectory } else { error.kind() };
+                return Err(io::Error::new(kind, format!("failed to make {}: {error}", directory.display())));
             }
         }
         if let Some(parent) = directory.parent() {

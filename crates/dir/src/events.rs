@@ -31,10 +31,18 @@ impl Desk {
     /// The present end of the log, all mail noticed.
     fn end_of_log(&self) -> Result<u64, OfficeError> {
         self.note_overdue()?;
-        drop(self.notice()?);
+        self.enter_all()?;
         let (_, end) = self.shared.log(&self.me).measure().doing("could not read the log")?;
         self.make_durable(end)?;
         Ok(end)
+    }
+
+    /// Notices mail, and insists on the log: a reader that waits for entries must hear that none can be made.
+    fn enter_all(&self) -> Result<(), OfficeError> {
+        match &self.notice()?.not_entered {
+            None => Ok(()),
+            Some(why) => Err(OfficeError::unavailable(why.clone())),
+        }
     }
 
     fn make_durable(&self, end: u64) -> Result<(), OfficeError> {
@@ -49,7 +57,7 @@ impl Desk {
     /// What happened after this position.
     fn look(&self, since: u64) -> Result<Look, OfficeError> {
         let next_deadline = self.note_overdue()?;
-        drop(self.notice()?);
+        self.enter_all()?;
         let log = self.shared.log(&self.me);
         let doing = "could not read the log";
         let (_, len) = log.measure().doing(doing)?;
@@ -84,9 +92,11 @@ impl Desk {
     /// The event that a line tells of, if it tells of one.
     fn event(&self, line: Line) -> Result<Option<Event>, OfficeError> {
         Ok(match line {
-            Line::In { f, brief, read: false, withheld: None, .. } => self.load(&self.me, &f)?.map(|found| {
-                Event::NewMessage(NewMessage::of(&self.shown(found.message), brief.session, brief.subject))
-            }),
+            Line::In { f, brief, read: false, withheld: None, .. } => {
+                self.load(&self.me, &f, &brief.id)?.map(|found| {
+                    Event::NewMessage(NewMessage::of(&self.shown(found.message), brief.session, brief.subject))
+                })
+            }
             Line::Receipt { id, receipt } => Some(Event::Receipt { message_id: id, receipt }),
             Line::Overdue { task } => Some(Event::TaskOverdue { task: *task }),
             _ => None,

@@ -10,6 +10,7 @@ use crate::layout::Layout;
 use crate::letter;
 use crate::log::Line;
 use crate::office::Desk;
+use crate::post::Place;
 
 /// A message that was found.
 #[derive(Debug, Clone)]
@@ -29,7 +30,7 @@ impl Desk {
             Line::Out { f, brief } => (&brief.peer, f),
             _ => return Err(nobody()),
         };
-        self.load(owner, file)?.filter(|found| found.message.id == *id).ok_or_else(nobody)
+        self.load(owner, file, id)?.ok_or_else(nobody)
     }
 
     /// The line with which this message came or went.
@@ -51,30 +52,39 @@ impl Desk {
         self.shared.log(&self.me).find_last(&text, wanted).doing("could not read the log")
     }
 
-    /// The message in this file of an agent's mailbox, wherever it lies now.
-    pub(crate) fn load(&self, owner: &AgentName, file: &str) -> Result<Option<Found>, OfficeError> {
-        let Some(place) = self.shared.locate(owner, file)? else { return Ok(None) };
+    /// The message of this id, which arrived under this name in an agent's mailbox, wherever it lies now.
+    pub(crate) fn load(&self, owner: &AgentName, file: &str, id: &MessageId) -> Result<Option<Found>, OfficeError> {
+        let places = self.shared.places(owner, file)?;
+        if let Some(found) = places.iter().find_map(|place| self.open_at(owner, place, file, id)) {
+            return Ok(Some(found));
+        }
+        let renamed = self.shared.renamed(owner, file);
+        Ok(renamed.iter().find_map(|place| self.open_at(owner, place, file, id)))
+    }
+
+    /// The message at this place, if it is the one.
+    fn open_at(&self, owner: &AgentName, place: &Place, file: &str, id: &MessageId) -> Option<Found> {
         let layout = self.shared.paths.layout;
-        match letter::open(layout, owner, &place.path, file) {
-            Ok(letter) => {
-                let read = match layout {
-                    Layout::Nanobot => !place.in_inbox,
-                    Layout::Chipset => letter.read,
-                };
-                // Moving a file changes its inode; marking it makes a new one. Either is the moment of reading.
-                let changed = || {
-                    let about = fs_err::metadata(&place.path).ok()?;
-                    Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
-                };
-                let read_at = read.then(|| changed().unwrap_or(letter.message.sent_at));
-                Ok(Some(Found { message: letter.message, read_at }))
-            }
-            Err(gone) if gone.is_gone() => Ok(None),
+        let letter = match letter::open(layout, owner, &place.path, file) {
+            Ok(letter) => letter,
+            Err(gone) if gone.is_gone() => return None,
             Err(bad) => {
                 tracing::warn!(file = %place.path.display(), %bad, "a message that was noticed before cannot be read now");
-                Ok(None)
+                return None;
             }
-        }
+        };
+        let message = letter::known_as(letter.message, file, id)?;
+        let read = match layout {
+            Layout::Nanobot => !place.in_inbox,
+            Layout::Chipset => letter.read,
+        };
+        // Moving a file changes its inode; marking it makes a new one. Either is the moment of reading.
+        let changed = || {
+            let about = fs_err::metadata(&place.path).ok()?;
+            Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
+        };
+        let read_at = read.then(|| changed().unwrap_or(message.sent_at));
+        Some(Found { message, read_at })
     }
 
     /// One message with its receipts.

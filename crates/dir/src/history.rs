@@ -35,7 +35,7 @@ impl Desk {
                 break;
             }
             // What another program has removed is left out.
-            let Some(there) = self.load(&mailbox, &file)? else { continue };
+            let Some(there) = self.load(&mailbox, &file, &brief.id)? else { continue };
             let mine = mailbox == self.me;
             if mine && there.read_at.is_none() {
                 came.push(brief.id.clone());
@@ -66,7 +66,7 @@ impl Desk {
                 }
                 _ => continue,
             };
-            if brief.session == *session && seen.insert((mailbox.clone(), file.clone())) {
+            if brief.session == *session && seen.insert((mailbox.clone(), brief.id.clone())) {
                 peers.insert(brief.peer.clone());
                 thread.push((brief, mailbox, file));
             }
@@ -77,7 +77,7 @@ impl Desk {
                 if let Line::In { f, brief, withheld: None, .. } = line
                     && brief.peer == self.me
                     && brief.session == *session
-                    && seen.insert((peer.clone(), f.clone()))
+                    && seen.insert((peer.clone(), brief.id.clone()))
                 {
                     thread.push((brief, peer.clone(), f));
                 }

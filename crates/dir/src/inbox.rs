@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use amb_core::doc::{Inbox, MessageView, SessionSummary};
 use amb_core::limits::INBOX_PREVIEW;
-use amb_core::{AgentName, OfficeError, SessionId, Timestamp};
+use amb_core::{AgentName, MessageId, OfficeError, SessionId, Timestamp};
 
 use crate::failure::Doing;
 use crate::log::{Brief, Line};
@@ -21,8 +21,8 @@ struct Thread {
     peer: AgentName,
     last: Timestamp,
     unread: u64,
-    /// Time, whose mailbox, file, and whether it came in and is unread.
-    messages: Vec<(Timestamp, AgentName, String)>,
+    /// When, whose mailbox, which file there, and which message.
+    messages: Vec<(Timestamp, AgentName, String, MessageId)>,
 }
 
 #[derive(Default)]
@@ -37,11 +37,11 @@ impl Threads {
             unread: 0,
             messages: Vec::new(),
         });
-        let known = thread.messages.iter().any(|(_, owner, there)| there == file && owner == mailbox);
+        let known = thread.messages.iter().any(|(_, _, _, id)| *id == brief.id);
         if !known {
             thread.unread += u64::from(unread);
             thread.last = thread.last.max(brief.at);
-            thread.messages.push((brief.at, mailbox.clone(), file.to_owned()));
+            thread.messages.push((brief.at, mailbox.clone(), file.to_owned(), brief.id.clone()));
         }
     }
 }
@@ -50,14 +50,9 @@ impl Desk {
     /// The agent's threads, the one with the newest message first. Marks nothing as read.
     pub(crate) fn inbox(&self, unread_only: bool) -> Result<Inbox, OfficeError> {
         let mut threads = Threads::default();
-        let read_in_place = {
-            let book = self.notice()?;
-            for (file, known) in book.known.iter().filter(|(_, known)| known.is_unread()) {
-                threads.add(&known.brief, &self.me, file, true);
-            }
-            book.known.len()
-        };
-        tracing::trace!(read_in_place, "looked at the mailbox");
+        for (file, known) in self.notice()?.known.iter().filter(|(_, known)| known.is_unread()) {
+            threads.add(&known.brief, &self.me, file, true);
+        }
         let recent = self.shared.log(&self.me).tail(RECENT).doing("could not read the log")?;
         for placed in recent.into_iter().rev() {
             let (brief, mailbox, file) = match &placed.line {
@@ -87,12 +82,12 @@ impl Desk {
     fn summary(&self, session_id: SessionId, mut thread: Thread) -> Result<Option<SessionSummary>, OfficeError> {
         thread.messages.sort_by(|a, b| (b.0, &b.2).cmp(&(a.0, &a.2)));
         let mut recent_messages = Vec::with_capacity(INBOX_PREVIEW);
-        for (_, mailbox, file) in thread.messages {
+        for (_, mailbox, file, id) in thread.messages {
             if recent_messages.len() == INBOX_PREVIEW {
                 break;
             }
             // What another program has removed is not shown.
-            if let Some(found) = self.load(&mailbox, &file)? {
+            if let Some(found) = self.load(&mailbox, &file, &id)? {
                 recent_messages.push(MessageView::of(&self.shown(found.message), found.read_at.is_some()));
             }
         }

@@ -114,6 +114,40 @@ fn parse(layout: Layout, owner: &AgentName, name: &str, bytes: &[u8], seen_at: T
     Ok(Letter { message, read })
 }
 
+/// Names the space in which second ids are hashed; it must never change.
+const SECOND_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x5d80_13fa_6be2_5c47_8c11_e9a4_720f_bd36);
+
+/// The id of a message whose own id another message has already: other programs use a second's stamp as an id.
+pub(crate) fn second_id(message: &Message, name: &str) -> MessageId {
+    let told = format!("{name}\n{}\n{}", message.sent_at, message.text());
+    let hash = uuid::Uuid::new_v5(&SECOND_SPACE, told.as_bytes());
+    MessageId::parse(&format!("{}~{:08x}", message.id, hash.as_fields().0)).unwrap_or_else(|_| hash.into())
+}
+
+/// Gives a message from a file the id under which the office knows it; nothing if it is another message.
+pub(crate) fn known_as(mut message: Message, name: &str, id: &MessageId) -> Option<Message> {
+    if message.id != *id && second_id(&message, name) != *id {
+        return None;
+    }
+    message.id = id.clone();
+    Some(message)
+}
+
+/// Whether the id is one that only this office makes, and so cannot be another message's.
+pub(crate) fn is_unique(layout: Layout, name: &str, message: &Message) -> bool {
+    let digits =
+        |text: &str, count: usize| text.len() >= count && text.bytes().take(count).all(|byte| byte.is_ascii_hexdigit());
+    match layout {
+        Layout::Nanobot => {
+            let rest = message.id.as_str().strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
+            let nonce = rest.and_then(|rest| rest.strip_prefix(message.from.as_str())?.strip_prefix('_'));
+            nonce.is_some_and(|nonce| nonce.len() == 8 && digits(nonce, 8))
+        }
+        // Stamped to the microsecond.
+        Layout::Chipset => name.get(19..).and_then(|rest| rest.strip_prefix('.')).is_some_and(|rest| digits(rest, 6)),
+    }
+}
+
 /// The bytes of a new letter, not yet read.
 pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireError> {
     // A session that follows from the pair and the subject need not be written down.

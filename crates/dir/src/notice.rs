@@ -10,7 +10,7 @@ use std::os::unix::fs::{DirEntryExt, MetadataExt};
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
-use amb_core::{Card, Kind, OfficeError, TaskState};
+use amb_core::{Card, Kind, MessageId, OfficeError, TaskState};
 
 use crate::book::Book;
 use crate::durable;
@@ -37,9 +37,12 @@ impl Desk {
         let doing = "could not read the log";
         // In this order: what the log has and a later listing has not is gone; what the listing has and the log has not
         // is new, or was entered by another process in between, which the second look at the log tells.
+        book.try_again();
         book.catch_up(&log, &state).doing(doing)?;
         if book.is_new() {
-            self.index_recent()?;
+            if let Err(error) = self.index_recent() {
+                tracing::warn!(%error, "mail that was handled before could not be entered in the log");
+            }
             book.catch_up(&log, &state).doing(doing)?;
         }
         let listed = self.list()?;
@@ -55,16 +58,39 @@ impl Desk {
         }
         let read = self.read_fresh(&mut book, fresh)?;
         if !read.is_empty() {
-            self.shared.make_state(&self.me)?;
-            let mut writer = log.write().doing("could not add to the log")?;
-            book.catch_up(&log, &state).doing(doing)?;
-            let lines = self.lines_for(&book, read);
-            let end = writer.add(&lines).doing("could not add to the log")?;
-            let inode = writer.inode().doing(doing)?;
-            book.added(lines, end, inode);
-            book.write_down(&state, &self.shared.syncer);
+            self.enter(&mut book, read)?;
         }
         self.settle(book)
+    }
+
+    /// Enters new mail in the log. If that cannot be done now, the mail is shown all the same.
+    fn enter(&self, book: &mut Book, read: Vec<Fresh>) -> Result<(), OfficeError> {
+        let (state, log) = (self.shared.paths.state(&self.me), self.shared.log(&self.me));
+        let doing = "could not add to the log";
+        let locked = self.shared.make_state(&self.me).and_then(|()| log.write().doing(doing));
+        let mut writer = match locked {
+            Ok(writer) => writer,
+            Err(error) => {
+                tracing::warn!(%error, "new mail is shown but not entered in the log");
+                let lines = self.lines_for(book, read)?;
+                book.show_only(lines, error.to_string());
+                return Ok(());
+            }
+        };
+        book.catch_up(&log, &state).doing("could not read the log")?;
+        let lines = self.lines_for(book, read)?;
+        match writer.add(&lines).doing(doing) {
+            Ok(end) => {
+                let inode = writer.inode().doing(doing)?;
+                book.added(lines, end, inode);
+                book.write_down(&state, &self.shared.syncer);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "new mail is shown but not entered in the log");
+                book.show_only(lines, error.to_string());
+            }
+        }
+        Ok(())
     }
 
     /// The first look at a mailbox that other programs have used: what was handled last gets into the log, as read.
@@ -154,26 +180,49 @@ impl Desk {
             return Ok(rejected.then_some(Withheld::Rejected));
         }
         // An update on one's own task comes from whom one asked; nobody else's allowance matters.
-        let heard = card.allow_from.allows(&message.from)
-            || message.from == self.me
-            || (message.kind == Kind::TaskUpdate && self.asked(message)?);
+        let asked = message.kind == Kind::TaskUpdate && self.asked(message)?;
+        let heard = asked || card.allow_from.allows(&message.from) || message.from == self.me;
         Ok((!heard && !letter.read).then_some(Withheld::Refused))
     }
 
     /// The lines for what is new also to the log, which this process has locked.
-    fn lines_for(&self, book: &Book, read: Vec<Fresh>) -> Vec<Line> {
-        let line = |(f, i, letter, withheld): Fresh| {
-            let brief = Brief::of(&letter.message, &self.me);
-            match book.known.get(&f) {
-                Some(known) if known.inode == i => None,
-                // The same message in a new file: somebody marked it, or a program that rewrites files touched it.
-                Some(known) if known.brief == brief && (letter.read || !known.read) => {
-                    Some(Line::Seen { f, i, read: letter.read })
-                }
-                _ => Some(Line::In { f, i, brief, read: letter.read, withheld }),
+    fn lines_for(&self, book: &Book, read: Vec<Fresh>) -> Result<Vec<Line>, OfficeError> {
+        let mut lines: Vec<Line> = Vec::new();
+        for (f, i, letter, withheld) in read {
+            let mut brief = Brief::of(&letter.message, &self.me);
+            let known = book.known.get(&f);
+            if known.is_some_and(|known| known.inode == i) {
+                continue;
             }
-        };
-        read.into_iter().filter_map(line).collect()
+            if let Some(known) = known {
+                // The same message in a new file: somebody marked it, or a program that rewrites files touched it.
+                let same = Brief { id: known.brief.id.clone(), ..brief.clone() } == known.brief;
+                if same
+                    && (letter.read || !known.read)
+                    && letter::known_as(letter.message.clone(), &f, &known.brief.id).is_some()
+                {
+                    lines.push(Line::Seen { f, i, read: letter.read });
+                    continue;
+                }
+            }
+            if !letter::is_unique(self.shared.paths.layout, &f, &letter.message)
+                && self.is_taken(book, &lines, &brief.id)?
+            {
+                brief.id = letter::second_id(&letter.message, &f);
+            }
+            lines.push(Line::In { f, i, brief, read: letter.read, withheld });
+        }
+        Ok(lines)
+    }
+
+    /// Whether another message has this id already.
+    fn is_taken(&self, book: &Book, lines: &[Line], id: &MessageId) -> Result<bool, OfficeError> {
+        let has = |line: &Line| matches!(line, Line::In { brief, .. } if brief.id == *id);
+        if lines.iter().any(has) || book.by_id(id).is_some() {
+            return Ok(true);
+        }
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        Ok(self.shared.log(&self.me).find_last(&text, has).doing("could not read the log")?.is_some())
     }
 
     /// A file that is no message.

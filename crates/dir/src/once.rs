@@ -86,7 +86,7 @@ impl Desk {
             && let Some(record) = self.shared.record(to, &TaskId::parse(id.as_str())?)?
         {
             let reason = record.task.note.clone().filter(|_| record.by_office);
-            let Some(found) = self.load(to, &record.file)? else { return Ok(None) };
+            let Some(found) = self.load(to, &record.file, &record.task.message_id)? else { return Ok(None) };
             let mut message = found.message;
             if let (Some(task), true) = (&mut message.task, record.by_office) {
                 task.state = record.task.state;
@@ -94,7 +94,7 @@ impl Desk {
             return Ok(Some(sent(&message, reason)));
         }
         let name = self.name_under(&id, used);
-        Ok(self.load(to, &name)?.map(|found| sent(&found.message, None)))
+        Ok(self.load(to, &name, &id)?.map(|found| sent(&found.message, None)))
     }
 
     /// The name of the file of a message sent under a key.

@@ -98,24 +98,46 @@ impl Shared {
 
     /// Where the file that arrived under this name in an agent's mailbox is now.
     pub(crate) fn locate(&self, agent: &AgentName, file: &str) -> Result<Option<Place>, OfficeError> {
+        Ok(self.places(agent, file)?.into_iter().next())
+    }
+
+    /// Every place where a file of this name is: another program may have used a name twice.
+    pub(crate) fn places(&self, agent: &AgentName, file: &str) -> Result<Vec<Place>, OfficeError> {
+        let mut places = Vec::new();
         // Twice: it may be moved from the one place to the other while we look.
         for _ in 0..2 {
-            let inbox = self.paths.inbox(agent).join(file);
-            if inbox.is_file() {
-                return Ok(Some(Place { path: inbox, in_inbox: true }));
+            let path = self.paths.inbox(agent).join(file);
+            if path.is_file() {
+                places.push(Place { path, in_inbox: true });
             }
             let away = self.paths.put_away(agent);
             let path = away.join(file);
             if path.is_file() {
-                return Ok(Some(Place { path, in_inbox: false }));
+                places.push(Place { path, in_inbox: false });
             }
             if self.paths.layout == Layout::Nanobot
                 && let Some(path) = self.locate_by_month(&away, file)?
             {
-                return Ok(Some(Place { path, in_inbox: false }));
+                places.push(Place { path, in_inbox: false });
+            }
+            if !places.is_empty() {
+                break;
             }
         }
-        Ok(None)
+        Ok(places)
+    }
+
+    /// Files that were put away under a longer name because theirs was taken.
+    pub(crate) fn renamed(&self, agent: &AgentName, file: &str) -> Vec<Place> {
+        let away = self.paths.put_away(agent);
+        let stem = format!("{}_", letter::stem(self.paths.layout, file));
+        let mut folders = vec![away.clone()];
+        if let Some(at) = letter::time_in(self.paths.layout, file) {
+            folders.push(away.join(month(at)));
+        }
+        let entries = folders.iter().filter_map(|folder| fs_err::read_dir(folder).ok()).flatten().flatten();
+        let renamed = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&stem)));
+        renamed.map(|entry| Place { path: entry.path(), in_inbox: false }).collect()
     }
 
     fn locate_by_month(&self, away: &std::path::Path, file: &str) -> Result<Option<PathBuf>, OfficeError> {

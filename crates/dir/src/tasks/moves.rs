@@ -166,8 +166,8 @@ impl Desk {
         let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
         let brought = |line: &Line| matches!(line, Line::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
         let line = self.shared.log(&self.me).find_last(&text, brought).doing("could not read the log")?;
-        if let Some(Line::In { f, .. }) = line
-            && let Some(found) = self.load(&self.me, &f)?
+        if let Some(Line::In { f, brief, .. }) = line
+            && let Some(found) = self.load(&self.me, &f, &brief.id)?
         {
             self.open_task_found(&found.message, &f)?;
         }

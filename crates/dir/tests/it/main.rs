@@ -1,10 +1,16 @@
 //! What the office in a directory promises, seen from outside.
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking, in its helpers too")]
+#![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
+mod child;
 mod chipset_defects;
 mod conformance;
+mod life;
 mod nanobot_defects;
+mod processes;
+mod python;
 mod transcript;
 mod transcript_feishu;
 mod transcript_processes;
+mod trouble;
 mod world;

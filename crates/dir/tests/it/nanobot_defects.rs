@@ -106,6 +106,31 @@ async fn messages_of_one_millisecond_have_different_ids_and_files() {
 }
 
 #[tokio::test]
+async fn foreign_messages_with_one_id_are_two_messages() {
+    let world = World::new(Layout::Nanobot);
+    let writer = world.agent("writer").await;
+    let file = |text: &str| {
+        let content = json!({"parts": [{"type": "text", "text": text}]});
+        nanobot_file("coder", "writer", json!({"id": "msg_1745659200_coder", "content": content}))
+    };
+    world.drop_file("writer", "1745659200_coder_0000000a.msg.json", file("one"));
+    world.drop_file("writer", "1745659200_coder_0000000b.msg.json", file("two"));
+    let claimed = writer.claim(all()).await.unwrap();
+    assert_eq!(claimed.len(), 2);
+    assert_ne!(claimed[0].id, claimed[1].id);
+    assert_eq!(writer.ack(&[claimed[0].id.clone()]).await.unwrap(), 1);
+    assert_eq!(writer.message(&claimed[0].id).await.unwrap().message.text(), "one");
+    // A third after the first was handled: acknowledging the first again does not touch it.
+    world.drop_file("writer", "1745659200_coder_0000000a.msg.json", file("three"));
+    assert_eq!(writer.ack(&[claimed[0].id.clone()]).await.unwrap(), 0);
+    assert_eq!(writer.ack(&[claimed[1].id.clone()]).await.unwrap(), 1);
+    assert_eq!(writer.claim(all()).await.unwrap()[0].text(), "three");
+    let session = claimed[0].session.clone().unwrap();
+    let history = writer.read(&session, HistoryPage::newest(10).unwrap()).await.unwrap();
+    assert_eq!(history.messages.len(), 3);
+}
+
+#[tokio::test]
 async fn a_taken_name_is_never_overwritten() {
     let world = World::new(Layout::Nanobot);
     let (coder, writer) = (world.agent("coder").await, world.agent("writer").await);

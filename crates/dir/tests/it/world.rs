@@ -7,42 +7,42 @@ use amb_core::{AgentName, Card, Draft, Office};
 use amb_dir::{DirOffice, DirOptions, DirSeat, Layout};
 use tempfile::TempDir;
 
-pub const LAYOUTS: [Layout; 2] = [Layout::Nanobot, Layout::Chipset];
+pub(crate) const LAYOUTS: [Layout; 2] = [Layout::Nanobot, Layout::Chipset];
 
 /// How long a test waits for something that must come.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub struct World {
-    pub root: TempDir,
-    pub layout: Layout,
+pub(crate) struct World {
+    pub(crate) root: TempDir,
+    pub(crate) layout: Layout,
 }
 
 impl World {
-    pub fn new(layout: Layout) -> Self {
+    pub(crate) fn new(layout: Layout) -> Self {
         Self { root: TempDir::new().unwrap(), layout }
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.root.path()
     }
 
     /// An office of its own, as another process would have.
-    pub fn office(&self) -> DirOffice {
+    pub(crate) fn office(&self) -> DirOffice {
         open(self.path(), self.layout)
     }
 
     /// A registered agent.
-    pub async fn agent(&self, agent: &str) -> DirSeat {
+    pub(crate) async fn agent(&self, agent: &str) -> DirSeat {
         self.agent_with(agent, Card::default()).await
     }
 
-    pub async fn agent_with(&self, agent: &str, card: Card) -> DirSeat {
+    pub(crate) async fn agent_with(&self, agent: &str, card: Card) -> DirSeat {
         let seat = self.office().seat(name(agent));
         seat.register(card).await.unwrap();
         seat
     }
 
-    pub fn inbox(&self, agent: &str) -> PathBuf {
+    pub(crate) fn inbox(&self, agent: &str) -> PathBuf {
         match self.layout {
             Layout::Nanobot => self.path().join(agent).join("inbox"),
             Layout::Chipset => self.path().join(agent),
@@ -50,7 +50,7 @@ impl World {
     }
 
     /// The names of all files that lie in a directory, hidden ones too.
-    pub fn files(&self, under: &str) -> Vec<String> {
+    pub(crate) fn files(&self, under: &str) -> Vec<String> {
         let Ok(entries) = fs_err::read_dir(self.path().join(under)) else { return Vec::new() };
         let mut names: Vec<_> = entries
             .map(|entry| entry.unwrap())
@@ -62,7 +62,7 @@ impl World {
     }
 
     /// A file that another program puts into a mailbox.
-    pub fn drop_file(&self, agent: &str, file: &str, text: impl AsRef<[u8]>) {
+    pub(crate) fn drop_file(&self, agent: &str, file: &str, text: impl AsRef<[u8]>) {
         fs_err::create_dir_all(self.inbox(agent)).unwrap();
         let temp = self.inbox(agent).join(format!(".{file}.tmp"));
         fs_err::write(&temp, text).unwrap();
@@ -70,20 +70,20 @@ impl World {
     }
 }
 
-pub fn open(root: &Path, layout: Layout) -> DirOffice {
+pub(crate) fn open(root: &Path, layout: Layout) -> DirOffice {
     DirOffice::open(root, DirOptions { layout: Some(layout), ..DirOptions::default() }).unwrap()
 }
 
-pub fn name(text: &str) -> AgentName {
+pub(crate) fn name(text: &str) -> AgentName {
     AgentName::parse(text).unwrap()
 }
 
-pub fn text(to: &str, text: &str) -> Draft {
+pub(crate) fn text(to: &str, text: &str) -> Draft {
     Draft::text(name(to), "Plan", text)
 }
 
 /// Every temporary file under a directory.
-pub fn temps(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn temps(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut directories = vec![root.to_owned()];
     while let Some(directory) = directories.pop() {
@@ -100,7 +100,7 @@ pub fn temps(root: &Path) -> Vec<PathBuf> {
 }
 
 /// Waits until a condition holds.
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let give_up = Instant::now() + PATIENCE;
     while !holds().await {
         assert!(Instant::now() < give_up, "never: {what}");
@@ -109,7 +109,7 @@ pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 }
 
 /// A nanobot message as another program writes it, with these fields in place of the usual ones.
-pub fn nanobot_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
+pub(crate) fn nanobot_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
     let mut value = serde_json::json!({
         "id": "msg_1745659200_x", "from": from, "to": to, "timestamp": "2026-04-26T10:00:00Z", "type": "message",
         "ttl": 3, "trace": [from], "content": {"parts": [{"type": "text", "text": "hi"}]},
@@ -124,7 +124,7 @@ pub fn nanobot_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
 }
 
 /// A chipset mail file as another program writes it.
-pub fn chipset_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
+pub(crate) fn chipset_file(from: &str, to: &str, more: serde_json::Value) -> Vec<u8> {
     let mut value = serde_json::json!({
         "from": from, "to": to, "type": "coordination", "subject": "Sync", "body": "hi",
         "timestamp": "2026-03-05T10:30:00Z", "read": false, "priority": "normal",

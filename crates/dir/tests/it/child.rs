@@ -1,0 +1,156 @@
+//! The test binary started again as another process of an agent.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::Duration;
+
+use amb_core::office::ClaimRequest;
+use amb_core::{Card, Draft, Office};
+use amb_dir::Layout;
+
+use crate::world::{name, open};
+
+const ROLE: &str = "AMB_TEST_ROLE";
+
+/// What the other process does.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Role {
+    /// Sends `count` messages to `inbox-agent` and says `sent TEXT` after each receipt.
+    Send { who: usize, count: usize },
+    /// Handles the mail of `inbox-agent` until its standard input ends, and says `handled TEXT` after each acknowledgement.
+    Consume,
+    /// Gives `count` signs of life, and registers anew now and then.
+    Beat { who: usize, count: usize },
+}
+
+/// A running process. Killed when dropped.
+pub(crate) struct Process {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Process {
+    pub(crate) fn start(root: &Path, layout: Layout, role: Role) -> Self {
+        let role = match role {
+            Role::Send { who, count } => format!("send {who} {count}"),
+            Role::Consume => "consume".into(),
+            Role::Beat { who, count } => format!("beat {who} {count}"),
+        };
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "child::another_process", "--nocapture"])
+            .env(ROLE, format!("{layout} {} {role}", root.display()))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::inherit())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        Self { child, lines }
+    }
+
+    /// The next thing it says that begins with this word; none once it has ended.
+    pub(crate) fn hear(&mut self, word: &str) -> Option<String> {
+        self.lines
+            .by_ref()
+            .map_while(Result::ok)
+            .find_map(|line| line.strip_prefix(word).map(|rest| rest.trim().to_owned()))
+    }
+
+    /// Everything it still says, until it ends.
+    pub(crate) fn rest(mut self, word: &str) -> Vec<String> {
+        drop(self.child.stdin.take());
+        std::iter::from_fn(|| self.hear(word)).collect()
+    }
+
+    /// kill -9, then what it had said before.
+    pub(crate) fn kill(mut self, word: &str) -> Vec<String> {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        std::iter::from_fn(|| self.hear(word)).collect()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _ended = self.child.wait();
+    }
+}
+
+/// Says something on a line of its own: the test harness may have left the line unfinished.
+fn say(text: &str) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\n{text}").unwrap();
+    out.flush().unwrap();
+}
+
+/// The other process. Does nothing when run as a test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_process() {
+    let Ok(role) = std::env::var(ROLE) else { return };
+    let words: Vec<&str> = role.split(' ').collect();
+    let (layout, root): (Layout, &Path) = (words[0].parse().unwrap(), words[1].as_ref());
+    let number = |at: usize| words[at].parse::<usize>().unwrap();
+    let office = open(root, layout);
+    match words[2] {
+        "send" => {
+            let seat = office.seat(name(&format!("sender-{}", number(3))));
+            let run = std::process::id();
+            for n in 0..number(4) {
+                let text = format!("{}/{run}/{n}", number(3));
+                seat.send(Draft::text(name("inbox-agent"), "Race", &text)).await.unwrap();
+                say(&format!("sent {text}"));
+            }
+        }
+        "consume" => {
+            let seat = office.seat(name("inbox-agent"));
+            say("ready");
+            let (ended, mut stop) = tokio::sync::watch::channel(false);
+            std::thread::spawn(move || {
+                let _until_it_ends = std::io::stdin().lines().count();
+                ended.send_replace(true);
+            });
+            let mut cursor = seat.events(None, Duration::ZERO).await.unwrap().cursor;
+            loop {
+                let request = ClaimRequest { limit: 8, ..ClaimRequest::default() };
+                let claimed = seat.claim(request).await.unwrap();
+                if claimed.is_empty() {
+                    if *stop.borrow_and_update() {
+                        return;
+                    }
+                    let page = seat.events(Some(cursor), Duration::from_millis(200)).await.unwrap();
+                    cursor = page.cursor;
+                    continue;
+                }
+                let ids: Vec<_> = claimed.iter().map(|message| message.id.clone()).collect();
+                assert_eq!(seat.ack(&ids).await.unwrap(), ids.len() as u64, "nobody else had them");
+                for message in claimed {
+                    say(&format!("handled {}", message.text()));
+                }
+            }
+        }
+        "beat" => {
+            let seat = office.seat(name(&format!("beater-{}", number(3))));
+            for n in 0..number(4) {
+                if n % 10 == 0 {
+                    seat.register(Card { description: format!("{n}"), ..Card::default() }).await.unwrap();
+                }
+                seat.heartbeat().await.unwrap();
+            }
+            say("beaten all");
+        }
+        other => panic!("no role {other}"),
+    }
+}
+
+/// How often each text occurs.
+pub(crate) fn counted(texts: impl IntoIterator<Item = String>) -> HashMap<String, usize> {
+    let mut counts = HashMap::new();
+    for text in texts {
+        *counts.entry(text).or_default() += 1;
+    }
+    counts
+}

@@ -1,0 +1,303 @@
+//! Presence, the log, the channel and the doctor.
+
+use std::time::{Duration, SystemTime};
+
+use amb_core::event::{Cursor, Event};
+use amb_core::office::{ClaimRequest, HistoryPage};
+use amb_core::{Callback, Card, Draft, Office, SessionId, Status, TaskState, Timestamp};
+use amb_dir::archive::{ArchiveOptions, archive};
+use amb_dir::doctor::{self, Kind};
+use amb_dir::{Channel, ChannelConfig, DirSeat, Layout};
+use serde_json::json;
+
+use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text, until};
+
+fn all() -> ClaimRequest {
+    ClaimRequest { limit: 1_000, ..ClaimRequest::default() }
+}
+
+/// The texts of all new messages after a cursor.
+async fn texts(seat: &DirSeat, cursor: &Cursor) -> Vec<String> {
+    let page = seat.events(Some(cursor.clone()), Duration::ZERO).await.unwrap();
+    let text = |event| match event {
+        Event::NewMessage(message) => Some(message.content),
+        _ => None,
+    };
+    page.events.into_iter().filter_map(|entry| text(entry.event)).collect()
+}
+
+#[tokio::test]
+async fn the_log_tells_of_foreign_files_once_whatever_their_names_and_stamps() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let bob = world.agent("bob").await;
+        let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
+        let file = |n: usize, stamp: &str| {
+            let body = format!("m{n}");
+            match layout {
+                Layout::Nanobot => {
+                    let content = json!({"parts": [{"type": "text", "text": body}]});
+                    nanobot_file("x", "bob", json!({"id": body, "content": content, "timestamp": stamp}))
+                }
+                Layout::Chipset => chipset_file("x", "bob", json!({"body": body, "timestamp": stamp})),
+            }
+        };
+        let ending = if layout == Layout::Nanobot { "msg.json" } else { "json" };
+        world.drop_file("bob", &format!("zzz odd name.{ending}"), file(0, "2020-01-01T00:00:00Z"));
+        let mut expected = vec!["m0"];
+        assert_eq!(texts(&bob, &start).await, expected);
+        // Stamped earlier than what was told before, and in the same instant as each other.
+        world.drop_file("bob", &format!("1_x.{ending}"), file(1, "2019-01-01T00:00:00Z"));
+        world.drop_file("bob", &format!("2_x.{ending}"), file(2, "2019-01-01T00:00:00Z"));
+        expected.extend(["m1", "m2"]);
+        let twin = world.office().seat(name("bob"));
+        assert_eq!(texts(&twin, &start).await, expected, "another process sees the same log");
+        let claimed = twin.claim(all()).await.unwrap();
+        let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
+        twin.ack(&ids).await.unwrap();
+        assert_eq!(texts(&bob, &start).await, expected, "also what was handled meanwhile");
+        // The same name again is another message.
+        if layout == Layout::Nanobot {
+            world.drop_file("bob", &format!("1_x.{ending}"), file(3, "2019-01-01T00:00:00Z"));
+            expected.push("m3");
+        }
+        assert_eq!(texts(&bob, &start).await, expected);
+        let strange = bob.events(Some(Cursor::new("7")), Duration::ZERO).await;
+        assert!(strange.is_err(), "a cursor that is none of ours");
+    }
+}
+
+#[tokio::test]
+async fn a_message_acknowledged_before_anybody_looked_is_still_told() {
+    let world = World::new(Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
+    ann.send(text("bob", "quick")).await.unwrap();
+    let consumer = world.office().seat(name("bob"));
+    let ids: Vec<_> = consumer.claim(all()).await.unwrap().into_iter().map(|message| message.id).collect();
+    consumer.ack(&ids).await.unwrap();
+    assert_eq!(texts(&bob, &start).await, ["quick"]);
+    let page = ann.events(Some(0.into()), Duration::ZERO).await.unwrap();
+    assert!(
+        page.events
+            .iter()
+            .any(|entry| matches!(&entry.event, Event::Receipt { message_id, .. } if *message_id == ids[0]))
+    );
+}
+
+#[tokio::test]
+async fn an_overdue_task_is_told_once_to_each_side() {
+    let world = World::new(Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    let deadline = Timestamp::now() + Duration::from_millis(300);
+    let (mine, theirs) = (
+        ann.events(None, Duration::ZERO).await.unwrap().cursor,
+        bob.events(None, Duration::ZERO).await.unwrap().cursor,
+    );
+    ann.send(Draft { deadline: Some(deadline), ..Draft::task(name("bob"), "Work", "soon") }).await.unwrap();
+    let overdue = async |seat: &DirSeat, cursor: Cursor| {
+        let mut cursor = cursor;
+        loop {
+            let page = seat.events(Some(cursor), Duration::from_secs(30)).await.unwrap();
+            assert!(!page.events.is_empty(), "never overdue");
+            cursor = page.cursor;
+            if page.events.iter().any(|entry| matches!(&entry.event, Event::TaskOverdue { task } if task.overdue)) {
+                return cursor;
+            }
+        }
+    };
+    for (seat, cursor) in [(&ann, mine), (&bob, theirs)] {
+        let end = overdue(seat, cursor).await;
+        let after = seat.events(Some(end), Duration::ZERO).await.unwrap();
+        assert!(after.events.is_empty(), "told once: {after:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_channel_hands_over_what_arrives_and_keeps_what_was_not_done() {
+    let world = World::new(Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    let office = world.office();
+    let config = ChannelConfig { poll_interval: Duration::from_millis(50), ..ChannelConfig::new(name("bob")) };
+    let mut channel = Channel::start(&office, config.clone()).await.unwrap();
+    let callback = Callback {
+        channel: Some("feishu".into()),
+        chat_id: Some("user_1".into()),
+        session_id: Some("feishu:user_1".into()),
+        ..Default::default()
+    };
+
+    let sent = ann
+        .send(Draft { callback: Some(callback.clone()), ..Draft::task(name("bob"), "Work", "sort it") })
+        .await
+        .unwrap();
+    let delivery = channel.recv().await.unwrap();
+    assert_eq!(
+        (delivery.channel.as_str(), delivery.chat_id.as_str(), delivery.session_key.as_str()),
+        ("mailbox", "ann", "mailbox:ann")
+    );
+    assert_eq!((delivery.sender_id.as_str(), delivery.content.as_str()), ("ann", "sort it"));
+    for key in ["mailbox_type", "mailbox_task", "mailbox_parts", "mailbox_ttl", "mailbox_trace", "reply_to"] {
+        assert!(delivery.metadata.contains_key(key), "{key}");
+    }
+    assert_eq!((&delivery.metadata["mailbox_type"], &delivery.metadata["mailbox_ttl"]), (&json!("task"), &json!(2)));
+    drop(delivery);
+    let again = channel.recv().await.unwrap();
+    assert_eq!(again.content, "sort it", "dropped undone, it came again");
+    let id = again.message().task.as_ref().unwrap().id.clone();
+    again.done().await.unwrap();
+
+    // The owner is a channel too: the answer goes where the owner wanted it.
+    let config = ChannelConfig { agent: name("ann"), ..config };
+    let mut owner = Channel::start(&office, config).await.unwrap();
+    channel.seat().set_task_state(&id, TaskState::Completed, Some("sorted".into())).await.unwrap();
+    let answer = owner.recv().await.unwrap();
+    assert_eq!(
+        (answer.channel.as_str(), answer.chat_id.as_str(), answer.session_key.as_str()),
+        ("feishu", "user_1", "feishu:user_1")
+    );
+    assert_eq!(answer.metadata["reply_to"], json!(sent.message_id));
+    answer.done().await.unwrap();
+
+    owner.send_message(text("bob", "left over")).await.unwrap();
+    owner.stop().await.unwrap();
+    channel.stop().await.unwrap();
+    let agents = ann.agents().await.unwrap();
+    assert!(agents.iter().all(|agent| agent.presence.status == Status::Offline), "{agents:?}");
+    let left = office.seat(name("bob")).claim(all()).await.unwrap();
+    assert_eq!(left.iter().map(|message| message.text()).collect::<Vec<_>>(), ["left over"], "what was not done waits");
+}
+
+#[tokio::test]
+async fn a_channel_with_a_slow_consumer_still_gives_signs_of_life() {
+    let world = World::new(Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    let config = ChannelConfig { poll_interval: Duration::from_millis(20), ..ChannelConfig::new(name("bob")) };
+    let channel = Channel::start(&world.office(), config).await.unwrap();
+    for n in 0..40 {
+        ann.send(text("bob", &format!("{n}"))).await.unwrap();
+    }
+    let seen = async || {
+        let agents = ann.agents().await.unwrap();
+        agents.into_iter().find(|agent| agent.name == name("bob")).unwrap().presence.last_seen
+    };
+    let before = seen().await;
+    until("another sign of life", async || seen().await > before).await;
+    drop(channel);
+}
+
+#[tokio::test]
+async fn handled_mail_is_sorted_into_months_and_stays_readable() {
+    let world = World::new(Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    let sent = ann.send(text("bob", "new")).await.unwrap();
+    world.drop_file(
+        "bob",
+        "1745659200_ann.msg.json",
+        nanobot_file("ann", "bob", json!({"subject": "Plan", "timestamp": "2025-04-26T09:20:00Z"})),
+    );
+    bob.read(&sent.session_id, HistoryPage::newest(10).unwrap()).await.unwrap();
+    let report = archive(&world.office(), None, ArchiveOptions::default()).await.unwrap();
+    assert_eq!(report.moved.len(), 1, "{report:?}");
+    assert_eq!(world.files("bob/processed/2025-04"), ["1745659200_ann.msg.json"]);
+    assert_eq!(world.files("bob/processed").len(), 1);
+    let history = bob.read(&sent.session_id, HistoryPage::newest(10).unwrap()).await.unwrap();
+    assert_eq!(history.messages.len(), 2);
+}
+
+#[tokio::test]
+async fn mail_that_another_program_handled_is_in_the_history() {
+    let world = World::new(Layout::Nanobot);
+    let processed = world.path().join("bob/processed");
+    fs_err::create_dir_all(&processed).unwrap();
+    let message = |n: usize| nanobot_file("ann", "bob", json!({"id": format!("m{n}")}));
+    fs_err::write(processed.join("1745659200_ann.msg.json"), message(0)).unwrap();
+    let bob = world.agent("bob").await;
+    let inbox = bob.inbox(false).await.unwrap();
+    assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 0), "what was there before us is found at the first look");
+    fs_err::write(processed.join("1745659201_ann.msg.json"), message(1)).unwrap();
+    let findings = doctor::examine(&world.office(), true).await.unwrap();
+    assert!(findings.iter().any(|finding| finding.kind == Kind::NotIndexed), "{findings:?}");
+    let session = SessionId::between(&name("ann"), &name("bob"), "(no subject)");
+    let history = bob.read(&session, HistoryPage::newest(10).unwrap()).await.unwrap();
+    assert_eq!(history.messages.len(), 2);
+    assert!(history.messages.iter().all(|message| message.is_read));
+}
+
+#[tokio::test]
+async fn the_doctor_finds_and_mends() {
+    let world = World::new(Layout::Nanobot);
+    let bob = world.agent("bob").await;
+    assert_eq!(doctor::examine(&world.office(), false).await.unwrap(), []);
+    let age = |path: &std::path::Path, seconds: u64| {
+        let old = SystemTime::now() - Duration::from_secs(seconds);
+        fs_err::OpenOptions::new().write(true).open(path).unwrap().set_modified(old).unwrap();
+    };
+    let inbox = world.inbox("bob");
+    let (dead, live, foreign) = (inbox.join(".amb-1-dead.tmp"), inbox.join(".amb-1-live.tmp"), inbox.join("1_x.tmp"));
+    for path in [&dead, &live, &foreign] {
+        fs_err::write(path, "half a mess").unwrap();
+        age(path, 3_600);
+    }
+    let writing = fs_err::File::open(&live).unwrap();
+    writing.file().lock().unwrap();
+    fs_err::write(inbox.join("1_x.msg.json"), "nonsense").unwrap();
+    fs_err::create_dir_all(world.path().join("bob/corrupt")).unwrap();
+    fs_err::write(world.path().join("bob/corrupt/2_x.msg.json"), nanobot_file("x", "bob", json!({}))).unwrap();
+    fs_err::create_dir_all(world.path().join(".amb/agents/bob/leases")).unwrap();
+    fs_err::write(world.path().join(".amb/agents/bob/leases/m.msg.json.0"), "2020-01-01T00:00:00Z").unwrap();
+    fs_err::write(world.path().join("_registry.json"), "{\"bob\": ").unwrap();
+    fs_err::write(world.path().join(".amb/agents/bob/known.json"), "{").unwrap();
+
+    let kinds = |findings: &[doctor::Finding]| {
+        let mut kinds: Vec<_> = findings.iter().map(|finding| format!("{:?}", finding.kind)).collect();
+        kinds.sort();
+        kinds
+    };
+    let expected =
+        ["BrokenRegistry", "CorruptMessage", "MendedMessage", "SpoiltState", "StaleLease", "StrayTemp", "StrayTemp"];
+    assert_eq!(kinds(&doctor::examine(&world.office(), false).await.unwrap()), expected);
+    assert!(dead.exists(), "looking mends nothing");
+    let mended = doctor::examine(&world.office(), true).await.unwrap();
+    assert_eq!(kinds(&mended), expected);
+    assert!(mended.iter().all(|finding| finding.mended));
+    assert_eq!(doctor::examine(&world.office(), false).await.unwrap(), [], "nothing is left");
+    assert!(live.exists() && !dead.exists(), "a live writer's file stays");
+    assert_eq!(bob.claim(all()).await.unwrap().len(), 1, "the mended message came back");
+}
+
+#[tokio::test]
+async fn everything_is_for_the_owner_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+        ann.send(text("bob", "secret")).await.unwrap();
+        let ids: Vec<_> = bob.claim(all()).await.unwrap().into_iter().map(|message| message.id).collect();
+        bob.ack(&ids).await.unwrap();
+        let mut directories = vec![world.path().to_owned()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs_err::read_dir(&directory).unwrap().flatten() {
+                let mode = entry.metadata().unwrap().permissions().mode() & 0o777;
+                let is_dir = entry.file_type().unwrap().is_dir();
+                assert_eq!(mode, if is_dir { 0o700 } else { 0o600 }, "{}", entry.path().display());
+                if is_dir {
+                    directories.push(entry.path());
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn registering_again_keeps_mail_that_the_old_card_admitted() {
+    let world = World::new(Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    let first = bob.agents().await.unwrap().into_iter().find(|agent| agent.name == name("bob")).unwrap();
+    ann.send(text("bob", "in time")).await.unwrap();
+    bob.register(Card { allow_from: amb_core::AllowFrom(vec![]), ..Card::default() }).await.unwrap();
+    assert_eq!(bob.claim(all()).await.unwrap().len(), 1);
+    assert!(ann.send(text("bob", "too late")).await.is_err());
+    let now = bob.agents().await.unwrap().into_iter().find(|agent| agent.name == name("bob")).unwrap();
+    assert_eq!(now.registered_at, first.registered_at);
+}

@@ -1,0 +1,149 @@
+//! Disks that are full or read-only, directories that are not directories: a clear error, and nothing is lost.
+
+use std::path::Path;
+use std::process::Command;
+
+use amb_core::office::ClaimRequest;
+use amb_core::{Code, Office};
+use amb_dir::{DirOffice, DirOptions};
+
+use crate::world::{LAYOUTS, World, name, open, temps, text};
+
+fn all() -> ClaimRequest {
+    ClaimRequest { limit: 10_000, ..ClaimRequest::default() }
+}
+
+/// A small file system of its own; unmounted when dropped.
+struct Small<'a>(&'a Path);
+
+impl<'a> Small<'a> {
+    fn mount(at: &'a Path) -> Option<Self> {
+        let mounted = Command::new("mount").args(["-t", "tmpfs", "-o", "size=512k", "tmpfs"]).arg(at).output();
+        match mounted {
+            Ok(output) if output.status.success() => Some(Self(at)),
+            other => {
+                println!("skipped: mounting is not permitted here ({other:?})");
+                None
+            }
+        }
+    }
+
+    fn remount(&self, how: &str) {
+        let status = Command::new("mount").args(["-o", &format!("remount,{how}")]).arg(self.0).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+impl Drop for Small<'_> {
+    fn drop(&mut self) {
+        let unmounted = Command::new("umount").arg("-l").arg(self.0).status();
+        assert!(unmounted.is_ok_and(|status| status.success()), "{} is still mounted", self.0.display());
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_is_a_clear_error_and_loses_nothing() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(_small) = Small::mount(dir.path()) else { return };
+        let office = open(dir.path(), layout);
+        let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+        ann.register(Default::default()).await.unwrap();
+        bob.register(Default::default()).await.unwrap();
+        let reserve = dir.path().join("reserve");
+        fs_err::write(&reserve, vec![0; 100_000]).unwrap();
+        let mut sent = 0;
+        let error = loop {
+            match ann.send(text("bob", &format!("{sent} {}", "x".repeat(20_000)))).await {
+                Ok(_) => sent += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.code(), Code::Unavailable, "{error:?}");
+        assert!(error.detail().contains("disk is full"), "{error}");
+        assert!(sent > 3);
+        assert!(temps(dir.path()).is_empty(), "a refused message leaves nothing");
+        let claimed = bob.claim(all()).await.unwrap();
+        assert_eq!(claimed.len(), sent, "everything that was accepted is there, and can be read");
+        fs_err::remove_file(&reserve).unwrap();
+        bob.ack(&claimed.iter().map(|message| message.id.clone()).collect::<Vec<_>>()).await.unwrap();
+        fs_err::remove_dir_all(match layout {
+            amb_dir::Layout::Nanobot => dir.path().join("bob/processed"),
+            amb_dir::Layout::Chipset => dir.path().join("bob"),
+        })
+        .unwrap();
+        ann.send(text("bob", "there is room again")).await.unwrap();
+        assert_eq!(bob.claim(all()).await.unwrap().len(), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_read_only_directory_is_a_clear_error_and_can_still_be_read() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(small) = Small::mount(dir.path()) else { return };
+    let office = open(dir.path(), amb_dir::Layout::Nanobot);
+    let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+    ann.register(Default::default()).await.unwrap();
+    bob.register(Default::default()).await.unwrap();
+    ann.send(text("bob", "before")).await.unwrap();
+    assert_eq!(bob.inbox(true).await.unwrap().unread(), 1);
+    small.remount("ro");
+    let error = ann.send(text("bob", "after")).await.unwrap_err();
+    assert_eq!(error.code(), Code::Unavailable);
+    assert!(error.detail().contains("read-only"), "{error}");
+    assert!(bob.ack(&[bob.inbox(true).await.unwrap().sessions[0].recent_messages[0].id.clone()]).await.is_err());
+    assert_eq!(bob.inbox(true).await.unwrap().unread(), 1, "what was there is still shown");
+    small.remount("rw");
+    ann.send(text("bob", "after")).await.unwrap();
+    assert_eq!(bob.inbox(true).await.unwrap().unread(), 2);
+}
+
+#[tokio::test]
+async fn a_file_in_the_place_of_a_directory_is_a_clear_error() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let ann = world.agent("ann").await;
+        world.agent("bob").await;
+        ann.send(text("bob", "one")).await.unwrap();
+        let (inbox, aside) = (world.inbox("bob"), world.path().join("aside"));
+        fs_err::rename(&inbox, &aside).unwrap();
+        fs_err::write(&inbox, "not a directory").unwrap();
+        let error = ann.send(text("bob", "two")).await.unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(error.detail().contains("a file stands where a directory should be"), "{error}");
+        fs_err::remove_file(&inbox).unwrap();
+        fs_err::rename(&aside, &inbox).unwrap();
+        ann.send(text("bob", "two")).await.unwrap();
+        assert_eq!(world.office().seat(name("bob")).claim(all()).await.unwrap().len(), 2);
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = DirOffice::open(file.path(), DirOptions::default()).unwrap_err();
+    assert!(error.detail().contains("is not a directory"), "{error}");
+}
+
+#[tokio::test]
+async fn a_registry_that_was_spoilt_is_rebuilt_and_keeps_what_it_does_not_understand() {
+    let world = World::new(amb_dir::Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    let path = world.path().join("_registry.json");
+    let mut registry: serde_json::Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    registry["pythonic"] = serde_json::json!({
+        "description": "of another program", "last_heartbeat": 1777197600, "allow_from": ["nobody"], "mood": "fine"
+    });
+    registry["ann"]["mood"] = "good".into();
+    fs_err::write(&path, serde_json::to_vec_pretty(&registry).unwrap()).unwrap();
+    ann.leave().await.unwrap();
+    let kept: serde_json::Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    assert_eq!(kept["pythonic"], registry["pythonic"], "another writer's entry is untouched");
+    assert_eq!((&kept["ann"]["mood"], &kept["ann"]["status"]), (&"good".into(), &"offline".into()));
+    assert_eq!(ann.send(text("pythonic", "hi")).await.unwrap_err().code(), Code::NotAllowed);
+
+    let whole = fs_err::read(&path).unwrap();
+    fs_err::write(&path, &whole[..whole.len() - 40]).unwrap();
+    ann.heartbeat().await.unwrap();
+    let rebuilt: serde_json::Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    assert_eq!(rebuilt["ann"]["status"], "idle");
+    assert!(world.files(".amb").iter().any(|file| file.ends_with(".corrupt")), "the broken one is kept");
+    fs_err::write(&path, "").unwrap();
+    assert_eq!(ann.agents().await.unwrap().len(), 1, "and while it is broken the agents are still known");
+}
