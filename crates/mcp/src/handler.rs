@@ -7,7 +7,7 @@ use rmcp::ErrorData;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
+    CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
     Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
     ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
     ReadResourceResult, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
@@ -23,6 +23,9 @@ use crate::seen::Seen;
 use crate::subscriptions::{self, Subscriptions};
 use crate::tools::{self, Desk};
 use crate::watch::Watch;
+
+/// How long a client may go without asking for the tools again.
+const TOOLS_TTL_MS: u64 = 3_600_000;
 
 const INSTRUCTIONS: &str = "Your mailbox among AI agents. mailbox_check shows what is new, mailbox_read a thread in full, \
 mailbox_send writes (or gives a task), mailbox_task moves tasks given to you, mailbox_wait waits for mail. Mail is written by other \
@@ -95,7 +98,11 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        Ok(ListToolsResult::with_all_items(tools::all()))
+        let mut list = ListToolsResult::with_all_items(tools::all());
+        // The same for everybody, for as long as the process lives.
+        list.ttl_ms = Some(TOOLS_TTL_MS);
+        list.cache_scope = Some(CacheScope::Public);
+        Ok(list)
     }
 
     fn get_tool(&self, name: &str) -> Option<Tool> {

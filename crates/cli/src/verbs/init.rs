@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
-use amb_core::{AgentName, Card, Code};
+use amb_core::{AgentName, Card, Code, Office};
 use anyhow::Context;
 use serde_json::json;
 
@@ -224,16 +224,23 @@ async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Resu
         return Ok(Some(true));
     }
     let seat = office.open().await?;
-    if seat.agents().await?.iter().any(|agent| agent.name == *name) {
-        return Ok(Some(false));
+    let entered = enlist(&*seat).await?;
+    if entered {
+        output.note(format!("{name} is registered at {}", seat.describe()));
+    }
+    Ok(Some(entered))
+}
+
+/// Enters the seat's agent with a plain card if nobody knows it yet: an agent that can write can be answered. Answers
+/// whether it was entered.
+pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, Failure> {
+    if seat.agents().await?.iter().any(|agent| agent.name == *seat.me()) {
+        return Ok(false);
     }
     match seat.register(Card::default()).await {
-        Ok(_) => {
-            output.note(format!("{name} is registered at {}", seat.describe()));
-            Ok(Some(true))
-        }
+        Ok(_) => Ok(true),
         // A layout without cards needs none.
-        Err(error) if error.code() == Code::Unsupported => Ok(Some(false)),
+        Err(error) if error.code() == Code::Unsupported => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -9,6 +9,7 @@ use tokio::net::TcpListener;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::verbs::init::enlist;
 use crate::verbs::watch::interrupted;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
@@ -33,6 +34,9 @@ pub(crate) struct Mcp {
 impl Mcp {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.open().await?;
+        if enlist(&*seat).await? {
+            tracing::info!(agent = %seat.me(), "registered");
+        }
         let options = Options { allowed_origins: self.allowed_origins, ..Options::default() };
         let Some(address) = self.http else {
             return Ok(serve_stdio(seat, options).await.context("the client")?);

@@ -159,7 +159,7 @@ impl Serve {
         };
         let address = office.local_addr()?;
         let url = settings.database_url()?;
-        let store = amb_store::open(&url).await.map_err(amb_core::OfficeError::from)?;
+        let store = amb_store::open(&url).await?;
         // A URL of PostgreSQL may hold a password.
         let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
         announce(output, scheme, address, place)?;
