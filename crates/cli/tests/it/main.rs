@@ -1,0 +1,9 @@
+//! The binary as its users run it: real processes, real files, real databases.
+
+mod server_disk;
+mod server_kill;
+mod server_life;
+mod server_load;
+mod server_office;
+mod server_outage;
+mod server_proxy;

@@ -1,0 +1,60 @@
+//! A server's beginning and end: one on a file, and a goodbye to everybody.
+
+use amb_store::testing::SqliteFile;
+use futures_util::StreamExt;
+use tokio_tungstenite::tungstenite::Message;
+
+use crate::server_load::Load;
+use crate::server_office::{Office, greeted, serve_command, soon};
+
+#[tokio::test]
+async fn a_second_server_on_the_same_file_is_refused_with_a_clear_message() {
+    let file = SqliteFile::fresh();
+    let first = Office::start(&file.url()).await;
+    let output = serve_command(&file.url()).stderr(std::process::Stdio::piped()).output().await.unwrap();
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success());
+    assert!(stderr.contains("another server") && stderr.contains("mail.db"), "{stderr}");
+    assert!(output.stdout.is_empty(), "a refused server must not say that it listens");
+    // The first is none the worse for it.
+    assert!(first.is_ready().await);
+    first.kill().await;
+    // The dead hold nothing.
+    let next = Office::start(&file.url()).await;
+    assert!(next.is_ready().await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_polite_end_finishes_what_was_accepted_and_says_goodbye_to_sockets() {
+    let file = SqliteFile::fresh();
+    let mut office = Office::start(&file.url()).await;
+    let (_, bob) = office.pair(100).await;
+    let load = Load::begin(&office).await;
+    for _ in 0..3 {
+        let mut socket = office.socket(&bob, 0).await;
+        greeted(&mut socket).await;
+        load.advance(30).await;
+        office.terminate();
+        let goodbye = loop {
+            match soon(socket.next()).await.expect("a close, not a broken connection").unwrap() {
+                Message::Close(frame) => break frame.expect("a close with a reason"),
+                _ => continue,
+            }
+        };
+        assert_eq!(u16::from(goodbye.code), 1001);
+        assert!(goodbye.reason.contains("closing"), "{}", goodbye.reason);
+        // Lets the library answer the close.
+        let _ = soon(socket.next()).await;
+        assert!(office.ended().await.success());
+        let left: Vec<_> = fs_err::read_dir(file.path().parent().unwrap())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| name.ends_with("-wal"))
+            .collect();
+        assert!(left.is_empty(), "the write-ahead log is folded in at the end: {left:?}");
+        office = Office::start(&file.url()).await;
+        load.moved_to(&office);
+    }
+    load.advance(10).await;
+    load.check(&office).await;
+}

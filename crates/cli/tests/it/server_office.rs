@@ -1,0 +1,249 @@
+//! `amb serve` as a process of its own, and short words for what is asked of it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use reqwest::{Client, Method, StatusCode};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+
+/// Longer than anything takes; a story that waits this long has failed.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits for something that must come.
+#[track_caller]
+pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
+    let place = std::panic::Location::caller();
+    async move {
+        match tokio::time::timeout(PATIENCE, what).await {
+            Ok(came) => came,
+            Err(_) => panic!("waited in vain at {place}"),
+        }
+    }
+}
+
+/// The command that serves this database on a free port.
+pub(crate) fn serve_command(database_url: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
+    command
+        .args(["serve", "--listen", "127.0.0.1:0", "--rate-limits", "off", "--database-url", database_url])
+        .env_remove("AMB_CONFIG")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true);
+    command
+}
+
+/// A client of offices: keeps connections, asks no proxy.
+pub(crate) fn client() -> Client {
+    // Once for the whole process; a second time is no harm.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder().no_proxy().timeout(PATIENCE).build().unwrap()
+}
+
+/// A running server.
+pub(crate) struct Office {
+    child: Child,
+    pub(crate) address: SocketAddr,
+    pub(crate) http: Client,
+    /// Kept, so that the server never writes into a closed pipe.
+    _stdout: Lines<BufReader<ChildStdout>>,
+}
+
+#[derive(Debug, Clone)]
+pub(crate) struct Agent {
+    pub(crate) name: String,
+    pub(crate) key: String,
+}
+
+/// An answer, read whole.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) content_type: String,
+    pub(crate) body: Value,
+}
+
+impl Answer {
+    pub(crate) async fn read(response: reqwest::Response) -> reqwest::Result<Self> {
+        let status = response.status();
+        let content_type = response.headers().get("content-type").map(|value| value.to_str().unwrap().to_owned());
+        let text = response.text().await?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(Self { status, content_type: content_type.unwrap_or_default(), body })
+    }
+
+    #[track_caller]
+    pub(crate) fn expect(self, status: u16) -> Value {
+        assert_eq!(self.status.as_u16(), status, "{}", self.body);
+        self.body
+    }
+
+    /// Checks that the office says: not now, try again.
+    #[track_caller]
+    pub(crate) fn unavailable(self) -> Value {
+        assert_eq!((self.status.as_u16(), self.body["code"].as_str()), (503, Some("unavailable")), "{}", self.body);
+        assert_eq!(self.content_type, "application/problem+json");
+        assert!(self.body["detail"].as_str().is_some_and(|detail| !detail.is_empty()), "{}", self.body);
+        self.body
+    }
+}
+
+impl Office {
+    /// Starts a server, and answers when it listens.
+    pub(crate) async fn start(database_url: &str) -> Self {
+        Self::start_with(serve_command(database_url)).await
+    }
+
+    pub(crate) async fn start_with(mut command: Command) -> Self {
+        let mut child = command.spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        let line = soon(stdout.next_line()).await.unwrap().expect("the server ended before it listened");
+        let address = line.strip_prefix("listening on http://").unwrap_or_else(|| panic!("{line}")).parse().unwrap();
+        Self { child, address, http: client(), _stdout: stdout }
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = Pid::from_raw(i32::try_from(self.child.id().expect("a running server")).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
+    }
+
+    /// kill -9.
+    pub(crate) async fn kill(mut self) {
+        self.signal(Signal::KILL);
+        soon(self.child.wait()).await.unwrap();
+    }
+
+    /// Asks the server politely to end, and goes on.
+    pub(crate) fn terminate(&self) {
+        self.signal(Signal::TERM);
+    }
+
+    pub(crate) async fn ended(mut self) -> ExitStatus {
+        soon(self.child.wait()).await.unwrap()
+    }
+
+    pub(crate) fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub(crate) async fn call(&self, method: Method, path: &str, key: Option<&str>, body: Option<&Value>) -> Answer {
+        let mut request = self.http.request(method, self.url(path));
+        if let Some(key) = key {
+            request = request.header("X-API-Key", key);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        Answer::read(soon(request.send()).await.unwrap()).await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, agent: &Agent, path: &str) -> Answer {
+        self.call(Method::GET, path, Some(&agent.key), None).await
+    }
+
+    pub(crate) async fn post(&self, agent: &Agent, path: &str, body: Value) -> Answer {
+        self.call(Method::POST, path, Some(&agent.key), Some(&body)).await
+    }
+
+    pub(crate) async fn register(&self, name: &str) -> Agent {
+        let body = json!({"name": name});
+        let got = self.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201);
+        Agent { name: name.to_owned(), key: got["api_key"].as_str().unwrap().to_owned() }
+    }
+
+    pub(crate) async fn connect(&self, from: &Agent, to: &Agent) {
+        let asked = self.post(from, "/connections/request", json!({"target_agent_name": to.name})).await.expect(201);
+        let code = asked["verification_code"].clone();
+        self.post(to, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+    }
+
+    /// Two agents that may write to each other.
+    pub(crate) async fn pair(&self, number: usize) -> (Agent, Agent) {
+        let (from, to) = (format!("from-{number}"), format!("to-{number}"));
+        let (from, to) = (self.register(&from).await, self.register(&to).await);
+        self.connect(&from, &to).await;
+        (from, to)
+    }
+
+    pub(crate) async fn send(&self, from: &Agent, to: &Agent, content: &str) -> Answer {
+        self.post(from, "/messages/send", json!({"to": to.name, "subject": "Load", "content": content})).await
+    }
+
+    /// All of a session as `agent` sees it, oldest first: id and content.
+    pub(crate) async fn history(&self, agent: &Agent, session: &str) -> Vec<(String, String)> {
+        let (mut all, mut before) = (Vec::new(), String::new());
+        loop {
+            let path = format!("/sessions/{session}/history?limit=50{before}");
+            let page = self.get(agent, &path).await.expect(200);
+            let page = page["messages"].as_array().unwrap();
+            let Some(last) = page.last() else { break };
+            before = format!("&before={}", last["id"].as_str().unwrap());
+            let text = |message: &Value, field: &str| message[field].as_str().unwrap().to_owned();
+            all.extend(page.iter().map(|message| (text(message, "id"), text(message, "content"))));
+        }
+        all.reverse();
+        all
+    }
+
+    /// Whether the office says that it can take mail.
+    pub(crate) async fn is_ready(&self) -> bool {
+        let answer = self.call(Method::GET, "/health/ready", None, None).await;
+        match answer.status.as_u16() {
+            200 => true,
+            503 => {
+                answer.unavailable();
+                false
+            }
+            other => panic!("{other}: {}", answer.body),
+        }
+    }
+
+    /// Waits until the office says that it can take mail, or that it cannot.
+    pub(crate) async fn becomes_ready(&self, ready: bool) {
+        soon(async {
+            while self.is_ready().await != ready {
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        })
+        .await;
+    }
+
+    /// A socket that is told what happened after `since`.
+    pub(crate) async fn socket(&self, agent: &Agent, since: u64) -> Socket {
+        connect_socket(self.address, agent, since).await.unwrap()
+    }
+}
+
+pub(crate) type Socket = WebSocketStream<MaybeTlsStream<TcpStream>>;
+
+/// A socket at an address where a server may be or not.
+pub(crate) async fn connect_socket(
+    address: SocketAddr,
+    agent: &Agent,
+    since: u64,
+) -> Result<Socket, tokio_tungstenite::tungstenite::Error> {
+    let url = format!("ws://{address}/ws?api_key={}&since={since}", agent.key);
+    soon(tokio_tungstenite::connect_async(url)).await.map(|(socket, _)| socket)
+}
+
+/// Waits until the socket's loop runs: it has answered.
+pub(crate) async fn greeted(socket: &mut Socket) {
+    soon(socket.send(Message::text(r#"{"type":"ping"}"#))).await.unwrap();
+    while let Some(said) = soon(socket.next()).await {
+        if let Message::Text(text) = said.unwrap()
+            && text.as_str().contains("pong")
+        {
+            return;
+        }
+    }
+    panic!("the socket ended");
+}
