@@ -1,132 +1,51 @@
-//! The loop: claim a mail, give the runtime its turn, send the answer, acknowledge.
+//! The loop: take a mail, see to it, look for the next, wait.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::office::{ClaimRequest, Office};
-use amb_core::render::{Nonce, render_incoming};
-use amb_core::{Code, Cursor, Draft, Message, OfficeError, SessionId, TaskState, Timestamp};
+use amb_core::{Code, Cursor, Message, MessageId, OfficeError, ReceiptState, Timestamp};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use crate::ledger::{Answer, Dead, Ledger, Page};
-use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+use crate::error::{BridgeError, Stop, is_lasting};
+use crate::ledger::Ledger;
+use crate::options::Options;
+use crate::page::{Answer, Page};
+use crate::runtime::{Runtime, Trouble, TurnError};
 use crate::status::{Connection, Status};
-use crate::{pace, task};
 
 /// How long one look at the log waits. Only a bound: mail ends the wait at once.
 const WAIT: Duration = Duration::from_secs(25);
+/// How often the bridge looks whether somebody wants a mail tried again.
+const LOOK: Duration = Duration::from_millis(500);
 /// How often the bridge says that its agent is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Added to a turn's time for the claim, so that nobody else takes a mail whose turn is still running.
-const LEASE_MARGIN: Duration = Duration::from_secs(60);
-/// The longest answer that the office takes; what is beyond is cut, and the answer says so.
-const MAX_REPLY_CHARS: usize = amb_core::limits::MAX_CONTENT_CHARS;
-
-/// How a bridge works.
-#[derive(Clone)]
-pub struct Options {
-    /// How long a turn may take.
-    pub turn_timeout: Duration,
-    /// After so many failures a mail is given up.
-    pub max_failures: u32,
-    /// The conversation of the runtime that mail goes to.
-    pub main_session: String,
-    /// A conversation for each peer instead: what stands before the peer's name.
-    pub session_per_peer: Option<String>,
-    /// Called between any two steps. Tests end the bridge there, as a crash would.
-    pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            turn_timeout: Duration::from_secs(120),
-            max_failures: 5,
-            main_session: "agent:main:main".into(),
-            session_per_peer: None,
-            checkpoint: None,
-        }
-    }
-}
-
-/// The steps of a mail, each of which a crash may follow.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Step {
-    /// The mail is claimed.
-    Claimed,
-    /// The turn has run; its answer is only in memory.
-    Turned,
-    /// The answer is in the ledger.
-    Recorded,
-    /// The answer was sent.
-    Replied,
-    /// The mail is acknowledged.
-    Acknowledged,
-}
-
-impl Step {
-    /// All of them, in order.
-    pub const ALL: [Step; 5] = [Step::Claimed, Step::Turned, Step::Recorded, Step::Replied, Step::Acknowledged];
-}
 
 /// One agent's bridge to one runtime.
 pub struct Bridge {
-    office: Arc<dyn Office>,
-    runtime: Arc<dyn Runtime>,
-    ledger: Ledger,
-    options: Options,
-    status: Status,
-    /// Mail that failed and is kept claimed until its next try.
-    waiting: Vec<(Instant, Message)>,
+    pub(crate) office: Arc<dyn Office>,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    pub(crate) ledger: Ledger,
+    pub(crate) options: Options,
+    pub(crate) status: Status,
+    /// Mail that failed and waits for its next try.
+    waiting: Vec<(Instant, Held)>,
     /// Failures of the runtime itself, in a row.
     outages: u32,
 }
 
-/// Why the loop cannot go on with a mail.
-enum Stop {
-    /// This mail later, others meanwhile.
-    Later(u32),
-    /// Nothing goes through now.
-    Pause(TurnError),
-    /// The office or the ledger failed.
-    Broken(BridgeError),
-}
-
-/// What ends a bridge, or makes it wait: its office or its ledger fails.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum BridgeError {
-    #[error("the office: {0}")]
-    Office(#[from] OfficeError),
-    #[error("the ledger: {0}")]
-    Ledger(#[from] io::Error),
-}
-
-impl<E: Into<BridgeError>> From<E> for Stop {
-    fn from(error: E) -> Self {
-        Stop::Broken(error.into())
-    }
+/// A mail that this bridge has to see to.
+#[derive(Clone)]
+struct Held {
+    mail: Message,
+    /// Until when it is claimed. None for a mail that no claim brings: revived, or read by the agent itself meanwhile.
+    until: Option<Timestamp>,
 }
 
 impl Bridge {
     /// A bridge that begins with [`run`](Self::run).
     pub fn new(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
-        let now = Timestamp::now();
-        let status = Status {
-            agent: office.me().clone(),
-            office: office.describe(),
-            runtime: runtime.describe(),
-            pid: std::process::id(),
-            started_at: now,
-            updated_at: now,
-            connection: Connection::Unknown,
-            under_way: None,
-            waiting: 0,
-            replied: 0,
-            unanswered: 0,
-            given_up: 0,
-            last_error: None,
-        };
+        let status = Status::new(office.me().clone(), office.describe(), runtime.describe());
         Self { office, runtime, ledger, options, status, waiting: Vec::new(), outages: 0 }
     }
 
@@ -142,24 +61,40 @@ impl Bridge {
             () = shutdown => Ok(()),
         };
         beating.abort();
-        let held: Vec<_> =
-            self.waiting.iter().map(|(_, mail)| mail.id.clone()).chain(self.status.under_way.take()).collect();
-        if !held.is_empty()
-            && let Err(error) = self.office.release(&held).await
-        {
-            tracing::warn!(%error, "cannot give claimed mail back; it comes back when the lease ends");
-        }
+        self.let_go().await;
         if let Err(error) = self.office.leave().await {
             tracing::debug!(%error, "no goodbye");
         }
         ended
     }
 
+    /// Gives back what is claimed, so that another bridge, or the next one, has it at once.
+    async fn let_go(&mut self) {
+        let claimed = self.waiting.drain(..).filter(|(_, held)| held.until.is_some()).map(|(_, held)| held.mail.id);
+        for id in claimed.chain(self.status.under_way.take()).collect::<Vec<_>>() {
+            if let Err(error) = self.give_back(&id).await {
+                tracing::warn!(mail = %id, %error, "cannot give claimed mail back; it comes back when the lease ends");
+            }
+        }
+        if let Err(error) = self.save_status() {
+            tracing::warn!(%error, "the last status is not written");
+        }
+    }
+
     async fn work(&mut self) -> Result<(), OfficeError> {
         let mut cursor = None;
+        let mut resumed = false;
         let mut failures = 0;
         loop {
-            match self.round(&mut cursor).await {
+            let round = async {
+                if !resumed {
+                    self.resume().await?;
+                    resumed = true;
+                }
+                self.save_status()?;
+                self.round(&mut cursor).await
+            };
+            match round.await {
                 Ok(()) => failures = 0,
                 Err(BridgeError::Ledger(error)) => {
                     return Err(OfficeError::unavailable(format!("the bridge's ledger: {error}")).caused_by(error));
@@ -169,10 +104,54 @@ impl Bridge {
                     failures += 1;
                     tracing::warn!(%error, failures, "the office cannot be used now");
                     self.note_error(&error.to_string());
-                    sleep(error.wait().unwrap_or_default().max(pace::after(failures))).await;
+                    sleep(error.wait().unwrap_or_default().max(self.options.pace.after(failures))).await;
                 }
             }
         }
+    }
+
+    /// Takes up what the bridge before this one left when it died.
+    async fn resume(&mut self) -> Result<(), BridgeError> {
+        let mut ours = Vec::new();
+        for page in self.ledger.pages()? {
+            if self.waiting.iter().any(|(_, held)| held.mail.id == page.message_id) {
+                continue;
+            }
+            let found = match self.office.message(&page.message_id).await {
+                Ok(found) => found,
+                Err(error) if is_lasting(error.code()) => {
+                    tracing::warn!(mail = %page.message_id, %error, "the office does not have it any more");
+                    self.ledger.close(&page.message_id)?;
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            let is_read = found
+                .receipts
+                .iter()
+                .any(|receipt| receipt.recipient == *self.office.me() && receipt.state == ReceiptState::Read);
+            if page.outcome.is_some() || page.revived || (is_read && page.begun) {
+                // An answer to send; or a turn that no claim brings back, since the agent has read the mail itself.
+                self.waiting.push((self.due(&page), Held { mail: found.message, until: None }));
+            } else if is_read {
+                self.ledger.close(&page.message_id)?;
+            } else if page.claimed_until.is_some_and(|until| until > Timestamp::now()) {
+                ours.push(page.message_id);
+            }
+        }
+        if !ours.is_empty() {
+            // Claimed by the process that died. Given back, it is claimed anew like any other.
+            self.office.release(&ours).await?;
+        }
+        Ok(())
+    }
+
+    /// When a mail may be tried.
+    fn due(&self, page: &Page) -> Instant {
+        let wait = page
+            .next_try
+            .map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
+        Instant::now() + wait.min(self.options.pace.longest)
     }
 
     /// Handles all mail that can be had, then waits for more.
@@ -182,176 +161,131 @@ impl Bridge {
             // The end of the log is taken before looking, so that nothing falls between looking and waiting.
             None => self.office.events(None, Duration::ZERO).await?.cursor,
         };
-        *cursor = Some(since.clone());
-        while let Some(mail) = self.next_mail().await? {
-            let id = mail.id.clone();
-            self.status.under_way = Some(id.clone());
-            self.save_status()?;
-            let stop = self.handle(&mail).await.err();
-            self.status.under_way = None;
-            match stop {
-                None => {}
-                Some(Stop::Later(failures)) => self.waiting.push((Instant::now() + pace::after(failures), mail)),
-                Some(Stop::Pause(trouble)) => {
-                    self.office.release(&[id]).await?;
-                    self.pause(&trouble).await?;
-                }
-                Some(Stop::Broken(error)) => {
-                    // Kept for the next round: the claim may still be ours.
-                    self.waiting.push((Instant::now(), mail));
-                    return Err(error);
-                }
-            }
-            self.save_status()?;
+        while let Some(held) = self.next_mail().await? {
+            self.see_to(held).await?;
         }
-        let soonest = self.waiting.iter().map(|(at, _)| *at).min();
-        let until = soonest.unwrap_or_else(|| Instant::now() + WAIT).min(Instant::now() + WAIT);
-        let waited = timeout_at(until, self.office.events(Some(since), WAIT)).await;
-        if let Ok(page) = waited {
-            *cursor = Some(page?.cursor);
-        }
+        *cursor = Some(self.wait(since).await?);
         Ok(())
+    }
+
+    /// Waits for the log to grow, for a mail to be due, or for somebody who wants one tried again.
+    async fn wait(&mut self, since: Cursor) -> Result<Cursor, BridgeError> {
+        let latest = Instant::now() + WAIT;
+        let until = self.waiting.iter().map(|(at, _)| *at).min().map_or(latest, |soonest| soonest.min(latest));
+        let office = Arc::clone(&self.office);
+        let mut events = office.events(Some(since.clone()), WAIT);
+        loop {
+            match timeout_at(until.min(Instant::now() + LOOK), &mut events).await {
+                Ok(page) => return Ok(page?.cursor),
+                Err(_) if Instant::now() >= until || !self.ledger.revived()?.is_empty() => return Ok(since),
+                Err(_) => {}
+            }
+        }
     }
 
     /// A mail whose next try is due, one that somebody revived, or a new one.
-    async fn next_mail(&mut self) -> Result<Option<Message>, BridgeError> {
+    async fn next_mail(&mut self) -> Result<Option<Held>, BridgeError> {
         let now = Instant::now();
         if let Some(due) = self.waiting.iter().position(|(at, _)| *at <= now) {
-            return Ok(Some(self.waiting.swap_remove(due).1));
+            let (_, held) = self.waiting.swap_remove(due);
+            if held.until.is_none_or(|until| until > Timestamp::now() + self.options.longest_turn()) {
+                return Ok(Some(held));
+            }
+            // The claim does not last for another turn. Given back, it can be claimed for longer.
+            self.give_back(&held.mail.id).await?;
         }
-        for id in self.ledger.revived()? {
-            self.ledger.taken_up(&id)?;
-            match self.office.message(&id).await {
-                Ok(found) => return Ok(Some(found.message)),
-                Err(error) => tracing::warn!(%id, %error, "cannot be tried again"),
+        if let Some(held) = self.take_up_revived().await? {
+            return Ok(Some(held));
+        }
+        let lease = self.options.lease();
+        loop {
+            let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
+            let request = ClaimRequest { limit: 1, urgent_first: true, lease };
+            let Some(mail) = self.office.claim(request).await?.pop() else { return Ok(None) };
+            let mut page = self.ledger.page(&mail.id)?;
+            page.claimed_until = Some(until);
+            self.ledger.note(&page)?;
+            self.waiting.retain(|(_, held)| held.mail.id != mail.id);
+            let held = Held { mail, until: Some(until) };
+            match self.due(&page) {
+                later if later > Instant::now() => self.waiting.push((later, held)),
+                _ => return Ok(Some(held)),
             }
         }
-        let lease = self.options.turn_timeout + LEASE_MARGIN;
-        let mut claimed = self.office.claim(ClaimRequest { limit: 1, urgent_first: true, lease }).await?;
-        Ok(claimed.pop())
     }
 
-    fn reached(&self, step: Step) {
-        if let Some(checkpoint) = &self.options.checkpoint {
-            checkpoint(step);
-        }
+    /// Gives a mail back that this bridge has not come to the end of. Whoever claims it next has it.
+    async fn give_back(&mut self, id: &MessageId) -> Result<(), BridgeError> {
+        let mut page = self.ledger.page(id)?;
+        page.claimed_until = None;
+        self.ledger.note(&page)?;
+        Ok(self.office.release(std::slice::from_ref(id)).await?)
     }
 
-    async fn handle(&mut self, mail: &Message) -> Result<(), Stop> {
-        self.reached(Step::Claimed);
-        let mut page = self.ledger.page(&mail.id)?;
-        let task = task::brought(mail);
-        if page.outcome.is_none() {
-            let wanted = match task {
-                Some(id) => task::begin(&*self.office, id).await?,
-                None => true,
-            };
-            page.outcome = Some(if wanted { self.turn(mail, &mut page).await?.into() } else { Answer::NoReply });
-            self.reached(Step::Turned);
-            self.ledger.write(&mail.id, &page)?;
-        }
-        self.reached(Step::Recorded);
-        let answer = page.outcome.unwrap_or(Answer::NoReply);
-        match (task, answer) {
-            (Some(id), Answer::Reply(text)) => {
-                task::end(&*self.office, id, TaskState::Completed, Some(cut(text))).await?;
-                self.status.replied += 1;
+    async fn take_up_revived(&mut self) -> Result<Option<Held>, BridgeError> {
+        for mut dead in self.ledger.revived()? {
+            match self.office.message(&dead.message_id).await {
+                Ok(found) => {
+                    let mut page = Page::new(dead.message_id.clone());
+                    page.revived = true;
+                    page.failed_turns = dead.failed_turns;
+                    page.outcome = dead.answer.map(Answer::Reply);
+                    self.ledger.write(&page)?;
+                    self.ledger.taken_up(&dead.message_id)?;
+                    return Ok(Some(Held { mail: found.message, until: None }));
+                }
+                Err(error) if is_lasting(error.code()) => {
+                    tracing::warn!(mail = %dead.message_id, %error, "cannot be tried again");
+                    dead.reason = format!("cannot be tried again: {error}");
+                    self.ledger.bury(&dead)?;
+                    self.ledger.taken_up(&dead.message_id)?;
+                }
+                Err(error) => return Err(error.into()),
             }
-            (Some(id), Answer::NoReply) => task::end(&*self.office, id, TaskState::Completed, None).await?,
-            (None, Answer::Reply(text)) if mail.provokes_answer() => self.reply(mail, text).await?,
-            (None, _) => self.status.unanswered += 1,
         }
-        self.reached(Step::Replied);
-        self.office.ack(std::slice::from_ref(&mail.id)).await?;
-        self.reached(Step::Acknowledged);
-        self.ledger.close(&mail.id)?;
-        Ok(())
+        Ok(None)
     }
 
-    async fn turn(&mut self, mail: &Message, page: &mut Page) -> Result<Outcome, Stop> {
-        let turn = self.prepare(mail)?;
-        let error = match self.runtime.turn(&turn).await {
-            Ok(outcome) => {
-                self.outages = 0;
-                self.status.connection = Connection::Up;
-                return Ok(outcome);
+    async fn see_to(&mut self, held: Held) -> Result<(), BridgeError> {
+        let id = held.mail.id.clone();
+        self.status.under_way = Some(id.clone());
+        self.save_status()?;
+        let mut stop = self.handle(&held.mail).await.err();
+        if let Some(Stop::Broken(error)) = &stop
+            && let Some(lasting) = error.lasting()
+        {
+            // The office will never let this one through: it must not stand in the way of the others.
+            let reason = lasting.to_string();
+            stop = self.set_aside(&held.mail, Trouble::Refused, reason).await.err();
+        }
+        self.status.under_way = None;
+        match stop {
+            None => {}
+            Some(Stop::Later) => {
+                let at = self.due(&self.ledger.page(&id)?);
+                self.waiting.push((at, held));
             }
-            Err(error) => error,
-        };
-        tracing::warn!(mail = %mail.id, trouble = ?error.trouble, %error, "the turn failed");
-        self.note_error(&error.detail);
-        if error.trouble.is_general() {
-            return Err(Stop::Pause(error));
-        }
-        self.status.connection = Connection::Up;
-        page.failures += 1;
-        page.last_error = Some(error.detail.clone());
-        self.ledger.write(&mail.id, page)?;
-        if page.failures < self.options.max_failures && error.trouble != Trouble::Refused {
-            return Err(Stop::Later(page.failures));
-        }
-        self.give_up(mail, page.failures, error).await?;
-        Ok(Outcome::NoReply)
-    }
-
-    fn prepare(&self, mail: &Message) -> Result<Turn, BridgeError> {
-        let subject = mail.subject.as_deref().unwrap_or_default();
-        let session = mail.session.clone().unwrap_or_else(|| SessionId::between(&mail.from, &mail.to, subject));
-        let make = || match &self.options.session_per_peer {
-            Some(prefix) => format!("{prefix}{}", mail.from),
-            None => self.options.main_session.clone(),
-        };
-        let (session_key, known) = self.ledger.session_key(&session, make)?;
-        let nonce = Nonce::fresh();
-        let incoming = amb_core::render::Incoming::from(mail);
-        let prompt = render_incoming(if known { incoming.without_subject() } else { incoming }, &nonce);
-        let key = mail.id.to_string();
-        Ok(Turn { mail: mail.clone(), session_key, prompt, key, timeout: self.options.turn_timeout })
-    }
-
-    /// Sends the answer, once.
-    async fn reply(&mut self, mail: &Message, text: String) -> Result<(), BridgeError> {
-        let key = format!("bridge:{}", mail.id);
-        let draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, cut(text)) };
-        match self.office.send(draft).await {
-            Ok(_) => self.status.replied += 1,
-            // The exchange has reached its ttl: that is what it is for.
-            Err(error) if error.code() == Code::LoopRefused => self.status.unanswered += 1,
-            // The peer has ended the connection, or is gone: nobody is left to answer.
-            Err(error)
-                if matches!(error.code(), Code::NotConnected | Code::NotAllowed | Code::NotFound | Code::Forbidden) =>
-            {
-                tracing::warn!(mail = %mail.id, %error, "the answer has nowhere to go");
-                self.note_error(&error.to_string());
-                self.status.unanswered += 1;
+            Some(Stop::Pause(trouble)) => {
+                if held.until.is_some() {
+                    self.give_back(&id).await?;
+                } else {
+                    self.waiting.push((Instant::now(), held));
+                }
+                self.pause(&trouble).await?;
             }
-            Err(error) => return Err(error.into()),
+            Some(Stop::Broken(error)) => {
+                // Kept for the next round: the claim may still be ours.
+                self.waiting.push((Instant::now(), held));
+                return Err(error);
+            }
         }
-        Ok(())
-    }
-
-    async fn give_up(&mut self, mail: &Message, failures: u32, error: TurnError) -> Result<(), BridgeError> {
-        tracing::error!(mail = %mail.id, failures, %error, "given up; `amb bridge dead` lists it");
-        if let Some(id) = task::brought(mail) {
-            task::end(&*self.office, id, TaskState::Failed, Some(error.detail.clone())).await?;
-        }
-        self.ledger.bury(&Dead {
-            message_id: mail.id.clone(),
-            from: mail.from.clone(),
-            subject: mail.subject.clone(),
-            failures,
-            trouble: error.trouble,
-            reason: error.detail,
-            at: Timestamp::now(),
-        })?;
-        self.status.given_up += 1;
-        Ok(())
+        self.save_status()
     }
 
     /// The runtime is down: all mail waits, unread.
     async fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
         self.outages += 1;
-        let wait = pace::after(self.outages);
+        let wait = self.options.pace.after(self.outages);
         let now = Timestamp::now();
         let since = match &self.status.connection {
             Connection::Down { since, .. } => *since,
@@ -365,7 +299,14 @@ impl Bridge {
         Ok(())
     }
 
-    fn note_error(&mut self, error: &str) {
+    /// The runtime takes turns.
+    pub(crate) fn is_up(&mut self) {
+        self.outages = 0;
+        self.status.connection = Connection::Up;
+        self.status.runtime = self.runtime.describe();
+    }
+
+    pub(crate) fn note_error(&mut self, error: &str) {
         self.status.last_error = Some(error.to_owned());
     }
 
@@ -373,18 +314,6 @@ impl Bridge {
         self.status.updated_at = Timestamp::now();
         self.status.waiting = self.waiting.len();
         Ok(self.ledger.write_status(&self.status)?)
-    }
-}
-
-/// What the office takes of a long answer, with a word that there was more.
-fn cut(text: String) -> String {
-    const NOTE: &str = "\n[cut: the answer was longer than a message may be]";
-    match text.char_indices().nth(MAX_REPLY_CHARS) {
-        None => text,
-        Some(_) => {
-            let kept: String = text.chars().take(MAX_REPLY_CHARS - NOTE.chars().count()).collect();
-            kept + NOTE
-        }
     }
 }
 

@@ -13,15 +13,22 @@
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod error;
 pub mod exec;
+mod file;
+mod handle;
 mod ledger;
 pub mod openclaw;
+mod options;
 mod pace;
+mod page;
 mod runtime;
 mod status;
 mod task;
 
-pub use bridge::{Bridge, Options, Step};
+pub use bridge::Bridge;
 pub use ledger::{Dead, Ledger};
+pub use options::{Options, Step};
+pub use pace::Pace;
 pub use runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 pub use status::{Connection, Status};

@@ -27,8 +27,10 @@ pub struct Turn {
     pub session_key: String,
     /// The mail as a model may see it: fenced, so that no text in it can imitate the frame.
     pub prompt: String,
-    /// The same for every try at this mail.
+    /// The same for every repeat of this turn; another after a turn that is known to have failed.
     pub key: String,
+    /// Whether this turn may have run before: the bridge, or the line to the runtime, died in the middle of it.
+    pub repeat: bool,
     /// How long the turn may take.
     pub timeout: Duration,
 }
@@ -50,9 +52,13 @@ pub enum Trouble {
     Unreachable,
     /// The runtime does not let the bridge in. All mail waits until somebody mends it.
     Unauthorized,
+    /// The runtime does not offer what the bridge asks it for. All mail waits until somebody mends it.
+    NotOffered,
     /// No answer in time. This mail is tried again.
     Timeout,
-    /// The turn failed. This mail is tried again.
+    /// The line broke in the middle: nobody knows whether the turn ran. This mail is tried again.
+    Lost,
+    /// The turn ran and failed. This mail is tried again, as another turn.
     Failed,
     /// The runtime will never take this mail.
     Refused,
@@ -61,7 +67,7 @@ pub enum Trouble {
 impl Trouble {
     /// Whether it is about the runtime and not about one mail.
     pub fn is_general(self) -> bool {
-        matches!(self, Trouble::Unreachable | Trouble::Unauthorized)
+        matches!(self, Trouble::Unreachable | Trouble::Unauthorized | Trouble::NotOffered)
     }
 }
 

@@ -56,3 +56,25 @@ pub struct Status {
     /// What went wrong last.
     pub last_error: Option<String>,
 }
+
+impl Status {
+    /// A bridge that has just begun, in this process.
+    pub(crate) fn new(agent: AgentName, office: String, runtime: String) -> Self {
+        let now = Timestamp::now();
+        Self {
+            agent,
+            office,
+            runtime,
+            pid: std::process::id(),
+            started_at: now,
+            updated_at: now,
+            connection: Connection::Unknown,
+            under_way: None,
+            waiting: 0,
+            replied: 0,
+            unanswered: 0,
+            given_up: 0,
+            last_error: None,
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! A task that came by mail: taken on before the turn, ended after it. Every step may be repeated after a crash.
 
+use amb_core::office::TaskFilter;
 use amb_core::{Code, Message, Office, OfficeError, TaskId, TaskState};
 
 /// The task that a mail brings and that this bridge is to do, if any.
@@ -8,13 +9,17 @@ pub(crate) fn brought(mail: &Message) -> Option<&TaskId> {
     mail.task.as_ref().filter(|_| is_task).map(|task| &task.id)
 }
 
-/// Takes the task on. Answers whether there is work to do: the office may reject it, and then its owner knows.
+/// Takes the task on, and tells its owner so, once. Answers whether there is work to do.
 pub(crate) async fn begin(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
-    match office.set_task_state(id, TaskState::Working, None).await {
+    match office.set_task_state(id, TaskState::Accepted, None).await {
         Ok(_) => Ok(true),
+        // The office has rejected it, and its owner knows.
         Err(error) if error.code() == Code::Conflict => Ok(false),
-        // It has ended already: by the agent itself, or by this bridge before a crash.
-        Err(error) if error.code() == Code::IllegalMove => Ok(false),
+        // Taken on before, by this bridge before a crash or by the agent itself; or ended already.
+        Err(error) if error.code() == Code::IllegalMove => {
+            let open = office.tasks(TaskFilter { owned: Some(false), open: true, state: None }).await?;
+            Ok(open.iter().any(|task| task.id == *id))
+        }
         Err(error) => Err(error),
     }
 }

@@ -3,7 +3,8 @@
 use serde::Deserialize;
 use serde_json::json;
 
-use super::{Gateway, PATIENCE, agent_of, refused, spoken};
+use super::history::{self, Trace};
+use super::{Gateway, agent_of, longest, refused, spoken};
 use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 
 #[derive(Deserialize)]
@@ -22,13 +23,18 @@ struct Said {
 }
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
+    // The turn may have run while nobody was there to hear its answer.
+    if turn.repeat
+        && let Ok(Trace::Answered(text)) = history::look(gateway, turn).await
+    {
+        return Ok(spoken(Some(&text)));
+    }
     let body = json!({
         "model": format!("openclaw/{}", agent_of(&turn.session_key)),
         "messages": [{ "role": "user", "content": turn.prompt }],
     });
     let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
-    let answer =
-        request.json(&body).timeout(turn.timeout + PATIENCE).send().await.map_err(|error| gateway.lost(error))?;
+    let answer = request.json(&body).timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error))?;
     let status = answer.status();
     let text = answer.text().await.map_err(|error| gateway.lost(error))?;
     if !status.is_success() {

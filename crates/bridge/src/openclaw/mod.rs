@@ -2,19 +2,22 @@
 //!
 //! | route | model calls a mail | a repeat runs the turn again |
 //! |---|---|---|
-//! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | yes |
-//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no: the mail's id is the run's id |
-//! | [`Route::SessionsSend`], `POST /tools/invoke` | 2 or more | yes |
+//! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | unless the answer is found in the session's history |
+//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the mail's id is the run's id |
+//! | [`Route::SessionsSend`], `POST /tools/invoke` | 2 or more | unless the mail is found in the session's history |
 //!
 //! [`Gateway::probe`] finds out which of them a gateway offers.
 
 mod chat;
+mod history;
+mod line;
 mod probe;
 mod sessions_send;
 mod socket;
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -22,9 +25,12 @@ use reqwest::{StatusCode, Url};
 
 use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 
-/// Added to a turn's time before the bridge stops waiting for the gateway: it should speak first.
+/// The most that is added to a turn's time before the bridge stops waiting for the gateway, which should speak first.
 const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// What the gateway says where the agent has said nothing.
+const SILENCES: [&str; 4] = ["", "NO_REPLY", "HEARTBEAT_OK", "No response from OpenClaw."];
 
 /// How a turn is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -88,9 +94,9 @@ impl Gateway {
         Ok(Self { http, url, token })
     }
 
-    /// The runtime that uses this route.
-    pub fn route(self, route: Route) -> OpenClaw {
-        OpenClaw { gateway: self, route }
+    /// The runtime that uses this route; without one it uses the first that the gateway offers when it is needed.
+    pub fn route(self, route: Option<Route>) -> OpenClaw {
+        OpenClaw { gateway: self, wanted: route, found: Mutex::new(None) }
     }
 
     fn post(&self, path: &str) -> reqwest::RequestBuilder {
@@ -107,7 +113,7 @@ impl Gateway {
                 format!("cannot reach the OpenClaw gateway at {}; is it running?", self.url),
             );
         }
-        let trouble = if error.is_timeout() { Trouble::Timeout } else { Trouble::Failed };
+        let trouble = if error.is_timeout() { Trouble::Timeout } else { Trouble::Lost };
         TurnError::new(trouble, format!("the gateway broke off: {}", error.without_url()))
     }
 }
@@ -121,7 +127,7 @@ fn refused(status: StatusCode, body: &str) -> TurnError {
             format!("the gateway does not take the token ({status}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token"),
         ),
         404 | 405 => TurnError::new(
-            Trouble::Unauthorized,
+            Trouble::NotOffered,
             format!(
                 "the gateway does not offer this route ({status}); enable it in openclaw.json, or choose another with --route"
             ),
@@ -135,29 +141,64 @@ fn refused(status: StatusCode, body: &str) -> TurnError {
 }
 
 /// An OpenClaw gateway, reached by one route.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub struct OpenClaw {
     gateway: Gateway,
-    route: Route,
+    wanted: Option<Route>,
+    /// What the probe has found, until the gateway turns out to have changed.
+    found: Mutex<Option<Route>>,
+}
+
+impl OpenClaw {
+    fn found(&self) -> MutexGuard<'_, Option<Route>> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The route to take, probed for where nobody has chosen.
+    async fn choose(&self) -> Result<Route, TurnError> {
+        let known = self.wanted.or(*self.found());
+        match known {
+            Some(route) => Ok(route),
+            None => {
+                let route = self.gateway.probe().await?;
+                tracing::info!(gateway = %self.gateway.url, %route, "the gateway offers this route");
+                *self.found() = Some(route);
+                Ok(route)
+            }
+        }
+    }
 }
 
 #[async_trait]
 impl Runtime for OpenClaw {
     fn describe(&self) -> String {
-        format!("OpenClaw at {} by {}", self.gateway.url, self.route)
+        let route = match self.wanted.or(*self.found()) {
+            Some(route) => route.to_string(),
+            None => "whatever it offers".into(),
+        };
+        format!("OpenClaw at {} by {route}", self.gateway.url)
     }
 
     fn is_idempotent(&self) -> bool {
-        self.route == Route::WebSocket
+        self.wanted.or(*self.found()) == Some(Route::WebSocket)
     }
 
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
-        match self.route {
+        let ran = match self.choose().await? {
             Route::Chat => chat::turn(&self.gateway, turn).await,
             Route::WebSocket => socket::turn(&self.gateway, turn).await,
             Route::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
+        };
+        if ran.as_ref().is_err_and(|error| error.trouble == Trouble::NotOffered) {
+            *self.found() = None;
         }
+        ran
     }
+}
+
+/// The longest that the gateway is waited for.
+fn longest(turn: &Turn) -> Duration {
+    turn.timeout + (turn.timeout / 4).min(PATIENCE)
 }
 
 /// The agent that a session key such as `agent:main:main` belongs to.
@@ -168,8 +209,7 @@ fn agent_of(session_key: &str) -> &str {
 /// An answer, where the agent said something.
 fn spoken(text: Option<&str>) -> Outcome {
     match text.map(str::trim) {
-        // The gateway's own words for silence.
-        None | Some("" | "NO_REPLY" | "HEARTBEAT_OK") => Outcome::NoReply,
-        Some(text) => Outcome::Reply(text.to_owned()),
+        Some(text) if !SILENCES.contains(&text) => Outcome::Reply(text.to_owned()),
+        _ => Outcome::NoReply,
     }
 }

@@ -1,178 +1,155 @@
 //! The gateway's WebSocket: `agent` with the mail's id as idempotency key, then `agent.wait`.
 
-use futures_util::{SinkExt, StreamExt};
-use serde::Deserialize;
-use serde_json::{Value, json};
-use tokio::time::{Instant, timeout_at};
-use tokio_tungstenite::tungstenite::{self, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
+use std::time::Duration;
 
-use super::{CONNECT_TIMEOUT, Gateway, PATIENCE, spoken};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::line::Line;
+use super::{Gateway, longest, spoken};
 use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 
-/// The version of the protocol that is spoken here.
-const PROTOCOL: u32 = 4;
 /// The longest that one `agent.wait` waits.
 const WAIT_MS: u128 = 60_000;
-
-type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
-
-#[derive(Deserialize)]
-struct Frame {
-    #[serde(rename = "type")]
-    kind: String,
-    #[serde(default)]
-    id: Option<String>,
-    #[serde(default)]
-    event: Option<String>,
-    #[serde(default)]
-    ok: Option<bool>,
-    #[serde(default)]
-    payload: Value,
-    #[serde(default)]
-    error: Option<Value>,
-}
+/// How soon a run that waits in the gateway's queue is asked for again.
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How long to wait for the whole answer where `agent.wait` has given only the beginning.
+const WHOLE: Duration = Duration::from_secs(2);
+/// `agent.wait` shows this many characters of an answer and no more.
+const WAIT_SHOWS: usize = 4095;
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
+    let deadline = Instant::now() + longest(turn);
     let mut line = Line::open(gateway).await?;
-    let deadline = Instant::now() + turn.timeout + PATIENCE;
-    // A repeat of the same key joins the run that there is, or was.
-    let started = line
-        .call(
-            "agent",
-            json!({
-                "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
-            }),
-            deadline,
-        )
-        .await?;
-    if let Some(outcome) = ended(&started) {
-        return outcome;
+    let ended = follow(&mut line, turn, deadline).await;
+    line.close().await;
+    ended
+}
+
+async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
+    // A repeat of the same key joins the run that there is, or answers with what came of it.
+    let begin = json!({
+        "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
+    });
+    let agent = line.ask("agent", begin.clone()).await?;
+    let begun = line.answer(&[&agent], deadline).await?.said.map_err(failed)?;
+    if let Some(ended) = ended(&begun) {
+        return ended;
     }
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis().min(WAIT_MS);
         if left == 0 {
             return Err(TurnError::new(Trouble::Timeout, "the agent did not answer in time"));
         }
-        let waited = line.call("agent.wait", json!({ "runId": turn.key, "timeoutMs": left }), deadline).await?;
-        if let Some(outcome) = ended(&waited) {
-            return outcome;
+        let wait = line.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
+        // `agent` answers a second time at the run's end, with all of it.
+        let answer = line.answer(&[&agent, &wait], deadline).await?;
+        let said = answer.said.map_err(failed)?;
+        match ended(&said) {
+            Some(Ok(Outcome::Reply(text))) if answer.id == wait && text.chars().count() >= WAIT_SHOWS => {
+                let whole = whole_answer(line, &agent, begin).await;
+                return Ok(whole.unwrap_or(Outcome::Reply(text)));
+            }
+            Some(ended) => return ended,
+            // A run in the gateway's queue is answered for at once, not after a wait.
+            None => sleep(ASK_AGAIN).await,
         }
     }
+}
+
+fn failed(why: String) -> TurnError {
+    TurnError::new(Trouble::Failed, format!("the turn failed: {why}"))
+}
+
+/// The whole of a long answer: from the run's own end, or, where another line began the run, from the gateway's memory.
+async fn whole_answer(line: &mut Line, agent: &str, begin: Value) -> Option<Outcome> {
+    let found = |said: Result<Value, String>| ended(&said.ok()?)?.ok();
+    if let Ok(answer) = line.answer(&[agent], Instant::now() + WHOLE).await {
+        return found(answer.said);
+    }
+    let again = line.ask("agent", begin).await.ok()?;
+    found(line.answer(&[&again], Instant::now() + WHOLE).await.ok()?.said)
 }
 
 /// What came of the run, unless it is still under way.
 fn ended(payload: &Value) -> Option<Result<Outcome, TurnError>> {
-    let text = |value: &Value, name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
-    match payload.get("status").and_then(Value::as_str).unwrap_or_default() {
-        "ok" | "completed" => {
-            let reply = payload.get("terminalReply")?;
-            let visible = text(reply, "disposition").is_none_or(|disposition| disposition == "visible");
-            Some(Ok(spoken(text(reply, "text").filter(|_| visible).as_deref())))
+    let word = |name: &str| payload.get(name).and_then(Value::as_str);
+    let why = || word("error").or_else(|| word("summary")).unwrap_or("no reason given").to_owned();
+    match word("status").unwrap_or_default() {
+        "ok" | "completed" => Some(Ok(spoken(reply(payload).as_deref()))),
+        "error" | "failed" => Some(Err(failed(why()))),
+        // The gateway goes down, and the run with it or not.
+        "timeout" if word("timeoutPhase") == Some("gateway_draining") => {
+            Some(Err(TurnError::new(Trouble::Lost, "the gateway is going down")))
         }
-        "error" | "failed" => {
-            let why =
-                text(payload, "error").or_else(|| text(payload, "summary")).unwrap_or_else(|| "no reason given".into());
-            Some(Err(TurnError::new(Trouble::Failed, format!("the turn failed: {why}"))))
+        // The run's own time-out; a mere end of the wait has no such marks.
+        "timeout" if payload.get("endedAt").is_some_and(Value::is_number) || word("stopReason").is_some() => {
+            Some(Err(TurnError::new(Trouble::Failed, format!("the gateway ended the turn: {}", why()))))
         }
-        // accepted, timeout (of the wait alone), in_flight
+        // accepted, in_flight, pending, timeout of the wait alone
         _ => None,
     }
 }
 
-/// A connection that has been let in.
-struct Line {
-    socket: Socket,
-    calls: u32,
-}
-
-impl Line {
-    async fn open(gateway: &Gateway) -> Result<Self, TurnError> {
-        let mut url = gateway.url.clone();
-        // Between schemes of the same kind this cannot fail.
-        let _ = url.set_scheme(if url.scheme() == "https" { "wss" } else { "ws" });
-        let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let unreachable = |why: String| {
-            TurnError::new(Trouble::Unreachable, format!("cannot reach the OpenClaw gateway at {}: {why}", gateway.url))
-        };
-        let connected = timeout_at(deadline, connect_async(url.as_str())).await;
-        let (socket, _) =
-            connected.map_err(|_| unreachable("no answer".into()))?.map_err(|e| unreachable(e.to_string()))?;
-        let mut line = Self { socket, calls: 0 };
-        loop {
-            let frame = line.frame(deadline).await.map_err(|error| unreachable(error.detail))?;
-            if frame.event.as_deref() == Some("connect.challenge") {
-                break;
-            }
-        }
-        let hello = json!({
-            "minProtocol": PROTOCOL, "maxProtocol": PROTOCOL,
-            // The gateway knows its clients by name and lets in no others.
-            "client": { "id": "gateway-client", "version": env!("CARGO_PKG_VERSION"), "platform": "linux", "mode": "backend" },
-            "role": "operator", "scopes": ["operator.read", "operator.write"], "caps": [], "commands": [], "permissions": {},
-            "auth": { "token": gateway.token },
-        });
-        line.call("connect", hello, deadline).await.map_err(|error| match error.trouble {
-            Trouble::Failed => TurnError::new(
-                Trouble::Unauthorized,
-                format!("the gateway does not let the bridge in ({error}); check OPENCLAW_GATEWAY_TOKEN"),
-            ),
-            _ => error,
-        })?;
-        Ok(line)
+/// The agent's words: all of them where the gateway shows the run's result, else what `terminalReply` has.
+fn reply(payload: &Value) -> Option<String> {
+    let closing = payload.get("terminalReply").or_else(|| payload.pointer("/result/meta/terminalReply"));
+    let field = |name: &str| closing.and_then(|closing| closing.get(name)).and_then(Value::as_str);
+    if field("disposition") == Some("silent") {
+        return None;
     }
-
-    /// Asks and waits for the first answer to it.
-    async fn call(&mut self, method: &str, params: Value, deadline: Instant) -> Result<Value, TurnError> {
-        self.calls += 1;
-        let id = format!("r{}", self.calls);
-        let request = json!({ "type": "req", "id": id, "method": method, "params": params });
-        self.socket.send(Message::text(request.to_string())).await.map_err(broken)?;
-        loop {
-            let frame = self.frame(deadline).await?;
-            // Events, and the second answer that `agent` gives at its end, are for others.
-            if frame.kind != "res" || frame.id.as_deref() != Some(&id) {
-                continue;
-            }
-            return match frame.ok {
-                Some(false) => {
-                    let why = frame.error.unwrap_or_default();
-                    let why = why.get("message").and_then(Value::as_str).map_or_else(|| why.to_string(), str::to_owned);
-                    Err(TurnError::new(Trouble::Failed, format!("{method}: {why}")))
-                }
-                _ => Ok(frame.payload),
-            };
-        }
+    let payloads = payload.pointer("/result/payloads").and_then(Value::as_array);
+    let texts: Vec<&str> = payloads.into_iter().flatten().filter_map(|part| part.get("text")?.as_str()).collect();
+    match texts.is_empty() {
+        false => Some(texts.join("\n\n")),
+        true => field("text").map(str::to_owned),
     }
-
-    async fn frame(&mut self, deadline: Instant) -> Result<Frame, TurnError> {
-        loop {
-            let next = timeout_at(deadline, self.socket.next()).await;
-            match next.map_err(|_| TurnError::new(Trouble::Timeout, "the gateway did not answer in time"))? {
-                Some(Ok(Message::Text(text))) => match serde_json::from_str(&text) {
-                    Ok(frame) => return Ok(frame),
-                    Err(error) => tracing::debug!(%error, "not understood"),
-                },
-                Some(Ok(Message::Close(close))) => {
-                    let why = close.map_or_else(String::new, |close| close.reason.to_string());
-                    return Err(TurnError::new(Trouble::Failed, format!("the gateway closed the line: {why}")));
-                }
-                Some(Ok(_)) => {}
-                Some(Err(error)) => return Err(broken(error)),
-                None => return Err(TurnError::new(Trouble::Failed, "the gateway closed the line")),
-            }
-        }
-    }
-}
-
-fn broken(error: tungstenite::Error) -> TurnError {
-    TurnError::new(Trouble::Failed, format!("the line to the gateway broke: {error}"))
 }
 
 /// Whether the gateway lets the bridge in this way.
 pub(super) async fn greet(gateway: &Gateway) -> Result<(), TurnError> {
-    let mut line = Line::open(gateway).await?;
-    // It has served its purpose; a gateway that is gone meanwhile is no news.
-    let _ = line.socket.close(None).await;
+    Line::open(gateway).await?.close().await;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn replied(payload: Value) -> Option<Outcome> {
+        ended(&payload).map(|ended| ended.unwrap())
+    }
+
+    #[test]
+    fn a_run_that_goes_on_has_not_ended() {
+        for status in ["accepted", "in_flight", "pending", "timeout"] {
+            assert!(ended(&json!({ "runId": "m", "status": status })).is_none(), "{status}");
+        }
+    }
+
+    #[test]
+    fn the_whole_result_counts_more_than_its_beginning() {
+        let payload = json!({ "status": "ok", "result": {
+            "payloads": [{ "text": "one" }, { "mediaUrl": "x" }, { "text": "two" }],
+            "meta": { "terminalReply": { "disposition": "visible", "text": "one…" } } } });
+        assert_eq!(replied(payload), Some(Outcome::Reply("one\n\ntwo".into())));
+        let waited = json!({ "status": "ok", "terminalReply": { "disposition": "visible", "text": "one" } });
+        assert_eq!(replied(waited), Some(Outcome::Reply("one".into())));
+    }
+
+    #[test]
+    fn silence_is_no_reply() {
+        for closing in [json!({ "disposition": "silent" }), json!({ "disposition": "empty" })] {
+            assert_eq!(replied(json!({ "status": "ok", "terminalReply": closing })), Some(Outcome::NoReply));
+        }
+        assert_eq!(replied(json!({ "status": "ok" })), Some(Outcome::NoReply));
+    }
+
+    #[test]
+    fn what_failed_for_good_is_told_from_what_may_go_on() {
+        let trouble = |payload: Value| ended(&payload).unwrap().unwrap_err().trouble;
+        assert_eq!(trouble(json!({ "status": "error", "error": "no model" })), Trouble::Failed);
+        assert_eq!(trouble(json!({ "status": "timeout", "endedAt": 17 })), Trouble::Failed);
+        assert_eq!(trouble(json!({ "status": "timeout", "timeoutPhase": "gateway_draining" })), Trouble::Lost);
+    }
 }

@@ -1,0 +1,95 @@
+//! How a bridge works, and the steps at which it can be interrupted.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::pace::Pace;
+
+/// Added to a turn's time before the bridge stops waiting for a runtime that should have spoken by then.
+pub(crate) const OVERTIME: Duration = Duration::from_secs(30);
+/// Added to that for the claim, so that nobody else takes a mail whose turn is still running.
+const LEASE_MARGIN: Duration = Duration::from_secs(60);
+
+/// How a bridge works.
+#[derive(Clone)]
+pub struct Options {
+    /// How long a turn may take.
+    pub turn_timeout: Duration,
+    /// After so many failures a mail is given up.
+    pub max_failures: u32,
+    /// The conversation of the runtime that mail goes to.
+    pub main_session: String,
+    /// A conversation for each peer instead: what stands before the peer's name.
+    pub session_per_peer: Option<String>,
+    /// How long to wait after a failure.
+    pub pace: Pace,
+    /// Called between any two steps. Tests end the bridge there, as a crash would.
+    pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            turn_timeout: Duration::from_secs(120),
+            max_failures: 5,
+            main_session: "agent:main:main".into(),
+            session_per_peer: None,
+            pace: Pace::default(),
+            checkpoint: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("turn_timeout", &self.turn_timeout)
+            .field("max_failures", &self.max_failures)
+            .field("main_session", &self.main_session)
+            .field("session_per_peer", &self.session_per_peer)
+            .field("pace", &self.pace)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The longest that the bridge itself waits for a turn.
+    pub(crate) fn longest_turn(&self) -> Duration {
+        self.turn_timeout.saturating_add(OVERTIME)
+    }
+
+    /// For how long a mail is claimed: enough for a turn that begins now.
+    pub(crate) fn lease(&self) -> Duration {
+        self.longest_turn().saturating_add(LEASE_MARGIN)
+    }
+
+    pub(crate) fn reached(&self, step: Step) {
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint(step);
+        }
+    }
+}
+
+/// The steps of a mail, each of which a crash may follow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// The mail is claimed.
+    Claimed,
+    /// It is written down that its turn begins; a task is taken on.
+    Begun,
+    /// The turn has run; its answer is only in memory.
+    Turned,
+    /// The answer is in the ledger.
+    Recorded,
+    /// The answer was sent.
+    Replied,
+    /// The mail is acknowledged.
+    Acknowledged,
+}
+
+impl Step {
+    /// All of them, in order.
+    pub const ALL: [Step; 6] =
+        [Step::Claimed, Step::Begun, Step::Turned, Step::Recorded, Step::Replied, Step::Acknowledged];
+}

@@ -1,0 +1,159 @@
+//! What the gateway may do to a turn, on every route.
+
+use amb_bridge::openclaw::Route;
+use amb_bridge::{Ledger, Trouble};
+use amb_core::office::Office;
+
+use crate::gateway::Fault;
+use crate::world::{ROUTES, World, quick, until};
+
+/// One mail with these faults before it goes well; answers how often the model ran.
+async fn runs_with(route: Route, faults: &[Fault]) -> usize {
+    let world = World::new().await;
+    world.gateway.fault(faults.iter().copied());
+    let mail = world.mail().await;
+    let bridge = world.start(route, quick());
+    world.has_one_answer(&mail, &format!("{route} with {faults:?}")).await;
+    bridge.stop().await;
+    world.gateway.runs_of(mail.id.as_str())
+}
+
+#[tokio::test]
+async fn a_connection_that_drops_before_the_model_ran_costs_nothing() {
+    for route in ROUTES {
+        assert_eq!(runs_with(route, &[Fault::DropBefore, Fault::DropBefore]).await, 1, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_that_drops_after_the_model_ran_makes_no_second_reply() {
+    for route in ROUTES {
+        assert_eq!(runs_with(route, &[Fault::DropAfter]).await, 1, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn a_model_that_fails_is_asked_again() {
+    for route in ROUTES {
+        assert_eq!(runs_with(route, &[Fault::Fails, Fault::Fails]).await, 3, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_in_trouble_is_asked_again() {
+    for route in [Route::Chat, Route::SessionsSend] {
+        assert_eq!(runs_with(route, &[Fault::Status(502), Fault::Status(503), Fault::Status(500)]).await, 1);
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_hangs_is_asked_again() {
+    for route in ROUTES {
+        assert_eq!(runs_with(route, &[Fault::Hangs]).await, 1, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_after_the_wait_is_found_in_the_history() {
+    assert_eq!(runs_with(Route::SessionsSend, &[Fault::Late]).await, 1);
+}
+
+#[tokio::test]
+async fn an_agent_that_says_nothing_ends_the_mail_without_an_answer() {
+    for route in ROUTES {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Silent]);
+        let mail = world.mail().await;
+        let bridge = world.start(route, quick());
+        world.status_says("mail without an answer", |status| status.unanswered == 1).await;
+        world.settle().await;
+        assert!(world.replies(&mail).await.is_empty(), "{route}");
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "{route}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_long_answer_arrives_whole() {
+    for route in ROUTES {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Long]);
+        let mail = world.mail().await;
+        let bridge = world.start(route, quick());
+        world.is_answered(&mail).await;
+        assert!(world.replies(&mail).await[0].ends_with(&"x".repeat(6_000)), "{route}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() {
+    for route in ROUTES {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Fails; 5]);
+        let mail = world.mail().await;
+        let bridge = world.start(route, quick());
+        let status = world.status_says("mail given up", |status| status.given_up == 1).await;
+        assert!(status.last_error.is_some());
+        world.settle().await;
+        assert!(world.replies(&mail).await.is_empty());
+
+        let ledger = Ledger::look(&world.ledger());
+        let dead = ledger.dead().unwrap();
+        assert_eq!((dead.len(), &dead[0].message_id, dead[0].failures), (1, &mail.id, 5), "{route}");
+        assert_eq!(dead[0].trouble, Trouble::Failed);
+
+        assert!(ledger.revive(&mail.id).unwrap());
+        world.has_one_answer(&mail, &format!("{route}, revived")).await;
+        assert!(ledger.dead().unwrap().is_empty());
+        assert!(!ledger.revive(&mail.id).unwrap(), "it is not on the list any more");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_mail_that_the_gateway_refuses_is_given_up_at_once() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Status(413)]);
+    let mail = world.mail().await;
+    let bridge = world.start(Route::Chat, quick());
+    world.status_says("mail given up", |status| status.given_up == 1).await;
+    let dead = Ledger::look(&world.ledger()).dead().unwrap();
+    assert_eq!((dead[0].failures, dead[0].trouble), (1, Trouble::Refused));
+    assert!(world.replies(&mail).await.is_empty());
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn one_mail_that_fails_does_not_hold_up_the_others() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Fails]);
+    let (first, second) = (world.mail().await, world.mail().await);
+    let mut options = quick();
+    options.pace.first = std::time::Duration::from_secs(3600);
+    options.pace.longest = options.pace.first;
+    let bridge = world.start(Route::Chat, options);
+    world.is_answered(&second).await;
+    assert!(world.replies(&first).await.is_empty());
+    assert_eq!(world.status_says("mail that waits", |status| status.waiting == 1).await.given_up, 0);
+    bridge.stop().await;
+    let free = world.bob.claim(amb_core::office::ClaimRequest::default()).await.unwrap();
+    assert_eq!(free[0].id, first.id, "an ended bridge holds nothing");
+}
+
+#[tokio::test]
+async fn the_probe_takes_what_the_gateway_offers() {
+    for (no_chat, no_tools, route) in [(false, false, "chat"), (true, false, "websocket"), (true, true, "websocket")] {
+        let world = World::new().await;
+        {
+            let mut inner = world.gateway.lock();
+            (inner.no_chat, inner.no_tools) = (no_chat, no_tools);
+        }
+        let mail = world.mail().await;
+        let bridge = world.start_with(world.openclaw(None), quick());
+        world.is_answered(&mail).await;
+        assert_eq!(world.gateway.lock().runs.len(), 1, "probing runs nothing");
+        until("status", async || world.status().is_some_and(|status| status.runtime.ends_with(route))).await;
+        bridge.stop().await;
+    }
+}

@@ -1,0 +1,320 @@
+//! A stand-in for OpenClaw's gateway: the wire shapes of 2026.9.6, a model that answers by the mail's id, and faults.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use axum::Json;
+use axum::extract::ws::{Message, WebSocket};
+use axum::extract::{State, WebSocketUpgrade};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+/// What goes wrong with one request for a turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connection drops before the model runs.
+    DropBefore,
+    /// The connection drops after the model ran.
+    DropAfter,
+    /// This status, and no run.
+    Status(u16),
+    /// The model fails.
+    Fails,
+    /// No answer, ever.
+    Hangs,
+    /// The wait is over before the run is: the answer is found later.
+    Late,
+    /// The agent says nothing.
+    Silent,
+    /// An answer longer than `agent.wait` shows.
+    Long,
+}
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) faults: VecDeque<Fault>,
+    /// The mail id of every run of the model, in order.
+    pub(crate) runs: Vec<String>,
+    /// The session of every run.
+    pub(crate) sessions: Vec<String>,
+    /// Every prompt, as it came.
+    pub(crate) prompts: Vec<String>,
+    /// What the gateway remembers of runs by their key.
+    ended: HashMap<String, Value>,
+    history: HashMap<String, Vec<Value>>,
+    pub(crate) token: String,
+    pub(crate) no_history: bool,
+    pub(crate) no_chat: bool,
+    pub(crate) no_tools: bool,
+}
+
+pub(crate) struct Gateway {
+    pub(crate) address: SocketAddr,
+    inner: Arc<Mutex<Inner>>,
+    serving: Option<JoinHandle<()>>,
+}
+
+type Shared = Arc<Mutex<Inner>>;
+
+impl Gateway {
+    pub(crate) async fn start() -> Self {
+        let inner = Inner { token: "secret".into(), ..Inner::default() };
+        let mut gateway =
+            Self { address: ([127, 0, 0, 1], 0).into(), inner: Arc::new(Mutex::new(inner)), serving: None };
+        gateway.up().await;
+        gateway
+    }
+
+    /// Begins, or begins again at the same address.
+    pub(crate) async fn up(&mut self) {
+        let listener = TcpListener::bind(self.address).await.unwrap();
+        self.address = listener.local_addr().unwrap();
+        let app = axum::Router::new()
+            .route("/", get(upgrade))
+            .route("/v1/chat/completions", post(chat))
+            .route("/tools/invoke", post(invoke))
+            .with_state(Arc::clone(&self.inner));
+        self.serving = Some(tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }));
+    }
+
+    /// Goes away; its port refuses connections.
+    pub(crate) async fn down(&mut self) {
+        if let Some(serving) = self.serving.take() {
+            serving.abort();
+            let _ = serving.await;
+        }
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap()
+    }
+
+    pub(crate) fn fault(&self, faults: impl IntoIterator<Item = Fault>) {
+        self.lock().faults.extend(faults);
+    }
+
+    /// How often the model ran for a mail.
+    pub(crate) fn runs_of(&self, id: &str) -> usize {
+        self.lock().runs.iter().filter(|run| *run == id).count()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if let Some(serving) = &self.serving {
+            serving.abort();
+        }
+    }
+}
+
+impl Inner {
+    /// Runs the model: it answers with the id of the mail that it was shown.
+    fn run(&mut self, session: &str, prompt: &str, fault: Option<Fault>) -> Option<String> {
+        let id = prompt.split("id=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("?").to_owned();
+        self.runs.push(id.clone());
+        self.sessions.push(session.into());
+        self.prompts.push(prompt.into());
+        let history = self.history.entry(session.into()).or_default();
+        history.push(json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] }));
+        let text = match fault {
+            Some(Fault::Fails | Fault::Silent) => return None,
+            Some(Fault::Long) => format!("answer to {id} {}", "x".repeat(6_000)),
+            _ => format!("answer to {id}"),
+        };
+        history.push(json!({ "role": "assistant", "content": [{ "type": "text", "text": text }] }));
+        Some(text)
+    }
+
+    fn is_let_in(&self, headers: &HeaderMap) -> bool {
+        headers.get("authorization").is_some_and(|value| *value == format!("Bearer {}", self.token).as_str())
+    }
+}
+
+/// Ends the connection without a word: the task that serves it unwinds, without the noise of a panic.
+fn hang_up() -> ! {
+    std::panic::resume_unwind(Box::new("the gateway hangs up"))
+}
+
+fn plain(status: u16) -> Response {
+    (StatusCode::from_u16(status).unwrap(), Json(json!({ "error": { "message": "no" } }))).into_response()
+}
+
+async fn never<T>() -> T {
+    std::future::pending().await
+}
+
+async fn chat(State(shared): State<Shared>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    if shared.lock().unwrap().no_chat {
+        return plain(404);
+    }
+    if !shared.lock().unwrap().is_let_in(&headers) {
+        return plain(401);
+    }
+    let Some(prompt) = body.pointer("/messages/0/content").and_then(Value::as_str) else { return plain(400) };
+    let session = headers["x-openclaw-session-key"].to_str().unwrap();
+    let fault = shared.lock().unwrap().faults.pop_front();
+    match fault {
+        Some(Fault::DropBefore) => hang_up(),
+        Some(Fault::Status(status)) => return plain(status),
+        Some(Fault::Hangs | Fault::Late) => return never().await,
+        _ => {}
+    }
+    let answer = shared.lock().unwrap().run(session, prompt, fault);
+    match fault {
+        Some(Fault::DropAfter) => hang_up(),
+        Some(Fault::Fails) => plain(502),
+        _ => {
+            let content = answer.unwrap_or_else(|| "No response from OpenClaw.".into());
+            Json(json!({ "choices": [{ "message": { "role": "assistant", "content": content } }] })).into_response()
+        }
+    }
+}
+
+/// How a request ends.
+enum End {
+    Answer(Response),
+    HangUp,
+    Never,
+}
+
+async fn invoke(State(shared): State<Shared>, headers: HeaderMap, Json(body): Json<Value>) -> Response {
+    let end = shared.lock().unwrap().invoke(&headers, &body);
+    match end {
+        End::Answer(response) => response,
+        End::HangUp => hang_up(),
+        End::Never => never().await,
+    }
+}
+
+impl Inner {
+    fn invoke(&mut self, headers: &HeaderMap, body: &Value) -> End {
+        if self.no_tools {
+            return End::Answer(plain(404));
+        }
+        if !self.is_let_in(headers) {
+            return End::Answer(plain(401));
+        }
+        let args = &body["args"];
+        let Some(target) = args["sessionKey"].as_str() else { return End::Answer(plain(400)) };
+        let details = match body["tool"].as_str().unwrap_or_default() {
+            "sessions_history" if !self.no_history => {
+                let limit = args["limit"].as_u64().unwrap() as usize;
+                let all = self.history.get(target).cloned().unwrap_or_default();
+                let shown = &all[all.len().saturating_sub(limit)..];
+                json!({ "sessionKey": target, "messages": shown })
+            }
+            "sessions_send" if body["sessionKey"] == args["sessionKey"] => {
+                json!({ "status": "error", "error": "cannot target the calling session" })
+            }
+            "sessions_send" => {
+                let fault = self.faults.pop_front();
+                match fault {
+                    Some(Fault::DropBefore) => return End::HangUp,
+                    Some(Fault::Status(status)) => return End::Answer(plain(status)),
+                    Some(Fault::Hangs) => return End::Never,
+                    _ => {}
+                }
+                let answer = self.run(target, args["message"].as_str().unwrap(), fault);
+                match fault {
+                    Some(Fault::DropAfter) => return End::HangUp,
+                    Some(Fault::Late) => json!({ "runId": "r", "status": "accepted" }),
+                    Some(Fault::Silent) => json!({ "runId": "r", "status": "no_reply" }),
+                    Some(Fault::Fails) => json!({ "status": "error", "error": "no model" }),
+                    _ => json!({ "runId": "r", "status": "ok", "reply": answer }),
+                }
+            }
+            _ => return End::Answer(plain(404)),
+        };
+        End::Answer(Json(json!({ "ok": true, "result": { "details": details } })).into_response())
+    }
+}
+
+async fn upgrade(State(shared): State<Shared>, upgrade: WebSocketUpgrade) -> Response {
+    upgrade.on_upgrade(move |socket| async move {
+        let _ended = serve(socket, shared).await;
+    })
+}
+
+/// One line. Ends, and with it the connection, as soon as something goes wrong.
+async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
+    let challenge = json!({ "type": "event", "event": "connect.challenge", "payload": { "nonce": "n" } });
+    socket.send(Message::text(challenge.to_string())).await.ok()?;
+    let mut let_in = false;
+    loop {
+        let Message::Text(text) = socket.recv().await?.ok()? else { continue };
+        let request: Value = serde_json::from_str(&text).unwrap();
+        let (id, params) = (request["id"].as_str().unwrap(), &request["params"]);
+        let said = match request["method"].as_str().unwrap() {
+            "connect" => {
+                let_in = params["auth"]["token"].as_str() == Some(&*shared.lock().unwrap().token);
+                assert_eq!(params["client"]["id"], "gateway-client", "the gateway refuses all others");
+                let_in.then(|| json!({ "type": "hello-ok", "protocol": 4 })).ok_or("unauthorized")
+            }
+            _ if !let_in => Err("connect first"),
+            "agent" => Ok(begin(&shared, params).await?),
+            "agent.wait" => {
+                let run = params["runId"].as_str().unwrap();
+                Ok(waited(&shared, run))
+            }
+            _ => Err("unknown method"),
+        };
+        let frame = match said {
+            Ok(payload) => json!({ "type": "res", "id": id, "ok": true, "payload": payload }),
+            Err(why) => json!({ "type": "res", "id": id, "ok": false, "error": { "code": "X", "message": why } }),
+        };
+        socket.send(Message::text(frame.to_string())).await.ok()?;
+    }
+}
+
+async fn begin(shared: &Shared, params: &Value) -> Option<Value> {
+    let key = params["idempotencyKey"].as_str().unwrap().to_owned();
+    let fault = {
+        let mut inner = shared.lock().unwrap();
+        if let Some(ended) = inner.ended.get(&key) {
+            return Some(ended.clone());
+        }
+        inner.faults.pop_front()
+    };
+    match fault {
+        Some(Fault::DropBefore | Fault::Status(_)) => return None,
+        Some(Fault::Hangs) => return never().await,
+        _ => {}
+    }
+    let (session, message) = (params["sessionKey"].as_str().unwrap(), params["message"].as_str().unwrap());
+    let mut inner = shared.lock().unwrap();
+    let answer = inner.run(session, message, fault);
+    let ended = match (&answer, fault) {
+        (_, Some(Fault::Fails)) => json!({ "runId": key, "status": "error", "summary": "no model" }),
+        (None, _) => json!({ "runId": key, "status": "ok", "result": {
+            "payloads": [], "meta": { "terminalReply": { "disposition": "silent" } } } }),
+        (Some(text), _) => json!({ "runId": key, "status": "ok", "result": {
+            "payloads": [{ "text": text }],
+            "meta": { "terminalReply": { "disposition": "visible", "text": text } } } }),
+    };
+    inner.ended.insert(key.clone(), ended);
+    match fault {
+        Some(Fault::DropAfter) => None,
+        _ => Some(json!({ "runId": key, "status": "accepted" })),
+    }
+}
+
+/// What `agent.wait` shows: no more than the beginning of a long answer.
+fn waited(shared: &Shared, run: &str) -> Value {
+    let ended = shared.lock().unwrap().ended.get(run).cloned().unwrap_or_default();
+    let mut closing = ended.pointer("/result/meta/terminalReply").cloned().unwrap_or_default();
+    if let Some(text) = closing["text"].as_str()
+        && text.len() > 4096
+    {
+        closing["text"] = format!("{}…", &text[..4095]).into();
+    }
+    json!({ "runId": run, "status": ended["status"], "error": ended["summary"], "endedAt": 1, "terminalReply": closing })
+}

@@ -1,0 +1,100 @@
+//! Who answers whom, and how often.
+
+use std::sync::Arc;
+
+use amb_bridge::openclaw::Route;
+use amb_bridge::{Ledger, Step};
+use amb_core::office::{HistoryPage, Office};
+
+use crate::gateway::Fault;
+use crate::world::{Mail, World, quick, start, until};
+
+#[tokio::test]
+async fn two_bridged_agents_do_not_answer_each_other_for_ever() {
+    let world = World::new().await;
+    let ledger = Ledger::open(&world.state.path().join("alice")).unwrap();
+    let hers = start(Arc::new(world.alice.clone()), world.openclaw(Some(Route::Chat)), ledger, quick());
+    let his = world.start(Route::Chat, quick());
+    let mail = world.mail().await;
+    // The question, the answer, the answer to that; the last has its turn and stays unanswered.
+    world.status_says("end of the exchange", |status| status.unanswered == 1).await;
+    let page = HistoryPage::newest(50).unwrap();
+    let history = world.bob.read(&mail.session, page).await.unwrap();
+    let said: Vec<_> = history.messages.iter().rev().map(|message| message.sender_name.as_str()).collect();
+    assert_eq!(said, ["alice", "bob", "alice"]);
+    assert_eq!(world.gateway.lock().runs.len(), 3);
+    hers.stop().await;
+    his.stop().await;
+}
+
+#[tokio::test]
+async fn two_bridges_for_one_agent_answer_each_mail_once() {
+    let world = World::new().await;
+    let other = Ledger::open(&world.state.path().join("elsewhere")).unwrap();
+    let second = start(Arc::new(world.bob.clone()), world.openclaw(Some(Route::Chat)), other, quick());
+    let first = world.start(Route::Chat, quick());
+    let mut mail = Vec::new();
+    for _ in 0..20 {
+        mail.push(world.mail().await);
+    }
+    for mail in &mail {
+        world.is_answered(mail).await;
+    }
+    first.stop().await;
+    second.stop().await;
+    for mail in &mail {
+        assert_eq!(world.replies(mail).await, [format!("answer to {}", mail.id)]);
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
+    }
+}
+
+#[tokio::test]
+async fn a_mail_delivered_to_two_bridges_has_one_answer() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Hangs]);
+    let mail = world.mail().await;
+    let mut patient = quick();
+    patient.turn_timeout = std::time::Duration::from_secs(2);
+    let first = world.start(Route::Chat, patient);
+    until("a turn", async || world.gateway.lock().faults.is_empty()).await;
+    // The office hands it out a second time while the first bridge is at it.
+    world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
+    let other = Ledger::open(&world.state.path().join("elsewhere")).unwrap();
+    let quicker = Arc::new(amb_bridge::exec::Exec {
+        command: vec!["echo".into(), "another answer".into()],
+        input: Default::default(),
+        environment: vec![],
+    });
+    let second = start(Arc::new(world.bob.clone()), quicker, other, quick());
+    world.is_answered(&mail).await;
+    second.stop().await;
+    // The first has an answer of its own by now, and cannot send it any more.
+    world.status_says("end of the mail", |status| status.unanswered == 1).await;
+    assert_eq!(world.replies(&mail).await, ["another answer"]);
+    first.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_bridge_with_the_same_ledger_is_refused() {
+    let world = World::new().await;
+    let first = world.start(Route::Chat, quick());
+    let refused = Ledger::open(&world.ledger()).unwrap_err();
+    assert!(refused.to_string().contains("another bridge"), "{refused}");
+    assert!(Ledger::look(&world.ledger()).is_held().unwrap());
+    first.stop().await;
+    assert!(!Ledger::look(&world.ledger()).is_held().unwrap());
+}
+
+#[tokio::test]
+async fn a_mail_claimed_by_nobody_any_more_is_not_taken_from_who_has_it_now() {
+    let world = World::new().await;
+    let mail = world.mail().await;
+    world.start(Route::Chat, crate::world::deadly(Step::Claimed)).dies().await;
+    // Its page is there, its claim is gone, and somebody else has the mail and ends it.
+    world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
+    world.bob.ack(std::slice::from_ref(&mail.id)).await.unwrap();
+    let bridge = world.start(Route::Chat, quick());
+    world.settle().await;
+    assert!(world.replies(&Mail { ..mail }).await.is_empty());
+    bridge.stop().await;
+}

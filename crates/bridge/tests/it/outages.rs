@@ -1,0 +1,112 @@
+//! The gateway, the token or the office is not there for a while: mail waits, nothing is lost or given up.
+
+use std::sync::Arc;
+
+use amb_bridge::openclaw::Route;
+use amb_bridge::{Connection, Ledger, Trouble};
+use amb_core::office::Office;
+use amb_core::{Code, OfficeError};
+
+use crate::flaky::Flaky;
+use crate::world::{ROUTES, World, quick, start};
+
+fn trouble(connection: &Connection) -> Option<Trouble> {
+    match connection {
+        Connection::Down { trouble, .. } => Some(*trouble),
+        _ => None,
+    }
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
+    for route in ROUTES {
+        let mut world = World::new().await;
+        world.gateway.down().await;
+        let mail = [world.mail().await, world.mail().await, world.mail().await];
+        let bridge = world.start(route, quick());
+        let down = |status: &amb_bridge::Status| trouble(&status.connection) == Some(Trouble::Unreachable);
+        world.status_says("outage", down).await;
+        world.gateway.up().await;
+        for mail in &mail {
+            world.has_one_answer(mail, &route.to_string()).await;
+        }
+        world.status_says("recovery", |status| status.connection == Connection::Up).await;
+        assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_refused_is_said_and_waited_for() {
+    for route in [None, Some(Route::Chat), Some(Route::WebSocket), Some(Route::SessionsSend)] {
+        let world = World::new().await;
+        world.gateway.lock().token = "another".into();
+        let mail = world.mail().await;
+        let bridge = world.start_with(world.openclaw(route), quick());
+        let status =
+            world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::Unauthorized)).await;
+        assert!(status.last_error.unwrap().contains("OPENCLAW_GATEWAY_TOKEN"));
+        world.gateway.lock().token = "secret".into();
+        world.has_one_answer(&mail, &format!("{route:?}")).await;
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_route_that_is_not_offered_is_said_and_waited_for() {
+    let world = World::new().await;
+    world.gateway.lock().no_chat = true;
+    let mail = world.mail().await;
+    let bridge = world.start(Route::Chat, quick());
+    world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::NotOffered)).await;
+    world.gateway.lock().no_chat = false;
+    world.has_one_answer(&mail, "enabled").await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn an_office_that_fails_now_and_then_costs_no_reply_and_makes_no_second() {
+    let world = World::new().await;
+    let office = Arc::new(Flaky::new(world.bob.clone()));
+    // Of every verb, before and after it took effect.
+    office.fail_every(3);
+    let ledger = Ledger::open(&world.ledger()).unwrap();
+    let bridge = start(office, world.openclaw(Some(Route::WebSocket)), ledger, quick());
+    let mut mail = Vec::new();
+    for _ in 0..10 {
+        mail.push(world.mail().await);
+    }
+    for mail in &mail {
+        world.has_one_answer(mail, "a flaky office").await;
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
+    }
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn an_office_that_lets_the_agent_in_no_more_ends_the_bridge() {
+    let world = World::new().await;
+    let office = Arc::new(Flaky::new(world.bob.clone()));
+    office.refuse(OfficeError::new(Code::Unauthorized, "that key is not known"));
+    let ledger = Ledger::open(&world.ledger()).unwrap();
+    let bridge = start(office, world.openclaw(Some(Route::Chat)), ledger, quick());
+    assert_eq!(bridge.ends().await.unwrap_err().code(), Code::Unauthorized);
+}
+
+#[tokio::test]
+async fn an_answer_that_has_nowhere_to_go_is_kept_and_sent_when_it_has() {
+    let world = World::new().await;
+    let closed = amb_core::Card { allow_from: amb_core::AllowFrom(vec!["carol".into()]), ..Default::default() };
+    world.alice.register(closed).await.unwrap();
+    let mail = world.mail().await;
+    let bridge = world.start(Route::Chat, quick());
+    world.status_says("mail set aside", |status| status.given_up == 1).await;
+    let ledger = Ledger::look(&world.ledger());
+    assert_eq!(ledger.dead().unwrap()[0].answer, Some(format!("answer to {}", mail.id)));
+
+    world.alice.register(amb_core::Card::default()).await.unwrap();
+    assert!(ledger.revive(&mail.id).unwrap());
+    world.has_one_answer(&mail, "revived").await;
+    assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "the answer was kept");
+    bridge.stop().await;
+}

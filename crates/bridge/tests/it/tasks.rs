@@ -1,0 +1,96 @@
+//! Tasks: taken on, done or failed, and their owner told of each, once.
+
+use amb_bridge::openclaw::Route;
+use amb_bridge::{Ledger, Step};
+use amb_core::office::{HistoryPage, Office, TaskFilter};
+use amb_core::{Draft, Kind, TaskState};
+
+use crate::gateway::Fault;
+use crate::world::{Mail, World, deadly, quick, until};
+
+async fn give(world: &World) -> Mail {
+    let sent = world.alice.send(Draft::task("bob".parse().unwrap(), "work", "do it")).await.unwrap();
+    Mail { id: sent.message_id, session: sent.session_id }
+}
+
+async fn state(world: &World) -> (TaskState, Option<String>) {
+    let task = world.alice.tasks(TaskFilter::default()).await.unwrap().remove(0);
+    (task.state, task.note)
+}
+
+/// What the owner was told, in order.
+async fn updates(world: &World, mail: &Mail) -> Vec<TaskState> {
+    let history = world.alice.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
+    let updates = history.messages.iter().rev().filter(|message| message.kind == Kind::TaskUpdate);
+    updates.map(|message| message.task.as_ref().unwrap().state).collect()
+}
+
+#[tokio::test]
+async fn a_task_is_taken_on_done_and_reported_once_whenever_the_bridge_is_killed() {
+    for route in [Route::Chat, Route::WebSocket] {
+        for step in Step::ALL {
+            let world = World::new().await;
+            let mail = give(&world).await;
+            world.start(route, deadly(step)).dies().await;
+            let bridge = world.start(route, quick());
+            world.settle().await;
+            assert_eq!(state(&world).await, (TaskState::Completed, Some(format!("answer to {}", mail.id))));
+            assert_eq!(updates(&world, &mail).await, [TaskState::Accepted, TaskState::Completed], "{step:?}");
+            assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
+            bridge.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_never_goes_through_fails_with_the_reason_whenever_the_bridge_is_killed() {
+    for step in Step::ALL.into_iter().skip(2) {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Fails; 5]);
+        let mail = give(&world).await;
+        world.start(Route::WebSocket, deadly(step)).dies().await;
+        let bridge = world.start(Route::WebSocket, quick());
+        world.settle().await;
+        let (state, note) = state(&world).await;
+        assert_eq!(state, TaskState::Failed, "{step:?}");
+        assert!(note.unwrap().contains("no model"));
+        assert_eq!(updates(&world, &mail).await, [TaskState::Accepted, TaskState::Failed]);
+
+        // A task that has ended does not change any more; its answer comes as an ordinary reply.
+        let ledger = Ledger::look(&world.ledger());
+        assert_eq!(ledger.dead().unwrap().len(), 1);
+        assert!(ledger.revive(&mail.id).unwrap());
+        let answer = format!("answer to {}", mail.id);
+        until("an answer", async || world.replies(&mail).await.contains(&answer)).await;
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_that_the_agent_has_ended_itself_is_left_alone() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Hangs]);
+    let mail = give(&world).await;
+    let bridge = world.start(Route::Chat, quick());
+    until("a turn", async || world.gateway.lock().faults.is_empty()).await;
+    let id = world.bob.tasks(TaskFilter::default()).await.unwrap()[0].id.clone();
+    world.bob.set_task_state(&id, TaskState::Completed, Some("done by hand".into())).await.unwrap();
+    world.settle().await;
+    assert_eq!(state(&world).await, (TaskState::Completed, Some("done by hand".into())));
+    assert_eq!(updates(&world, &mail).await, [TaskState::Accepted, TaskState::Completed]);
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn news_of_a_task_is_shown_and_not_answered() {
+    let world = World::new().await;
+    let given = Draft::task("alice".parse().unwrap(), "work", "do it");
+    let given = world.bob.send(given).await.unwrap();
+    let id = given.task.unwrap().id;
+    world.alice.set_task_state(&id, TaskState::Completed, Some("here it is".into())).await.unwrap();
+    let bridge = world.start(Route::Chat, quick());
+    world.status_says("news without an answer", |status| status.unanswered == 1).await;
+    assert!(world.gateway.lock().prompts[0].contains("here it is"));
+    assert!(world.gateway.lock().prompts[0].contains("needs no answer"));
+    bridge.stop().await;
+}

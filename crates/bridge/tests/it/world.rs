@@ -1,0 +1,169 @@
+//! Two agents, a gateway and a bridge between them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use amb_bridge::openclaw::{Gateway as Reached, Route};
+use amb_bridge::{Bridge, Ledger, Options, Pace, Runtime, Status, Step};
+use amb_core::memory::{MemoryOffice, MemorySeat};
+use amb_core::office::{HistoryPage, Office};
+use amb_core::{Draft, MessageId, OfficeError, SessionId};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::gateway::Gateway;
+
+pub(crate) const ROUTES: [Route; 3] = [Route::Chat, Route::WebSocket, Route::SessionsSend];
+
+/// A mail that was sent to the bridged agent.
+pub(crate) struct Mail {
+    pub(crate) id: MessageId,
+    pub(crate) session: SessionId,
+}
+
+pub(crate) struct World {
+    pub(crate) alice: MemorySeat,
+    pub(crate) bob: MemorySeat,
+    pub(crate) gateway: Gateway,
+    pub(crate) state: tempfile::TempDir,
+    sent: AtomicUsize,
+}
+
+/// A bridge at work.
+pub(crate) struct Running {
+    task: JoinHandle<Result<(), OfficeError>>,
+    stop: Option<oneshot::Sender<()>>,
+}
+
+impl Running {
+    /// A polite end.
+    pub(crate) async fn stop(mut self) {
+        let _ = self.stop.take().unwrap().send(());
+        self.task.await.unwrap().unwrap();
+    }
+
+    /// As kill -9 does: nothing is said, nothing is given back.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        let _ = self.task.await;
+    }
+
+    /// Waits until it has died at a checkpoint.
+    pub(crate) async fn dies(self) {
+        let ended = tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("it goes on living");
+        assert!(ended.unwrap_err().is_panic());
+    }
+
+    pub(crate) async fn ends(self) -> Result<(), OfficeError> {
+        tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("it goes on").unwrap()
+    }
+}
+
+impl World {
+    pub(crate) async fn new() -> Self {
+        let office = MemoryOffice::new();
+        let (alice, bob) = (office.seat("alice".parse().unwrap()), office.seat("bob".parse().unwrap()));
+        let state = tempfile::tempdir().unwrap();
+        Self { alice, bob, gateway: Gateway::start().await, state, sent: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn ledger(&self) -> PathBuf {
+        self.state.path().join("bob")
+    }
+
+    pub(crate) fn openclaw(&self, route: Option<Route>) -> Arc<dyn Runtime> {
+        Arc::new(Reached::new(&self.gateway.url(), "secret".into()).unwrap().route(route))
+    }
+
+    /// Bob's bridge.
+    pub(crate) fn start(&self, route: Route, options: Options) -> Running {
+        self.start_with(self.openclaw(Some(route)), options)
+    }
+
+    pub(crate) fn start_with(&self, runtime: Arc<dyn Runtime>, options: Options) -> Running {
+        start(Arc::new(self.bob.clone()), runtime, Ledger::open(&self.ledger()).unwrap(), options)
+    }
+
+    /// Alice writes to bob, in a thread of its own.
+    pub(crate) async fn mail(&self) -> Mail {
+        let number = self.sent.fetch_add(1, Ordering::Relaxed);
+        let draft = Draft::text("bob".parse().unwrap(), format!("subject {number}"), format!("question {number}"));
+        let sent = self.alice.send(draft).await.unwrap();
+        Mail { id: sent.message_id, session: sent.session_id }
+    }
+
+    /// What bob has answered, oldest first.
+    pub(crate) async fn replies(&self, mail: &Mail) -> Vec<String> {
+        let history = self.alice.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
+        let mut said: Vec<_> =
+            history.messages.into_iter().filter(|m| m.sender_name.as_str() == "bob").map(|m| m.content).collect();
+        said.reverse();
+        said
+    }
+
+    pub(crate) async fn is_answered(&self, mail: &Mail) {
+        until("an answer", async || !self.replies(mail).await.is_empty()).await;
+    }
+
+    /// The mail is handled whole, and so is all that came before: a later one has its answer.
+    pub(crate) async fn settle(&self) {
+        let marker = self.mail().await;
+        self.is_answered(&marker).await;
+    }
+
+    /// One answer, the model's, and no more after everything has calmed down.
+    pub(crate) async fn has_one_answer(&self, mail: &Mail, what: &str) {
+        self.is_answered(mail).await;
+        self.settle().await;
+        assert_eq!(self.replies(mail).await, [format!("answer to {}", mail.id)], "{what}");
+    }
+
+    pub(crate) fn status(&self) -> Option<Status> {
+        Ledger::look(&self.ledger()).status().unwrap()
+    }
+
+    pub(crate) async fn status_says(&self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
+        until(what, async || self.status().is_some_and(|status| is(&status))).await;
+        self.status().unwrap()
+    }
+}
+
+pub(crate) fn start(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Running {
+    let (stop, stopped) = oneshot::channel();
+    let bridge = Bridge::new(office, runtime, ledger, options);
+    let task = tokio::spawn(bridge.run(async {
+        let _ = stopped.await;
+    }));
+    Running { task, stop: Some(stop) }
+}
+
+/// Short waits, so that tests are quick.
+pub(crate) fn quick() -> Options {
+    Options {
+        turn_timeout: Duration::from_millis(800),
+        pace: Pace { first: Duration::from_millis(5), longest: Duration::from_millis(40) },
+        ..Options::default()
+    }
+}
+
+/// Dies at the first arrival at this step, without the noise of a panic.
+pub(crate) fn deadly(step: Step) -> Options {
+    let died = AtomicUsize::new(0);
+    let checkpoint = move |reached| {
+        if reached == step && died.fetch_add(1, Ordering::Relaxed) == 0 {
+            std::panic::resume_unwind(Box::new("killed"));
+        }
+    };
+    Options { checkpoint: Some(Arc::new(checkpoint)), ..quick() }
+}
+
+/// Polls until it is so.
+pub(crate) async fn until(what: &str, is: impl AsyncFn() -> bool) {
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(20);
+    while !is().await {
+        assert!(tokio::time::Instant::now() < deadline, "still no {what}");
+        tokio::time::sleep(Duration::from_millis(3)).await;
+    }
+}
