@@ -3,14 +3,21 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use amb_core::transcript::TranscriptKey;
 use amb_store::{Store, Written};
+use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::alive::Alive;
 use crate::config::Config;
+use crate::deliveries::Deliveries;
 use crate::hub::Hub;
 use crate::meter::Meter;
 use crate::rate::Limiter;
+
+/// Appends that a follower may fall behind before it just looks.
+const TRANSCRIPT_NEWS: usize = 64;
 
 /// The office at work. Cheap to clone.
 #[derive(Clone)]
@@ -23,6 +30,14 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     pub(crate) limits: Limiter,
     pub(crate) meter: Meter,
+    /// Who gave a sign of life.
+    pub(crate) alive: Alive,
+    /// What reached its readers.
+    pub(crate) deliveries: Deliveries,
+    /// Transcripts that grew.
+    pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
+    /// There may be mail to make findable.
+    pub(crate) mail_came: Notify,
     /// Cancelled when the office is to close: long polls answer, sockets say goodbye.
     pub(crate) closing: CancellationToken,
     /// Everything that a shutdown waits for.
@@ -44,6 +59,10 @@ impl App {
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
             meter: Meter::new(),
+            alive: Alive::default(),
+            deliveries: Deliveries::default(),
+            transcripts: broadcast::Sender::new(TRANSCRIPT_NEWS),
+            mail_came: Notify::new(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             config,
@@ -52,7 +71,16 @@ impl App {
 
     /// Tells the sockets what a verb wrote, and gives its answer. Called after the commit, never before.
     pub(crate) fn told<T>(&self, written: Written<T>) -> T {
-        self.hub.publish(&written.news);
+        if !written.news.is_empty() {
+            self.hub.publish(&written.news);
+            self.mail_came.notify_one();
+        }
         written.answer
+    }
+
+    /// Tells those who follow a transcript that it grew.
+    pub(crate) fn told_transcript(&self, key: &TranscriptKey) {
+        // Nobody follows: nobody to tell.
+        let _ = self.transcripts.send(key.clone());
     }
 }

@@ -36,6 +36,8 @@ pub struct Config {
     pub trust_forwarded_for: bool,
     /// How long entries of the logs are kept; `None` keeps them for ever.
     pub event_retention: Option<Duration>,
+    /// How long mail is kept after all its recipients read it; `None` keeps it for ever.
+    pub read_mail_retention: Option<Duration>,
     /// How long the old key works after a rotation.
     pub key_grace: Duration,
     /// How long a shutdown waits for requests under way.
@@ -73,6 +75,7 @@ impl Default for Config {
             cors_origins: Vec::new(),
             trust_forwarded_for: false,
             event_retention: None,
+            read_mail_retention: None,
             key_grace: Duration::from_secs(60 * 60),
             shutdown_grace: Duration::from_secs(10),
             header_timeout: Duration::from_secs(15),

@@ -1,7 +1,7 @@
 //! Who is listening. Whatever is written to an agent's log is offered to that agent's listeners; what they cannot take
 //! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
@@ -27,6 +27,8 @@ pub(crate) struct Seat {
     queue: Mutex<VecDeque<(u64, Utf8Bytes)>>,
     /// Something may be in the log that is not in the queue.
     look: AtomicBool,
+    /// The listener is no longer welcome.
+    evicted: AtomicBool,
     wake: Notify,
 }
 
@@ -98,6 +100,11 @@ impl Seat {
         self.wake.notify_one();
     }
 
+    /// Whether the listener must go.
+    pub(crate) fn is_evicted(&self) -> bool {
+        self.evicted.load(Ordering::Acquire)
+    }
+
     /// Asks for another look; for a listener that did not read the log to its end.
     pub(crate) fn look_again(&self) {
         self.poke();
@@ -138,6 +145,20 @@ impl Hub {
     pub(crate) fn poke(&self, agent: AgentKey) {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
         seats.get(&agent).into_iter().flatten().for_each(|seat| seat.poke());
+    }
+
+    /// Sends all listeners of an agent away: its key is no longer one.
+    pub(crate) fn evict(&self, agent: AgentKey) {
+        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        for seat in seats.get(&agent).into_iter().flatten() {
+            seat.evicted.store(true, Ordering::Release);
+            seat.wake.notify_one();
+        }
+    }
+
+    /// Adds all agents that somebody listens for.
+    pub(crate) fn listening(&self, agents: &mut HashSet<AgentKey>) {
+        agents.extend(self.seats.read().unwrap_or_else(PoisonError::into_inner).keys());
     }
 
     /// Another process wrote, and nobody knows where.

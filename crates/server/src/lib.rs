@@ -8,10 +8,13 @@
 
 #![forbid(unsafe_code)]
 
+mod alive;
 mod app;
 mod body;
 mod caller;
+mod chores;
 mod config;
+mod deliveries;
 mod front;
 mod hub;
 mod key;

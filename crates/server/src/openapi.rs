@@ -12,7 +12,10 @@ use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response,
 use utoipa::{Modify, OpenApi};
 
 use crate::problem::ProblemBody;
-use crate::routes::{approve, connect, events, health, history, inbox, register, send};
+use crate::routes::{
+    agents, approve, connect, connections, events, export, groups, handle, health, history, inbox, me, messages,
+    presence, register, rotate_key, search, send, tasks, transcripts,
+};
 use crate::ws;
 
 #[derive(OpenApi)]
@@ -27,6 +30,41 @@ use crate::ws;
         send::send,
         events::events,
         ws::ws,
+        agents::agents,
+        agents::agent,
+        me::me,
+        me::patch,
+        me::delete,
+        rotate_key::rotate_key,
+        presence::heartbeat,
+        presence::leave,
+        connections::connections,
+        connections::pending,
+        connections::reject,
+        connections::revoke,
+        connections::block,
+        connections::unblock,
+        messages::messages,
+        messages::message,
+        handle::ack,
+        handle::claim,
+        handle::release,
+        groups::send_many,
+        groups::groups,
+        groups::create,
+        groups::invite,
+        groups::join,
+        groups::leave,
+        groups::send,
+        tasks::tasks,
+        tasks::task,
+        tasks::chain,
+        tasks::set_state,
+        transcripts::append,
+        transcripts::lines,
+        transcripts::share,
+        search::search,
+        export::export,
         health::health,
         health::live,
         health::ready,
@@ -38,6 +76,9 @@ use crate::ws;
         (name = "connections", description = "Who may write to whom"),
         (name = "messages", description = "Mail"),
         (name = "events", description = "What happened, from a cursor"),
+        (name = "tasks", description = "Work that was asked for"),
+        (name = "groups", description = "Several agents at once"),
+        (name = "transcripts", description = "Shared records of group chats"),
         (name = "health", description = "Whether the office is well"),
     )
 )]
@@ -120,9 +161,9 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
     let socket = document["paths"].as_object_mut().and_then(|paths| paths.remove("/ws"));
     document["x-websocket"] = json!({"/ws": socket});
     // What the fields of a send ask of each other.
-    document["components"]["schemas"]["SendBody"]["allOf"] = json!([
+    let rules = json!([
         {"anyOf": [
-            {"required": ["content"], "properties": {"content": {"type": "string"}}},
+            {"required": ["content"], "properties": {"content": {"type": "string", "minLength": 1}}},
             {"required": ["parts"], "properties": {"parts": {"type": "array", "minItems": 1}}},
         ]},
         {"anyOf": [
@@ -135,6 +176,9 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
         ]},
         {"anyOf": [{"properties": {"reply_to": {"type": "null"}}}, {"properties": {"relay_of": {"type": "null"}}}]},
     ]);
+    for body in ["SendBody", "SendManyBody", "GroupSendBody"] {
+        document["components"]["schemas"][body]["allOf"] = rules.clone();
+    }
     serde_json::to_string_pretty(&document)
 }
 

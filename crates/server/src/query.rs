@@ -49,6 +49,11 @@ impl<S: Send + Sync> FromRequestParts<S> for Segment {
     }
 }
 
+/// The same where it may be missing.
+pub(crate) fn maybe_boolean<'de, D: Deserializer<'de>>(de: D) -> Result<Option<bool>, D::Error> {
+    boolean(de).map(Some)
+}
+
 /// A place in a log: as far as numbers go in every store and in JSON.
 pub(crate) fn place<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
     let place = Option::<u64>::deserialize(de)?;

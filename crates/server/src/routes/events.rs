@@ -73,11 +73,13 @@ pub(crate) async fn events(
     let Some(since) = query.since else { return Ok(Found(empty(head))) };
     // A cursor beyond the end is of another database; there is nothing after the end.
     let since = since.min(head);
+    app.deliveries.came_back(&caller, since);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {
         let events = app.store.events(caller.key, since, query.limit).await?;
         if let Some(last) = events.last() {
             let cursor = last.cursor.clone();
+            app.deliveries.offer(caller.key, since, cursor.as_number().unwrap_or(since));
             return Ok(Found(EventPage { events, cursor }));
         }
         let woken = tokio::select! {

@@ -1,13 +1,25 @@
 //! One file an endpoint.
 
+pub(crate) mod agents;
 pub(crate) mod approve;
 pub(crate) mod connect;
+pub(crate) mod connections;
 pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod groups;
+pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod history;
 pub(crate) mod inbox;
+pub(crate) mod me;
+pub(crate) mod messages;
+pub(crate) mod presence;
 pub(crate) mod register;
+pub(crate) mod rotate_key;
+pub(crate) mod search;
 pub(crate) mod send;
+pub(crate) mod tasks;
+pub(crate) mod transcripts;
 
 use std::io;
 
@@ -33,6 +45,37 @@ pub(crate) fn router(app: &App) -> io::Result<Router> {
         .route("/messages/send", post(send::send))
         .route("/events", get(events::events))
         .route("/ws", get(ws::ws))
+        .route("/agents", get(agents::agents))
+        .route("/agents/me", get(me::me).patch(me::patch).delete(me::delete))
+        .route("/agents/me/rotate-key", post(rotate_key::rotate_key))
+        .route("/agents/me/heartbeat", post(presence::heartbeat))
+        .route("/agents/me/leave", post(presence::leave))
+        .route("/agents/{name}", get(agents::agent))
+        .route("/connections", get(connections::connections))
+        .route("/connections/pending", get(connections::pending))
+        .route("/connections/reject", post(connections::reject))
+        .route("/connections/revoke", post(connections::revoke))
+        .route("/connections/block", post(connections::block))
+        .route("/connections/unblock", post(connections::unblock))
+        .route("/messages", get(messages::messages))
+        .route("/messages/ack", post(handle::ack))
+        .route("/messages/claim", post(handle::claim))
+        .route("/messages/release", post(handle::release))
+        .route("/messages/send-many", post(groups::send_many))
+        .route("/messages/{message_id}", get(messages::message))
+        .route("/tasks", get(tasks::tasks))
+        .route("/tasks/{task_id}", get(tasks::task))
+        .route("/tasks/{task_id}/chain", get(tasks::chain))
+        .route("/tasks/{task_id}/state", post(tasks::set_state))
+        .route("/transcripts/{key}", get(transcripts::lines).post(transcripts::append))
+        .route("/transcripts/{key}/share", post(transcripts::share))
+        .route("/search", get(search::search))
+        .route("/export", get(export::export))
+        .route("/groups", get(groups::groups).post(groups::create))
+        .route("/groups/{name}/invite", post(groups::invite))
+        .route("/groups/{name}/join", post(groups::join))
+        .route("/groups/{name}/leave", post(groups::leave))
+        .route("/groups/{name}/send", post(groups::send))
         .route("/health", get(health::health))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))

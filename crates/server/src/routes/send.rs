@@ -6,8 +6,6 @@ use amb_core::message::{Callback, text_of};
 use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Object, Part, Priority, SessionId, Timestamp};
 use axum::extract::State;
 use axum::http::HeaderMap;
-use serde::Deserialize;
-use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::Body;
@@ -20,39 +18,78 @@ use crate::text;
 /// The header under which a repeat answers the first result.
 const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
-/// What to send, and to whom. Needs `content` or `parts`, and `subject` or `session_id`.
-#[derive(Deserialize, ToSchema)]
-pub(crate) struct SendBody {
-    /// Who shall receive it: a connected agent.
-    to: AgentName,
-    /// The thread's subject; continues the thread that has it, or starts one.
-    #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
-    subject: Option<String>,
-    /// The text.
-    #[schema(min_length = 1, max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
-    content: Option<String>,
-    /// An existing thread to continue.
-    #[schema(value_type = Option<Uuid>)]
-    session_id: Option<String>,
-    /// What it is for: `message`, `task`, or a label of another system.
-    kind: Option<Kind>,
-    /// Content beyond one text; comes after `content` where both are given.
-    #[schema(max_items = 32)]
-    parts: Option<Vec<Part>>,
-    /// How soon it wants to be read.
-    priority: Option<Priority>,
-    /// For a task: when it must be done.
-    deadline: Option<Timestamp>,
-    /// For a task: where the answer shall go.
-    callback: Option<Callback>,
-    /// The message this answers.
-    reply_to: Option<MessageId>,
-    /// The message this passes on.
-    relay_of: Option<MessageId>,
-    /// Ties a question to its answers.
-    correlation_id: Option<CorrelationId>,
-    /// Whatever else there is to say to programs.
-    metadata: Option<Object>,
+/// Makes the body of a send: who shall receive it, and the content. Flattening one struct into the other would do, but
+/// slowly, and this is the path of every message.
+macro_rules! letter {
+    ($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $to:ident: $type:ty)? }) => {
+        $(#[$doc])*
+        #[derive(serde::Deserialize, utoipa::ToSchema)]
+        pub(crate) struct $name {
+            $($(#[$attr])* $to: $type,)?
+            /// The thread's subject; continues the thread that has it, or starts one.
+            #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
+            subject: Option<String>,
+            /// The text.
+            #[schema(max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
+            content: Option<String>,
+            /// An existing thread to continue.
+            #[schema(value_type = Option<Uuid>)]
+            session_id: Option<String>,
+            /// What it is for: `message`, `task`, or a label of another system.
+            kind: Option<Kind>,
+            /// All of the content where that is more than one text; `content` comes before it unless it says the same.
+            #[schema(max_items = 32)]
+            parts: Option<Vec<Part>>,
+            /// How soon it wants to be read.
+            priority: Option<Priority>,
+            /// For a task: when it must be done.
+            deadline: Option<Timestamp>,
+            /// For a task: where the answer shall go.
+            callback: Option<Callback>,
+            /// The message this answers.
+            reply_to: Option<MessageId>,
+            /// The message this passes on.
+            relay_of: Option<MessageId>,
+            /// Ties a question to its answers.
+            correlation_id: Option<CorrelationId>,
+            /// Whatever else there is to say to programs.
+            metadata: Option<Object>,
+        }
+
+        impl $name {
+            /// Who, and what.
+            fn split(self) -> ($($type,)? $crate::routes::send::Content,) {
+                let Self { $($to,)? subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata } = self;
+                let content = $crate::routes::send::Content { subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata };
+                ($($to,)? content,)
+            }
+        }
+    };
+}
+pub(crate) use letter;
+
+letter! {
+    /// What to send, and to whom. Needs `content` or `parts`, and `subject` or `session_id`.
+    SendBody {
+        /// Who shall receive it: a connected agent.
+        to: AgentName
+    }
+}
+
+/// The content of a send.
+pub(crate) struct Content {
+    pub(super) subject: Option<String>,
+    pub(super) content: Option<String>,
+    pub(super) session_id: Option<String>,
+    pub(super) kind: Option<Kind>,
+    pub(super) parts: Option<Vec<Part>>,
+    pub(super) priority: Option<Priority>,
+    pub(super) deadline: Option<Timestamp>,
+    pub(super) callback: Option<Callback>,
+    pub(super) reply_to: Option<MessageId>,
+    pub(super) relay_of: Option<MessageId>,
+    pub(super) correlation_id: Option<CorrelationId>,
+    pub(super) metadata: Option<Object>,
 }
 
 /// Sends a message
@@ -79,11 +116,12 @@ pub(crate) async fn send(
     headers: HeaderMap,
     Body(body): Body<SendBody>,
 ) -> Result<Created<Sent>, Problem> {
-    let draft = body.parse(idempotency_key(&headers)?)?;
+    let (to, content) = body.split();
+    let draft = content.draft(to, idempotency_key(&headers)?)?;
     Ok(Created(app.told(app.store.send(&caller, draft, Timestamp::now()).await?)))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
     match value.to_str() {
         Ok(text) => Ok(Some(text.to_owned())),
@@ -91,8 +129,9 @@ fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
     }
 }
 
-impl SendBody {
-    fn parse(self, idempotency_key: Option<String>) -> Result<Draft, Problem> {
+impl Content {
+    /// The draft of this content, checked.
+    pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
         let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);
         match &self.subject {
             None if session.is_none() => return Err(Problem::field("body.subject", "is needed without a session_id")),
@@ -102,18 +141,20 @@ impl SendBody {
             subject => text::check_some("body.subject", subject.as_ref(), MAX_SUBJECT_CHARS)?,
         }
         let mut parts = self.parts.unwrap_or_default();
-        match self.content {
-            Some(content) if content.is_empty() => return Err(Problem::field("body.content", "cannot be empty")),
-            Some(content) => parts.insert(0, Part::Text { text: content }),
+        match self.content.filter(|content| !content.is_empty()) {
             None if parts.is_empty() => return Err(Problem::field("body.content", "is needed without parts")),
-            None => {}
+            // The same words twice, as documents have them: once as the content, once among the parts.
+            Some(content) if parts.is_empty() || content != text_of(&parts) => {
+                parts.insert(0, Part::Text { text: content });
+            }
+            _ => {}
         }
         match parts.as_slice() {
             [Part::Text { text }] => text::check("body.content", text, MAX_CONTENT_CHARS)?,
             several => text::check("body.parts", &text_of(several), MAX_CONTENT_CHARS)?,
         }
         let draft = Draft {
-            to: self.to,
+            to,
             kind: self.kind.unwrap_or_default(),
             subject: self.subject,
             session,

@@ -5,6 +5,7 @@ use std::pin::pin;
 
 use amb_core::OfficeError;
 use amb_store::Agent;
+use axum::body::Bytes;
 use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -65,7 +66,8 @@ pub(super) async fn listen(app: &App, line: &mut Line, agent: &Agent, since: Opt
     if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
         return Farewell::gone();
     }
-    let mut listener = Listener { app, agent, seat: &ticket.seat, line, cursor: &mut cursor };
+    let arrived = cursor;
+    let mut listener = Listener { app, agent, seat: &ticket.seat, line, cursor: &mut cursor, arrived, asked: None };
     match listener.run().await {
         Ok(farewell) => farewell,
         Err(Cut::Gone) => Farewell::gone(),
@@ -88,6 +90,10 @@ struct Listener<'a> {
     line: &'a mut Line,
     /// The last entry that was handed to the line.
     cursor: &'a mut u64,
+    /// The last entry that is known to have arrived: the client answered the ping after it.
+    arrived: u64,
+    /// The entry before the ping that has not been answered yet.
+    asked: Option<u64>,
 }
 
 impl Listener<'_> {
@@ -96,6 +102,9 @@ impl Listener<'_> {
         let mut heard = Instant::now();
         let mut timer = pin!(sleep_until(heard + interval));
         loop {
+            if self.seat.is_evicted() {
+                return Ok(Farewell::bad_key());
+            }
             if let Some(farewell) = self.send_news().await? {
                 return Ok(farewell);
             }
@@ -115,7 +124,7 @@ impl Listener<'_> {
                         return Ok(Farewell::silent());
                     }
                     if silence >= interval {
-                        self.line.send(Message::Ping(axum::body::Bytes::new())).await?;
+                        self.line.send(Message::Ping(Bytes::new())).await?;
                         timer.as_mut().reset((now + interval).min(heard + patience));
                     } else {
                         timer.as_mut().reset(heard + interval);
@@ -159,10 +168,29 @@ impl Listener<'_> {
             self.seat.again();
         }
         if sent > 0 {
+            self.ask().await?;
             self.line.flush().await?;
             self.app.meter.pushed.increment(sent as u64);
         }
         Ok(None)
+    }
+
+    /// Asks whether the entries up to here arrived; one question at a time.
+    async fn ask(&mut self) -> Result<(), Cut> {
+        if self.asked.is_none() && self.arrived < *self.cursor {
+            self.asked = Some(*self.cursor);
+            self.line.feed(Message::Ping(Bytes::copy_from_slice(&self.cursor.to_be_bytes()))).await?;
+        }
+        Ok(())
+    }
+
+    /// The answer to a question: whatever was sent before it has arrived.
+    async fn answered(&mut self, payload: &[u8]) -> Result<(), Cut> {
+        let Some(asked) = self.asked.filter(|asked| asked.to_be_bytes() == payload) else { return Ok(()) };
+        self.app.deliveries.arrived(self.agent, self.arrived, asked);
+        (self.arrived, self.asked) = (asked, None);
+        self.ask().await?;
+        self.line.flush().await
     }
 
     async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), Cut> {
@@ -180,7 +208,8 @@ impl Listener<'_> {
             },
             Message::Binary(_) => frame::error("messages are text"),
             // The library answers pings and closes by itself; after a close the next look finds the line gone.
-            Message::Ping(_) | Message::Pong(_) | Message::Close(_) => return Ok(()),
+            Message::Pong(payload) => return self.answered(&payload).await,
+            Message::Ping(_) | Message::Close(_) => return Ok(()),
         };
         self.line.send(answer).await
     }

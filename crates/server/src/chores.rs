@@ -1,0 +1,169 @@
+//! What the office does by itself: signs of life, deliveries, deadlines, expiry, indexing, pruning.
+
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError, Timestamp};
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+
+use crate::app::App;
+
+/// How often idle cells of the limits are forgotten and figures folded.
+const UPKEEP: Duration = Duration::from_secs(10);
+/// How often signs of life are written; well below the time after which silence means offline.
+const SEEN: Duration = Duration::from_secs(5);
+/// How often deadlines and expiries are looked at.
+const SWEEP: Duration = Duration::from_secs(1);
+/// How often old entries are looked for, where they are not kept for ever.
+const PRUNE: Duration = Duration::from_secs(300);
+/// How long deliveries are gathered before they are written.
+const GATHER: Duration = Duration::from_millis(100);
+/// How long new mail waits to be made findable, and how long to rest between portions: search is never in the way of a send.
+const INDEX_REST: Duration = Duration::from_millis(250);
+
+/// Starts them all; they end when the office closes.
+pub(crate) fn start(app: &App) {
+    app.tasks.spawn(regular(app.clone()));
+    app.tasks.spawn(deliveries(app.clone()));
+    app.tasks.spawn(index(app.clone()));
+    if let Some(hints) = app.store.hints() {
+        app.tasks.spawn(relay_hints(app.clone(), hints));
+    }
+}
+
+fn every(period: Duration) -> Interval {
+    let mut interval = interval(period);
+    interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    interval
+}
+
+/// Says that a chore failed; it is tried again in its turn. A store that cannot do it at all is no failure.
+fn failed(chore: &str, error: &OfficeError) {
+    if error.code() != Code::Unsupported {
+        tracing::warn!(chore, %error, cause = ?std::error::Error::source(error), "a chore failed; trying again later");
+    }
+}
+
+async fn regular(app: App) {
+    let (mut upkeep, mut seen, mut sweep, mut prunes) = (every(UPKEEP), every(SEEN), every(SWEEP), every(PRUNE));
+    loop {
+        tokio::select! {
+            _ = upkeep.tick() => {
+                app.limits.sweep();
+                app.meter.upkeep();
+            }
+            _ = seen.tick() => write_seen(&app).await,
+            _ = sweep.tick() => sweep_due(&app).await,
+            _ = prunes.tick() => prune(&app).await,
+            () = app.closing.cancelled() => return,
+        }
+    }
+}
+
+async fn write_seen(app: &App) {
+    let mut agents = app.alive.take();
+    app.hub.listening(&mut agents);
+    if agents.is_empty() {
+        return;
+    }
+    let agents: Vec<_> = agents.into_iter().collect();
+    if let Err(error) = app.store.seen(&agents, Timestamp::now()).await {
+        failed("signs of life", &error);
+    }
+}
+
+async fn sweep_due(app: &App) {
+    loop {
+        match app.store.sweep_overdue(Timestamp::now()).await.map(|written| app.told(written)) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => break failed("overdue tasks", &error),
+        }
+    }
+    loop {
+        match app.store.expire_connections(Timestamp::now()).await.map(|written| app.told(written)) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => break failed("expired requests", &error),
+        }
+    }
+}
+
+async fn prune(app: &App) {
+    if let Some(before) = app.config.event_retention.and_then(|keep| Timestamp::now().checked_sub(keep).ok()) {
+        loop {
+            match app.store.prune(before).await {
+                Ok(0) => break,
+                // Others want the database too.
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => break failed("pruning", &error),
+            }
+        }
+    }
+    if let Some(before) = app.config.read_mail_retention.and_then(|keep| Timestamp::now().checked_sub(keep).ok()) {
+        loop {
+            match app.store.remove_read_mail(before).await {
+                Ok(0) => break,
+                Ok(_) => tokio::task::yield_now().await,
+                Err(error) => break failed("removing read mail", &error),
+            }
+        }
+    }
+}
+
+/// Writes down which entries reached their readers, and tells the senders.
+async fn deliveries(app: App) {
+    loop {
+        let closing = tokio::select! {
+            () = app.deliveries.waiting() => false,
+            () = app.closing.cancelled() => true,
+        };
+        if !closing {
+            sleep(GATHER).await;
+        }
+        for (agent, after, up_to) in app.deliveries.take() {
+            match app.store.delivered(&agent, after, up_to, Timestamp::now()).await {
+                Ok(written) => drop(app.told(written)),
+                Err(error) => failed("receipts", &error),
+            }
+        }
+        if closing {
+            return;
+        }
+    }
+}
+
+/// Makes new mail findable.
+async fn index(app: App) {
+    loop {
+        match app.store.index_mail().await {
+            Ok(0) => tokio::select! {
+                () = app.mail_came.notified() => {}
+                () = app.closing.cancelled() => return,
+            },
+            Ok(_) => {}
+            Err(error) if error.code() == Code::Unsupported => return,
+            Err(error) => failed("indexing", &error),
+        }
+        tokio::select! {
+            () = sleep(INDEX_REST) => {}
+            () = app.closing.cancelled() => return,
+        }
+    }
+}
+
+/// Wakes listeners whose logs grew by the hand of another process.
+async fn relay_hints(app: App, mut hints: Receiver<amb_store::AgentKey>) {
+    loop {
+        let hint = tokio::select! {
+            hint = hints.recv() => hint,
+            () = app.closing.cancelled() => return,
+        };
+        match hint {
+            Ok(agent) => app.hub.poke(agent),
+            Err(RecvError::Lagged(_)) => app.hub.poke_all(),
+            Err(RecvError::Closed) => return,
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! `GET /agents` and `GET /agents/{name}`: the directory.
+
+use amb_core::doc::AgentEntry;
+use amb_core::{AgentName, Timestamp};
+use amb_store::AgentsPage;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, Segment};
+use crate::reply::Found;
+
+/// Most agents in one page.
+const MAX_AGENTS: u32 = 1_000;
+
+/// Which page.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct AgentsQuery {
+    /// Only names after this one: the `next` of the page before.
+    after: Option<AgentName>,
+    /// At most this many.
+    #[serde(default = "default_limit")]
+    #[param(default = 500, minimum = 1, maximum = 1000)]
+    limit: u32,
+}
+
+fn default_limit() -> u32 {
+    500
+}
+
+/// A page of the directory.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Agents {
+    /// By name.
+    agents: Vec<AgentEntry>,
+    /// Where the next page begins, where there may be one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<AgentName>,
+}
+
+/// Everybody the caller may know of
+///
+/// That is itself, those it is connected with, and those that are discoverable, unless they blocked it.
+#[utoipa::path(get, path = "/agents", tag = "agents", params(AgentsQuery), security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "A page of the directory", body = Agents)))]
+pub(crate) async fn agents(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(query): Params<AgentsQuery>,
+) -> Result<Found<Agents>, Problem> {
+    if !(1..=MAX_AGENTS).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_AGENTS}")));
+    }
+    let page = AgentsPage { after: query.after, limit: query.limit };
+    let agents = app.store.agents(&caller, page, Timestamp::now()).await?;
+    let full = agents.len() >= query.limit as usize;
+    let next = agents.last().filter(|_| full).map(|last| last.name.clone());
+    Ok(Found(Agents { agents, next }))
+}
+
+/// One agent that the caller may know of
+#[utoipa::path(get, path = "/agents/{name}", tag = "agents", security(("key" = []), ("bearer" = [])),
+    params(("name" = AgentName, Path, description = "Whose card")),
+    responses(
+        (status = 200, description = "Its card and presence", body = AgentEntry),
+        (status = 404, description = "No such agent, or none that the caller may see"),
+    ))]
+pub(crate) async fn agent(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+) -> Result<Found<AgentEntry>, Problem> {
+    let name = AgentName::parse(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    Ok(Found(app.store.agent(&caller, &name, Timestamp::now()).await?))
+}

@@ -1,0 +1,86 @@
+//! `GET /connections`, `GET /connections/pending`, and taking consent back.
+
+use amb_core::doc::{Connection, ConnectionChange, PendingConnection};
+use amb_core::{AgentName, Timestamp};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::reply::Found;
+
+/// All of the caller's connections.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Connections {
+    /// The one that changed last first.
+    connections: Vec<Connection>,
+}
+
+/// All of the caller's connections, and what became of them
+#[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "With each agent the present state", body = Connections)))]
+pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Connections>, Problem> {
+    Ok(Found(Connections { connections: app.store.connections(&caller, Timestamp::now()).await? }))
+}
+
+/// Who waits for the caller's approval.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Pending {
+    /// The requests.
+    pending_connections: Vec<PendingConnection>,
+}
+
+/// Who waits for the caller's approval
+#[utoipa::path(get, path = "/connections/pending", tag = "connections", security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The requests", body = Pending)))]
+pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Pending>, Problem> {
+    Ok(Found(Pending { pending_connections: app.store.pending_connections(&caller, Timestamp::now()).await? }))
+}
+
+/// With whom.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct PeerBody {
+    /// The other side.
+    agent_name: AgentName,
+}
+
+async fn change(
+    app: &App,
+    Caller(caller): &Caller,
+    body: PeerBody,
+    change: ConnectionChange,
+) -> Result<Found<Connection>, Problem> {
+    if body.agent_name == caller.name {
+        return Err(Problem::field("body.agent_name", "name another agent"));
+    }
+    let changed = app.store.change_connection(caller, &body.agent_name, change, Timestamp::now()).await?;
+    Ok(Found(app.told(changed)))
+}
+
+macro_rules! change_route {
+    ($name:ident, $path:literal, $change:ident, $title:literal, $done:literal) => {
+        #[doc = $title]
+        #[utoipa::path(post, path = $path, tag = "connections", request_body = PeerBody,
+                                    security(("key" = []), ("bearer" = [])),
+                                    responses(
+                                        (status = 200, description = $done, body = Connection),
+                                        (status = 404, description = "No such agent, or nothing of the kind with it"),
+                                        (status = 409, description = "The connection is not in a state for this"),
+                                    ))]
+        pub(crate) async fn $name(
+            State(app): State<App>,
+            caller: Caller,
+            Body(body): Body<PeerBody>,
+        ) -> Result<Found<Connection>, Problem> {
+            change(&app, &caller, body, ConnectionChange::$change).await
+        }
+    };
+}
+
+change_route!(reject, "/connections/reject", Reject, "Refuses a request", "Rejected");
+change_route!(revoke, "/connections/revoke", Revoke, "Ends a connection", "Revoked: nothing more gets through");
+change_route!(block, "/connections/block", Block, "Hears nothing of an agent any more", "Blocked");
+change_route!(unblock, "/connections/unblock", Unblock, "Takes a block back", "The two are strangers again");

@@ -1,0 +1,47 @@
+//! `GET /export`: the caller's mail, all of it, page by page.
+
+use amb_core::MessageId;
+use amb_core::doc::MessageWithReceipts;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, uuid};
+use crate::reply::Found;
+
+/// Messages in one page.
+const PAGE: u32 = 200;
+
+/// Which page.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct ExportQuery {
+    /// The last message of the page before.
+    #[param(value_type = Option<Uuid>)]
+    after: Option<String>,
+}
+
+/// A page of the caller's mail.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Exported {
+    /// Session by session; empty at the end.
+    messages: Vec<MessageWithReceipts>,
+}
+
+/// The caller's mail, sent and received, session by session
+#[utoipa::path(get, path = "/export", tag = "messages", params(ExportQuery), security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "A page; empty at the end", body = Exported),
+        (status = 404, description = "`after` is no message of the caller's"),
+    ))]
+pub(crate) async fn export(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(query): Params<ExportQuery>,
+) -> Result<Found<Exported>, Problem> {
+    let after = query.after.as_deref().map(|text| uuid("query.after", text)).transpose()?.map(MessageId::from);
+    Ok(Found(Exported { messages: app.store.export(&caller, after.as_ref(), PAGE).await? }))
+}

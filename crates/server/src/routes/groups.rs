@@ -1,0 +1,197 @@
+//! `/groups` and `POST /messages/send-many`: one message, several recipients.
+
+use amb_core::doc::Sent;
+use amb_core::message::Callback;
+use amb_core::{AgentName, CorrelationId, Kind, MessageId, Object, Part, Priority, Timestamp};
+use amb_store::Group;
+use axum::extract::State;
+use axum::http::HeaderMap;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::send::{idempotency_key, letter};
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::Segment;
+use crate::reply::{Created, Found};
+
+/// Most recipients of one send.
+const MAX_RECIPIENTS: usize = 100;
+
+fn group_name(text: &str) -> Result<AgentName, Problem> {
+    AgentName::parse(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
+}
+
+/// The caller's groups.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Groups {
+    /// Those that the caller is in or was invited to.
+    groups: Vec<Group>,
+}
+
+/// The groups that the caller is in or was invited to
+#[utoipa::path(get, path = "/groups", tag = "groups", security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The groups", body = Groups)))]
+pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Groups>, Problem> {
+    Ok(Found(Groups { groups: app.store.groups(&caller).await? }))
+}
+
+/// A new group.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct GroupBody {
+    /// Its name, unique in the office.
+    #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$")]
+    name: String,
+}
+
+/// Makes a group whose owner and first member is the caller
+#[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Made", body = Group),
+        (status = 409, description = "The name is taken"),
+    ))]
+pub(crate) async fn create(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<GroupBody>,
+) -> Result<Created<Group>, Problem> {
+    let name = AgentName::parse_for_server(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
+    Ok(Created(app.store.create_group(&caller, &name, Timestamp::now()).await?))
+}
+
+/// Whom to invite.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct InviteBody {
+    /// An agent that the caller is connected with.
+    agent_name: AgentName,
+}
+
+/// Invites an agent to a group of the caller's
+#[utoipa::path(post, path = "/groups/{name}/invite", tag = "groups", request_body = InviteBody,
+    params(("name" = AgentName, Path, description = "Which group")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Invited; nobody gets a group's mail without having agreed", body = Group),
+        (status = 403, description = "The group is another agent's, or the two are not connected"),
+        (status = 404, description = "No such group or agent"),
+        (status = 409, description = "In it already"),
+    ))]
+pub(crate) async fn invite(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+    Body(body): Body<InviteBody>,
+) -> Result<Found<Group>, Problem> {
+    let invited = app.store.invite_to_group(&caller, &group_name(&name)?, &body.agent_name, Timestamp::now()).await?;
+    Ok(Found(app.told(invited)))
+}
+
+/// Agrees to an invitation
+#[utoipa::path(post, path = "/groups/{name}/join", tag = "groups",
+    params(("name" = AgentName, Path, description = "Which group")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "In it", body = Group),
+        (status = 403, description = "Not invited"),
+        (status = 404, description = "No such group"),
+        (status = 409, description = "In it already"),
+    ))]
+pub(crate) async fn join(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+) -> Result<Found<Group>, Problem> {
+    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, true, Timestamp::now()).await?))
+}
+
+/// Leaves a group, or declines an invitation
+#[utoipa::path(post, path = "/groups/{name}/leave", tag = "groups",
+    params(("name" = AgentName, Path, description = "Which group")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Out of it", body = Group),
+        (status = 403, description = "Not in it"),
+        (status = 404, description = "No such group"),
+        (status = 409, description = "The owner cannot leave"),
+    ))]
+pub(crate) async fn leave(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+) -> Result<Found<Group>, Problem> {
+    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false, Timestamp::now()).await?))
+}
+
+/// Sends one message to all other members of a group
+#[utoipa::path(post, path = "/groups/{name}/send", tag = "groups", request_body = GroupSendBody,
+    params(("name" = AgentName, Path, description = "Which group")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Durable for every member", body = Sent),
+        (status = 403, description = "The caller is not in the group"),
+        (status = 404, description = "No such group or session"),
+        (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
+    ))]
+pub(crate) async fn send(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+    headers: HeaderMap,
+    Body(body): Body<GroupSendBody>,
+) -> Result<Created<Sent>, Problem> {
+    let group = group_name(&name)?;
+    let (content,) = body.split();
+    let draft = content.draft(group.clone(), idempotency_key(&headers)?)?;
+    Ok(Created(app.told(app.store.send_to_group(&caller, &group, draft, Timestamp::now()).await?)))
+}
+
+letter! {
+    /// One message for several agents. Needs `content` or `parts`, and `subject` or `session_id`.
+    SendManyBody {
+        /// Who shall receive it: connected agents.
+        #[schema(min_items = 1, max_items = 100)]
+        to: Vec<AgentName>
+    }
+}
+
+letter! {
+    /// A message for a group. Needs `content` or `parts`, and `subject` or `session_id`.
+    GroupSendBody {}
+}
+
+/// What became of each.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct SentMany {
+    /// In the order of the recipients.
+    sent: Vec<Sent>,
+}
+
+/// Sends one message to several agents, all or none
+#[utoipa::path(post, path = "/messages/send-many", tag = "messages", request_body = SendManyBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Durable for all of them", body = SentMany),
+        (status = 403, description = "No active connection with one of them; nothing was sent"),
+        (status = 404, description = "No such message to answer or pass on"),
+        (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
+    ))]
+pub(crate) async fn send_many(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    headers: HeaderMap,
+    Body(body): Body<SendManyBody>,
+) -> Result<Created<SentMany>, Problem> {
+    let (to, content) = body.split();
+    let Some(first) = to.first().cloned() else {
+        return Err(Problem::field("body.to", "names nobody"));
+    };
+    if to.len() > MAX_RECIPIENTS {
+        return Err(Problem::field("body.to", format!("has at most {MAX_RECIPIENTS} names")));
+    }
+    let draft = content.draft(first, idempotency_key(&headers)?)?;
+    let sent = app.told(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
+    Ok(Created(SentMany { sent }))
+}

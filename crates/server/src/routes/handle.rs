@@ -1,0 +1,125 @@
+//! `POST /messages/ack`, `/claim` and `/release`: what consumers do with mail.
+
+use std::time::Duration;
+
+use amb_core::office::ClaimRequest;
+use amb_core::{Message, MessageId, Timestamp};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::body::{Body, whole};
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::reply::Found;
+
+/// Most messages named in one call.
+const MAX_IDS: usize = 1_000;
+/// Most messages claimed by one call.
+const MAX_CLAIM: u32 = 100;
+/// Longest lease: a day.
+const MAX_LEASE: u32 = 24 * 60 * 60;
+
+/// Which messages.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct IdsBody {
+    /// Their ids.
+    #[schema(max_items = 1000)]
+    message_ids: Vec<Uuid>,
+}
+
+impl IdsBody {
+    fn parse(self) -> Result<Vec<MessageId>, Problem> {
+        if self.message_ids.len() > MAX_IDS {
+            return Err(Problem::field("body.message_ids", format!("has at most {MAX_IDS} ids")));
+        }
+        Ok(self.message_ids.into_iter().map(MessageId::from).collect())
+    }
+}
+
+/// How many were marked.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Acknowledged {
+    /// Those that were not read before.
+    acknowledged: u64,
+}
+
+/// Marks messages that came to the caller as read
+#[utoipa::path(post, path = "/messages/ack", tag = "messages", request_body = IdsBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Marked; a message acknowledged twice is no error", body = Acknowledged),
+        (status = 404, description = "One of them did not come to the caller; none was marked"),
+    ))]
+pub(crate) async fn ack(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<IdsBody>,
+) -> Result<Found<Acknowledged>, Problem> {
+    let acknowledged = app.told(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
+    Ok(Found(Acknowledged { acknowledged }))
+}
+
+/// How much to take.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct ClaimBody {
+    /// At most this many messages; 1 unless said.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+    /// Urgent ones first, then by time; else by time alone.
+    urgent_first: Option<bool>,
+    /// How long others are kept off, in seconds; 300 unless said.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(minimum = 1, maximum = 86400)]
+    lease_seconds: Option<u32>,
+}
+
+/// What was taken.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Claimed {
+    /// The messages; empty where there is nothing to take.
+    messages: Vec<Message>,
+}
+
+/// Takes unread messages that no other consumer of the caller's holds
+///
+/// They come back after the lease unless acknowledged or released.
+#[utoipa::path(post, path = "/messages/claim", tag = "messages", request_body = ClaimBody,
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "Taken", body = Claimed)))]
+pub(crate) async fn claim(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<ClaimBody>,
+) -> Result<Found<Claimed>, Problem> {
+    let within = |field: &str, number: Option<u32>, default: u32, most: u32| match number.unwrap_or(default) {
+        number if (1..=most).contains(&number) => Ok(number),
+        _ => Err(Problem::field(field, format!("must be 1 to {most}"))),
+    };
+    let request = ClaimRequest {
+        limit: within("body.limit", body.limit, 1, MAX_CLAIM)? as usize,
+        urgent_first: body.urgent_first.unwrap_or_default(),
+        lease: Duration::from_secs(within("body.lease_seconds", body.lease_seconds, 300, MAX_LEASE)?.into()),
+    };
+    Ok(Found(Claimed { messages: app.told(app.store.claim(&caller, request, Timestamp::now()).await?) }))
+}
+
+/// Gives claimed messages back
+#[utoipa::path(post, path = "/messages/release", tag = "messages", request_body = IdsBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 204, description = "They can be claimed again"),
+        (status = 404, description = "One of them did not come to the caller"),
+    ))]
+pub(crate) async fn release(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<IdsBody>,
+) -> Result<StatusCode, Problem> {
+    app.store.release(&caller, &body.parse()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

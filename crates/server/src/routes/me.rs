@@ -1,0 +1,91 @@
+//! `/agents/me`: the caller as it sees itself.
+
+use amb_core::limits::{MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
+use amb_core::{AllowFrom, Card, Timestamp};
+use amb_store::{Profile, ProfilePatch};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::register::Capability;
+use crate::app::App;
+use crate::body::{Body, whole};
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::reply::Found;
+use crate::text;
+
+/// The caller as it sees itself
+#[utoipa::path(get, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The profile", body = Profile)))]
+pub(crate) async fn me(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Profile>, Problem> {
+    Ok(Found(app.store.profile(&caller, Timestamp::now()).await?))
+}
+
+/// What to change; what is missing stays.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct PatchBody {
+    /// What it is, in a sentence or two.
+    #[schema(max_length = 1000, pattern = "^[^\\x00]*$")]
+    description: Option<String>,
+    /// What it can do, in words of its own.
+    #[schema(max_items = 64)]
+    capabilities: Option<Vec<Capability>>,
+    /// Whom it hears.
+    allow_from: Option<AllowFrom>,
+    /// How many tasks it works on at once.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(maximum = 1000000)]
+    max_concurrent_tasks: Option<u32>,
+    /// Whether agents that are not connected with it find it in the directory.
+    discoverable: Option<bool>,
+}
+
+/// Changes the caller's card
+#[utoipa::path(patch, path = "/agents/me", tag = "agents", request_body = PatchBody,
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The profile as it is now", body = Profile)))]
+pub(crate) async fn patch(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<PatchBody>,
+) -> Result<Found<Profile>, Problem> {
+    Ok(Found(app.store.update_profile(&caller, body.parse()?, Timestamp::now()).await?))
+}
+
+impl PatchBody {
+    fn parse(self) -> Result<ProfilePatch, Problem> {
+        text::check_some("body.description", self.description.as_ref(), MAX_DESCRIPTION_CHARS)?;
+        for Capability(word) in self.capabilities.iter().flatten() {
+            text::check("body.capabilities", word, MAX_CAPABILITY_CHARS)?;
+        }
+        let capabilities: Option<Vec<String>> =
+            self.capabilities.map(|words| words.into_iter().map(|Capability(word)| word).collect());
+        // A whole card has the rules; what is not changed cannot break them.
+        let card = Card {
+            capabilities: capabilities.clone().unwrap_or_default(),
+            allow_from: self.allow_from.clone().unwrap_or_default(),
+            ..Card::default()
+        };
+        card.check()?;
+        Ok(ProfilePatch {
+            description: self.description,
+            capabilities,
+            allow_from: self.allow_from,
+            max_concurrent_tasks: self.max_concurrent_tasks,
+            discoverable: self.discoverable,
+        })
+    }
+}
+
+/// Removes the caller
+///
+/// Its key stops working and its connections end. Others keep the mail they had with it; nobody can take its name.
+#[utoipa::path(delete, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
+    responses((status = 204, description = "Removed")))]
+pub(crate) async fn delete(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
+    app.told(app.store.delete_agent(&caller, Timestamp::now()).await?);
+    app.hub.evict(caller.key);
+    Ok(StatusCode::NO_CONTENT)
+}

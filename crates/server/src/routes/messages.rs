@@ -1,0 +1,92 @@
+//! `GET /messages` and `GET /messages/{message_id}`: mail and its receipts.
+
+use amb_core::doc::MessageWithReceipts;
+use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId};
+use amb_store::{MessagePage, MessageQuery};
+use axum::extract::State;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, Segment, boolean, place, uuid};
+use crate::reply::Found;
+
+/// Most messages in one page.
+const MAX_PAGE: u32 = 100;
+
+/// Which messages. All conditions hold together.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MessagesQuery {
+    /// Only what was not read.
+    #[serde(default, deserialize_with = "boolean")]
+    #[param(default = false)]
+    unread: bool,
+    /// Only in this thread.
+    #[param(value_type = Option<Uuid>)]
+    session_id: Option<String>,
+    /// Only from this agent.
+    from: Option<AgentName>,
+    /// Only of this kind.
+    kind: Option<Kind>,
+    /// Only with this correlation id.
+    correlation_id: Option<CorrelationId>,
+    /// The `next` of the page before.
+    #[serde(default, deserialize_with = "place")]
+    #[param(minimum = 0)]
+    before: Option<u64>,
+    /// At most this many.
+    #[serde(default = "default_limit")]
+    #[param(default = 20, minimum = 1, maximum = 100)]
+    limit: u32,
+}
+
+fn default_limit() -> u32 {
+    20
+}
+
+/// Messages that came to the caller, newest first
+///
+/// Marks nothing as read.
+#[utoipa::path(get, path = "/messages", tag = "messages", params(MessagesQuery),
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "A page", body = MessagePage)))]
+pub(crate) async fn messages(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(query): Params<MessagesQuery>,
+) -> Result<Found<MessagePage>, Problem> {
+    if !(1..=MAX_PAGE).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_PAGE}")));
+    }
+    let session = query.session_id.as_deref().map(|text| uuid("query.session_id", text)).transpose()?;
+    let query = MessageQuery {
+        unread: query.unread,
+        session: session.map(SessionId::from),
+        from: query.from,
+        kind: query.kind,
+        correlation_id: query.correlation_id,
+        before: query.before,
+        limit: query.limit,
+    };
+    Ok(Found(app.store.messages(&caller, query).await?))
+}
+
+/// One message that the caller sent or received, with its receipts
+#[utoipa::path(get, path = "/messages/{message_id}", tag = "messages",
+    params(("message_id" = Uuid, Path, description = "Which message")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The message, whole", body = MessageWithReceipts),
+        (status = 404, description = "No such message of the caller's"),
+    ))]
+pub(crate) async fn message(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(id): Segment,
+) -> Result<Found<MessageWithReceipts>, Problem> {
+    let id = MessageId::from(uuid("path.message_id", &id)?);
+    Ok(Found(app.store.message(&caller, &id).await?))
+}

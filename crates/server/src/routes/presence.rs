@@ -1,0 +1,28 @@
+//! `POST /agents/me/heartbeat` and `/leave`: signs of life, and of none.
+
+use amb_core::Timestamp;
+use axum::extract::State;
+use axum::http::StatusCode;
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+
+/// A sign of life
+///
+/// Every call with a key is one, and so is an open WebSocket; this one does nothing else.
+#[utoipa::path(post, path = "/agents/me/heartbeat", tag = "agents", security(("key" = []), ("bearer" = [])),
+    responses((status = 204, description = "Noted")))]
+pub(crate) async fn heartbeat(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
+    app.store.seen(&[caller.key], Timestamp::now()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Goodbye: the caller is offline until its next call
+#[utoipa::path(post, path = "/agents/me/leave", tag = "agents", security(("key" = []), ("bearer" = [])),
+    responses((status = 204, description = "Offline; mail waits")))]
+pub(crate) async fn leave(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
+    app.alive.forget(caller.key);
+    app.store.leave(&caller, Timestamp::now()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,59 @@
+//! `POST /agents/me/rotate-key`: a new key for the caller.
+
+use std::time::Duration;
+
+use amb_core::{OfficeError, Timestamp};
+use amb_store::KeyHash;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::{Body, whole};
+use crate::caller::Caller;
+use crate::key::ApiKey;
+use crate::problem::Problem;
+use crate::reply::Found;
+
+/// How to change keys.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct RotateBody {
+    /// How many seconds the old key goes on working; an hour unless said. 0 ends it, and its sockets, at once.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(maximum = 1000000)]
+    grace_seconds: Option<u32>,
+}
+
+/// The new key, shown this once.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Rotated {
+    /// The new key.
+    #[schema(pattern = "^amb_[0-9a-f]{64}$")]
+    api_key: String,
+    /// Until when the old one works.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    previous_key_until: Option<Timestamp>,
+}
+
+/// A new key for the caller
+#[utoipa::path(post, path = "/agents/me/rotate-key", tag = "agents", request_body = RotateBody,
+    security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The new key works", body = Rotated)))]
+pub(crate) async fn rotate_key(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<RotateBody>,
+) -> Result<Found<Rotated>, Problem> {
+    let now = Timestamp::now();
+    let grace = body.grace_seconds.map_or(app.config.key_grace, |seconds| Duration::from_secs(seconds.into()));
+    let until = match grace.is_zero() {
+        true => None,
+        false => Some(now.checked_add(grace).map_err(OfficeError::internal)?),
+    };
+    let key = ApiKey::fresh()?;
+    app.store.rotate_key(&caller, KeyHash::of(key.reveal()), key.shown(), until, now).await?;
+    if until.is_none() {
+        app.hub.evict(caller.key);
+    }
+    Ok(Found(Rotated { api_key: key.reveal().to_owned(), previous_key_until: until }))
+}

@@ -1,0 +1,79 @@
+//! `GET /search`: words in the caller's own mail.
+
+use amb_core::doc::SearchHit;
+use amb_core::limits::MAX_SUBJECT_CHARS;
+use amb_core::office::SearchQuery;
+use amb_core::{AgentName, Timestamp};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::Params;
+use crate::reply::Found;
+use crate::text;
+
+/// Most hits in one answer.
+const MAX_HITS: u32 = 100;
+/// Longest question.
+const MAX_QUESTION_CHARS: usize = 1_000;
+
+/// What to look for. All conditions hold together.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Question {
+    /// Words, and "phrases in quotes".
+    #[serde(default)]
+    #[param(max_length = 1000, pattern = "^[^\\x00]*$")]
+    q: String,
+    /// Only from this agent.
+    from: Option<AgentName>,
+    /// Only in threads whose subject has these words.
+    #[param(max_length = 255, pattern = "^[^\\x00]*$")]
+    subject: Option<String>,
+    /// Only at or after this moment.
+    after: Option<Timestamp>,
+    /// Only before this moment.
+    before: Option<Timestamp>,
+    /// At most this many.
+    #[serde(default = "default_limit")]
+    #[param(default = 20, minimum = 1, maximum = 100)]
+    limit: u32,
+}
+
+fn default_limit() -> u32 {
+    20
+}
+
+/// What was found.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Hits {
+    /// Newest first.
+    hits: Vec<SearchHit>,
+}
+
+/// Looks through the caller's own mail, newest first
+#[utoipa::path(get, path = "/search", tag = "messages", params(Question), security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "What was found", body = Hits)))]
+pub(crate) async fn search(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(question): Params<Question>,
+) -> Result<Found<Hits>, Problem> {
+    text::check("query.q", &question.q, MAX_QUESTION_CHARS)?;
+    text::check_some("query.subject", question.subject.as_ref(), MAX_SUBJECT_CHARS)?;
+    if !(1..=MAX_HITS).contains(&question.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_HITS}")));
+    }
+    let query = SearchQuery {
+        text: question.q,
+        from: question.from,
+        subject: question.subject,
+        after: question.after,
+        before: question.before,
+        limit: Some(question.limit),
+    };
+    Ok(Found(Hits { hits: app.store.search(&caller, query).await? }))
+}

@@ -1,0 +1,137 @@
+//! `/tasks`: work that was asked for. A task is made by sending a message of kind `task`.
+
+use amb_core::limits::MAX_NOTE_CHARS;
+use amb_core::office::TaskFilter;
+use amb_core::{Task, TaskId, TaskState, Timestamp};
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, Segment, boolean, maybe_boolean, uuid};
+use crate::reply::Found;
+use crate::text;
+
+/// Most tasks in one answer.
+const MAX_TASKS: u32 = 500;
+
+/// Which tasks. All conditions hold together.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct TasksQuery {
+    /// Only tasks that the caller gave (true) or was given (false).
+    #[serde(default, deserialize_with = "maybe_boolean")]
+    owned: Option<bool>,
+    /// Only tasks in this state.
+    #[param(inline)]
+    state: Option<TaskState>,
+    /// Only tasks that have not ended.
+    #[serde(default, deserialize_with = "boolean")]
+    #[param(default = false)]
+    open: bool,
+    /// At most this many.
+    #[serde(default = "default_limit")]
+    #[param(default = 100, minimum = 1, maximum = 500)]
+    limit: u32,
+}
+
+fn default_limit() -> u32 {
+    100
+}
+
+/// Tasks.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Tasks {
+    /// Newest first.
+    tasks: Vec<Task>,
+}
+
+/// Tasks that the caller gave or was given, newest first
+#[utoipa::path(get, path = "/tasks", tag = "tasks", params(TasksQuery), security(("key" = []), ("bearer" = [])),
+    responses((status = 200, description = "The tasks", body = Tasks)))]
+pub(crate) async fn tasks(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Params(query): Params<TasksQuery>,
+) -> Result<Found<Tasks>, Problem> {
+    if !(1..=MAX_TASKS).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TASKS}")));
+    }
+    let filter = TaskFilter { owned: query.owned, state: query.state, open: query.open };
+    Ok(Found(Tasks { tasks: app.store.tasks(&caller, filter, query.limit).await? }))
+}
+
+fn task_id(text: &str) -> Result<TaskId, Problem> {
+    Ok(TaskId::from(uuid("path.task_id", text)?))
+}
+
+/// One task that the caller gave or was given
+#[utoipa::path(get, path = "/tasks/{task_id}", tag = "tasks",
+    params(("task_id" = Uuid, Path, description = "Which task")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The task", body = Task),
+        (status = 404, description = "No such task of the caller's"),
+    ))]
+pub(crate) async fn task(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(id): Segment,
+) -> Result<Found<Task>, Problem> {
+    Ok(Found(app.store.task(&caller, &task_id(&id)?).await?))
+}
+
+/// The chain of delegation of a task
+///
+/// The tasks of which it is a piece, the first giver's first, then itself, then its own pieces.
+#[utoipa::path(get, path = "/tasks/{task_id}/chain", tag = "tasks",
+    params(("task_id" = Uuid, Path, description = "Which task")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The chain", body = Tasks),
+        (status = 404, description = "No such task of the caller's"),
+    ))]
+pub(crate) async fn chain(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(id): Segment,
+) -> Result<Found<Tasks>, Problem> {
+    Ok(Found(Tasks { tasks: app.store.task_chain(&caller, &task_id(&id)?).await? }))
+}
+
+/// Where the task shall go.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct StateBody {
+    /// The state to reach; those skipped on the way are passed through.
+    state: TaskState,
+    /// Progress, result or reason.
+    #[schema(max_length = 10000, pattern = "^[^\\x00]*$")]
+    note: Option<String>,
+}
+
+/// Moves a task that was given to the caller, and tells its owner
+///
+/// Taking one on is decided by the office first: where quota or deadline forbid it the task is rejected, and the answer
+/// says so.
+#[utoipa::path(post, path = "/tasks/{task_id}/state", tag = "tasks", request_body = StateBody,
+    params(("task_id" = Uuid, Path, description = "Which task")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The task as it is now", body = Task),
+        (status = 403, description = "It was given to another agent"),
+        (status = 404, description = "No such task of the caller's"),
+        (status = 409, description = "A task does not move from where it is to there"),
+    ))]
+pub(crate) async fn set_state(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(id): Segment,
+    Body(body): Body<StateBody>,
+) -> Result<Found<Task>, Problem> {
+    text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
+    let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
+    Ok(Found(app.told(moved)))
+}

@@ -1,0 +1,166 @@
+//! `/transcripts/{key}`: shared records of group chats, for teams without a shared file system.
+
+use std::time::Duration;
+
+use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, Timestamp};
+use amb_store::{Access, Appended, NumberedLine};
+use axum::extract::State;
+use axum::http::StatusCode;
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, sleep_until};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::Caller;
+use crate::problem::Problem;
+use crate::query::{Params, Segment, place};
+use crate::reply::{Created, Found};
+use crate::text;
+
+/// Longest wait that can be asked for, in seconds.
+const MAX_WAIT: u64 = 60;
+/// How often a follower looks for lines that another process added.
+const LOOK: Duration = Duration::from_secs(1);
+/// Longest sender, role or message id of a line.
+const MAX_WORD_CHARS: usize = 255;
+
+fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
+    text.parse().map_err(|bad: amb_core::OfficeError| Problem::field("path.key", bad.detail()))
+}
+
+/// Adds a line to a group chat's record
+///
+/// Whoever first adds a line to a key owns it. A line with a message id that is there already changes nothing.
+#[utoipa::path(post, path = "/transcripts/{key}", tag = "transcripts", request_body = Line,
+    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat, such as feishu:oc_123")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "Durable", body = Appended),
+        (status = 403, description = "The caller may not write to it"),
+    ))]
+pub(crate) async fn append(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(key): Segment,
+    Body(line): Body<Line>,
+) -> Result<Created<Appended>, Problem> {
+    let key = key_of(&key)?;
+    text::check("body.content", &line.content, MAX_TRANSCRIPT_CHARS)?;
+    text::check("body.role", &line.role, MAX_WORD_CHARS)?;
+    text::check("body.sender", &line.sender, MAX_WORD_CHARS)?;
+    text::check_some("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
+    let appended = app.store.transcript_append(&caller, &key, line, Timestamp::now()).await?;
+    app.told_transcript(&key);
+    Ok(Created(appended))
+}
+
+/// Which lines.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct LinesQuery {
+    /// At most this many.
+    #[serde(default = "default_limit")]
+    #[param(default = 20, minimum = 1, maximum = 1000)]
+    limit: usize,
+    /// The lines after this place, oldest first; without it the last ones.
+    #[serde(default, deserialize_with = "place")]
+    #[param(minimum = 0)]
+    after: Option<u64>,
+    /// With `after`: how many seconds to wait where there is no line yet.
+    #[serde(default)]
+    #[param(default = 0, minimum = 0, maximum = 60)]
+    wait: u64,
+}
+
+fn default_limit() -> usize {
+    amb_core::limits::DEFAULT_TRANSCRIPT_LINES
+}
+
+/// Lines of a transcript.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Lines {
+    /// Oldest first.
+    lines: Vec<NumberedLine>,
+}
+
+/// The last lines of a group chat's record, or those after a place
+#[utoipa::path(get, path = "/transcripts/{key}", tag = "transcripts",
+    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat"), LinesQuery),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The lines", body = Lines),
+        (status = 403, description = "The caller may not read it"),
+        (status = 404, description = "No such transcript"),
+    ))]
+pub(crate) async fn lines(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(key): Segment,
+    Params(query): Params<LinesQuery>,
+) -> Result<Found<Lines>, Problem> {
+    let key = key_of(&key)?;
+    if !(1..=MAX_TRANSCRIPT_LINES).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TRANSCRIPT_LINES}")));
+    }
+    if query.wait > MAX_WAIT {
+        return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
+    }
+    let Some(after) = query.after else {
+        return Ok(Found(Lines { lines: app.store.transcript_recent(&caller, &key, query.limit).await? }));
+    };
+    let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
+    // Before the first look, so that nothing falls between it and the waiting.
+    let mut appended = app.transcripts.subscribe();
+    loop {
+        let lines = app.store.transcript_after(&caller, &key, after, query.limit).await?;
+        if !lines.is_empty() || Instant::now() >= deadline {
+            return Ok(Found(Lines { lines }));
+        }
+        let look = deadline.min(Instant::now() + LOOK);
+        let news = async {
+            // A lag means that much happened: look.
+            while let Ok(grown) = appended.recv().await {
+                if grown == key {
+                    break;
+                }
+            }
+        };
+        tokio::select! {
+            () = news => {}
+            () = sleep_until(look) => {}
+            () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
+        }
+    }
+}
+
+/// With whom to share.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct ShareBody {
+    /// Who.
+    agent_name: AgentName,
+    /// What it may do; nothing any more where this is null or missing.
+    access: Option<Access>,
+}
+
+/// Lets another agent read or write a transcript of the caller's
+#[utoipa::path(post, path = "/transcripts/{key}/share", tag = "transcripts", request_body = ShareBody,
+    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 204, description = "Done"),
+        (status = 403, description = "The transcript is another agent's"),
+        (status = 404, description = "No such transcript or agent"),
+    ))]
+pub(crate) async fn share(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(key): Segment,
+    Body(body): Body<ShareBody>,
+) -> Result<StatusCode, Problem> {
+    let key = key_of(&key)?;
+    app.store.transcript_share(&caller, &key, &body.agent_name, body.access, Timestamp::now()).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
