@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use amb_server::{Config, Listeners, serve};
 use amb_store::Store;
+use amb_store::testing::{PostgresDatabase, SqliteFile};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -40,7 +40,13 @@ pub(crate) struct Desk {
     closing: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
     /// Removed when the story ends.
-    _dir: TempDir,
+    _database: Database,
+}
+
+/// A database of the story's own.
+enum Database {
+    Sqlite { _file: SqliteFile },
+    Postgres { _database: PostgresDatabase },
 }
 
 pub(crate) struct Agent {
@@ -82,12 +88,19 @@ impl Desk {
     }
 
     pub(crate) async fn sqlite_with(config: Config) -> Self {
-        let dir = tempfile::tempdir().unwrap();
-        let store = amb_store::open(&format!("sqlite:{}", dir.path().join("mail.db").display())).await.unwrap();
-        Self::open(store, dir, config).await
+        let file = SqliteFile::fresh();
+        let store = amb_store::open(&file.url()).await.unwrap();
+        Self::open(store, Database::Sqlite { _file: file }, config).await
     }
 
-    async fn open(store: Arc<dyn Store>, dir: TempDir, config: Config) -> Self {
+    pub(crate) async fn postgres() -> Self {
+        let database = PostgresDatabase::fresh().await;
+        let store = amb_store::open(&database.url()).await.unwrap();
+        let config = Config { rate_limits: None, ..Config::default() };
+        Self::open(store, Database::Postgres { _database: database }, config).await
+    }
+
+    async fn open(store: Arc<dyn Store>, database: Database, config: Config) -> Self {
         // Once for the whole process; a second time is no harm.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let mut desk = Self {
@@ -97,7 +110,7 @@ impl Desk {
             store,
             closing: None,
             serving: None,
-            _dir: dir,
+            _database: database,
         };
         desk.start(config).await;
         desk

@@ -82,7 +82,7 @@ async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: Des
 
 async fn routes_and_methods_that_are_not_there_are_problems_too(desk: Desk) {
     let alice = desk.register("alice-agent").await;
-    for path in ["/", "/nothing", "/inbox/", "/agents", "/sessions/x/history/y", "/metrics"] {
+    for path in ["/", "/nothing", "/inbox/", "/agent", "/sessions/x/history/y", "/metrics"] {
         desk.call(Method::PUT, path, Some(&alice.key), None).await.problem(404, "no_such_route");
     }
     for (method, path, allow) in [

@@ -28,5 +28,14 @@ macro_rules! on_every_store {
                 }
             )*
         }
+
+        mod postgres {
+            $(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $story() {
+                    super::$story($crate::desk::Desk::postgres().await).await;
+                }
+            )*
+        }
     };
 }
