@@ -19,28 +19,24 @@ impl Desk {
     /// Marks messages that came to the agent as handled; answers how many were not yet.
     pub(crate) fn ack(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         let mut book = self.notice()?;
-        let mut names = Vec::new();
-        let mut elsewhere = Vec::new();
-        for id in ids {
-            match book.by_id(id) {
-                Some((name, known)) if known.is_unread() => names.push(name.clone()),
-                Some(_) => {}
-                None => elsewhere.push(id),
-            }
-        }
-        names.sort();
-        names.dedup();
-        drop(book);
+        let elsewhere: Vec<&MessageId> = ids.iter().filter(|id| book.by_id(id).is_none()).collect();
         // All are looked up before any is marked, so that an error means that nothing was done.
         let mut archived = Vec::new();
-        for id in elsewhere {
-            match self.line_of(id)? {
-                Some(Line::In { f, brief, .. }) => archived.push((f, brief)),
-                Some(_) => {}
-                None => return Err(OfficeError::not_found(format!("no message {id} of yours"))),
+        if !elsewhere.is_empty() {
+            drop(book);
+            for id in elsewhere {
+                match self.line_of(id)? {
+                    Some(Line::In { f, brief, .. }) => archived.push((f, brief)),
+                    Some(_) => {}
+                    None => return Err(OfficeError::not_found(format!("no message {id} of yours"))),
+                }
             }
+            book = self.notice()?;
         }
-        book = self.notice()?;
+        let unread = |id| book.by_id(id).filter(|(_, known)| known.is_unread()).map(|(name, _)| name.clone());
+        let mut names: Vec<String> = ids.iter().filter_map(unread).collect();
+        names.sort();
+        names.dedup();
         // One by one where each is rewritten: a claim holds the old file, and with it its room on the disk.
         let at_once = if self.shared.paths.layout == Layout::Chipset { 1 } else { usize::MAX };
         let mut done = 0;

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
+use crate::lease;
 use crate::letter;
 use crate::office::{Desk, DirOffice};
 use crate::post::month;
@@ -115,7 +116,7 @@ impl Desk {
             let from = inbox.join(&name);
             if unread && options.keep_unread {
                 report.kept_unread += 1;
-            } else if is_claimed(&from) {
+            } else if is_claimed(&from) || lease::is_held(&self.shared.paths.state(&self.me).join("leases"), &name) {
                 report.kept_claimed += 1;
             } else {
                 self.move_old(options, &from, &away, &name, report)?;

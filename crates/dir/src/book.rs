@@ -143,7 +143,8 @@ impl Book {
 
     /// Writes the book down if the log has grown enough. Only a shortcut, so a failure is no failure.
     pub(crate) fn write_down(&mut self, state: &Path, syncer: &Syncer) {
-        if self.read_to < self.written_down + WRITE_DOWN_AFTER {
+        // What was only shown is not in the log, and must not be taken for it.
+        if self.read_to < self.written_down + WRITE_DOWN_AFTER || self.not_entered.is_some() {
             return;
         }
         let written = Written { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };

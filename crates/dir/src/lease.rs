@@ -81,6 +81,13 @@ pub(crate) fn until(path: &Path) -> Option<Timestamp> {
     (age < Duration::from_secs(1)).then_some(Timestamp::MAX)
 }
 
+/// Whether somebody holds a lease on this message.
+pub(crate) fn is_held(directory: &Path, name: &str) -> bool {
+    let now = Timestamp::now();
+    let leases = numbered(directory, name).unwrap_or_default();
+    leases.iter().any(|(_, path)| until(path).is_some_and(|until| until > now))
+}
+
 /// The lease files of one message.
 fn numbered(directory: &Path, name: &str) -> io::Result<Vec<(u64, PathBuf)>> {
     let mut found = Vec::new();

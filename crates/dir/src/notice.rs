@@ -54,12 +54,14 @@ impl Desk {
             .collect();
         if fresh.is_empty() {
             book.bad.clear();
+            book.write_down(&state, &self.shared.syncer);
             return self.settle(book);
         }
         let read = self.read_fresh(&mut book, fresh)?;
         if !read.is_empty() {
             self.enter(&mut book, read)?;
         }
+        book.write_down(&state, &self.shared.syncer);
         self.settle(book)
     }
 
@@ -83,7 +85,6 @@ impl Desk {
             Ok(end) => {
                 let inode = writer.inode().doing(doing)?;
                 book.added(lines, end, inode);
-                book.write_down(&state, &self.shared.syncer);
             }
             Err(error) => {
                 tracing::warn!(%error, "new mail is shown but not entered in the log");
