@@ -9,6 +9,7 @@ use std::time::Duration;
 use amb_core::doc::Sent;
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
 use amb_core::office::ClaimRequest;
+use amb_core::wire::config::MailboxConfig;
 use amb_core::{AgentName, Card, Draft, Message, MessageId, Object, Office, OfficeError, Part};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -35,6 +36,16 @@ impl ChannelConfig {
     /// An agent with the default card.
     pub fn new(agent: AgentName) -> Self {
         Self { agent, card: Card::default(), poll_interval: DEFAULT_POLL_INTERVAL }
+    }
+}
+
+impl TryFrom<MailboxConfig> for ChannelConfig {
+    type Error = OfficeError;
+
+    /// The channel that a nanobot `config.json` describes.
+    fn try_from(config: MailboxConfig) -> Result<Self, OfficeError> {
+        let agent = config.agent.ok_or_else(|| OfficeError::invalid("agentId is empty; give this agent a name"))?;
+        Ok(Self { agent, card: config.card, poll_interval: config.poll_interval })
     }
 }
 

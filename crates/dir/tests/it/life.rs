@@ -169,6 +169,31 @@ async fn a_channel_hands_over_what_arrives_and_keeps_what_was_not_done() {
 }
 
 #[tokio::test]
+async fn a_channel_is_set_up_by_a_nanobot_config() {
+    use amb_core::wire::config::MailboxConfig;
+    let world = World::new(Layout::Nanobot);
+    for (agent, section) in [
+        (
+            "camel",
+            r#"{"enabled": true, "agentId": "camel", "allowFrom": ["ann"], "maxConcurrentTasks": 1, "pollInterval": 0.5}"#,
+        ),
+        (
+            "snake",
+            r#"{"enabled": true, "agent_id": "snake", "allow_from": ["ann"], "max_concurrent_tasks": 1, "poll_interval": 0.5}"#,
+        ),
+    ] {
+        let whole = format!(r#"{{"channels": {{"mailbox": {section}}}}}"#);
+        let config = MailboxConfig::from_config(whole.as_bytes()).unwrap().unwrap();
+        let channel = Channel::start(&world.office(), config.try_into().unwrap()).await.unwrap();
+        let agents = channel.seat().agents().await.unwrap();
+        let entry = agents.iter().find(|entry| entry.name == name(agent)).unwrap();
+        assert_eq!((entry.card.max_concurrent_tasks, &entry.card.allow_from.0), (1, &vec!["ann".to_owned()]));
+        channel.stop().await.unwrap();
+    }
+    assert!(ChannelConfig::try_from(MailboxConfig::default()).is_err(), "an empty agentId registers nobody");
+}
+
+#[tokio::test]
 async fn a_channel_with_a_slow_consumer_still_gives_signs_of_life() {
     let world = World::new(Layout::Nanobot);
     let ann = world.agent("ann").await;
