@@ -1,5 +1,7 @@
 //! The binary as its users run it: real processes, real files, real databases.
 
+#![allow(clippy::unwrap_used)] // A test that cannot go on fails.
+
 mod server_disk;
 mod server_kill;
 mod server_life;
