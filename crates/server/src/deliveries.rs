@@ -13,11 +13,13 @@ use tokio::sync::Notify;
 /// mail counts as delivered when it is read.
 const MAX_OFFERED: usize = 10_000;
 
+/// A stretch of a log: after the first number, up to the second.
+type Stretch = (u64, u64);
+
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Deliveries {
-    /// Stretches of logs that arrived: after the first number, up to the second.
-    arrived: Mutex<HashMap<AgentKey, (Agent, Vec<(u64, u64)>)>>,
+    arrived: Mutex<HashMap<AgentKey, (Agent, Vec<Stretch>)>>,
     offered: Mutex<HashMap<AgentKey, (u64, u64)>>,
     wake: Notify,
 }
