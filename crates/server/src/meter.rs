@@ -46,7 +46,6 @@ pub(crate) const ROUTES: &[&str] = &[
     "/groups/{name}/invite",
     "/groups/{name}/join",
     "/groups/{name}/leave",
-    "/groups/{name}/send",
     "/health",
     "/health/live",
     "/health/ready",

@@ -55,7 +55,6 @@ use crate::ws;
         groups::invite,
         groups::join,
         groups::leave,
-        groups::send,
         tasks::tasks,
         tasks::task,
         tasks::chain,
@@ -176,7 +175,7 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
         ]},
         {"anyOf": [{"properties": {"reply_to": {"type": "null"}}}, {"properties": {"relay_of": {"type": "null"}}}]},
     ]);
-    for body in ["SendBody", "SendManyBody", "GroupSendBody"] {
+    for body in ["SendBody", "SendManyBody"] {
         document["components"]["schemas"][body]["allOf"] = rules.clone();
     }
     serde_json::to_string_pretty(&document)

@@ -1,4 +1,5 @@
-//! `/groups` and `POST /messages/send-many`: one message, several recipients.
+//! `/groups` and `POST /messages/send-many`: one message, several recipients. A group is written to by its name, with
+//! `POST /messages/send`.
 
 use amb_core::doc::Sent;
 use amb_core::message::Callback;
@@ -125,29 +126,6 @@ pub(crate) async fn leave(
     Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false, Timestamp::now()).await?))
 }
 
-/// Sends one message to all other members of a group
-#[utoipa::path(post, path = "/groups/{name}/send", tag = "groups", request_body = GroupSendBody,
-    params(("name" = AgentName, Path, description = "Which group")),
-    security(("key" = []), ("bearer" = [])),
-    responses(
-        (status = 201, description = "Durable for every member", body = Sent),
-        (status = 403, description = "The caller is not in the group"),
-        (status = 404, description = "No such group or session"),
-        (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
-    ))]
-pub(crate) async fn send(
-    State(app): State<App>,
-    Caller(caller): Caller,
-    Segment(name): Segment,
-    headers: HeaderMap,
-    Body(body): Body<GroupSendBody>,
-) -> Result<Created<Sent>, Problem> {
-    let group = group_name(&name)?;
-    let (content,) = body.split();
-    let draft = content.draft(group.clone(), idempotency_key(&headers)?)?;
-    Ok(Created(app.told(app.store.send_to_group(&caller, &group, draft, Timestamp::now()).await?)))
-}
-
 letter! {
     /// One message for several agents. Needs `content` or `parts`, and `subject` or `session_id`.
     SendManyBody {
@@ -155,11 +133,6 @@ letter! {
         #[schema(min_items = 1, max_items = 100)]
         to: Vec<AgentName>
     }
-}
-
-letter! {
-    /// A message for a group. Needs `content` or `parts`, and `subject` or `session_id`.
-    GroupSendBody {}
 }
 
 /// What became of each.

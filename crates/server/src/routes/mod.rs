@@ -75,7 +75,6 @@ pub(crate) fn router(app: &App) -> io::Result<Router> {
         .route("/groups/{name}/invite", post(groups::invite))
         .route("/groups/{name}/join", post(groups::join))
         .route("/groups/{name}/leave", post(groups::leave))
-        .route("/groups/{name}/send", post(groups::send))
         .route("/health", get(health::health))
         .route("/health/live", get(health::live))
         .route("/health/ready", get(health::ready))

@@ -21,11 +21,12 @@ const IDEMPOTENCY_KEY: &str = "idempotency-key";
 /// Makes the body of a send: who shall receive it, and the content. Flattening one struct into the other would do, but
 /// slowly, and this is the path of every message.
 macro_rules! letter {
-    ($(#[$doc:meta])* $name:ident { $($(#[$attr:meta])* $to:ident: $type:ty)? }) => {
+    ($(#[$doc:meta])* $name:ident { $(#[$attr:meta])* $to:ident: $type:ty }) => {
         $(#[$doc])*
         #[derive(serde::Deserialize, utoipa::ToSchema)]
         pub(crate) struct $name {
-            $($(#[$attr])* $to: $type,)?
+            $(#[$attr])*
+            $to: $type,
             /// The thread's subject; continues the thread that has it, or starts one.
             #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
             subject: Option<String>,
@@ -58,10 +59,10 @@ macro_rules! letter {
 
         impl $name {
             /// Who, and what.
-            fn split(self) -> ($($type,)? $crate::routes::send::Content,) {
-                let Self { $($to,)? subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata } = self;
+            fn split(self) -> ($type, $crate::routes::send::Content) {
+                let Self { $to, subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata } = self;
                 let content = $crate::routes::send::Content { subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata };
-                ($($to,)? content,)
+                ($to, content)
             }
         }
     };
@@ -71,7 +72,7 @@ pub(crate) use letter;
 letter! {
     /// What to send, and to whom. Needs `content` or `parts`, and `subject` or `session_id`.
     SendBody {
-        /// Who shall receive it: a connected agent.
+        /// Who shall receive it: a connected agent, or a group that the caller is in.
         to: AgentName
     }
 }
