@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::error::Result;
 use crate::types::{fold_subject, to_micros};
-use crate::{AgentKey, News, StoreError, row, words};
+use crate::{AgentKey, News, StoreError, Written, row, words};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
@@ -68,12 +68,13 @@ pub(crate) struct Once {
 pub(crate) struct Placed {
     pub(crate) session: Uuid,
     pub(crate) subject: std::sync::Arc<str>,
-    pub(crate) recipient: AgentKey,
-    /// Its place in the recipient's log.
-    pub(crate) number: u64,
+    /// Its place in the log of each recipient; nowhere for a task that the office rejected.
+    pub(crate) copies: Vec<(AgentKey, u64)>,
     pub(crate) task: Option<TaskRef>,
     /// For a task that the office rejected: why.
     pub(crate) reason: Option<String>,
+    /// What else was told because of it.
+    pub(crate) more: Vec<News>,
 }
 
 impl Letter {
@@ -134,9 +135,10 @@ impl Letter {
         }
     }
 
-    /// What the recipient is told.
-    pub(crate) fn into_news(self, placed: Placed) -> News {
-        let reply_to = self.parent.filter(|parent| !parent.relay).map(|parent| parent.id.into());
+    /// The answer, and what everybody is told.
+    pub(crate) fn into_written(self, placed: Placed) -> Written<Sent> {
+        let answer = self.sent(&placed);
+        let reply_to = self.reply_to().map(Into::into);
         let event = Event::NewMessage(NewMessage {
             session_id: placed.session.into(),
             subject: placed.subject.to_string(),
@@ -151,7 +153,24 @@ impl Letter {
             reply_to,
             correlation_id: self.correlation_id,
         });
-        News { agent: placed.recipient, entry: Entry { event, cursor: placed.number.into() } }
+        let mut news = placed.more;
+        let mut copies = placed.copies.into_iter().peekable();
+        let mut event = Some(event);
+        while let Some((agent, number)) = copies.next() {
+            let copy = if copies.peek().is_some() { event.clone() } else { event.take() };
+            news.extend(copy.map(|event| News { agent, entry: Entry { event, cursor: number.into() } }));
+        }
+        Written { answer, news }
+    }
+
+    /// The message it answers.
+    pub(crate) fn reply_to(&self) -> Option<Uuid> {
+        self.parent.filter(|parent| !parent.relay).map(|parent| parent.id)
+    }
+
+    /// Its metadata as JSON, where it has any.
+    pub(crate) fn metadata_json(&self) -> Result<Option<String>> {
+        if self.metadata.is_empty() { Ok(None) } else { json(&self.metadata).map(Some) }
     }
 
     /// The text as both databases can keep it; with a NUL in it the whole of it is in the parts.

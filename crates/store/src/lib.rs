@@ -26,13 +26,17 @@ mod known;
 mod letter;
 mod open;
 mod postgres;
+mod profile;
 mod query;
 mod row;
+mod search;
 mod sqlite;
 mod store;
+mod tasks;
 #[cfg(feature = "test-support")]
 pub mod testing;
 mod types;
+mod unindexed;
 mod url;
 mod words;
 

@@ -345,7 +345,8 @@ pub trait Store: Send + Sync {
         Err(not_yet())
     }
 
-    // Groups.
+    // Groups. A group is written to by its name, as an agent is, by its members: `send` with the group's name as `to`. The
+    // session is the group's of that subject; each other member gets a copy, with a receipt of its own.
 
     /// Makes a group whose owner, and first member, is the caller.
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
@@ -374,19 +375,6 @@ pub trait Store: Send + Sync {
     /// Agrees to an invitation (`true`), or leaves a group or declines (`false`).
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, now: Timestamp) -> Result<Group> {
         let _ = (caller, group, joined, now);
-        Err(not_yet())
-    }
-
-    /// Sends one message to all other members of a group, in the group's session of the draft's subject. `to` of the draft
-    /// is not looked at.
-    async fn send_to_group(
-        &self,
-        caller: &Agent,
-        group: &AgentName,
-        draft: Draft,
-        now: Timestamp,
-    ) -> Result<Written<Sent>> {
-        let _ = (caller, group, draft, now);
         Err(not_yet())
     }
 

@@ -149,6 +149,18 @@ impl<T> Written<T> {
     }
 }
 
+impl<T> Written<Vec<T>> {
+    /// Several answers as one, with the news of all.
+    pub(crate) fn gather(all: impl IntoIterator<Item = Written<T>>) -> Self {
+        let mut gathered = Self::quiet(Vec::new());
+        for one in all {
+            gathered.answer.push(one.answer);
+            gathered.news.extend(one.news);
+        }
+        gathered
+    }
+}
+
 /// The subject by which sessions are found: the same for `Plan` and ` plan`.
 pub fn fold_subject(subject: &str) -> String {
     subject.trim().to_lowercase()

@@ -1,11 +1,15 @@
 //! What both backends say, so that they say the same.
 
-use amb_core::doc::ConnectionStatus;
-use amb_core::{AgentName, Card, Code, Event};
+use std::collections::HashMap;
+
+use amb_core::doc::{Connection, ConnectionStatus};
+use amb_core::transcript::TranscriptKey;
+use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::conflict;
+use crate::row;
 use crate::types::NewAgent;
 
 /// PostgreSQL keeps no NUL in text, so neither backend does.
@@ -89,4 +93,101 @@ pub(crate) fn key_reused() -> StoreError {
 
 pub(crate) fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
+}
+
+pub(crate) fn no_task(id: &TaskId) -> StoreError {
+    StoreError::not_found(format!("no task {id} was given to you or by you"))
+}
+
+pub(crate) fn not_the_assignee() -> StoreError {
+    StoreError::new(Code::Forbidden, "only the agent that was asked to do a task moves it")
+}
+
+pub(crate) fn no_pending(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("no request from {name} waits for you"))
+}
+
+pub(crate) fn not_blocked(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("{name} is not blocked by you"))
+}
+
+pub(crate) fn no_connection(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("no active connection with {name}"))
+}
+
+pub(crate) fn no_group(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("no group {:?} that you are in or were invited to", name.as_str()))
+}
+
+pub(crate) fn not_the_owner() -> StoreError {
+    StoreError::new(Code::Forbidden, "only the group's owner invites")
+}
+
+pub(crate) fn not_in_group(name: &AgentName) -> StoreError {
+    StoreError::new(Code::Forbidden, format!("join {name} before you write to it"))
+}
+
+pub(crate) fn no_task_to_group() -> StoreError {
+    StoreError::invalid("a task is done by one agent; send it to a member, not to the group")
+}
+
+pub(crate) fn no_transcript(key: &TranscriptKey) -> StoreError {
+    StoreError::not_found(format!("no transcript {:?} that you may read", key.as_str()))
+}
+
+pub(crate) fn not_your_transcript(key: &TranscriptKey) -> StoreError {
+    let detail = format!("the transcript {:?} is not yours to write; its owner can share it", key.as_str());
+    StoreError::new(Code::Forbidden, detail)
+}
+
+pub(crate) fn file_is_there(path: &std::path::Path) -> StoreError {
+    conflict(format!("{} is there already; name a new file", path.display()))
+}
+
+/// The message by which an agent learns that it was invited.
+pub(crate) fn invitation(group: &AgentName, to: &AgentName, from: &AgentName) -> Result<Draft, StoreError> {
+    let text = format!("{from} invites you to the group {group}. Join it to get its mail and to write to it.");
+    let mut draft = Draft::text(to.clone(), format!("Invitation to {group}"), text);
+    draft.kind = "group_invitation".parse()?;
+    draft.metadata.insert("group".to_owned(), group.as_str().into());
+    Ok(draft)
+}
+
+/// A connection as a backend reads it: id, peer, status, whether the viewer asked, what was said, made, changed.
+pub(crate) type LinkRow = (Uuid, String, String, bool, Option<String>, Timestamp, Timestamp);
+
+pub(crate) fn link(found: LinkRow) -> Result<Connection, StoreError> {
+    let (id, name, status, outgoing, message, created_at, updated_at) = found;
+    let status = serde_json::from_value(status.into()).map_err(StoreError::internal)?;
+    Ok(Connection {
+        connection_id: id.into(),
+        agent_name: row::name(&name)?,
+        status,
+        outgoing,
+        message,
+        created_at,
+        updated_at,
+    })
+}
+
+/// With each peer the present state, the last change first: what stands, or else what was last.
+pub(crate) fn present_links(found: Vec<LinkRow>) -> Result<Vec<Connection>, StoreError> {
+    let mut links: Vec<Connection> = Vec::new();
+    let mut of_peer: HashMap<AgentName, usize> = HashMap::new();
+    for found in found {
+        let link = link(found)?;
+        match of_peer.get(&link.agent_name).and_then(|place| links.get_mut(*place)) {
+            None => {
+                of_peer.insert(link.agent_name.clone(), links.len());
+                links.push(link);
+            }
+            Some(known) if !stands(known.status) && stands(link.status) => *known = link,
+            Some(_) => {}
+        }
+    }
+    Ok(links)
+}
+
+fn stands(status: ConnectionStatus) -> bool {
+    matches!(status, ConnectionStatus::Active | ConnectionStatus::Pending | ConnectionStatus::Blocked)
 }

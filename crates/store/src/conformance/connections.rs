@@ -8,7 +8,7 @@ use amb_core::{Code, Event};
 use super::*;
 
 pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = Ask::new(bob.name.clone(), Some("Want to chat?".into()));
     let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
     assert_eq!(asked.answer.status, ConnectionStatus::Pending);
@@ -49,7 +49,7 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk
 }
 
 pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = |to: &str| Ask::new(name(to), None);
     assert_eq!(code(desk.request_connection(&alice, ask("alice"), at(1)).await), Code::Invalid);
     assert_eq!(code(desk.request_connection(&alice, ask("nobody"), at(1)).await), Code::NotFound);
@@ -62,7 +62,7 @@ pub async fn a_request_is_refused_for_a_reason_that_is_said(desk: Desk) {
 }
 
 pub async fn a_code_is_good_for_its_target_alone_and_once(desk: Desk) {
-    let (alice, bob, carol) = (desk.agent("alice").await, desk.agent("bob").await, desk.agent("carol").await);
+    let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
     let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let key = asked.verification_code.as_str();
     assert_eq!(code(desk.approve_connection(&carol, key, at(2)).await), Code::Forbidden);
@@ -73,7 +73,7 @@ pub async fn a_code_is_good_for_its_target_alone_and_once(desk: Desk) {
 }
 
 pub async fn a_taken_code_is_made_anew(desk: Desk) {
-    let (alice, bob, carol) = (desk.agent("alice").await, desk.agent("bob").await, desk.agent("carol").await);
+    let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
     let calls = Arc::new(AtomicUsize::new(0));
     let counter = calls.clone();
     let codes: crate::CodeMaker = Arc::new(move || {
@@ -92,7 +92,7 @@ pub async fn a_taken_code_is_made_anew(desk: Desk) {
 }
 
 pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = Ask { private_code: true, ..Ask::new(bob.name.clone(), None) };
     let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
     let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
@@ -103,7 +103,7 @@ pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: Desk) {
 }
 
 pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let ask = |expires: i64| Ask { expires_at: Some(at(expires)), ..Ask::new(bob.name.clone(), None) };
     let first = desk.request_connection(&alice, ask(10), at(1)).await.unwrap().answer;
     assert_eq!(desk.inbox(&bob, false, at(9)).await.unwrap().pending_connections.len(), 1);
@@ -121,7 +121,7 @@ pub async fn an_expired_request_is_gone_and_in_nobodys_way(desk: Desk) {
 }
 
 pub async fn requests_from_both_sides_end_in_one_connection(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let one = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let two = desk.request_connection(&bob, Ask::new(alice.name.clone(), None), at(1)).await.unwrap().answer;
     desk.approve_connection(&bob, &one.verification_code, at(2)).await.unwrap();
@@ -130,9 +130,9 @@ pub async fn requests_from_both_sides_end_in_one_connection(desk: Desk) {
 }
 
 pub async fn a_few_requests_wait_at_most(desk: Desk) {
-    let alice = desk.agent("alice").await;
+    let alice = desk.enter("alice").await;
     for n in 0..4 {
-        desk.agent(&format!("peer-{n}")).await;
+        desk.enter(&format!("peer-{n}")).await;
     }
     let ask =
         |n: usize| Ask { max_pending: Some(3), expires_at: Some(at(10)), ..Ask::new(name(&format!("peer-{n}")), None) };

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::*;
 
 pub async fn mail_needs_a_connection(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let draft = |to: &str| Draft::text(name(to), "Plan", "hello");
     assert_eq!(code(desk.send(&alice, draft("bob"), at(1)).await), Code::NotConnected);
     assert_eq!(code(desk.send(&alice, draft("nobody"), at(1)).await), Code::NotConnected);
@@ -63,14 +63,14 @@ pub async fn a_subject_finds_its_session_in_any_case_and_from_both_sides(desk: D
     }
     let other = desk.say(&alice, &bob, "Ship it now", "1").await.answer;
     assert_ne!(other.session_id, first.session_id);
-    let carol = desk.agent("carol").await;
+    let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
     assert_ne!(desk.say(&alice, &carol, "Ship it", "1").await.answer.session_id, first.session_id, "another pair");
 }
 
 pub async fn a_session_is_continued_by_its_members_alone(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let carol = desk.agent("carol").await;
+    let carol = desk.enter("carol").await;
     desk.connect(&alice, &carol).await;
     let session = desk.say(&alice, &bob, "Plan", "1").await.answer.session_id;
     let within =
@@ -147,7 +147,7 @@ pub async fn whole_messages_come_back_as_they_were_sent(desk: Desk) {
 
 pub async fn replies_and_relays_carry_ttl_and_trace(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let carol = desk.agent("carol").await;
+    let carol = desk.enter("carol").await;
     desk.connect(&bob, &carol).await;
     let first = desk.say(&alice, &bob, "Plan", "1").await.answer;
     let reply = |to: &Agent, id: &amb_core::MessageId| Draft {

@@ -6,9 +6,15 @@
 
 pub mod agents;
 pub mod connections;
+pub mod consent;
+pub mod directory;
+pub mod groups;
+pub mod keeping;
 pub mod log;
 pub mod mail;
 pub mod races;
+pub mod receipts;
+pub mod tasks;
 pub mod threads;
 
 use std::sync::Arc;
@@ -65,7 +71,7 @@ pub fn code<T: std::fmt::Debug>(answer: Result<T>) -> amb_core::Code {
 }
 
 impl Desk {
-    pub async fn agent(&self, text: &str) -> Agent {
+    pub async fn enter(&self, text: &str) -> Agent {
         self.register_agent(new_agent(text), at(0)).await.unwrap()
     }
 
@@ -76,7 +82,7 @@ impl Desk {
 
     /// Two agents that may write to each other.
     pub async fn pair(&self) -> (Agent, Agent) {
-        let (alice, bob) = (self.agent("alice").await, self.agent("bob").await);
+        let (alice, bob) = (self.enter("alice").await, self.enter("bob").await);
         self.connect(&alice, &bob).await;
         (alice, bob)
     }
@@ -148,6 +154,48 @@ macro_rules! conformance {
                 approvals_at_once_make_one_connection,
                 a_key_used_at_once_sends_one_message,
                 sends_at_once_are_numbered_without_gaps,
+            ]
+            consent: [
+                a_rejected_request_is_over_and_may_be_made_again,
+                a_revoked_connection_carries_nothing_more,
+                a_blocked_agent_is_neither_heard_nor_told_so,
+                requests_run_out_by_themselves_and_tell_who_asked,
+                after_a_revocation_was_answered_no_send_gets_through,
+            ]
+            directory: [
+                the_directory_shows_whom_one_may_see,
+                the_directory_comes_in_pages,
+                a_profile_is_changed_in_part_and_checked,
+                presence_follows_the_signs_of_life,
+                a_rotated_key_works_at_once_and_the_old_one_for_a_while,
+                a_deleted_agent_leaves_others_history_readable,
+            ]
+            receipts: [
+                a_receipt_says_queued_then_delivered_then_read,
+                an_ack_is_for_all_or_none,
+                messages_are_listed_by_condition_and_page,
+                a_claimed_message_is_held_by_one_until_its_lease_ends,
+                claims_at_once_hand_each_message_to_one,
+            ]
+            tasks: [
+                a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it,
+                states_that_are_skipped_are_passed_through,
+                the_office_rejects_what_may_not_be_given,
+                accepts_at_once_respect_the_quota,
+                an_overdue_task_is_told_to_both_sides_once,
+                a_delegated_task_knows_its_chain,
+            ]
+            groups: [
+                a_groups_mail_reaches_every_other_member_once,
+                nobody_gets_a_groups_mail_without_having_agreed,
+                one_draft_to_many_reaches_all_or_none,
+            ]
+            keeping: [
+                a_transcript_keeps_each_line_once_for_those_who_may,
+                lines_appended_at_once_are_each_there_once,
+                search_finds_ones_own_mail_and_never_anothers,
+                old_read_mail_can_be_removed_and_nothing_else,
+                an_export_holds_all_of_ones_mail_once,
             ]
         }
     };

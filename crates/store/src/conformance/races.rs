@@ -59,7 +59,7 @@ pub async fn one_subject_sent_at_once_makes_one_session(desk: Desk) {
 }
 
 pub async fn requests_at_once_make_one_pending_row(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let answers = at_once(32, |_| {
         let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
         async move { desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await }
@@ -73,7 +73,7 @@ pub async fn requests_at_once_make_one_pending_row(desk: Desk) {
 }
 
 pub async fn approvals_at_once_make_one_connection(desk: Desk) {
-    let (alice, bob) = (desk.agent("alice").await, desk.agent("bob").await);
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
     let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let answers = at_once(100, |_| {
         let (desk, bob, key) = (desk.clone(), bob.clone(), asked.verification_code.clone());
@@ -98,10 +98,10 @@ pub async fn a_key_used_at_once_sends_one_message(desk: Desk) {
 }
 
 pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
-    let bob = desk.agent("bob").await;
+    let bob = desk.enter("bob").await;
     let mut senders = Vec::new();
     for n in 0..8 {
-        let sender = desk.agent(&format!("sender-{n}")).await;
+        let sender = desk.enter(&format!("sender-{n}")).await;
         desk.connect(&sender, &bob).await;
         senders.push(sender);
     }

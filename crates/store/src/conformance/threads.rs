@@ -5,7 +5,7 @@ use amb_core::{Code, Event, ReceiptState};
 use super::*;
 
 pub async fn an_empty_inbox_is_empty(desk: Desk) {
-    let alice = desk.agent("alice").await;
+    let alice = desk.enter("alice").await;
     assert_eq!(desk.inbox(&alice, false, at(1)).await.unwrap(), Default::default());
     assert_eq!(desk.inbox(&alice, true, at(1)).await.unwrap(), Default::default());
     assert_eq!(desk.events(alice.key, 0, 10).await.unwrap(), []);
@@ -102,7 +102,7 @@ pub async fn before_pages_through_a_whole_history_once_each(desk: Desk) {
 
 pub async fn history_is_for_members(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let carol = desk.agent("carol").await;
+    let carol = desk.enter("carol").await;
     let session = desk.say(&alice, &bob, "Plan", "1").await.answer.session_id;
     assert_eq!(code(desk.history(&carol, &session, HistoryPage::default(), at(2)).await), Code::Forbidden);
     for unknown in ["00000000-0000-7000-8000-000000000000", "no-uuid"] {

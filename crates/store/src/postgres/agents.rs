@@ -5,6 +5,7 @@ use deadpool_postgres::{Object, Transaction};
 use tokio_postgres::Row;
 
 use super::error::{Trouble, failed, is_taken};
+use super::groups;
 use crate::error::Result;
 use crate::letter::json;
 use crate::row;
@@ -12,6 +13,11 @@ use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
 use crate::words;
 
 pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestamp) -> Result<Agent, Trouble> {
+    // Names of agents and of groups are one space.
+    groups::lock_names(tx).await?;
+    if groups::is_group(tx, &new.name).await? {
+        return Err(words::name_taken(&new.name).into());
+    }
     let id = amb_core::id::fresh_uuid(now);
     let insert = tx
         .prepare_cached(

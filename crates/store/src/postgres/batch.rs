@@ -8,17 +8,20 @@ use std::sync::Arc;
 
 use amb_core::doc::Sent;
 use amb_core::route::{self, Hop};
-use amb_core::{AgentName, AllowFrom, Kind};
+use amb_core::task::{Asked, Decision, decide};
+use amb_core::{AgentName, Card, Kind, TaskState};
 use deadpool_postgres::{Object, Transaction};
 use uuid::Uuid;
 
 use super::error::Trouble;
 use super::messages::{self, Found};
-use super::write::{Heads, Pages};
+use super::tasks;
+use super::write::{Heads, NewTask, Pages, Post, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, json, json_of, no_session, trace_json};
 use crate::row::{self, kind_text, rank};
-use crate::types::{Agent, AgentKey};
+use crate::tasks::Update;
+use crate::types::Agent;
 use crate::{StoreError, words};
 
 /// What became of a letter.
@@ -28,13 +31,15 @@ pub(super) enum Outcome {
     Placed(Box<(Letter, Placed)>),
     /// Its idempotency key had been used for the same draft.
     Repeat(Sent),
+    /// No agent has the recipient's name; a group may.
+    NoAgent(Box<Letter>),
 }
 
 /// An agent, as far as sending to it goes.
 #[derive(Debug)]
 struct Peer {
     id: i64,
-    allow_from: AllowFrom,
+    card: Card,
 }
 
 /// A session, as far as sending in it goes.
@@ -56,22 +61,35 @@ struct Known {
     parents: HashMap<Uuid, Found>,
     /// Answers to idempotency keys.
     answers: HashMap<(i64, String), (Vec<u8>, Sent)>,
+    /// How many tasks an assignee works on.
+    current: HashMap<i64, usize>,
+    /// The task that a message brought.
+    task_of: HashMap<Uuid, i64>,
+}
+
+/// Writes letters in a transaction of their own.
+pub(super) async fn write(client: &mut Object, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>, Trouble> {
+    let tx = client.transaction().await?;
+    let outcomes = write_in(&tx, letters).await?;
+    tx.commit().await?;
+    Ok(outcomes)
 }
 
 /// Writes letters. Each has an outcome of its own; a failure of all is a failure of the transaction.
-pub(super) async fn write(client: &mut Object, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>, Trouble> {
-    let tx = client.transaction().await?;
+pub(super) async fn write_in(
+    tx: &Transaction<'_>,
+    letters: &[(Agent, Letter)],
+) -> Result<Vec<Result<Outcome>>, Trouble> {
     let mut known = Known::default();
-    let mut heads = known.lock(&tx, letters).await?;
-    known.look_up(&tx, letters).await?;
-    known.make_sessions(&tx, letters).await?;
+    let mut heads = known.lock(tx, letters).await?;
+    known.look_up(tx, letters).await?;
+    known.make_sessions(tx, letters).await?;
 
     let mut pages = Pages::default();
-    let mut places: HashMap<i64, i64> = HashMap::new();
     let mut outcomes = Vec::with_capacity(letters.len());
     let mut answers = Vec::new();
     for (caller, letter) in letters {
-        let outcome = known.place(caller, letter, &mut heads, &mut pages, &mut places);
+        let outcome = known.place(caller, letter, &mut heads, &mut pages);
         if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
             let sent = letter.sent(&placed.1);
             answers.push((caller.key.0, once.clone(), json(&sent)?, letter.at));
@@ -79,9 +97,8 @@ pub(super) async fn write(client: &mut Object, letters: &[(Agent, Letter)]) -> R
         }
         outcomes.push(outcome);
     }
-    remember(&tx, answers).await?;
-    pages.write(&tx).await?;
-    tx.commit().await?;
+    remember(tx, answers).await?;
+    pages.write(tx).await?;
     Ok(outcomes)
 }
 
@@ -93,21 +110,26 @@ impl Known {
     /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race.
     async fn lock(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<Heads, Trouble> {
         let mut names: BTreeSet<&str> = letters.iter().map(|(_, letter)| letter.to.as_str()).collect();
-        names
-            .extend(letters.iter().filter(|(_, letter)| letter.once.is_some()).map(|(_, letter)| letter.from.as_str()));
+        // A task may be rejected, and then its sender hears of it.
+        let told = |letter: &Letter| letter.once.is_some() || letter.kind == Kind::Task;
+        names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.as_str()));
         let names: Vec<&str> = names.into_iter().collect();
         let select = tx
             .prepare_cached(
-                "SELECT a.id, a.name, a.allow_from, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
+                "SELECT a.id, a.name, m.head, a.allow_from, a.max_concurrent_tasks FROM agents a JOIN mailboxes m ON m.agent_id = a.id
                  WHERE a.name = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
             )
             .await?;
         let rows = tx.query(&select, &[&names]).await?;
         for row in &rows {
-            let allow_from = row::parse(Some(row.get::<_, &str>(2)))?.unwrap_or_default();
-            self.peers.insert(row::name(row.get(1))?, Peer { id: row.get(0), allow_from });
+            let card = Card {
+                allow_from: row::parse(Some(row.get::<_, &str>(3)))?.unwrap_or_default(),
+                max_concurrent_tasks: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
+                ..Card::default()
+            };
+            self.peers.insert(row::name(row.get(1))?, Peer { id: row.get(0), card });
         }
-        Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(3)))))
+        Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
     }
 
     /// Under the locks: who is connected, which sessions there are, and what letters refer to.
@@ -126,12 +148,20 @@ impl Known {
             letters.iter().filter_map(|(caller, letter)| Some((caller.key.0, letter.once.as_ref()?.key.as_str())));
         let (callers, keys): (Vec<i64>, Vec<&str>) = keys.unzip();
         let parents: Vec<Uuid> = letters.iter().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let (connected, threads, answers, parents) = tokio::try_join!(
+        let tasks = || letters.iter().filter(|(_, letter)| letter.kind == Kind::Task);
+        let assignees: Vec<i64> =
+            tasks().filter_map(|(_, letter)| self.peers.get(&letter.to)).map(|peer| peer.id).collect();
+        let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
+        let (connected, threads, answers, parents, current, task_of) = tokio::try_join!(
             connected(tx, &pairs),
             threads(tx, &subjects, &sessions),
             answers(tx, &callers, &keys),
             messages::find_all(tx, &parents),
+            tasks::current(tx, &assignees),
+            tasks::of_messages(tx, &relayed),
         )?;
+        self.current = current;
+        self.task_of = task_of;
         self.connected = connected;
         self.add_threads(threads);
         self.answers = answers;
@@ -196,7 +226,7 @@ impl Known {
             return Err(words::not_connected(&letter.to));
         }
         // Whom a task's assignee does not hear is told by the task's rejection.
-        if letter.kind != Kind::Task && !peer.allow_from.allows(&letter.from) {
+        if letter.kind != Kind::Task && !peer.card.allow_from.allows(&letter.from) {
             return Err(words::not_heard(&letter.to));
         }
         Ok(peer)
@@ -218,78 +248,116 @@ impl Known {
     /// ttl and trace.
     fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
         let Some(letter::Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
-        let me = caller.key.0;
-        let found = self.parents.get(&id).filter(|found| if relay { found.came_to(me) } else { found.concerns(me) });
-        let Some(found) = found else { return Err(letter::no_message(&id.into())) };
-        let parent = found.message()?;
-        Ok(if relay {
-            route::relay(&parent, &caller.name, &letter.to)?
-        } else {
-            route::after(&parent, &caller.name, &letter.to)?
-        })
+        messages::hop(self.parents.get(&id), caller, letter, relay)
     }
 
     /// Decides about one letter, and adds it to what is to be written.
-    fn place(
-        &self,
-        caller: &Agent,
-        letter: &Letter,
-        heads: &mut Heads,
-        pages: &mut Pages,
-        places: &mut HashMap<i64, i64>,
-    ) -> Result<Outcome> {
+    fn place(&self, caller: &Agent, letter: &Letter, heads: &mut Heads, pages: &mut Pages) -> Result<Outcome> {
         if let Some(once) = &letter.once
             && let Some((hash, sent)) = self.answers.get(&(caller.key.0, once.key.clone()))
         {
             return if *hash == once.draft_hash { Ok(Outcome::Repeat(sent.clone())) } else { Err(words::key_reused()) };
         }
+        if !self.peers.contains_key(&letter.to) {
+            return Ok(Outcome::NoAgent(Box::new(letter.clone())));
+        }
         let peer = self.reachable(caller, letter)?;
         let thread = self.thread(caller, peer, letter)?;
         let hop = self.hop(caller, letter)?;
-        let trace = trace_json(&hop)?;
-        let callback = json_of(letter.callback.as_ref())?;
-        let parts = json_of(letter.parts.as_ref())?;
-        let metadata = if letter.metadata.is_empty() { None } else { Some(json(&letter.metadata)?) };
-        let Some(number) = heads.next(peer.id) else { return Err(words::not_connected(&letter.to)) };
-        let ord = places.entry(thread.id).or_insert(0);
-        *ord += 1;
-
-        let m = &mut pages.messages;
-        m.session.push(thread.id);
-        m.ord.push(*ord);
-        m.public_id.push(letter.id);
-        m.sender.push(caller.key.0);
-        m.recipient.push(Some(peer.id));
-        m.number.push(Some(number));
-        m.at.push(letter.at);
-        m.priority.push(rank(letter.priority));
-        m.ttl.push(hop.ttl.into());
-        m.kind.push(kind_text(&letter.kind).map(str::to_owned));
-        m.trace.push(trace);
-        m.reply_to.push(letter.parent.filter(|parent| !parent.relay).map(|parent| parent.id));
-        m.correlation_id.push(letter.correlation_id.as_ref().map(|id| id.as_str().to_owned()));
-        m.task.push(None);
-        m.callback.push(callback);
-        m.content.push(letter.content_to_keep().into_owned());
-        m.parts.push(parts);
-        m.metadata.push(metadata);
-        let d = &mut pages.deliveries;
-        d.agent.push(peer.id);
-        d.number.push(number);
-        d.session.push(thread.id);
-        d.ord.push(*ord);
-        d.priority.push(rank(letter.priority));
-
-        let placed = Placed {
+        let mut placed = Placed {
             session: thread.public_id,
             subject: thread.subject.clone(),
-            recipient: AgentKey(peer.id),
-            number: u64::try_from(number).unwrap_or(0),
+            copies: Vec::new(),
             task: None,
             reason: None,
+            more: Vec::new(),
         };
+        if letter.kind == Kind::Task {
+            self.place_task(caller, peer, thread, letter, &hop, &mut placed, heads, pages)?;
+        } else {
+            let post = letter_post(caller, letter, &hop, None)?;
+            placed.copies = pages.post(heads, thread.id, post, To::One(peer.id));
+        }
         Ok(Outcome::Placed(Box::new((letter.clone(), placed))))
     }
+
+    /// Adds a task. One that the office rejects goes to nobody's log but its sender's, as an update.
+    #[allow(clippy::too_many_arguments)]
+    fn place_task(
+        &self,
+        caller: &Agent,
+        peer: &Peer,
+        thread: &Thread,
+        letter: &Letter,
+        hop: &Hop,
+        placed: &mut Placed,
+        heads: &mut Heads,
+        pages: &mut Pages,
+    ) -> Result<()> {
+        let asked = Asked {
+            sender: &letter.from,
+            assignee: &letter.to,
+            card: &peer.card,
+            current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
+            deadline: letter.deadline,
+        };
+        let (state, reason) = match decide(asked, letter.at) {
+            Decision::Accept => (TaskState::Pending, None),
+            Decision::Reject(reason) => (TaskState::Rejected, Some(reason.to_string())),
+        };
+        let (Some(task), Some(id)) = (letter.task_ref(state), letter.task_id) else {
+            return Err(StoreError::invalid("not a task"));
+        };
+        let post = letter_post(caller, letter, hop, Some(json(&task)?))?;
+        let callback = post.callback.clone();
+        let to = if reason.is_none() { To::One(peer.id) } else { To::Nobody(peer.id) };
+        placed.copies = pages.post(heads, thread.id, post, to);
+        let parent =
+            letter.parent.filter(|parent| parent.relay).and_then(|parent| self.task_of.get(&parent.id).copied());
+        pages.task(NewTask {
+            id,
+            owner: caller.key.0,
+            assignee: peer.id,
+            state,
+            subject: thread.subject.to_string(),
+            message: letter.id,
+            session: thread.public_id,
+            parent,
+            deadline: letter.deadline,
+            note: reason.clone(),
+            callback: callback.clone(),
+            at: letter.at,
+        });
+        if let Some(reason) = &reason {
+            let update = Update::new(task.clone(), letter.id, Some(reason), letter.at);
+            let on = tasks::On { id: thread.id, public_id: thread.public_id, subject: &thread.subject };
+            let news = tasks::post_update(pages, heads, &letter.to, peer.id, caller.key.0, on, hop, update, callback)?;
+            placed.more.extend(news);
+        }
+        placed.task = Some(task);
+        placed.reason = reason;
+        Ok(())
+    }
+}
+
+/// What of a letter is written.
+pub(super) fn letter_post(caller: &Agent, letter: &Letter, hop: &Hop, task: Option<String>) -> Result<Post> {
+    Ok(Post {
+        id: letter.id,
+        sender: caller.key.0,
+        at: letter.at,
+        priority: rank(letter.priority),
+        ttl: hop.ttl,
+        kind: kind_text(&letter.kind).map(str::to_owned),
+        trace: trace_json(hop)?,
+        reply_to: letter.reply_to(),
+        correlation_id: letter.correlation_id.as_ref().map(|id| id.as_str().to_owned()),
+        task,
+        callback: json_of(letter.callback.as_ref())?,
+        content: letter.content_to_keep().into_owned(),
+        parts: json_of(letter.parts.as_ref())?,
+        metadata: letter.metadata_json()?,
+    })
 }
 
 async fn connected(tx: &Transaction<'_>, pairs: &BTreeSet<(i64, i64)>) -> Result<HashSet<(i64, i64)>, Trouble> {
@@ -356,6 +424,26 @@ async fn answers(tx: &Transaction<'_>, callers: &[i64], keys: &[&str]) -> Result
             Ok(((row.get(0), row.get(1)), (row.get(2), sent)))
         })
         .collect()
+}
+
+/// What a send with this key was answered before, and the draft it was for.
+pub(super) async fn answer_before(
+    tx: &Transaction<'_>,
+    caller: i64,
+    key: &str,
+) -> Result<Option<(Vec<u8>, Sent)>, Trouble> {
+    Ok(answers(tx, &[caller], &[key]).await?.into_values().next())
+}
+
+/// Remembers what a send was answered.
+pub(super) async fn remember_one(
+    tx: &Transaction<'_>,
+    caller: i64,
+    once: &letter::Once,
+    sent: &Sent,
+    at: amb_core::Timestamp,
+) -> Result<(), Trouble> {
+    remember(tx, vec![(caller, once.clone(), json(sent)?, at)]).await
 }
 
 async fn remember(

@@ -20,6 +20,25 @@ use crate::row;
 use crate::types::{Agent, News};
 use crate::words;
 
+/// Whether everybody has read what the viewer sent to a group.
+macro_rules! all_read {
+    ($group:literal, $message:literal, $viewer:literal) => {
+        concat!(
+            "(",
+            $group,
+            " IS NOT NULL AND ",
+            $message,
+            ".sender_id = ",
+            $viewer,
+            " AND NOT EXISTS (
+                SELECT FROM copies o JOIN entries r ON r.agent_id = o.agent_id AND r.number = o.number
+                WHERE o.message_public_id = ",
+            $message,
+            ".public_id AND r.read_at IS NULL))"
+        )
+    };
+}
+
 /// The caller's sessions and the requests that wait for it.
 pub(super) async fn inbox(client: &Object, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
     let (sessions, pending_connections) =
@@ -28,20 +47,30 @@ pub(super) async fn inbox(client: &Object, caller: &Agent, unread_only: bool, no
 }
 
 /// Each session with its newest messages, found by its own index: one look at each, none at the rest.
+/// Of a group's session an agent sees what it sent and what came to it.
 async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<Vec<SessionSummary>> {
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", b.session_id, b.unread, s.public_id, s.subject, o.name, s.created_at
+        ", b.session_id, b.unread, s.public_id, s.subject, o.name, s.created_at, g.name, m.all_read
          FROM session_members b
          JOIN sessions s ON s.id = b.session_id
-         LEFT JOIN agents o ON o.id = CASE WHEN s.initiator_id = b.agent_id THEN s.participant_id ELSE s.initiator_id END
+         LEFT JOIN groups g ON g.id = s.group_id
+         JOIN agents o ON o.id = coalesce(s.low_id + s.high_id - b.agent_id, g.owner_id)
          LEFT JOIN LATERAL (
-             SELECT * FROM messages x WHERE x.session_id = b.session_id ORDER BY x.seq DESC LIMIT $3
+             SELECT x.*, c.agent_id AS copy_agent, c.number AS copy_number, ",
+        all_read!("s.group_id", "x", "$1"),
+        " AS all_read
+             FROM messages x
+             LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = x.public_id AND c.agent_id = $1
+             WHERE x.session_id = b.session_id
+             AND (s.group_id IS NULL OR x.sender_id = $1 OR c.number IS NOT NULL)
+             ORDER BY x.seq DESC LIMIT $3
          ) m ON TRUE
          LEFT JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = m.recipient_id
-         LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number
+         LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, m.copy_agent)
+                             AND e.number = coalesce(m.delivery_number, m.copy_number)
          WHERE b.agent_id = $1 AND b.unread >= $2
          ORDER BY b.session_id, m.seq DESC"
     );
@@ -55,11 +84,12 @@ async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<
     for row in &rows {
         let id: i64 = row.try_get(AFTER).map_err(failed)?;
         if sessions.last().is_none_or(|(last, _)| *last != id) {
-            sessions.push((id, summary(row, caller)?));
+            sessions.push((id, summary(row)?));
         }
         let message: Option<Uuid> = row.try_get(0).map_err(failed)?;
         if let (Some((_, session)), Some(_)) = (sessions.last_mut(), message) {
-            let view = message_row(row).map_err(failed)?.view(&caller.name)?;
+            let mut view = message_row(row).map_err(failed)?.view(&caller.name)?;
+            view.is_read |= row.try_get::<_, bool>(AFTER + 7).map_err(failed)?;
             if session.recent_messages.is_empty() {
                 session.last_message_at = view.created_at;
             }
@@ -71,18 +101,17 @@ async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<
     Ok(sessions)
 }
 
-fn summary(row: &Row, caller: &Agent) -> Result<SessionSummary> {
+fn summary(row: &Row) -> Result<SessionSummary> {
     let unread: i64 = row.try_get(AFTER + 1).map_err(failed)?;
     let session: Uuid = row.try_get(AFTER + 2).map_err(failed)?;
-    let other: Option<&str> = row.try_get(AFTER + 4).map_err(failed)?;
     Ok(SessionSummary {
         session_id: session.into(),
         subject: row.try_get(AFTER + 3).map_err(failed)?,
-        other_agent_name: row::name(other.unwrap_or(caller.name.as_str()))?,
+        other_agent_name: row::name(row.try_get(AFTER + 4).map_err(failed)?)?,
         unread_count: u64::try_from(unread).unwrap_or(0),
         last_message_at: row.try_get(AFTER + 5).map_err(failed)?,
         recent_messages: Vec::new(),
-        group: None,
+        group: row.try_get(AFTER + 6).map_err(failed)?,
     })
 }
 
@@ -153,15 +182,21 @@ pub(super) async fn history(
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.sender_id, e.agent_id, e.number FROM messages m
+        ", m.sender_id, e.agent_id, e.number, ",
+        all_read!("s.group_id", "m", "$4"),
+        " FROM messages m
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = m.recipient_id
-         LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number
-         WHERE m.session_id = $1 AND m.seq < $2 ORDER BY m.seq DESC LIMIT $3"
+         LEFT JOIN copies c ON m.recipient_id IS NULL AND c.message_public_id = m.public_id AND c.agent_id = $4
+         LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, c.agent_id)
+                             AND e.number = coalesce(m.delivery_number, c.number)
+         WHERE m.session_id = $1 AND m.seq < $2
+         AND (s.group_id IS NULL OR m.sender_id = $4 OR c.number IS NOT NULL)
+         ORDER BY m.seq DESC LIMIT $3"
     );
     let select = client.prepare_cached(sql).await.map_err(failed)?;
-    let rows = client.query(&select, &[&id, &end, &i64::from(wanted.limit)]).await.map_err(failed)?;
+    let rows = client.query(&select, &[&id, &end, &i64::from(wanted.limit), &caller.key.0]).await.map_err(failed)?;
     let mut messages: Vec<MessageView> = Vec::with_capacity(rows.len());
     let mut unread = Vec::new();
     for row in &rows {
@@ -173,7 +208,7 @@ pub(super) async fn history(
         }
         let mut view = message.view(&caller.name)?;
         // What is answered is read by the time it is answered.
-        view.is_read |= view.sender_name != caller.name;
+        view.is_read |= view.sender_name != caller.name || row.try_get(AFTER + 3).map_err(failed)?;
         messages.push(view);
     }
     let subject = found.try_get(1).map_err(failed)?;

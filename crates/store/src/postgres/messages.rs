@@ -3,13 +3,16 @@
 use std::collections::HashMap;
 
 use amb_core::Message;
-use deadpool_postgres::Transaction;
+use amb_core::route::{self, Hop};
+use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
 use crate::error::Result;
+use crate::letter::{self, Letter};
 use crate::row::{self, MessageRow};
+use crate::types::Agent;
 
 /// The columns of [`message_row`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and `e`
 /// (the entry that delivers it).
@@ -54,49 +57,93 @@ pub(super) fn message_row(row: &Row) -> Result<MessageRow, tokio_postgres::Error
 pub(super) struct Found {
     pub(super) sender: i64,
     pub(super) recipient: Option<i64>,
+    /// Its place in its one recipient's log, or in the logs of the members of its group.
+    pub(super) deliveries: Vec<(i64, i64)>,
+    pub(super) session: i64,
+    pub(super) seq: i64,
     pub(super) row: MessageRow,
 }
 
 impl Found {
-    /// Whether this agent sent it or got it.
-    pub(super) fn concerns(&self, agent: i64) -> bool {
-        self.sender == agent || self.came_to(agent)
+    /// Its place in this agent's log.
+    pub(super) fn delivery_to(&self, agent: i64) -> Option<i64> {
+        self.deliveries.iter().find(|(to, _)| *to == agent).map(|(_, number)| *number)
     }
 
-    /// Whether it came to this agent.
-    pub(super) fn came_to(&self, agent: i64) -> bool {
-        self.recipient == Some(agent)
+    /// Whether this agent sent it or got it.
+    pub(super) fn concerns(&self, agent: i64) -> bool {
+        self.sender == agent || self.delivery_to(agent).is_some()
     }
 
     /// The message as the office itself sees it, which is how its sender does.
     pub(super) fn message(&self) -> Result<Message> {
         let sender = row::name(&self.row.from)?;
-        self.row.clone().message(&sender)
+        let mut row = self.row.clone();
+        if row.to.is_empty() {
+            // A group's message is to no one agent.
+            row.to = row.from.clone();
+        }
+        row.message(&sender)
     }
 }
 
+/// ttl and trace of a letter that names this message.
+pub(super) fn hop(found: Option<&Found>, caller: &Agent, letter: &Letter, relay: bool) -> Result<Hop> {
+    let me = caller.key.0;
+    let seen = found.filter(|found| if relay { found.delivery_to(me).is_some() } else { found.concerns(me) });
+    let Some(found) = seen else {
+        let id = letter.parent.map(|parent| parent.id).unwrap_or_default();
+        return Err(letter::no_message(&id.into()));
+    };
+    let parent = found.message()?;
+    Ok(if relay {
+        route::relay(&parent, &caller.name, &letter.to)?
+    } else {
+        route::after(&parent, &caller.name, &letter.to)?
+    })
+}
+
 /// The messages of these ids.
-pub(super) async fn find_all(tx: &Transaction<'_>, ids: &[Uuid]) -> Result<HashMap<Uuid, Found>, Trouble> {
+pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Result<HashMap<Uuid, Found>, Trouble> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.sender_id, m.recipient_id FROM messages m
+        ", m.sender_id, m.recipient_id, m.delivery_number, m.session_id, m.seq,
+           ARRAY (SELECT c.agent_id FROM copies c WHERE c.message_public_id = m.public_id ORDER BY c.agent_id),
+           ARRAY (SELECT c.number FROM copies c WHERE c.message_public_id = m.public_id ORDER BY c.agent_id)
+         FROM messages m
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = m.recipient_id
          LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number
          WHERE m.public_id = ANY($1)"
     );
-    let select = tx.prepare_cached(sql).await?;
-    let rows = tx.query(&select, &[&ids]).await?;
+    let select = client.prepare_cached(sql).await?;
+    let rows = client.query(&select, &[&ids]).await?;
     let mut found = HashMap::with_capacity(rows.len());
     for row in &rows {
         let message = message_row(row)?;
-        let one = Found { sender: row.try_get(AFTER)?, recipient: row.try_get(AFTER + 1)?, row: message };
+        let recipient: Option<i64> = row.try_get(AFTER + 1)?;
+        let number: Option<i64> = row.try_get(AFTER + 2)?;
+        let (agents, numbers): (Vec<i64>, Vec<i64>) = (row.try_get(AFTER + 5)?, row.try_get(AFTER + 6)?);
+        let deliveries = recipient.zip(number).into_iter().chain(agents.into_iter().zip(numbers)).collect();
+        let one = Found {
+            sender: row.try_get(AFTER)?,
+            recipient,
+            deliveries,
+            session: row.try_get(AFTER + 3)?,
+            seq: row.try_get(AFTER + 4)?,
+            row: message,
+        };
         found.insert(one.row.id, one);
     }
     Ok(found)
+}
+
+/// The message of this id.
+pub(super) async fn find<C: GenericClient>(client: &C, id: Uuid) -> Result<Option<Found>, Trouble> {
+    Ok(find_all(client, &[id]).await?.remove(&id))
 }

@@ -9,15 +9,23 @@
 mod agents;
 mod batch;
 mod connect;
+mod consent;
+mod directory;
 mod error;
+mod groups;
 mod inbox;
+mod keep;
 mod lane;
 mod listen;
 mod log;
 mod messages;
 mod open;
 mod prune;
+mod receipts;
+mod search;
+mod tasks;
 mod transact;
+mod transcripts;
 mod verbs;
 mod write;
 

@@ -4,6 +4,7 @@ use std::str::FromStr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::Timestamp;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::sync::broadcast;
 use tokio_postgres::{Config, NoTls};
@@ -16,6 +17,7 @@ use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::types::AgentKey;
+use crate::unindexed::Unindexed;
 
 mod schema {
     refinery::embed_migrations!("migrations/postgres");
@@ -26,12 +28,16 @@ const CONNECTIONS: usize = 24;
 /// Processes that start at once bring the schema up to date one after the other. Any fixed number will do.
 const MIGRATION_LOCK: i64 = 0x616d_625f_7374_6f72;
 
+/// Later than any message, and still an instant that PostgreSQL can keep.
+pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
+
 /// What the office remembers, on PostgreSQL.
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Pool,
     pub(super) lanes: Lanes,
     pub(super) known: Arc<KnownKeys>,
+    pub(super) unindexed: Unindexed,
     listener: Listener,
 }
 
@@ -63,7 +69,13 @@ impl PostgresStore {
         })?;
         migrate(&mut client).await?;
         drop(client);
-        Ok(Self { lanes: Lanes::start(&pool), listener: Listener::start(config), pool, known: Arc::default() })
+        Ok(Self {
+            lanes: Lanes::start(&pool),
+            listener: Listener::start(config),
+            pool,
+            known: Arc::default(),
+            unindexed: Unindexed::default(),
+        })
     }
 
     /// A connection of the pool.

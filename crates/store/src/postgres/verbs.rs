@@ -1,22 +1,34 @@
 //! The store's verbs on PostgreSQL.
 
+use std::path::Path;
 use std::time::Duration;
 
-use amb_core::doc::{Connected, ConnectionRequested, History, Inbox, Sent};
-use amb_core::office::HistoryPage;
-use amb_core::{AgentName, Draft, Entry, SessionId, Timestamp};
+use amb_core::doc::{
+    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
+    PendingConnection, SearchHit, Sent,
+};
+use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use super::batch::Outcome;
 use super::error::unavailable;
 use super::transact::{PATIENCE, transact};
-use super::{PostgresStore, agents, connect, inbox, log, open, prune};
+use super::{
+    PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, search, tasks,
+    transcripts,
+};
 use crate::error::Result;
-use crate::letter::{Letter, session_uuid};
+use crate::letter::{Letter, message_uuid, session_uuid};
+use crate::query::{
+    Access, AgentsPage, Appended, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+};
 use crate::store::Store;
+use crate::tasks::task_uuid;
 use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written, to_micros};
-use crate::words;
+use crate::{StoreError, words};
 
 /// How long a key is believed without asking: the time within which a revocation by another process is felt.
 const BELIEVED: Duration = Duration::from_secs(1);
@@ -26,7 +38,7 @@ macro_rules! look {
     ($store:expr, $client:ident => $body:expr) => {{
         let $client = $store.client().await?;
         match tokio::time::timeout(PATIENCE, $body).await {
-            Ok(seen) => seen,
+            Ok(seen) => seen.map_err(StoreError::from),
             Err(_) => {
                 drop(deadpool_postgres::Object::take($client));
                 Err(unavailable())
@@ -94,11 +106,16 @@ impl Store for PostgresStore {
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
         let letter = Letter::new(&caller.name, draft, now)?;
-        Ok(match self.lanes.send(caller.clone(), letter).await? {
+        let outcome = match self.lanes.send(caller.clone(), letter).await? {
+            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter))?,
+            outcome => outcome,
+        };
+        Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
+            Outcome::NoAgent(letter) => return Err(words::not_connected(&letter.to)),
             Outcome::Placed(placed) => {
                 let (letter, placed) = *placed;
-                Written { answer: letter.sent(&placed), news: vec![letter.into_news(placed)] }
+                self.told(letter.into_written(placed))
             }
         })
     }
@@ -135,5 +152,258 @@ impl Store for PostgresStore {
     async fn prune(&self, before: Timestamp) -> Result<u64> {
         let before = to_micros(before);
         Ok(transact!(self, tx => prune::prune(&tx, before))?)
+    }
+
+    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
+        look!(self, client => directory::agents(&client, caller, &page, now))
+    }
+
+    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
+        look!(self, client => directory::agent(&client, caller, name, now))
+    }
+
+    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
+        look!(self, client => directory::profile(&client, caller, now))
+    }
+
+    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+        Ok(transact!(self, tx => directory::update_profile(&tx, caller, patch.clone(), now))?)
+    }
+
+    async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => directory::seen(&tx, agents, true, now))?)
+    }
+
+    async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => directory::seen(&tx, &[caller.key], false, now))?)
+    }
+
+    async fn rotate_key(
+        &self,
+        caller: &Agent,
+        key_hash: KeyHash,
+        key_prefix: &str,
+        old_until: Option<Timestamp>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        let until = old_until.map(to_micros);
+        transact!(self, tx => directory::rotate_key(&tx, caller, key_hash, key_prefix, until))?;
+        self.known.forget();
+        Ok(())
+    }
+
+    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+        let now = to_micros(now);
+        let gone = transact!(self, tx => directory::delete_agent(&tx, caller, now))?;
+        self.known.forget();
+        Ok(self.told(gone))
+    }
+
+    async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
+        look!(self, client => consent::connections(&client, caller))
+    }
+
+    async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
+        look!(self, client => inbox::pending(&client, caller, now))
+    }
+
+    async fn change_connection(
+        &self,
+        caller: &Agent,
+        peer: &AgentName,
+        change: ConnectionChange,
+        now: Timestamp,
+    ) -> Result<Written<Connection>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => consent::change(&tx, caller, peer, change, now))?)
+    }
+
+    async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => consent::expire(&tx, now))?)
+    }
+
+    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
+        let id = message_uuid(id)?;
+        look!(self, client => receipts::message(&client, caller, id))
+    }
+
+    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
+        look!(self, client => receipts::messages(&client, caller, &query))
+    }
+
+    async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => receipts::ack(&tx, caller, ids, now))?)
+    }
+
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => receipts::delivered(&tx, caller, after, up_to, now))?)
+    }
+
+    async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => receipts::claim(&tx, caller, &request, now))?)
+    }
+
+    async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
+        Ok(transact!(self, tx => receipts::release(&tx, caller, ids))?)
+    }
+
+    async fn send_all(
+        &self,
+        caller: &Agent,
+        to: &[AgentName],
+        draft: Draft,
+        now: Timestamp,
+    ) -> Result<Written<Vec<Sent>>> {
+        let sent = transact!(self, tx => groups::send_all(&tx, caller, to, &draft, now))?;
+        Ok(self.told(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed)))))
+    }
+
+    async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
+        look!(self, client => tasks::list(&client, caller, &filter, limit))
+    }
+
+    async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
+        let id = task_uuid(id)?;
+        let found = look!(self, client => tasks::find(&client, caller.key.0, id))?;
+        found.task(caller.key.0)
+    }
+
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
+        let id = task_uuid(id)?;
+        look!(self, client => tasks::chain(&client, caller, id))
+    }
+
+    async fn set_task_state(
+        &self,
+        caller: &Agent,
+        id: &TaskId,
+        state: TaskState,
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Result<Written<Task>> {
+        words::check_text("note", note.as_deref())?;
+        let (id, now) = (task_uuid(id)?, to_micros(now));
+        let moved = transact!(self, tx => tasks::set_state(&tx, caller, id, state, note.as_deref(), now))?;
+        Ok(self.told(moved))
+    }
+
+    async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => tasks::sweep_overdue(&tx, now))?)
+    }
+
+    async fn transcript_append(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        line: Line,
+        now: Timestamp,
+    ) -> Result<Appended> {
+        words::check_text("message_id", line.message_id.as_deref())?;
+        let now = to_micros(now);
+        Ok(transact!(self, tx => transcripts::append(&tx, caller, key, &line, now))?)
+    }
+
+    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
+        look!(self, client => transcripts::recent(&client, caller, key, limit))
+    }
+
+    async fn transcript_after(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        look!(self, client => transcripts::after(&client, caller, key, after, limit))
+    }
+
+    async fn transcript_share(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        with: &AgentName,
+        access: Option<Access>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        Ok(transact!(self, tx => transcripts::share(&tx, caller, key, with, access))?)
+    }
+
+    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
+        look!(self, client => search::search(&client, caller, &query))
+    }
+
+    async fn index_mail(&self) -> Result<u64> {
+        loop {
+            let agent = match self.unindexed.take() {
+                Ok(Some(agent)) => agent,
+                Ok(None) => return Ok(0),
+                Err(()) => {
+                    let behind: Result<_> = look!(self, client => search::behind(&client));
+                    self.unindexed.complete(behind?);
+                    continue;
+                }
+            };
+            let looked = transact!(self, tx => search::index(&tx, agent))?;
+            if looked > 0 {
+                // There may be more of this agent's.
+                self.unindexed.add(agent);
+                return Ok(looked);
+            }
+        }
+    }
+
+    async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => groups::create(&tx, caller, name, now))?)
+    }
+
+    async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
+        look!(self, client => groups::groups(&client, caller))
+    }
+
+    async fn invite_to_group(
+        &self,
+        caller: &Agent,
+        group: &AgentName,
+        agent: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Group>> {
+        let invited = transact!(self, tx => groups::invite(&tx, caller, group, agent, now))?;
+        Ok(self.told(invited))
+    }
+
+    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
+        Ok(transact!(self, tx => groups::join(&tx, caller, group, joined))?)
+    }
+
+    async fn backup(&self, _to: &Path) -> Result<()> {
+        Err(StoreError::unsupported("PostgreSQL is backed up with its own tools: pg_dump, or an archive of its log"))
+    }
+
+    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64> {
+        let before = to_micros(before);
+        Ok(transact!(self, tx => keep::remove_read_mail(&tx, before))?)
+    }
+
+    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>> {
+        let after = after.map(message_uuid).transpose()?;
+        look!(self, client => keep::export(&client, caller, after, limit))
+    }
+}
+
+impl PostgresStore {
+    /// Notes whose logs have new mail, for search.
+    fn told<T>(&self, written: Written<T>) -> Written<T> {
+        for news in &written.news {
+            self.unindexed.add(news.agent);
+        }
+        written
     }
 }

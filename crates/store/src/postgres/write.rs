@@ -1,8 +1,8 @@
 //! Writing mail and events: the statements that every verb shares.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
-use amb_core::{Entry, Event, Timestamp};
+use amb_core::{Entry, Event, TaskState, Timestamp};
 use deadpool_postgres::Transaction;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -42,49 +42,101 @@ impl Heads {
     }
 }
 
-/// What a transaction is about to write: messages, their deliveries, and other events. Column by column, as the
+/// What a transaction is about to write: messages, their deliveries, tasks, and other events. Column by column, as the
 /// statements want it.
 #[derive(Debug, Default)]
 pub(super) struct Pages {
-    pub(super) messages: Messages,
-    pub(super) deliveries: Deliveries,
-    pub(super) events: Events,
+    messages: Messages,
+    deliveries: Deliveries,
+    events: Events,
+    /// Which entries deliver the messages of groups: message, agent, number.
+    copies: (Vec<Uuid>, Vec<i64>, Vec<i64>),
+    tasks: Vec<NewTask>,
+    /// New messages of each session so far.
+    places: HashMap<i64, i64>,
+}
+
+/// A message about to be written; JSON is text already.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub(super) id: Uuid,
+    pub(super) sender: i64,
+    pub(super) at: Timestamp,
+    pub(super) priority: i16,
+    pub(super) ttl: u8,
+    pub(super) kind: Option<String>,
+    pub(super) trace: Option<String>,
+    pub(super) reply_to: Option<Uuid>,
+    pub(super) correlation_id: Option<String>,
+    pub(super) task: Option<String>,
+    pub(super) callback: Option<String>,
+    pub(super) content: String,
+    pub(super) parts: Option<String>,
+    pub(super) metadata: Option<String>,
+}
+
+/// Who gets a message.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum To<'a> {
+    /// The other member of its session.
+    One(i64),
+    /// These members of its group.
+    Group(&'a [i64]),
+    /// Nobody: it stays in the session of the sender and this agent, and no log tells of it.
+    Nobody(i64),
+}
+
+/// A task about to be written.
+#[derive(Debug)]
+pub(super) struct NewTask {
+    pub(super) id: Uuid,
+    pub(super) owner: i64,
+    pub(super) assignee: i64,
+    pub(super) state: TaskState,
+    pub(super) subject: String,
+    pub(super) message: Uuid,
+    pub(super) session: Uuid,
+    pub(super) parent: Option<i64>,
+    pub(super) deadline: Option<Timestamp>,
+    pub(super) note: Option<String>,
+    pub(super) callback: Option<String>,
+    pub(super) at: Timestamp,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Messages {
-    pub(super) session: Vec<i64>,
+struct Messages {
+    session: Vec<i64>,
     /// Its place among the new messages of its session, from 1.
-    pub(super) ord: Vec<i64>,
-    pub(super) public_id: Vec<Uuid>,
-    pub(super) sender: Vec<i64>,
-    pub(super) recipient: Vec<Option<i64>>,
-    pub(super) number: Vec<Option<i64>>,
-    pub(super) at: Vec<Timestamp>,
-    pub(super) priority: Vec<i16>,
-    pub(super) ttl: Vec<i16>,
-    pub(super) kind: Vec<Option<String>>,
-    pub(super) trace: Vec<Option<String>>,
-    pub(super) reply_to: Vec<Option<Uuid>>,
-    pub(super) correlation_id: Vec<Option<String>>,
-    pub(super) task: Vec<Option<String>>,
-    pub(super) callback: Vec<Option<String>>,
-    pub(super) content: Vec<String>,
-    pub(super) parts: Vec<Option<String>>,
-    pub(super) metadata: Vec<Option<String>>,
+    ord: Vec<i64>,
+    public_id: Vec<Uuid>,
+    sender: Vec<i64>,
+    recipient: Vec<Option<i64>>,
+    number: Vec<Option<i64>>,
+    at: Vec<Timestamp>,
+    priority: Vec<i16>,
+    ttl: Vec<i16>,
+    kind: Vec<Option<String>>,
+    trace: Vec<Option<String>>,
+    reply_to: Vec<Option<Uuid>>,
+    correlation_id: Vec<Option<String>>,
+    task: Vec<Option<String>>,
+    callback: Vec<Option<String>>,
+    content: Vec<String>,
+    parts: Vec<Option<String>>,
+    metadata: Vec<Option<String>>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Deliveries {
-    pub(super) agent: Vec<i64>,
-    pub(super) number: Vec<i64>,
-    pub(super) session: Vec<i64>,
-    pub(super) ord: Vec<i64>,
-    pub(super) priority: Vec<i16>,
+struct Deliveries {
+    agent: Vec<i64>,
+    number: Vec<i64>,
+    session: Vec<i64>,
+    ord: Vec<i64>,
+    priority: Vec<i16>,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Events {
+struct Events {
     agent: Vec<i64>,
     number: Vec<i64>,
     event: Vec<String>,
@@ -137,6 +189,68 @@ UPDATE mailboxes m SET head = greatest(m.head, n.head)
 FROM (SELECT agent_id, max(number) AS head FROM news GROUP BY agent_id) n WHERE m.agent_id = n.agent_id";
 
 impl Pages {
+    /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Answers its place
+    /// in each log.
+    pub(super) fn post(&mut self, heads: &mut Heads, session: i64, post: Post, to: To<'_>) -> Vec<(AgentKey, u64)> {
+        let ord = self.places.entry(session).or_insert(0);
+        *ord += 1;
+        let ord = *ord;
+        let mut copies = Vec::with_capacity(1);
+        let (recipient, number) = match to {
+            To::One(agent) => (Some(agent), heads.next(agent)),
+            To::Nobody(agent) => (Some(agent), None),
+            To::Group(agents) => {
+                for agent in agents {
+                    let Some(number) = heads.next(*agent) else { continue };
+                    self.deliver(*agent, number, session, ord, post.priority);
+                    self.copies.0.push(post.id);
+                    self.copies.1.push(*agent);
+                    self.copies.2.push(number);
+                    copies.push((AgentKey(*agent), u64::try_from(number).unwrap_or(0)));
+                }
+                (None, None)
+            }
+        };
+        if let (Some(agent), Some(number)) = (recipient, number) {
+            self.deliver(agent, number, session, ord, post.priority);
+            copies.push((AgentKey(agent), u64::try_from(number).unwrap_or(0)));
+        }
+        let m = &mut self.messages;
+        m.session.push(session);
+        m.ord.push(ord);
+        m.public_id.push(post.id);
+        m.sender.push(post.sender);
+        m.recipient.push(recipient);
+        m.number.push(number);
+        m.at.push(post.at);
+        m.priority.push(post.priority);
+        m.ttl.push(post.ttl.into());
+        m.kind.push(post.kind);
+        m.trace.push(post.trace);
+        m.reply_to.push(post.reply_to);
+        m.correlation_id.push(post.correlation_id);
+        m.task.push(post.task);
+        m.callback.push(post.callback);
+        m.content.push(post.content);
+        m.parts.push(post.parts);
+        m.metadata.push(post.metadata);
+        copies
+    }
+
+    fn deliver(&mut self, agent: i64, number: i64, session: i64, ord: i64, priority: i16) {
+        let d = &mut self.deliveries;
+        d.agent.push(agent);
+        d.number.push(number);
+        d.session.push(session);
+        d.ord.push(ord);
+        d.priority.push(priority);
+    }
+
+    /// Adds a task.
+    pub(super) fn task(&mut self, task: NewTask) {
+        self.tasks.push(task);
+    }
+
     /// Adds an event other than mail to a log that is locked. `None` where there is no such mailbox.
     pub(super) fn tell(&mut self, heads: &mut Heads, agent: i64, event: Event, now: Timestamp) -> Result<Option<News>> {
         let Some(number) = heads.next(agent) else { return Ok(None) };
@@ -150,7 +264,13 @@ impl Pages {
 
     /// Writes it all, and tells other processes whose logs grew. The statements travel together: one way there and back.
     pub(super) async fn write(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
-        tokio::try_join!(self.write_mail(tx), self.write_events(tx), self.notify(tx))?;
+        tokio::try_join!(
+            self.write_mail(tx),
+            self.write_events(tx),
+            self.write_copies(tx),
+            self.write_tasks(tx),
+            self.notify(tx)
+        )?;
         Ok(())
     }
 
@@ -199,10 +319,50 @@ impl Pages {
         Ok(())
     }
 
+    async fn write_copies(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+        let (messages, agents, numbers) = &self.copies;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let sql = "INSERT INTO copies (message_public_id, agent_id, number)
+                   SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[])";
+        let statement = tx.prepare_cached(sql).await?;
+        tx.execute(&statement, &[messages, agents, numbers]).await?;
+        Ok(())
+    }
+
+    async fn write_tasks(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+        for task in &self.tasks {
+            let sql = "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_public_id,
+                                          session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
+                       VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)";
+            let statement = tx.prepare_cached(sql).await?;
+            let columns: [&(dyn ToSql + Sync); 12] = [
+                &task.id,
+                &task.owner,
+                &task.assignee,
+                &task.state.as_str(),
+                &task.subject,
+                &task.message,
+                &task.session,
+                &task.parent,
+                &task.deadline,
+                &task.note,
+                &task.callback,
+                &task.at,
+            ];
+            tx.execute(&statement, &columns).await?;
+        }
+        Ok(())
+    }
+
     async fn notify(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
         let mut agents: Vec<i64> = self.deliveries.agent.iter().chain(&self.events.agent).copied().collect();
         agents.sort_unstable();
         agents.dedup();
+        if agents.is_empty() {
+            return Ok(());
+        }
         let statement = tx.prepare_cached("SELECT pg_notify($1, $2)").await?;
         // A payload has at most 8,000 bytes.
         for some in agents.chunks(300) {

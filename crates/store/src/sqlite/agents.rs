@@ -18,6 +18,9 @@ use crate::words;
 
 impl Desk {
     pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+        if self.is_group(&new.name)? {
+            return Err(words::name_taken(&new.name));
+        }
         let id = amb_core::id::fresh_uuid(now);
         let NewAgent { name, key_hash, key_prefix, owner_contact, card } = new;
         let insert = self.db.prepare_cached(

@@ -20,16 +20,21 @@ use crate::row;
 use crate::types::{Agent, News};
 use crate::words;
 
-/// The newest messages of a session before a row, with the viewer's own copy of each.
+/// The newest messages of a session before a row, with the viewer's own copy of each. Of a group's session an agent sees
+/// what it sent and what came to it, not what was said before it joined or after it left.
 const PAGE: &str = concat!(
     "SELECT ",
     message_columns!(),
-    ", m.id, m.sender_id, e.id FROM messages m
+    ", e.id, s.group_id IS NOT NULL AND m.sender_id = ?4 AND NOT EXISTS (
+         SELECT 1 FROM copies o JOIN entries r ON r.id = o.entry_id WHERE o.message_id = m.id AND r.read_at IS NULL)
+     FROM messages m
      JOIN sessions s ON s.id = m.id >> 32
      JOIN agents f ON f.id = m.sender_id
-     LEFT JOIN entries e ON e.id = m.delivery_id
-     LEFT JOIN agents t ON t.id = m.delivery_id >> 32
-     WHERE m.id > ?1 AND m.id < ?2 ORDER BY m.id DESC LIMIT ?3"
+     LEFT JOIN copies c ON m.delivery_id IS NULL AND c.message_id = m.id AND c.agent_id = ?4
+     LEFT JOIN entries e ON e.id = coalesce(m.delivery_id, c.entry_id)
+     LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
+     WHERE m.id > ?1 AND m.id < ?2 AND (s.group_id IS NULL OR m.sender_id = ?4 OR c.entry_id IS NOT NULL)
+     ORDER BY m.id DESC LIMIT ?3"
 );
 
 /// One page, and what of it the viewer has not read: the entries that deliver it.
@@ -41,18 +46,20 @@ struct Page {
 fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) -> Result<Page> {
     let (first, _) = range(session);
     let mut select = db.prepare_cached(PAGE).map_err(failed)?;
-    let mut rows = select.query([first, before, limit]).map_err(failed)?;
+    let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
     let mut page = Page { views: Vec::new(), unread: Vec::new() };
     while let Some(row) = rows.next().map_err(failed)? {
         let message = message_row(row).map_err(failed)?;
-        let delivery: Option<i64> = row.get(DELIVERED + 2).map_err(failed)?;
+        let delivery: Option<i64> = row.get(DELIVERED).map_err(failed)?;
         if let Some(delivery) = delivery
             && message.read_at.is_none()
             && owner_of(delivery) == caller.key.0
         {
             page.unread.push(delivery);
         }
-        page.views.push(message.view(&caller.name)?);
+        let mut view = message.view(&caller.name)?;
+        view.is_read |= row.get::<_, bool>(DELIVERED + 1).map_err(failed)?;
+        page.views.push(view);
     }
     Ok(page)
 }
@@ -61,17 +68,18 @@ fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) 
 pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
     let mut select = db
         .prepare_cached(
-            "SELECT b.session_id, b.unread, s.public_id, s.subject, a.name, s.created_at
+            "SELECT b.session_id, b.unread, s.public_id, s.subject, a.name, s.created_at, g.name
              FROM session_members b
              JOIN sessions s ON s.id = b.session_id
-             LEFT JOIN agents a ON a.id = iif(s.initiator_id = b.agent_id, s.participant_id, s.initiator_id)
+             LEFT JOIN groups g ON g.id = s.group_id
+             JOIN agents a ON a.id = coalesce(s.low_id + s.high_id - b.agent_id, g.owner_id)
              WHERE b.agent_id = ?1 AND b.unread >= ?2",
         )
         .map_err(failed)?;
     let mut rows = select.query([caller.key.0, i64::from(unread_only)]).map_err(failed)?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        let other: Option<String> = row.get(4).map_err(failed)?;
+        let other: String = row.get(4).map_err(failed)?;
         let id: i64 = row.get(0).map_err(failed)?;
         let (_, last) = range(id);
         let recent = page(db, caller, id, last, INBOX_PREVIEW as i64)?.views;
@@ -79,11 +87,11 @@ pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Tim
         sessions.push(SessionSummary {
             session_id: uuid_at(row, 2).map_err(failed)?.into(),
             subject: row.get(3).map_err(failed)?,
-            other_agent_name: row::name(other.as_deref().unwrap_or(caller.name.as_str()))?,
+            other_agent_name: row::name(&other)?,
             unread_count: row.get::<_, u32>(1).map_err(failed)?.into(),
             last_message_at: recent.first().map_or(created_at, |message| message.created_at),
             recent_messages: recent,
-            group: None,
+            group: row.get(6).map_err(failed)?,
         });
     }
     sessions.sort_by_key(|session| Reverse(session.last_message_at));

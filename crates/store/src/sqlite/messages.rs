@@ -52,22 +52,34 @@ pub(super) struct Found {
     pub(super) row_id: i64,
     pub(super) sender: i64,
     pub(super) delivery: Option<i64>,
+    /// The group whose session it is in.
+    pub(super) group: Option<i64>,
     pub(super) row: MessageRow,
 }
 
 impl Found {
-    /// Whether this agent sent it or got it.
-    pub(super) fn concerns(&self, agent: i64) -> bool {
-        self.sender == agent || self.delivery.is_some_and(|delivery| owner_of(delivery) == agent)
+    /// The entry that brought it to this agent.
+    pub(super) fn delivery_to(&self, db: &Connection, agent: i64) -> Result<Option<i64>> {
+        match self.delivery {
+            Some(delivery) => Ok(Some(delivery).filter(|delivery| owner_of(*delivery) == agent)),
+            None => db
+                .prepare_cached("SELECT entry_id FROM copies WHERE message_id = ?1 AND agent_id = ?2")
+                .and_then(|mut select| select.query_row([self.row_id, agent], |row| row.get(0)).optional())
+                .map_err(failed),
+        }
     }
 
     /// Whether it came to this agent.
-    pub(super) fn came_to(&self, agent: i64) -> bool {
-        self.delivery.is_some_and(|delivery| owner_of(delivery) == agent)
+    pub(super) fn came_to(&self, db: &Connection, agent: i64) -> Result<bool> {
+        Ok(self.delivery_to(db, agent)?.is_some())
     }
 
     /// The message as the office itself sees it, which is how its sender does.
-    pub(super) fn message(self) -> Result<Message> {
+    pub(super) fn message(mut self) -> Result<Message> {
+        if self.row.to.is_empty() {
+            // A group's message is to no one agent.
+            self.row.to = self.row.from.clone();
+        }
         let sender = row::name(&self.row.from)?;
         self.row.message(&sender)
     }
@@ -78,10 +90,10 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.id, m.sender_id, m.delivery_id FROM messages m
+        ", m.id, m.sender_id, m.delivery_id, s.group_id FROM messages m
          JOIN sessions s ON s.id = m.id >> 32
          JOIN agents f ON f.id = m.sender_id
-         LEFT JOIN agents t ON t.id = m.delivery_id >> 32
+         LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
          LEFT JOIN entries e ON e.id = m.delivery_id
          WHERE m.public_id = ?1"
     );
@@ -94,6 +106,7 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
                         row_id: row.get(DELIVERED)?,
                         sender: row.get(DELIVERED + 1)?,
                         delivery: row.get(DELIVERED + 2)?,
+                        group: row.get(DELIVERED + 3)?,
                     })
                 })
                 .optional()

@@ -5,17 +5,28 @@
 
 mod agents;
 mod cache;
+mod claim;
 mod connect;
+mod consent;
+mod directory;
 mod error;
+mod groups;
 mod inbox;
+mod keep;
 mod keys;
 mod lock;
 mod log;
 mod messages;
 mod open;
+mod post;
 mod prune;
 mod readers;
+mod receipts;
+mod search;
 mod send;
+mod tasks;
+mod threads;
+mod transcripts;
 mod verbs;
 mod writer;
 

@@ -10,10 +10,12 @@ use rusqlite::{Connection, OpenFlags};
 use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
+use super::search::Indexer;
 use super::writer::{STATEMENTS, Writer};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
+use crate::unindexed::Unindexed;
 
 mod schema {
     refinery::embed_migrations!("migrations/sqlite");
@@ -22,10 +24,11 @@ mod schema {
 /// What the office remembers, in one file.
 #[derive(Debug)]
 pub struct SqliteStore {
-    pub(super) path: PathBuf,
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
     pub(super) readers: Readers,
+    pub(super) indexer: Indexer,
+    pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Let go last, when nothing of ours touches the file any more.
@@ -58,12 +61,15 @@ impl SqliteStore {
         let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
         prepare_writer(&db).map_err(failed)?;
         migrate(&mut db)?;
+        let indexer = Indexer::open(&path)?;
         let readers = Readers::open(&path, std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8))?;
-        let (writer, thread) = Writer::start(db).map_err(cannot_open)?;
+        let unindexed = Arc::new(Unindexed::default());
+        let (writer, thread) = Writer::start(db, unindexed.clone()).map_err(cannot_open)?;
         Ok(Self {
-            path,
             writer: Mutex::new(Some(writer)),
             readers,
+            indexer,
+            unindexed,
             known: Arc::default(),
             thread: Mutex::new(Some(thread)),
             lock: Mutex::new(Some(lock)),

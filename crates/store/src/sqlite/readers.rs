@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::error::{closed, failed};
 use super::open::tune;
+use super::search::path_of;
 use crate::StoreError;
 use crate::error::Result;
 
@@ -33,6 +34,7 @@ impl Readers {
         for _ in 0..count {
             let db = Connection::open_with_flags(path, flags).map_err(failed)?;
             tune(&db).map_err(failed)?;
+            db.execute("ATTACH DATABASE ?1 AS search", [path_of(path).to_string_lossy()]).map_err(failed)?;
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
         }
@@ -45,16 +47,38 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
     {
+        self.with(move |db| snapshot(db, look)).await
+    }
+
+    async fn with<T, F>(&self, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
         let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
         let shared = self.shared.clone();
         let task = tokio::task::spawn_blocking(move || {
             let db = shared.take()?;
-            let seen = snapshot(&db, look);
+            let seen = catch_unwind(AssertUnwindSafe(|| look(&db)))
+                .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
+            // What panicked may have left its transaction open.
+            if !db.is_autocommit() {
+                db.execute_batch("ROLLBACK").map_err(failed)?;
+            }
             shared.give_back(db);
             drop(permit);
             seen
         });
         task.await.map_err(StoreError::internal)?
+    }
+
+    /// Reads outside of any transaction, for statements that want to be alone.
+    pub(super) async fn read_alone<T, F>(&self, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
+        self.with(look).await
     }
 
     /// Takes no more reads, and lets go of the connections as they come free.
@@ -78,8 +102,7 @@ impl Shared {
 
 fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
     db.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
-    let seen = catch_unwind(AssertUnwindSafe(|| look(db)))
-        .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
+    let seen = look(db);
     db.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
     seen
 }

@@ -1,18 +1,15 @@
 //! Sending. What is asked of the database here is asked for every message, so little is.
 
-use std::sync::Arc;
-
 use amb_core::doc::Sent;
 use amb_core::route::{self, Hop};
 use amb_core::{Kind, Timestamp};
 use rusqlite::{OptionalExtension, params};
-use uuid::Uuid;
 
 use super::cache::{Peer, Thread};
 use super::connect::pair;
 use super::error::failed;
-use super::keys::{number_of, place_of, range, row, uuid_at};
 use super::messages;
+use super::post::{Post, To};
 use super::writer::Desk;
 use crate::StoreError;
 use crate::error::Result;
@@ -29,6 +26,13 @@ pub(super) enum Outcome {
     Repeat(Sent),
 }
 
+/// Who a letter is for.
+enum Recipient {
+    Agent(Peer),
+    /// The row of a group that the sender is in.
+    Group(i64),
+}
+
 impl Desk {
     pub(super) fn send(&mut self, caller: &Agent, letter: Letter) -> Result<Outcome> {
         let me = caller.key.0;
@@ -37,20 +41,26 @@ impl Desk {
         {
             return Ok(Outcome::Repeat(sent));
         }
-        let peer = self.reachable(me, &letter)?;
-        let thread = self.thread_of(me, peer.id, &letter)?;
-        let hop = self.hop(caller, &letter)?;
-        let placed = self.place(me, &peer, &thread, &letter, &hop)?;
+        let placed = match self.reachable(me, &letter)? {
+            Recipient::Agent(peer) => {
+                let hop = self.hop(caller, &letter)?;
+                let thread = self.thread_of(me, peer.id, &letter)?;
+                self.place(caller, &peer, &thread, &letter, &hop)?
+            }
+            Recipient::Group(group) => self.place_in_group(caller, group, &letter)?,
+        };
         if let Some(once) = &letter.once {
             self.remember_answer(me, once, &letter.sent(&placed), letter.at)?;
         }
         Ok(Outcome::Placed(Box::new((letter, placed))))
     }
 
-    /// The recipient, if it is there, connected, and hears the sender.
-    fn reachable(&mut self, me: i64, letter: &Letter) -> Result<Peer> {
-        let peer = self.peer(&letter.to)?.filter(|peer| !peer.deleted);
-        let Some(peer) = peer else { return Err(words::not_connected(&letter.to)) };
+    /// The recipient, if it is there, connected, and hears the sender; or the group of that name.
+    fn reachable(&mut self, me: i64, letter: &Letter) -> Result<Recipient> {
+        let Some(peer) = self.peer(&letter.to)?.filter(|peer| !peer.deleted) else {
+            let group = self.group_of(&letter.to, me)?;
+            return group.map(Recipient::Group).ok_or_else(|| words::not_connected(&letter.to));
+        };
         if !self.is_connected(me, peer.id)? {
             return Err(words::not_connected(&letter.to));
         }
@@ -58,17 +68,17 @@ impl Desk {
         if letter.kind != Kind::Task && !peer.card.allow_from.allows(&letter.from) {
             return Err(words::not_heard(&letter.to));
         }
-        Ok(peer)
+        Ok(Recipient::Agent(peer))
     }
 
     /// ttl and trace.
-    fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
+    pub(super) fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
         let Some(Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
-        let found = messages::find(&self.db, id)?;
-        let seen = |found: &messages::Found| {
-            if relay { found.came_to(caller.key.0) } else { found.concerns(caller.key.0) }
-        };
-        let Some(found) = found.filter(seen) else { return Err(letter::no_message(&id.into())) };
+        let Some(found) = messages::find(&self.db, id)? else { return Err(letter::no_message(&id.into())) };
+        let came = found.came_to(&self.db, caller.key.0)?;
+        if !came && (relay || found.sender != caller.key.0) {
+            return Err(letter::no_message(&id.into()));
+        }
         let parent = found.message()?;
         Ok(if relay {
             route::relay(&parent, &caller.name, &letter.to)?
@@ -102,155 +112,13 @@ impl Desk {
         }
     }
 
-    fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
-        let id = self
-            .db
-            .prepare_cached("SELECT id FROM sessions WHERE low_id = ?1 AND high_id = ?2 AND subject_key = ?3")
-            .and_then(|mut select| select.query_row(params![low, high, key], |row| row.get(0)).optional())
-            .map_err(failed)?;
-        if let Some(id) = id {
-            self.caches.by_subject.put((low, high, key.into()), id);
-        }
-        Ok(id)
-    }
-
-    fn thread_by_public_id(&mut self, public_id: Uuid) -> Result<Option<Thread>> {
-        if let Some(id) = self.caches.by_public_id.get(&public_id).copied() {
-            return self.thread(id);
-        }
-        let id: Option<i64> = self
-            .db
-            .prepare_cached("SELECT id FROM sessions WHERE public_id = ?1")
-            .and_then(|mut select| select.query_row([public_id.as_bytes()], |row| row.get(0)).optional())
-            .map_err(failed)?;
-        let Some(id) = id else { return Ok(None) };
-        self.caches.by_public_id.put(public_id, id);
-        self.thread(id)
-    }
-
-    /// The session of this row.
-    pub(super) fn thread(&mut self, id: i64) -> Result<Option<Thread>> {
-        if let Some(thread) = self.caches.threads.get(&id) {
-            return Ok(Some(thread.clone()));
-        }
-        let (first, last) = range(id);
-        let found = self
-            .db
-            .prepare_cached(
-                "SELECT public_id, subject, low_id, high_id, group_id,
-                        (SELECT max(id) FROM messages WHERE id BETWEEN ?2 AND ?3)
-                 FROM sessions WHERE id = ?1",
-            )
-            .and_then(|mut select| {
-                select
-                    .query_row([id, first, last], |row| {
-                        let pair: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
-                        Ok(Thread {
-                            id,
-                            public_id: uuid_at(row, 0)?,
-                            subject: row.get::<_, String>(1)?.into(),
-                            pair: pair.0.zip(pair.1),
-                            group: row.get(4)?,
-                            last: row.get::<_, Option<i64>>(5)?.map_or(0, place_of),
-                        })
-                    })
-                    .optional()
-            })
-            .map_err(failed)?;
-        if let Some(thread) = &found {
-            self.caches.threads.put(id, thread.clone());
-        }
-        Ok(found)
-    }
-
-    fn new_session(
-        &mut self,
-        me: i64,
-        peer: i64,
-        subject: &str,
-        key: &str,
-        public_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Thread> {
-        let (low, high) = pair(me, peer);
-        let id = self
-            .db
-            .prepare_cached(
-                "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id,
-                                       created_at)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
-            )
-            .and_then(|mut insert| {
-                insert.insert(params![public_id.as_bytes(), subject, key, me, peer, low, high, now.as_microsecond()])
-            })
-            .map_err(failed)?;
-        self.db
-            .prepare_cached("INSERT INTO session_members (agent_id, session_id) VALUES (?1, ?3), (?2, ?3)")
-            .and_then(|mut insert| insert.execute([me, peer, id]))
-            .map_err(failed)?;
-        let subject: Arc<str> = subject.into();
-        let thread = Thread { id, public_id, subject, pair: Some((low, high)), group: None, last: 0 };
-        self.caches.by_subject.put((low, high, key.into()), id);
-        self.caches.by_public_id.put(public_id, id);
-        self.caches.threads.put(id, thread.clone());
-        Ok(thread)
-    }
-
     /// Writes the message, its delivery and the unread count.
-    fn place(&mut self, me: i64, peer: &Peer, thread: &Thread, letter: &Letter, hop: &Hop) -> Result<Placed> {
-        let place = thread.last + 1;
-        if let Some(cached) = self.caches.threads.get_mut(&thread.id) {
-            cached.last = place;
+    fn place(&mut self, caller: &Agent, peer: &Peer, thread: &Thread, letter: &Letter, hop: &Hop) -> Result<Placed> {
+        if letter.kind == Kind::Task {
+            return self.place_task(caller, peer, thread, letter, hop);
         }
-        let message_id = row(thread.id, place);
-        let number = self.next_place(peer.id)?;
-        let delivery_id = row(peer.id, number);
-        let reply_to = letter.parent.filter(|parent| !parent.relay).map(|parent| *parent.id.as_bytes());
-        let metadata = if letter.metadata.is_empty() { None } else { Some(letter::json(&letter.metadata)?) };
-        let task = None;
-        self.db
-            .prepare_cached(
-                "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace,
-                                       reply_to, correlation_id, task, callback, content, parts, metadata)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
-            )
-            .and_then(|mut insert| {
-                insert.execute(params![
-                    message_id,
-                    letter.id.as_bytes(),
-                    me,
-                    delivery_id,
-                    letter.at.as_microsecond(),
-                    rank(letter.priority),
-                    hop.ttl,
-                    kind_text(&letter.kind),
-                    trace_json(hop).map_err(to_sql)?,
-                    reply_to,
-                    letter.correlation_id.as_ref().map(|id| id.as_str()),
-                    json_of(task.as_ref()).map_err(to_sql)?,
-                    json_of(letter.callback.as_ref()).map_err(to_sql)?,
-                    letter.content_to_keep(),
-                    json_of(letter.parts.as_ref()).map_err(to_sql)?,
-                    metadata,
-                ])
-            })
-            .map_err(failed)?;
-        self.db
-            .prepare_cached("INSERT INTO entries (id, message_id, priority) VALUES (?1, ?2, ?3)")
-            .and_then(|mut insert| insert.execute(params![delivery_id, message_id, rank(letter.priority)]))
-            .map_err(failed)?;
-        self.db
-            .prepare_cached("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
-            .and_then(|mut update| update.execute([peer.id, thread.id]))
-            .map_err(failed)?;
-        Ok(Placed {
-            session: thread.public_id,
-            subject: thread.subject.clone(),
-            recipient: AgentKey(peer.id),
-            number: number_of(number),
-            task,
-            reason: None,
-        })
+        let (_, copies) = self.post(thread.id, letter_post(caller, letter, hop, None)?, To::One(peer.id))?;
+        Ok(placed(thread, copies))
     }
 
     /// What a send with this key was answered before.
@@ -281,6 +149,34 @@ impl Desk {
     }
 }
 
-fn to_sql(error: StoreError) -> rusqlite::Error {
-    rusqlite::Error::ToSqlConversionFailure(Box::new(error))
+/// What of a letter is written.
+pub(super) fn letter_post<'a>(caller: &Agent, letter: &'a Letter, hop: &Hop, task: Option<String>) -> Result<Post<'a>> {
+    Ok(Post {
+        id: letter.id,
+        sender: caller.key.0,
+        at: letter.at,
+        priority: rank(letter.priority),
+        ttl: hop.ttl,
+        kind: kind_text(&letter.kind),
+        trace: trace_json(hop)?,
+        reply_to: letter.reply_to(),
+        correlation_id: letter.correlation_id.as_ref().map(|id| id.as_str()),
+        task,
+        callback: json_of(letter.callback.as_ref())?,
+        content: letter.content_to_keep(),
+        parts: json_of(letter.parts.as_ref())?,
+        metadata: letter.metadata_json()?,
+    })
+}
+
+/// A letter that lies in this session, in these logs.
+pub(super) fn placed(thread: &Thread, copies: Vec<(AgentKey, u64)>) -> Placed {
+    Placed {
+        session: thread.public_id,
+        subject: thread.subject.clone(),
+        copies,
+        task: None,
+        reason: None,
+        more: Vec::new(),
+    }
 }

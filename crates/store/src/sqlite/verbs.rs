@@ -1,17 +1,27 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
-use amb_core::doc::{Connected, ConnectionRequested, History, Inbox, Sent};
-use amb_core::office::HistoryPage;
-use amb_core::{AgentName, Draft, Entry, SessionId, Timestamp};
+use std::path::Path;
+
+use amb_core::doc::{
+    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
+    PendingConnection, SearchHit, Sent,
+};
+use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 
 use super::send::Outcome;
-use super::{SqliteStore, agents, inbox, log};
+use super::{SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, search, tasks, transcripts};
 use crate::error::Result;
-use crate::letter::{Letter, session_uuid};
+use crate::letter::{Letter, message_uuid, session_uuid};
+use crate::query::{
+    Access, AgentsPage, Appended, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+};
 use crate::store::Store;
+use crate::tasks::task_uuid;
 use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written, to_micros};
-use crate::words;
+use crate::{StoreError, words};
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -70,7 +80,7 @@ impl Store for SqliteStore {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {
                 let (letter, placed) = *placed;
-                Written { answer: letter.sent(&placed), news: vec![letter.into_news(placed)] }
+                letter.into_written(placed)
             }
         })
     }
@@ -109,5 +119,264 @@ impl Store for SqliteStore {
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {
         self.writer()?.write(move |desk| desk.prune(before)).await
+    }
+
+    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| directory::agents(db, &caller, &page, now)).await
+    }
+
+    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
+        let (caller, name) = (caller.clone(), name.clone());
+        self.readers.read(move |db| directory::agent(db, &caller, &name, now)).await
+    }
+
+    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
+        let caller = caller.clone();
+        self.readers.read(move |db| directory::profile(db, &caller, now)).await
+    }
+
+    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+        let caller = caller.clone();
+        self.writer()?.write(move |desk| desk.update_profile(&caller, patch, now)).await
+    }
+
+    async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
+        let agents = agents.to_vec();
+        self.writer()?.write(move |desk| desk.seen(&agents, true, now)).await
+    }
+
+    async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
+        let caller = caller.key;
+        self.writer()?.write(move |desk| desk.seen(&[caller], false, now)).await
+    }
+
+    async fn rotate_key(
+        &self,
+        caller: &Agent,
+        key_hash: KeyHash,
+        key_prefix: &str,
+        old_until: Option<Timestamp>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        let (caller, prefix) = (caller.clone(), key_prefix.to_owned());
+        self.writer()?.write(move |desk| desk.rotate_key(&caller, key_hash, &prefix, old_until)).await?;
+        self.known.forget();
+        Ok(())
+    }
+
+    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+        let (caller, now) = (caller.clone(), to_micros(now));
+        let gone = self.writer()?.write(move |desk| desk.delete_agent(&caller, now)).await?;
+        self.known.forget();
+        Ok(gone)
+    }
+
+    async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| consent::connections(db, &caller)).await
+    }
+
+    async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| inbox::pending(db, &caller, now)).await
+    }
+
+    async fn change_connection(
+        &self,
+        caller: &Agent,
+        peer: &AgentName,
+        change: ConnectionChange,
+        now: Timestamp,
+    ) -> Result<Written<Connection>> {
+        let (caller, peer, now) = (caller.clone(), peer.clone(), to_micros(now));
+        self.writer()?.write(move |desk| desk.change_connection(&caller, &peer, change, now)).await
+    }
+
+    async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
+        self.writer()?.write(move |desk| desk.expire_connections(now)).await
+    }
+
+    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
+        let (caller, id) = (caller.clone(), message_uuid(id)?);
+        self.readers.read(move |db| receipts::message(db, &caller, id)).await
+    }
+
+    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
+        let caller = caller.clone();
+        self.readers.read(move |db| receipts::messages(db, &caller, &query)).await
+    }
+
+    async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
+        let (caller, ids, now) = (caller.clone(), ids.to_vec(), to_micros(now));
+        self.writer()?.write(move |desk| desk.ack(&caller, &ids, now)).await
+    }
+
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+        let (caller, now) = (caller.clone(), to_micros(now));
+        self.writer()?.write(move |desk| desk.delivered(&caller, after, up_to, now)).await
+    }
+
+    async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
+        let (caller, now) = (caller.clone(), to_micros(now));
+        self.writer()?.write(move |desk| desk.claim(&caller, &request, now)).await
+    }
+
+    async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
+        let (caller, ids) = (caller.clone(), ids.to_vec());
+        self.writer()?.write(move |desk| desk.release(&caller, &ids)).await
+    }
+
+    async fn send_all(
+        &self,
+        caller: &Agent,
+        to: &[AgentName],
+        draft: Draft,
+        now: Timestamp,
+    ) -> Result<Written<Vec<Sent>>> {
+        let (caller, to) = (caller.clone(), to.to_vec());
+        let sent = self.writer()?.write(move |desk| desk.send_all(&caller, &to, &draft, now)).await?;
+        Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
+    }
+
+    async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| tasks::list(db, &caller, &filter, limit)).await
+    }
+
+    async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
+        let (key, id) = (caller.key.0, task_uuid(id)?);
+        self.readers.read(move |db| tasks::find(db, key, id)?.task(key)).await
+    }
+
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
+        let (caller, id) = (caller.clone(), task_uuid(id)?);
+        self.readers.read(move |db| tasks::chain(db, &caller, id)).await
+    }
+
+    async fn set_task_state(
+        &self,
+        caller: &Agent,
+        id: &TaskId,
+        state: TaskState,
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Result<Written<Task>> {
+        words::check_text("note", note.as_deref())?;
+        let (caller, id, now) = (caller.clone(), task_uuid(id)?, to_micros(now));
+        self.writer()?.write(move |desk| desk.set_task_state(&caller, id, state, note, now)).await
+    }
+
+    async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
+        let now = to_micros(now);
+        self.writer()?.write(move |desk| desk.sweep_overdue(now)).await
+    }
+
+    async fn transcript_append(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        line: Line,
+        now: Timestamp,
+    ) -> Result<Appended> {
+        words::check_text("message_id", line.message_id.as_deref())?;
+        let (caller, key) = (caller.clone(), key.clone());
+        self.writer()?.write(move |desk| desk.transcript_append(&caller, &key, line, now)).await
+    }
+
+    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
+        let (caller, key) = (caller.clone(), key.clone());
+        self.readers.read(move |db| transcripts::recent(db, &caller, &key, limit)).await
+    }
+
+    async fn transcript_after(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        let (caller, key) = (caller.clone(), key.clone());
+        self.readers.read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
+    }
+
+    async fn transcript_share(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        with: &AgentName,
+        access: Option<Access>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        let (caller, key, with) = (caller.clone(), key.clone(), with.clone());
+        self.writer()?.write(move |desk| desk.transcript_share(&caller, &key, &with, access)).await
+    }
+
+    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| search::search(db, &caller, &query)).await
+    }
+
+    async fn index_mail(&self) -> Result<u64> {
+        loop {
+            let agent = match self.unindexed.take() {
+                Ok(Some(agent)) => agent,
+                Ok(None) => return Ok(0),
+                Err(()) => {
+                    self.unindexed.complete(self.readers.read(search::behind).await?);
+                    continue;
+                }
+            };
+            let Some(page) = self.readers.read(move |db| search::page(db, agent)).await? else { continue };
+            // There may be more of this agent's.
+            self.unindexed.add(agent);
+            let indexer = self.indexer.clone();
+            let added = tokio::task::spawn_blocking(move || indexer.add(&page).map(|()| page.entries()));
+            return added.await.map_err(StoreError::internal)?;
+        }
+    }
+
+    async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
+        let (caller, name, now) = (caller.clone(), name.clone(), to_micros(now));
+        self.writer()?.write(move |desk| desk.create_group(&caller, &name, now)).await
+    }
+
+    async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
+        let caller = caller.clone();
+        self.readers.read(move |db| groups::groups(db, &caller)).await
+    }
+
+    async fn invite_to_group(
+        &self,
+        caller: &Agent,
+        group: &AgentName,
+        agent: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Group>> {
+        let (caller, group, agent) = (caller.clone(), group.clone(), agent.clone());
+        self.writer()?.write(move |desk| desk.invite_to_group(&caller, &group, &agent, now)).await
+    }
+
+    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
+        let (caller, group) = (caller.clone(), group.clone());
+        self.writer()?.write(move |desk| desk.join_group(&caller, &group, joined)).await
+    }
+
+    async fn backup(&self, to: &Path) -> Result<()> {
+        let to = to.to_path_buf();
+        self.readers.read_alone(move |db| keep::backup(db, &to)).await
+    }
+
+    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64> {
+        let gone = self.writer()?.write(move |desk| desk.remove_read_mail(before)).await?;
+        let count = gone.len() as u64;
+        let indexer = self.indexer.clone();
+        tokio::task::spawn_blocking(move || indexer.forget(&gone)).await.map_err(StoreError::internal)??;
+        Ok(count)
+    }
+
+    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>> {
+        let (caller, after) = (caller.clone(), after.map(message_uuid).transpose()?);
+        self.readers.read(move |db| keep::export(db, &caller, after, limit)).await
     }
 }

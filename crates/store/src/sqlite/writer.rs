@@ -4,6 +4,7 @@
 //! with a full sync, and only then answers. So the cost of a sync is shared by everybody who waited for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use rusqlite::Connection;
@@ -13,6 +14,7 @@ use super::cache::Caches;
 use super::error::{closed, failed};
 use crate::StoreError;
 use crate::error::Result;
+use crate::unindexed::Unindexed;
 
 /// Operations that wait. Beyond this a caller waits for its place, so that a slow disk is felt where mail comes in.
 const QUEUE: usize = 4_096;
@@ -26,6 +28,7 @@ pub(super) const STATEMENTS: usize = 256;
 pub(super) struct Desk {
     pub(super) db: Connection,
     pub(super) caches: Caches,
+    pub(super) unindexed: Arc<Unindexed>,
 }
 
 /// Answers an operation, once it is known whether the transaction was committed.
@@ -69,11 +72,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
-    pub(super) fn start(db: Connection) -> std::io::Result<(Self, JoinHandle<()>)> {
+    pub(super) fn start(db: Connection, unindexed: Arc<Unindexed>) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
-            run(Desk { db, caches: Caches::default() }, jobs);
+            run(Desk { db, caches: Caches::default(), unindexed }, jobs);
         })?;
         Ok((Self { queue }, thread))
     }

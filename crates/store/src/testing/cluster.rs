@@ -92,13 +92,15 @@ fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
              exec 9>&-
          done"
     );
-    Command::new("setsid")
-        .args(["sh", "-c", &script])
+    // `setsid --fork` ends at once; the watchdog lives on without us.
+    let started = Command::new("setsid")
+        .args(["--fork", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
+        .status()
         .expect("the watchdog");
+    assert!(started.success(), "the watchdog does not start");
 }
 
 /// Where PostgreSQL is installed, the newest first.

@@ -55,7 +55,10 @@ async fn connect(url: &str) -> Client {
 
 /// The database that others are copies of: made once for each state of the schema.
 async fn template(client: &Client, admin: &str) -> String {
-    let schema = concat!(include_str!("../../migrations/postgres/V1__mail.sql"),);
+    let schema = concat!(
+        include_str!("../../migrations/postgres/V1__mail.sql"),
+        include_str!("../../migrations/postgres/V2__work.sql"),
+    );
     let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
     // One test makes it while the others wait.
     client.batch_execute("SELECT pg_advisory_lock(7461626)").await.expect("the template's lock");

@@ -1,0 +1,107 @@
+//! Groups, and one draft to many.
+
+use amb_core::{Code, Event, ReceiptState};
+
+use super::*;
+
+async fn crew(desk: &Desk) -> (Agent, Agent, Agent) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    desk.connect(&alice, &carol).await;
+    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+    for agent in [&bob, &carol] {
+        let invited = desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
+        assert_eq!(invited.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [agent.key]);
+        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+    }
+    (alice, bob, carol)
+}
+
+pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
+    let (alice, bob, carol) = crew(&desk).await;
+    let sent = desk.send(&bob, Draft::text(name("crew"), "Standup", "hello all"), at(2)).await.unwrap();
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key, carol.key]);
+    for member in [&alice, &carol] {
+        let inbox = desk.inbox(member, true, at(3)).await.unwrap();
+        let session = inbox.sessions.iter().find(|session| session.group.is_some()).unwrap();
+        assert_eq!((session.group.as_deref(), session.unread_count), (Some("crew"), 1));
+        assert_eq!(session.session_id, sent.answer.session_id);
+        let head = desk.event_head(member.key).await.unwrap();
+        let told = desk.events(member.key, head - 1, 1).await.unwrap();
+        assert_eq!(
+            told,
+            sent.news.iter().filter(|news| news.agent == member.key).map(|news| news.entry.clone()).collect::<Vec<_>>()
+        );
+    }
+    // Each recipient has a receipt of its own.
+    desk.texts(&alice, &sent.answer.session_id, 10).await;
+    let receipts = desk.message(&bob, &sent.answer.message_id).await.unwrap().receipts;
+    let seen: Vec<_> = receipts.iter().map(|receipt| (receipt.recipient.as_str(), receipt.state)).collect();
+    assert_eq!(seen, [("alice", ReceiptState::Read), ("carol", ReceiptState::Queued)]);
+    assert_eq!(desk.message(&carol, &sent.answer.message_id).await.unwrap().receipts.len(), 1, "its own");
+    let is_read = async || {
+        desk.history(&bob, &sent.answer.session_id, HistoryPage::default(), at(3)).await.unwrap().answer.messages[0]
+            .is_read
+    };
+    assert!(!is_read().await, "one has not read it");
+    desk.ack(&carol, std::slice::from_ref(&sent.answer.message_id), at(4)).await.unwrap();
+    assert!(is_read().await);
+
+    let again = desk.send(&carol, Draft::text(name("crew"), "standup", "hi"), at(5)).await.unwrap();
+    assert_eq!(again.answer.session_id, sent.answer.session_id, "a subject like any session's");
+    let within = Draft { session: Some(sent.answer.session_id.clone()), ..Draft::text(name("crew"), "", "yo") };
+    desk.send(&alice, within, at(6)).await.unwrap();
+    assert_eq!(desk.texts(&bob, &sent.answer.session_id, 10).await, ["yo", "hi", "hello all"]);
+    let reply = Draft { reply_to: Some(again.answer.message_id), ..Draft::text(name("crew"), "Standup", "re") };
+    desk.send(&bob, reply, at(7)).await.unwrap();
+}
+
+pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    let crew = name("crew");
+    let group = desk.create_group(&alice, &crew, at(1)).await.unwrap();
+    assert_eq!((&group.owner, group.members.len()), (&alice.name, 1));
+    assert_eq!(code(desk.create_group(&bob, &crew, at(1)).await), Code::Conflict);
+    assert_eq!(code(desk.create_group(&bob, &alice.name, at(1)).await), Code::Conflict, "an agent has that name");
+    let taken = NewAgent { key_hash: KeyHash::of("x"), ..new_agent("crew") };
+    assert_eq!(code(desk.register_agent(taken, at(1)).await), Code::Conflict, "a group has that name");
+    assert_eq!(code(desk.invite_to_group(&alice, &crew, &carol.name, at(1)).await), Code::NotConnected);
+    desk.invite_to_group(&alice, &crew, &bob.name, at(1)).await.unwrap();
+    let head = desk.event_head(bob.key).await.unwrap();
+    desk.send(&alice, Draft::text(crew.clone(), "Standup", "early"), at(2)).await.unwrap();
+    assert_eq!(desk.event_head(bob.key).await.unwrap(), head, "invited is not joined");
+    assert_eq!(code(desk.send(&bob, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::Forbidden);
+    assert_eq!(code(desk.send(&carol, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::NotConnected);
+    assert_eq!(code(desk.join_group(&carol, &crew, true, at(2)).await), Code::NotFound);
+    desk.join_group(&bob, &crew, true, at(3)).await.unwrap();
+    assert_eq!(code(desk.invite_to_group(&bob, &crew, &alice.name, at(3)).await), Code::Forbidden);
+    let sent = desk.send(&alice, Draft::text(crew.clone(), "Standup", "now"), at(4)).await.unwrap().answer;
+    assert_eq!(desk.texts(&bob, &sent.session_id, 10).await, ["now"], "what was said before is not theirs");
+    assert_eq!(desk.groups(&bob).await.unwrap().len(), 1);
+    desk.join_group(&bob, &crew, false, at(5)).await.unwrap();
+    desk.send(&alice, Draft::text(crew.clone(), "Standup", "late"), at(6)).await.unwrap();
+    assert_eq!(desk.texts(&bob, &sent.session_id, 10).await, ["now"], "nor what is said after they left");
+    assert!(desk.groups(&bob).await.unwrap().is_empty());
+    assert_eq!(code(desk.send(&alice, Draft::task(crew, "Standup", "x"), at(6)).await), Code::Invalid);
+}
+
+pub async fn one_draft_to_many_reaches_all_or_none(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    let draft = Draft::text(bob.name.clone(), "News", "to all");
+    let to = [bob.name.clone(), carol.name.clone()];
+    assert_eq!(code(desk.send_all(&alice, &to, draft.clone(), at(1)).await), Code::NotConnected);
+    assert_eq!(desk.event_head(bob.key).await.unwrap(), 1, "none got it");
+    desk.connect(&alice, &carol).await;
+    let sent = desk.send_all(&alice, &to, draft, at(2)).await.unwrap();
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
+    assert_eq!(sent.answer.len(), 2);
+    assert_ne!(sent.answer[0].session_id, sent.answer[1].session_id);
+    for (n, agent) in [&bob, &carol].into_iter().enumerate() {
+        let head = desk.event_head(agent.key).await.unwrap();
+        let told = desk.events(agent.key, head - 1, 1).await.unwrap();
+        assert!(matches!(&told[0].event, Event::NewMessage(event) if event.content == "to all"));
+        assert_eq!(desk.message(&alice, &sent.answer[n].message_id).await.unwrap().receipts.len(), 1);
+    }
+}

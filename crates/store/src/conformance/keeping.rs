@@ -1,0 +1,178 @@
+//! Transcripts, search, retention and export.
+
+use amb_core::Code;
+use amb_core::office::SearchQuery;
+use amb_core::transcript::{Line, TranscriptKey};
+
+use super::*;
+use crate::Access;
+
+fn line(content: &str, message_id: Option<&str>) -> Line {
+    Line {
+        role: "user".into(),
+        content: content.into(),
+        sender: "ann".into(),
+        message_id: message_id.map(Into::into),
+        ts: Some(1.5),
+    }
+}
+
+pub async fn a_transcript_keeps_each_line_once_for_those_who_may(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
+    assert_eq!(code(desk.transcript_recent(&alice, &key, 10).await), Code::NotFound);
+    let first = desk.transcript_append(&alice, &key, line("one", Some("m1")), at(1)).await.unwrap();
+    assert_eq!((first.number, first.duplicate), (1, false));
+    let again = desk.transcript_append(&alice, &key, line("one, edited", Some("m1")), at(1)).await.unwrap();
+    assert_eq!((again.number, again.duplicate), (1, true));
+    assert_eq!(desk.transcript_append(&alice, &key, line("two\0", None), at(1)).await.unwrap().number, 2);
+    assert_eq!(desk.transcript_append(&alice, &key, line("three", Some("m3")), at(1)).await.unwrap().number, 3);
+    let recent = desk.transcript_recent(&alice, &key, 2).await.unwrap();
+    assert_eq!(
+        recent.iter().map(|l| (l.number, l.line.content.as_str())).collect::<Vec<_>>(),
+        [(2, "two\0"), (3, "three")]
+    );
+    let after = desk.transcript_after(&alice, &key, 1, 10).await.unwrap();
+    assert_eq!(after, recent);
+    assert_eq!(after[0].line.ts, Some(1.5));
+
+    assert_eq!(code(desk.transcript_recent(&bob, &key, 10).await), Code::NotFound);
+    assert_eq!(code(desk.transcript_append(&bob, &key, line("x", None), at(1)).await), Code::Forbidden);
+    desk.transcript_share(&alice, &key, &bob.name, Some(Access::Read), at(2)).await.unwrap();
+    assert_eq!(desk.transcript_recent(&bob, &key, 10).await.unwrap().len(), 3);
+    assert_eq!(code(desk.transcript_append(&bob, &key, line("x", None), at(2)).await), Code::Forbidden);
+    assert_eq!(code(desk.transcript_share(&bob, &key, &bob.name, Some(Access::Write), at(2)).await), Code::Forbidden);
+    desk.transcript_share(&alice, &key, &bob.name, Some(Access::Write), at(2)).await.unwrap();
+    assert_eq!(desk.transcript_append(&bob, &key, line("four", None), at(2)).await.unwrap().number, 4);
+    desk.transcript_share(&alice, &key, &bob.name, None, at(3)).await.unwrap();
+    assert_eq!(code(desk.transcript_recent(&bob, &key, 10).await), Code::NotFound);
+}
+
+pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
+    let alice = desk.enter("alice").await;
+    let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
+    let writers: Vec<_> = (0..16)
+        .map(|n| {
+            let (desk, alice, key) = (desk.clone(), alice.clone(), key.clone());
+            tokio::spawn(async move {
+                let id = format!("m{}", n % 8);
+                desk.transcript_append(&alice, &key, line(&id, Some(&id)), at(1)).await.unwrap().duplicate
+            })
+        })
+        .collect();
+    let mut duplicates = 0;
+    for writer in writers {
+        duplicates += usize::from(writer.await.unwrap());
+    }
+    assert_eq!(duplicates, 8);
+    let lines = desk.transcript_recent(&alice, &key, 100).await.unwrap();
+    assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
+}
+
+async fn index(desk: &Desk) {
+    while desk.index_mail().await.unwrap() > 0 {}
+}
+
+pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
+    desk.connect(&alice, &carol).await;
+    desk.connect(&carol, &dave).await;
+    let at_second = async |second, from: &Agent, to: &Agent, subject: &str, text: &str| {
+        desk.send(from, Draft::text(to.name.clone(), subject, text), at(second)).await.unwrap();
+    };
+    at_second(1, &alice, &bob, "Release", "The quick brown fox jumps over the Lazy dog").await;
+    at_second(2, &bob, &alice, "Release", "No fox was quick enough").await;
+    at_second(3, &alice, &carol, "Zoo", "We have a fox and a café").await;
+    at_second(4, &carol, &dave, "Zoo", "A secret fox").await;
+    index(&desk).await;
+    let find = async |caller: &Agent, query: SearchQuery| -> Vec<String> {
+        let hits = desk.search(caller, query).await.unwrap();
+        hits.into_iter().map(|hit| hit.created_at.as_second() - START).map(|second| second.to_string()).collect()
+    };
+    let text = |text: &str| SearchQuery { text: text.into(), ..SearchQuery::default() };
+    assert_eq!(find(&alice, text("fox")).await, ["3", "2", "1"], "newest first, sent and received");
+    assert_eq!(find(&bob, text("fox")).await, ["2", "1"]);
+    assert_eq!(find(&dave, text("FOX")).await, ["4"]);
+    assert_eq!(find(&alice, text("secret")).await, Vec::<String>::new());
+    assert_eq!(find(&alice, text("quick fox")).await, ["2", "1"], "all words");
+    assert_eq!(find(&alice, text("\"quick brown\"")).await, ["1"], "a phrase");
+    assert_eq!(find(&alice, text("zoo")).await, ["3"], "words of the subject");
+    assert_eq!(find(&alice, text("café")).await, ["3"]);
+    assert_eq!(find(&alice, SearchQuery { from: Some(bob.name.clone()), ..text("fox") }).await, ["2"]);
+    assert_eq!(find(&alice, SearchQuery { from: Some(name("nobody")), ..text("fox") }).await, Vec::<String>::new());
+    assert_eq!(find(&alice, SearchQuery { subject: Some("release".into()), ..text("fox") }).await, ["2", "1"]);
+    assert_eq!(find(&alice, SearchQuery { after: Some(at(2)), before: Some(at(3)), ..text("fox") }).await, ["2"]);
+    assert_eq!(find(&alice, SearchQuery { limit: Some(2), ..text("fox") }).await, ["3", "2"]);
+    assert_eq!(find(&alice, text("")).await, ["3", "2", "1"], "no words is everything");
+    for odd in ["\"", "* OR (", "a\"b", "who:m1", "content:fox NOT", "-", "fox' OR '1'='1"] {
+        desk.search(&alice, text(odd)).await.unwrap();
+    }
+    let hit = desk.search(&alice, text("lazy")).await.unwrap().remove(0);
+    assert!(hit.snippet.contains("Lazy dog"), "{}", hit.snippet);
+    assert_eq!((hit.sender_name, hit.subject.as_str()), (alice.name.clone(), "Release"));
+    at_second(5, &bob, &alice, "Release", "another fox").await;
+    index(&desk).await;
+    assert_eq!(find(&alice, text("another")).await, ["5"], "what came later is found later");
+}
+
+pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut session = None;
+    for n in 0..5 {
+        session = Some(desk.say(&alice, &bob, "Plan", &format!("word{n}")).await.answer.session_id);
+    }
+    let session = session.unwrap();
+    index(&desk).await;
+    // Two are read early, one late, and the newest is left unread.
+    let all = desk.messages(&bob, crate::MessageQuery { limit: 9, ..Default::default() }).await.unwrap().messages;
+    let id = |n: usize| all[4 - n].message.id.clone();
+    desk.ack(&bob, &[id(0), id(1)], at(10)).await.unwrap();
+    desk.ack(&bob, &[id(2)], at(20)).await.unwrap();
+    let mut removed = 0;
+    loop {
+        match desk.remove_read_mail(at(15)).await.unwrap() {
+            0 => break,
+            some => removed += some,
+        }
+    }
+    assert_eq!(removed, 2);
+    assert_eq!(desk.texts(&alice, &session, 10).await, ["word4", "word3", "word2"]);
+    assert_eq!(desk.inbox(&bob, false, at(30)).await.unwrap().sessions[0].unread_count, 2);
+    assert_eq!(code(desk.message(&alice, &id(0)).await), Code::NotFound);
+    let query = |text: &str| SearchQuery { text: text.into(), ..SearchQuery::default() };
+    assert!(desk.search(&bob, query("word0")).await.unwrap().is_empty());
+    assert_eq!(desk.search(&bob, query("word3")).await.unwrap().len(), 1);
+    // Even all read, the newest of a session stays, and numbers go on.
+    desk.texts(&bob, &session, 10).await;
+    while desk.remove_read_mail(at(99)).await.unwrap() > 0 {}
+    assert_eq!(desk.texts(&alice, &session, 10).await, ["word4"]);
+    let told = desk.events(bob.key, 0, 50).await.unwrap();
+    let head = desk.event_head(bob.key).await.unwrap();
+    assert_eq!(told.last().unwrap().cursor.as_number(), Some(head));
+    let next = desk.say(&alice, &bob, "Plan", "word5").await.news.remove(0);
+    assert_eq!(next.entry.cursor.as_number(), Some(head + 1));
+    assert_eq!(desk.texts(&bob, &session, 10).await, ["word5", "word4"]);
+}
+
+pub async fn an_export_holds_all_of_ones_mail_once(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    desk.connect(&alice, &carol).await;
+    for n in 0..12 {
+        let (from, to) = [(&alice, &bob), (&bob, &alice), (&carol, &alice)][n % 3];
+        desk.say(from, to, &format!("s{}", n % 4), &n.to_string()).await;
+    }
+    let (mut after, mut texts) = (None, Vec::new());
+    loop {
+        let page = desk.export(&alice, after.as_ref(), 5).await.unwrap();
+        let Some(last) = page.last() else { break };
+        after = Some(last.message.id.clone());
+        texts.extend(page.into_iter().map(|mail| mail.message.text().parse::<u32>().unwrap()));
+    }
+    texts.sort_unstable();
+    assert_eq!(texts, (0..12).collect::<Vec<_>>());
+    let bobs = desk.export(&bob, None, 100).await.unwrap();
+    assert_eq!(bobs.len(), 8);
+    assert!(bobs.iter().all(|mail| mail.receipts.len() == 1));
+}

@@ -1,0 +1,208 @@
+//! The directory: who is here, who may see whom, and what one says about oneself.
+
+use amb_core::doc::AgentEntry;
+use amb_core::{AgentName, Timestamp};
+use deadpool_postgres::{GenericClient, Transaction};
+use tokio_postgres::Row;
+
+use super::error::Trouble;
+use super::write::{Heads, Pages};
+use super::{consent, tasks};
+use crate::error::Result;
+use crate::letter::json;
+use crate::profile::{AgentRow, OwnRow, patched, unknown};
+use crate::query::{AgentsPage, Profile, ProfilePatch};
+use crate::types::{Agent, AgentKey, KeyHash, Written};
+
+/// Names looked through for the nearest one.
+const CANDIDATES: i64 = 1_000;
+
+macro_rules! agent_columns {
+    () => {
+        "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
+         p.last_seen, p.here,
+         ARRAY (SELECT t.public_id FROM tasks t
+                WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working') ORDER BY t.id)"
+    };
+}
+
+/// Whom $1 may see: itself, those it is connected with, and the discoverable that did not block it.
+macro_rules! visible {
+    () => {
+        "a.deleted_at IS NULL AND (a.id = $1
+         OR EXISTS (SELECT FROM connections c WHERE c.low_id = least(a.id, $1) AND c.high_id = greatest(a.id, $1)
+                    AND c.status = 'ACTIVE')
+         OR (a.discoverable AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id
+                                            AND c.target_id = $1 AND c.status = 'BLOCKED')))"
+    };
+}
+
+fn agent_row(row: &Row) -> Result<AgentRow, tokio_postgres::Error> {
+    Ok(AgentRow {
+        id: row.try_get(0)?,
+        name: row.try_get(1)?,
+        description: row.try_get(2)?,
+        capabilities: row.try_get(3)?,
+        allow_from: row.try_get(4)?,
+        max_concurrent_tasks: row.try_get(5)?,
+        created_at: row.try_get(6)?,
+        last_seen: row.try_get(7)?,
+        here: row.try_get(8)?,
+        current: row.try_get(9)?,
+    })
+}
+
+/// The agents that the caller may see, by name.
+pub(super) async fn agents<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    page: &AgentsPage,
+    now: Timestamp,
+) -> Result<Vec<AgentEntry>, Trouble> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name COLLATE \"C\" > $2 AND ",
+        visible!(),
+        " ORDER BY a.name COLLATE \"C\" LIMIT $3"
+    );
+    let after = page.after.as_ref().map_or("", AgentName::as_str);
+    let select = client.prepare_cached(sql).await?;
+    let rows = client.query(&select, &[&caller.key.0, &after, &i64::from(page.limit)]).await?;
+    rows.iter().map(|row| Ok(agent_row(row)?.entry(now)?)).collect()
+}
+
+/// One agent that the caller may see.
+pub(super) async fn agent<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    name: &AgentName,
+    now: Timestamp,
+) -> Result<AgentEntry, Trouble> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name = $2 AND ",
+        visible!()
+    );
+    let select = client.prepare_cached(sql).await?;
+    match client.query_opt(&select, &[&caller.key.0, &name.as_str()]).await? {
+        Some(row) => Ok(agent_row(&row)?.entry(now)?),
+        None => Err(unknown(name, &known_names(client, caller).await?).into()),
+    }
+}
+
+/// Names that the caller may know: those it is connected with, then others it may see, so many at most.
+pub(super) async fn known_names<C: GenericClient>(client: &C, caller: &Agent) -> Result<Vec<String>, Trouble> {
+    let connected = "SELECT a.name FROM connections c JOIN agents a ON a.id = c.target_id
+         WHERE c.requester_id = $1 AND c.status = 'ACTIVE'
+         UNION SELECT a.name FROM connections c JOIN agents a ON a.id = c.requester_id
+         WHERE c.target_id = $1 AND c.status = 'ACTIVE' LIMIT $2";
+    let others = concat!("SELECT a.name FROM agents a WHERE ", visible!(), " AND a.id <> $1 ORDER BY a.name LIMIT $2");
+    let mut names = Vec::new();
+    for sql in [connected, others] {
+        let select = client.prepare_cached(sql).await?;
+        let rows = client.query(&select, &[&caller.key.0, &CANDIDATES]).await?;
+        names.extend(rows.iter().map(|row| row.get::<_, String>(0)));
+    }
+    Ok(names)
+}
+
+async fn own<C: GenericClient>(client: &C, caller: &Agent) -> Result<OwnRow, Trouble> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        ", a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
+         FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.id = $1"
+    );
+    let select = client.prepare_cached(sql).await?;
+    let row = client.query_one(&select, &[&caller.key.0]).await?;
+    Ok(OwnRow {
+        agent: agent_row(&row)?,
+        owner_contact: row.try_get(10)?,
+        discoverable: row.try_get(11)?,
+        api_key_prefix: row.try_get(12)?,
+        previous_key_until: row.try_get(13)?,
+    })
+}
+
+/// The caller as it sees itself.
+pub(super) async fn profile<C: GenericClient>(client: &C, caller: &Agent, now: Timestamp) -> Result<Profile, Trouble> {
+    Ok(own(client, caller).await?.profile(now)?)
+}
+
+pub(super) async fn update_profile(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    patch: ProfilePatch,
+    now: Timestamp,
+) -> Result<Profile, Trouble> {
+    // The agent's own lock: who is heard and how many tasks are taken on is decided under it.
+    Heads::lock(tx, &[caller.key.0]).await?;
+    let (card, discoverable) = patched(&own(tx, caller).await?, patch)?;
+    let update = tx
+        .prepare_cached(
+            "UPDATE agents SET description = $2, capabilities = $3, allow_from = $4, max_concurrent_tasks = $5,
+                               discoverable = $6 WHERE id = $1",
+        )
+        .await?;
+    let (capabilities, allow_from) = (json(&card.capabilities)?, json(&card.allow_from)?);
+    let most = i64::from(card.max_concurrent_tasks);
+    tx.execute(&update, &[&caller.key.0, &card.description, &capabilities, &allow_from, &most, &discoverable]).await?;
+    profile(tx, caller, now).await
+}
+
+pub(super) async fn seen(tx: &Transaction<'_>, agents: &[AgentKey], here: bool, now: Timestamp) -> Result<(), Trouble> {
+    // In one order, so that two processes that say so at once do not wait for each other.
+    let mut agents: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    let insert = tx
+        .prepare_cached(
+            "INSERT INTO presence (agent_id, last_seen, here) SELECT unnest($1::bigint[]), $2, $3
+             ON CONFLICT (agent_id) DO UPDATE SET last_seen = greatest(presence.last_seen, excluded.last_seen),
+                                                  here = excluded.here",
+        )
+        .await?;
+    tx.execute(&insert, &[&agents, &now, &here]).await?;
+    Ok(())
+}
+
+pub(super) async fn rotate_key(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    key_hash: KeyHash,
+    key_prefix: &str,
+    old_until: Option<Timestamp>,
+) -> Result<(), Trouble> {
+    let update = tx
+        .prepare_cached(
+            "UPDATE agents SET previous_key_hash = CASE WHEN $4::timestamptz IS NULL THEN NULL ELSE api_key_hash END,
+                               previous_key_until = $4, api_key_hash = $2, api_key_prefix = $3 WHERE id = $1",
+        )
+        .await?;
+    tx.execute(&update, &[&caller.key.0, &key_hash.to_hex(), &key_prefix, &old_until]).await?;
+    Ok(())
+}
+
+pub(super) async fn delete_agent(tx: &Transaction<'_>, caller: &Agent, now: Timestamp) -> Result<Written<()>, Trouble> {
+    let mut told = consent::peers_of(tx, caller.key.0).await?;
+    told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
+    told.push(caller.key.0);
+    let mut heads = Heads::lock(tx, &told).await?;
+    let mut pages = Pages::default();
+    let mut news = tasks::end_tasks_of(tx, &mut pages, &mut heads, caller, now).await?;
+    news.extend(consent::end_connections_of(tx, &mut pages, &mut heads, caller, now).await?);
+    pages.write(tx).await?;
+    let update = tx
+        .prepare_cached(
+            "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
+                               owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2
+             WHERE id = $1",
+        )
+        .await?;
+    tx.execute(&update, &[&caller.key.0, &now]).await?;
+    let delete = tx.prepare_cached("DELETE FROM group_members WHERE agent_id = $1").await?;
+    tx.execute(&delete, &[&caller.key.0]).await?;
+    Ok(Written { answer: (), news })
+}

@@ -1,0 +1,280 @@
+//! Groups: who is in them, and mail to all of them.
+
+use amb_core::{AgentName, Draft, Kind, Timestamp, route};
+use deadpool_postgres::{GenericClient, Transaction};
+use uuid::Uuid;
+
+use super::batch::{self, Outcome, letter_post};
+use super::error::{Trouble, is_taken};
+use super::messages;
+use super::write::{Heads, Pages, To};
+use crate::error::Result;
+use crate::letter::{self, Letter, Placed, no_session};
+use crate::query::{Group, GroupMember};
+use crate::row;
+use crate::types::{Agent, Written};
+use crate::words;
+
+pub(super) async fn create(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    name: &AgentName,
+    now: Timestamp,
+) -> Result<Group, Trouble> {
+    // Names of agents and of groups are one space: whoever takes one says so to all.
+    lock_names(tx).await?;
+    let taken = tx.prepare_cached("SELECT 1 FROM agents WHERE name = $1").await?;
+    if tx.query_opt(&taken, &[&name.as_str()]).await?.is_some() {
+        return Err(words::name_taken(name).into());
+    }
+    let insert =
+        tx.prepare_cached("INSERT INTO groups (name, owner_id, created_at) VALUES ($1, $2, $3) RETURNING id").await?;
+    let id: i64 = match tx.query_one(&insert, &[&name.as_str(), &caller.key.0, &now]).await {
+        Ok(row) => row.try_get(0)?,
+        Err(error) if is_taken(&error) => return Err(words::name_taken(name).into()),
+        Err(error) => return Err(error.into()),
+    };
+    put_member(tx, id, caller.key.0, true).await?;
+    load(tx, id).await
+}
+
+/// Held until the end of the transaction by whoever takes a name.
+pub(super) async fn lock_names(tx: &Transaction<'_>) -> Result<(), Trouble> {
+    let lock = tx.prepare_cached("SELECT pg_advisory_xact_lock(7461627)").await?;
+    tx.execute(&lock, &[]).await?;
+    Ok(())
+}
+
+/// Whether a group has this name.
+pub(super) async fn is_group(tx: &Transaction<'_>, name: &AgentName) -> Result<bool, Trouble> {
+    let select = tx.prepare_cached("SELECT 1 FROM groups WHERE name = $1").await?;
+    Ok(tx.query_opt(&select, &[&name.as_str()]).await?.is_some())
+}
+
+async fn put_member(tx: &Transaction<'_>, group: i64, agent: i64, joined: bool) -> Result<(), Trouble> {
+    let insert = tx
+        .prepare_cached(
+            "INSERT INTO group_members (group_id, agent_id, joined) VALUES ($1, $2, $3)
+             ON CONFLICT (group_id, agent_id) DO UPDATE SET joined = excluded.joined",
+        )
+        .await?;
+    tx.execute(&insert, &[&group, &agent, &joined]).await?;
+    Ok(())
+}
+
+/// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
+async fn find(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT g.id, g.owner_id, m.joined FROM groups g
+             LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = $2 WHERE g.name = $1",
+        )
+        .await?;
+    let row = tx.query_opt(&select, &[&name.as_str(), &agent]).await?;
+    Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
+}
+
+/// Invites, and tells the invited by mail, which the two may exchange.
+pub(super) async fn invite(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    group: &AgentName,
+    agent: &AgentName,
+    now: Timestamp,
+) -> Result<Written<Group>, Trouble> {
+    let Some((id, owner, Some(_))) = find(tx, group, caller.key.0).await? else {
+        return Err(words::no_group(group).into());
+    };
+    if owner != caller.key.0 {
+        return Err(words::not_the_owner().into());
+    }
+    let select = tx.prepare_cached("SELECT id FROM agents WHERE name = $1 AND deleted_at IS NULL").await?;
+    let Some(peer) = tx.query_opt(&select, &[&agent.as_str()]).await? else {
+        return Err(words::not_connected(agent).into());
+    };
+    let peer: i64 = peer.try_get(0)?;
+    if matches!(find(tx, group, peer).await?, Some((_, _, Some(_)))) {
+        return Ok(Written::quiet(load(tx, id).await?));
+    }
+    let letter = Letter::new(&caller.name, words::invitation(group, agent, &caller.name)?, now)?;
+    let news = match batch::write_in(tx, &[(caller.clone(), letter)]).await?.pop() {
+        Some(Ok(Outcome::Placed(placed))) => {
+            let (letter, placed) = *placed;
+            letter.into_written(placed).news
+        }
+        Some(Err(error)) => return Err(error.into()),
+        _ => return Err(words::not_connected(agent).into()),
+    };
+    put_member(tx, id, peer, false).await?;
+    Ok(Written { answer: load(tx, id).await?, news })
+}
+
+pub(super) async fn join(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    group: &AgentName,
+    joined: bool,
+) -> Result<Group, Trouble> {
+    let Some((id, _, Some(_))) = find(tx, group, caller.key.0).await? else {
+        return Err(words::no_group(group).into());
+    };
+    if joined {
+        put_member(tx, id, caller.key.0, true).await?;
+    } else {
+        let delete = tx.prepare_cached("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2").await?;
+        tx.execute(&delete, &[&id, &caller.key.0]).await?;
+    }
+    load(tx, id).await
+}
+
+/// Writes a letter into the group's session of its subject, and into the log of each other member.
+pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) -> Result<Outcome, Trouble> {
+    let me = caller.key.0;
+    let group = match find(tx, &letter.to, me).await? {
+        Some((id, _, Some(true))) => id,
+        Some((_, _, Some(false))) => return Err(words::not_in_group(&letter.to).into()),
+        _ => return Err(words::not_connected(&letter.to).into()),
+    };
+    if letter.kind == Kind::Task {
+        return Err(words::no_task_to_group().into());
+    }
+    let members = audience(tx, group, me).await?;
+    let mut agents = members.clone();
+    agents.push(me);
+    let mut heads = Heads::lock(tx, &agents).await?;
+    if let Some(once) = &letter.once
+        && let Some((hash, sent)) = batch::answer_before(tx, me, &once.key).await?
+    {
+        return if hash == once.draft_hash { Ok(Outcome::Repeat(sent)) } else { Err(words::key_reused().into()) };
+    }
+    let hop = match letter.parent {
+        Some(parent) => {
+            let found = messages::find(tx, parent.id).await?;
+            messages::hop(found.as_ref(), caller, letter, parent.relay)?
+        }
+        None => route::fresh(&caller.name),
+    };
+    let (session, public_id, subject) = session(tx, group, me, letter).await?;
+    let enter = tx
+        .prepare_cached(
+            "INSERT INTO session_members (agent_id, session_id) SELECT unnest($1::bigint[]), $2 ON CONFLICT DO NOTHING",
+        )
+        .await?;
+    tx.execute(&enter, &[&agents, &session]).await?;
+    let mut pages = Pages::default();
+    let post = letter_post(caller, letter, &hop, None)?;
+    let copies = pages.post(&mut heads, session, post, To::Group(&members));
+    let placed =
+        Placed { session: public_id, subject: subject.into(), copies, task: None, reason: None, more: Vec::new() };
+    if let Some(once) = &letter.once {
+        batch::remember_one(tx, me, once, &letter.sent(&placed), letter.at).await?;
+    }
+    pages.write(tx).await?;
+    Ok(Outcome::Placed(Box::new((letter.clone(), placed))))
+}
+
+/// The other members, but for those who blocked the sender.
+async fn audience(tx: &Transaction<'_>, group: i64, sender: i64) -> Result<Vec<i64>, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT agent_id FROM group_members g WHERE group_id = $1 AND joined AND agent_id <> $2
+             AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = $2
+                             AND c.status = 'BLOCKED')
+             ORDER BY agent_id",
+        )
+        .await?;
+    Ok(tx.query(&select, &[&group, &sender]).await?.iter().map(|row| row.get(0)).collect())
+}
+
+async fn session(tx: &Transaction<'_>, group: i64, me: i64, letter: &Letter) -> Result<(i64, Uuid, String), Trouble> {
+    match &letter.thread {
+        letter::Thread::Existing(id) => {
+            let select = tx.prepare_cached("SELECT id, subject, group_id FROM sessions WHERE public_id = $1").await?;
+            let row = tx.query_opt(&select, &[id]).await?.ok_or_else(no_session)?;
+            if row.try_get::<_, Option<i64>>(2)? != Some(group) {
+                return Err(words::not_both_members(&letter.to).into());
+            }
+            Ok((row.try_get(0)?, *id, row.try_get(1)?))
+        }
+        letter::Thread::Subject { subject, key, fresh } => {
+            let insert = tx
+                .prepare_cached(
+                    "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
+                     VALUES ($1, $2, $3, $4, $5, $6)
+                     ON CONFLICT (group_id, subject_key) WHERE group_id IS NOT NULL DO NOTHING",
+                )
+                .await?;
+            let select = tx
+                .prepare_cached("SELECT id, public_id, subject FROM sessions WHERE group_id = $1 AND subject_key = $2")
+                .await?;
+            let mut found = tx.query_opt(&select, &[&group, key]).await?;
+            if found.is_none() {
+                tx.execute(&insert, &[fresh, subject, key, &me, &group, &letter.at]).await?;
+                found = tx.query_opt(&select, &[&group, key]).await?;
+            }
+            let row = found.ok_or_else(no_session)?;
+            Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+        }
+    }
+}
+
+/// Sends one draft to each of several agents, all or none.
+pub(super) async fn send_all(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    to: &[AgentName],
+    draft: &Draft,
+    now: Timestamp,
+) -> Result<Vec<(Letter, Placed)>, Trouble> {
+    let letters = to
+        .iter()
+        .map(|name| {
+            let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
+            Ok((caller.clone(), Letter::new(&caller.name, draft, now)?))
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut sent = Vec::with_capacity(letters.len());
+    for outcome in batch::write_in(tx, &letters).await? {
+        match outcome? {
+            Outcome::Placed(placed) => sent.push(*placed),
+            Outcome::NoAgent(letter) => match send(tx, caller, &letter).await? {
+                Outcome::Placed(placed) => sent.push(*placed),
+                Outcome::Repeat(_) | Outcome::NoAgent(_) => return Err(words::not_connected(&letter.to).into()),
+            },
+            Outcome::Repeat(_) => {}
+        }
+    }
+    Ok(sent)
+}
+
+async fn load<C: GenericClient>(client: &C, id: i64) -> Result<Group, Trouble> {
+    let select = client
+        .prepare_cached(
+            "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1",
+        )
+        .await?;
+    let group = client.query_one(&select, &[&id]).await?;
+    let select = client
+        .prepare_cached(
+            "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
+             WHERE m.group_id = $1 ORDER BY a.name",
+        )
+        .await?;
+    let members = client.query(&select, &[&id]).await?;
+    let members = members
+        .iter()
+        .map(|row| Ok(GroupMember { name: row::name(row.get(0))?, joined: row.get(1) }))
+        .collect::<Result<_>>()?;
+    Ok(Group { name: row::name(group.get(0))?, owner: row::name(group.get(1))?, members, created_at: group.get(2) })
+}
+
+/// The groups that the agent is in or was invited to.
+pub(super) async fn groups<C: GenericClient>(client: &C, caller: &Agent) -> Result<Vec<Group>, Trouble> {
+    let select =
+        client.prepare_cached("SELECT group_id FROM group_members WHERE agent_id = $1 ORDER BY group_id").await?;
+    let mut groups = Vec::new();
+    for row in client.query(&select, &[&caller.key.0]).await? {
+        groups.push(load(client, row.get(0)).await?);
+    }
+    Ok(groups)
+}

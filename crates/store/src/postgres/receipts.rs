@@ -1,0 +1,276 @@
+//! One message, many messages, and how far they have come.
+
+use std::time::Duration;
+
+use amb_core::doc::MessageWithReceipts;
+use amb_core::office::ClaimRequest;
+use amb_core::receipt::Receipt;
+use amb_core::{Event, Message, MessageId, Timestamp};
+use deadpool_postgres::{GenericClient, Transaction};
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::error::Trouble;
+use super::inbox::{Unread, mark_read};
+use super::messages::{AFTER, Found, find, find_all, message_columns, message_row};
+use super::write::{Heads, Pages};
+use crate::error::Result;
+use crate::letter::{message_uuid, no_message, session_uuid};
+use crate::query::{MessagePage, MessageQuery};
+use crate::row;
+use crate::types::{Agent, News, Written};
+
+/// Deliveries marked in one transaction.
+const SOME: i64 = 1_000;
+
+/// One message that the caller sent or received.
+pub(super) async fn message<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    id: Uuid,
+) -> Result<MessageWithReceipts, Trouble> {
+    let found = find(client, id).await?.filter(|found| found.concerns(caller.key.0));
+    let Some(found) = found else { return Err(no_message(&id.into()).into()) };
+    with_receipts(client, caller, found).await
+}
+
+/// A message with the receipts that the caller may see: all of what it sent, its own of what it got.
+pub(super) async fn with_receipts<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    found: Found,
+) -> Result<MessageWithReceipts, Trouble> {
+    let sent = found.sender == caller.key.0;
+    let mut row = found.row;
+    let receipts = if found.recipient.is_some() {
+        if found.deliveries.is_empty() { Vec::new() } else { vec![row.receipt()?] }
+    } else {
+        group_receipts(client, row.id, row.at, (!sent).then_some(caller.key.0)).await?
+    };
+    if row.to.is_empty() {
+        // A group's message is to whoever looks at it.
+        row.to = caller.name.to_string();
+    }
+    Ok(MessageWithReceipts { message: row.message(&caller.name)?, receipts })
+}
+
+async fn group_receipts<C: GenericClient>(
+    client: &C,
+    message: Uuid,
+    at: Timestamp,
+    only: Option<i64>,
+) -> Result<Vec<Receipt>, Trouble> {
+    let select = client
+        .prepare_cached(
+            "SELECT a.name, e.delivered_at, e.read_at FROM copies c
+             JOIN entries e ON e.agent_id = c.agent_id AND e.number = c.number JOIN agents a ON a.id = c.agent_id
+             WHERE c.message_public_id = $1 AND ($2::bigint IS NULL OR c.agent_id = $2) ORDER BY a.name",
+        )
+        .await?;
+    let rows = client.query(&select, &[&message, &only]).await?;
+    rows.iter().map(|row| Ok(Receipt::of(row::name(row.try_get(0)?)?, at, row.try_get(1)?, row.try_get(2)?))).collect()
+}
+
+/// Messages that came to the caller, newest first.
+pub(super) async fn messages<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    query: &MessageQuery,
+) -> Result<MessagePage, Trouble> {
+    let before = query.before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
+    let limit = i64::from(query.limit);
+    let session = query.session.as_ref().map(session_uuid).transpose()?;
+    let from = query.from.as_ref().map(|from| from.as_str().to_owned());
+    let kind = query.kind.as_ref().map(ToString::to_string);
+    let correlation = query.correlation_id.as_ref().map(ToString::to_string);
+    let mut sql = String::from(concat!(
+        "SELECT ",
+        message_columns!(),
+        ", e.number FROM entries e
+         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         JOIN agents t ON t.id = e.agent_id
+         WHERE e.agent_id = $1 AND e.number < $2 AND e.session_id IS NOT NULL"
+    ));
+    let mut values: Vec<&(dyn ToSql + Sync)> = vec![&caller.key.0, &before, &limit];
+    if query.unread {
+        sql.push_str(" AND e.read_at IS NULL");
+    }
+    let push = |sql: &mut String, column: &str, place: usize| sql.push_str(&format!(" AND {column} = ${place}"));
+    if let Some(session) = &session {
+        values.push(session);
+        push(&mut sql, "s.public_id", values.len());
+    }
+    if let Some(from) = &from {
+        values.push(from);
+        push(&mut sql, "f.name", values.len());
+    }
+    if let Some(kind) = &kind {
+        values.push(kind);
+        push(&mut sql, "coalesce(m.kind, 'message')", values.len());
+    }
+    if let Some(correlation) = &correlation {
+        values.push(correlation);
+        push(&mut sql, "m.correlation_id", values.len());
+    }
+    sql.push_str(" ORDER BY e.number DESC LIMIT $3");
+    let select = client.prepare_cached(&sql).await?;
+    let rows = client.query(&select, &values).await?;
+    let mut messages = Vec::with_capacity(rows.len());
+    for row in &rows {
+        let message = message_row(row)?;
+        let receipts = vec![message.receipt()?];
+        messages.push(MessageWithReceipts { message: message.message(&caller.name)?, receipts });
+    }
+    let full = messages.len() as u64 == u64::from(query.limit);
+    let last = rows.last().map(|row| row.try_get::<_, i64>(AFTER)).transpose()?;
+    let next = last.filter(|_| full).map(|number| u64::try_from(number).unwrap_or(0));
+    Ok(MessagePage { messages, next })
+}
+
+/// The places of these messages in the caller's log, and who sent them.
+async fn deliveries(tx: &Transaction<'_>, caller: &Agent, ids: &[MessageId]) -> Result<Vec<Unread>, Trouble> {
+    let uuids = ids.iter().map(message_uuid).collect::<Result<Vec<_>>>()?;
+    let found = find_all(tx, &uuids).await?;
+    let mut deliveries = Vec::with_capacity(ids.len());
+    for (id, uuid) in ids.iter().zip(uuids) {
+        let one = found.get(&uuid).and_then(|found| Some((found, found.delivery_to(caller.key.0)?)));
+        let Some((found, number)) = one else { return Err(no_message(id).into()) };
+        deliveries.push(Unread { number, sender: found.sender });
+    }
+    Ok(deliveries)
+}
+
+/// Marks messages as read; all of them came to the caller, or none is marked.
+pub(super) async fn ack(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    ids: &[MessageId],
+    now: Timestamp,
+) -> Result<Written<u64>, Trouble> {
+    let unread = deliveries(tx, caller, ids).await?;
+    let news = mark_read(tx, caller, &unread, now).await?;
+    Ok(Written { answer: news.len() as u64, news })
+}
+
+/// Notes that entries were handed over.
+pub(super) async fn delivered(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    after: u64,
+    up_to: u64,
+    now: Timestamp,
+) -> Result<Written<u64>, Trouble> {
+    let (after, up_to) = (i64::try_from(after).unwrap_or(i64::MAX), i64::try_from(up_to).unwrap_or(i64::MAX));
+    let select = tx
+        .prepare_cached(
+            "SELECT e.number, m.sender_id FROM entries e
+             JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+             WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND e.session_id IS NOT NULL
+             AND e.delivered_at IS NULL ORDER BY e.number LIMIT $4",
+        )
+        .await?;
+    let rows = tx.query(&select, &[&caller.key.0, &after, &up_to, &SOME]).await?;
+    let new: Vec<Unread> = rows.iter().map(|row| Unread { number: row.get(0), sender: row.get(1) }).collect();
+    let news = mark_delivered(tx, caller, &new, now).await?;
+    Ok(Written { answer: news.len() as u64, news })
+}
+
+/// Marks deliveries as handed over, and tells the senders.
+async fn mark_delivered(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    new: &[Unread],
+    now: Timestamp,
+) -> Result<Vec<News>, Trouble> {
+    if new.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut agents: Vec<i64> = new.iter().map(|new| new.sender).collect();
+    agents.push(caller.key.0);
+    let mut heads = Heads::lock(tx, &agents).await?;
+    let numbers: Vec<i64> = new.iter().map(|new| new.number).collect();
+    let update = tx
+        .prepare_cached(
+            "WITH marked AS (
+                 UPDATE entries SET delivered_at = $3
+                 WHERE agent_id = $1 AND number = ANY($2) AND delivered_at IS NULL
+                 RETURNING number, session_id, seq, read_at
+             )
+             SELECT m.public_id, m.sender_id, m.created_at, k.read_at
+             FROM marked k JOIN messages m ON m.session_id = k.session_id AND m.seq = k.seq ORDER BY k.number",
+        )
+        .await?;
+    let (mut pages, mut news) = (Pages::default(), Vec::new());
+    for row in tx.query(&update, &[&caller.key.0, &numbers, &now]).await? {
+        let id: Uuid = row.try_get(0)?;
+        let receipt = Receipt::of(caller.name.clone(), row.try_get(2)?, Some(now), row.try_get(3)?);
+        let event = Event::Receipt { message_id: id.into(), receipt };
+        news.extend(pages.tell(&mut heads, row.try_get(1)?, event, now)?);
+    }
+    pages.write(tx).await?;
+    Ok(news)
+}
+
+/// Takes unread messages that no other consumer holds.
+pub(super) async fn claim(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    request: &ClaimRequest,
+    now: Timestamp,
+) -> Result<Written<Vec<Message>>, Trouble> {
+    let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
+    // Rows that another consumer is just taking are passed over, not waited for.
+    let by_time = "SELECT number FROM entries WHERE agent_id = $1 AND session_id IS NOT NULL AND read_at IS NULL
+         AND (lease_until IS NULL OR lease_until <= $2) ORDER BY number LIMIT $3 FOR UPDATE SKIP LOCKED";
+    let by_priority = "SELECT number FROM entries WHERE agent_id = $1 AND session_id IS NOT NULL AND read_at IS NULL
+         AND (lease_until IS NULL OR lease_until <= $2) ORDER BY priority DESC, number LIMIT $3
+         FOR UPDATE SKIP LOCKED";
+    let select = tx.prepare_cached(if request.urgent_first { by_priority } else { by_time }).await?;
+    let rows = tx.query(&select, &[&caller.key.0, &now, &limit]).await?;
+    let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
+    if numbers.is_empty() {
+        return Ok(Written::quiet(Vec::new()));
+    }
+    let until = now.saturating_add(request.lease.min(Duration::from_secs(365 * 86_400))).unwrap_or(now);
+    let hold =
+        tx.prepare_cached("UPDATE entries SET lease_until = $3 WHERE agent_id = $1 AND number = ANY($2)").await?;
+    tx.execute(&hold, &[&caller.key.0, &numbers, &until]).await?;
+    let sql = concat!(
+        "SELECT ",
+        message_columns!(),
+        ", e.number, m.sender_id FROM entries e
+         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         JOIN agents t ON t.id = e.agent_id
+         WHERE e.agent_id = $1 AND e.number = ANY($2)"
+    );
+    let select = tx.prepare_cached(sql).await?;
+    let mut found = Vec::with_capacity(numbers.len());
+    let mut new = Vec::new();
+    for row in tx.query(&select, &[&caller.key.0, &numbers]).await? {
+        let number: i64 = row.try_get(AFTER)?;
+        let message = message_row(&row)?;
+        if message.delivered_at.is_none() {
+            new.push(Unread { number, sender: row.try_get(AFTER + 1)? });
+        }
+        found.push((number, message.message(&caller.name)?));
+    }
+    found.sort_by_key(|(number, _)| numbers.iter().position(|place| place == number));
+    new.sort_by_key(|new| new.number);
+    let messages = found.into_iter().map(|(_, message)| message).collect();
+    let news = mark_delivered(tx, caller, &new, now).await?;
+    Ok(Written { answer: messages, news })
+}
+
+/// Gives claimed messages back.
+pub(super) async fn release(tx: &Transaction<'_>, caller: &Agent, ids: &[MessageId]) -> Result<(), Trouble> {
+    let held = deliveries(tx, caller, ids).await?;
+    let numbers: Vec<i64> = held.iter().map(|held| held.number).collect();
+    let update =
+        tx.prepare_cached("UPDATE entries SET lease_until = NULL WHERE agent_id = $1 AND number = ANY($2)").await?;
+    tx.execute(&update, &[&caller.key.0, &numbers]).await?;
+    Ok(())
+}

@@ -1,0 +1,346 @@
+//! Tasks: deciding about them, moving them, listing them.
+
+use std::collections::HashMap;
+
+use amb_core::office::TaskFilter;
+use amb_core::route::{self, Hop};
+use amb_core::task::{Asked, Decision, decide};
+use amb_core::{AgentName, Card, Entry, Event, Kind, Task, TaskState, Timestamp};
+use deadpool_postgres::{GenericClient, Transaction};
+use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
+use uuid::Uuid;
+
+use super::error::Trouble;
+use super::messages;
+use super::write::{Heads, Pages, Post, To};
+use crate::error::Result;
+use crate::letter::{json, trace_json};
+use crate::row;
+use crate::tasks::{TaskRow, Update};
+use crate::types::{Agent, News, Written};
+use crate::words;
+
+/// Overdue tasks told of in one transaction.
+const SOME: i64 = 200;
+
+macro_rules! select_tasks {
+    ($rest:literal) => {
+        concat!(
+            "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject,
+                    t.message_public_id, t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback,
+                    t.created_at, t.updated_at
+             FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
+             LEFT JOIN tasks p ON p.id = t.parent_id ",
+            $rest
+        )
+    };
+}
+
+fn task_row(row: &Row) -> Result<TaskRow, tokio_postgres::Error> {
+    Ok(TaskRow {
+        row: row.try_get(0)?,
+        id: row.try_get(1)?,
+        owner: row.try_get(2)?,
+        assignee: row.try_get(3)?,
+        owner_name: row.try_get(4)?,
+        assignee_name: row.try_get(5)?,
+        state: row.try_get(6)?,
+        subject: row.try_get(7)?,
+        message: row.try_get(8)?,
+        session: row.try_get(9)?,
+        parent: row.try_get(10)?,
+        deadline: row.try_get(11)?,
+        overdue: row.try_get(12)?,
+        note: row.try_get(13)?,
+        callback: row.try_get(14)?,
+        created_at: row.try_get(15)?,
+        updated_at: row.try_get(16)?,
+    })
+}
+
+async fn query<C: GenericClient>(
+    client: &C,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<TaskRow>, Trouble> {
+    let select = client.prepare_cached(sql).await?;
+    let rows = client.query(&select, values).await?;
+    rows.iter().map(|row| task_row(row).map_err(Trouble::from)).collect()
+}
+
+/// The task of this id, if the agent gave it or was given it.
+pub(super) async fn find<C: GenericClient>(client: &C, agent: i64, id: Uuid) -> Result<TaskRow, Trouble> {
+    let mut found = query(client, select_tasks!("WHERE t.public_id = $1"), &[&id]).await?;
+    found.pop().filter(|task| task.concerns(agent)).ok_or_else(|| words::no_task(&id.into()).into())
+}
+
+/// Tasks that the agent gave or was given, newest first.
+pub(super) async fn list<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    filter: &TaskFilter,
+    limit: u32,
+) -> Result<Vec<Task>, Trouble> {
+    let (me, state, limit) = (caller.key.0, filter.state.map(TaskState::as_str), i64::from(limit));
+    let values: [&(dyn ToSql + Sync); 4] = [&me, &state, &filter.open, &limit];
+    let mut rows = Vec::new();
+    if filter.owned != Some(false) {
+        let sql = select_tasks!(
+            "WHERE t.owner_id = $1 AND ($2::text IS NULL OR t.state = $2)
+             AND (NOT $3 OR t.state IN ('pending', 'accepted', 'working')) ORDER BY t.id DESC LIMIT $4"
+        );
+        rows.extend(query(client, sql, &values).await?);
+    }
+    if filter.owned != Some(true) {
+        let sql = select_tasks!(
+            "WHERE t.assignee_id = $1 AND ($2::text IS NULL OR t.state = $2)
+             AND (NOT $3 OR t.state IN ('pending', 'accepted', 'working')) ORDER BY t.id DESC LIMIT $4"
+        );
+        rows.extend(query(client, sql, &values).await?);
+    }
+    rows.sort_by_key(|task| std::cmp::Reverse(task.row));
+    rows.dedup_by_key(|task| task.row);
+    rows.truncate(usize::try_from(limit).unwrap_or(0));
+    Ok(rows.into_iter().map(|task| task.task(me)).collect::<Result<_>>()?)
+}
+
+/// The tasks of which this one is a piece, itself, and its own pieces.
+pub(super) async fn chain<C: GenericClient>(client: &C, caller: &Agent, id: Uuid) -> Result<Vec<Task>, Trouble> {
+    let task = find(client, caller.key.0, id).await?;
+    let sql = select_tasks!(
+        "JOIN (
+             WITH RECURSIVE up (id, depth) AS (
+                 SELECT $1::bigint, 0 UNION ALL
+                 SELECT k.parent_id, up.depth + 1 FROM up JOIN tasks k ON k.id = up.id
+                 WHERE k.parent_id IS NOT NULL AND up.depth < 64
+             ), down (id, depth) AS (
+                 SELECT $1::bigint, 0 UNION ALL
+                 SELECT k.id, down.depth + 1 FROM down JOIN tasks k ON k.parent_id = down.id WHERE down.depth < 64
+             )
+             SELECT id, -depth AS place FROM up UNION SELECT id, depth FROM down
+         ) n ON n.id = t.id ORDER BY n.place, t.id LIMIT 200"
+    );
+    let rows = query(client, sql, &[&task.row]).await?;
+    Ok(rows.into_iter().map(|task| task.task(caller.key.0)).collect::<Result<_>>()?)
+}
+
+/// How many tasks each of these agents works on.
+pub(super) async fn current(tx: &Transaction<'_>, assignees: &[i64]) -> Result<HashMap<i64, usize>, Trouble> {
+    if assignees.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let select = tx
+        .prepare_cached(
+            "SELECT assignee_id, count(*) FROM tasks
+             WHERE assignee_id = ANY($1) AND state IN ('accepted', 'working') GROUP BY assignee_id",
+        )
+        .await?;
+    let rows = tx.query(&select, &[&assignees]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), usize::try_from(row.get::<_, i64>(1)).unwrap_or(usize::MAX))).collect())
+}
+
+/// The rows of the tasks that these messages brought.
+pub(super) async fn of_messages(tx: &Transaction<'_>, messages: &[Uuid]) -> Result<HashMap<Uuid, i64>, Trouble> {
+    if messages.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let select = tx.prepare_cached("SELECT message_public_id, id FROM tasks WHERE message_public_id = ANY($1)").await?;
+    let rows = tx.query(&select, &[&messages]).await?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
+}
+
+/// The session in which a task's update is said.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct On<'a> {
+    pub(super) id: i64,
+    pub(super) public_id: Uuid,
+    pub(super) subject: &'a str,
+}
+
+/// Adds a task update to its owner, whose mailbox is locked.
+#[allow(clippy::too_many_arguments)]
+pub(super) fn post_update(
+    pages: &mut Pages,
+    heads: &mut Heads,
+    from_name: &AgentName,
+    from: i64,
+    owner: i64,
+    on: On<'_>,
+    hop: &Hop,
+    update: Update,
+    callback: Option<String>,
+) -> Result<Option<News>> {
+    let mut trace = hop.trace.clone();
+    if trace.last() != Some(from_name) {
+        trace.push(from_name.clone());
+    }
+    let post = Post {
+        id: update.id,
+        sender: from,
+        at: update.at,
+        priority: 1,
+        ttl: hop.ttl,
+        kind: Some(Kind::TaskUpdate.as_str().to_owned()),
+        trace: trace_json(&Hop { ttl: hop.ttl, trace })?,
+        reply_to: Some(update.reply_to),
+        correlation_id: None,
+        task: Some(json(&update.task)?),
+        callback,
+        content: update.content.clone(),
+        parts: None,
+        metadata: None,
+    };
+    let copies = pages.post(heads, on.id, post, To::One(owner));
+    Ok(copies.first().copied().map(|(agent, number)| {
+        let event = Event::NewMessage(update.event(from_name.clone(), on.public_id, on.subject));
+        News { agent, entry: Entry { event, cursor: number.into() } }
+    }))
+}
+
+/// Moves a task, and tells its owner where it came to.
+pub(super) async fn set_state(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    id: Uuid,
+    state: TaskState,
+    note: Option<&str>,
+    now: Timestamp,
+) -> Result<Written<Task>, Trouble> {
+    let me = caller.key.0;
+    let seen = find(tx, me, id).await?;
+    if seen.assignee != me {
+        return Err(words::not_the_assignee().into());
+    }
+    // Under both locks the task does not move and the quota does not change.
+    let mut heads = Heads::lock(tx, &[seen.owner, seen.assignee]).await?;
+    let task = find(tx, me, id).await?;
+    let at = task.state()?;
+    let path = at.path_to(state);
+    let Some(first) = path.first().copied() else {
+        return Err(at.check_move(state).err().map_or_else(|| words::no_task(&id.into()), Into::into).into());
+    };
+    let (mut state, mut note) = (state, note.map(str::to_owned));
+    if first == TaskState::Accepted {
+        let card = card(tx, me).await?;
+        let owner = row::name(&task.owner_name)?;
+        let current_tasks = current(tx, &[me]).await?.get(&me).copied().unwrap_or(0);
+        let asked =
+            Asked { sender: &owner, assignee: &caller.name, card: &card, current_tasks, deadline: task.deadline };
+        if let Decision::Reject(reason) = decide(asked, now) {
+            (state, note) = (TaskState::Rejected, Some(reason.to_string()));
+        }
+    }
+    let mut pages = Pages::default();
+    let news = move_task(tx, &mut pages, &mut heads, &task, &caller.name, state, note, now).await?;
+    pages.write(tx).await?;
+    let moved = find(tx, me, id).await?;
+    Ok(Written { answer: moved.task(me)?, news: news.into_iter().collect() })
+}
+
+async fn card(tx: &Transaction<'_>, agent: i64) -> Result<Card, Trouble> {
+    let select = tx.prepare_cached("SELECT allow_from, max_concurrent_tasks FROM agents WHERE id = $1").await?;
+    let row = tx.query_one(&select, &[&agent]).await?;
+    Ok(Card {
+        allow_from: row::parse(Some(row.get::<_, &str>(0)))?.unwrap_or_default(),
+        max_concurrent_tasks: u32::try_from(row.get::<_, i64>(1)).unwrap_or(0),
+        ..Card::default()
+    })
+}
+
+/// Writes a task's new state, and adds the update to its owner, unless that agent is gone.
+#[allow(clippy::too_many_arguments)]
+async fn move_task(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    task: &TaskRow,
+    by: &AgentName,
+    state: TaskState,
+    note: Option<String>,
+    now: Timestamp,
+) -> Result<Option<News>, Trouble> {
+    let update = tx
+        .prepare_cached("UPDATE tasks SET state = $2, note = coalesce($3, note), updated_at = $4 WHERE id = $1")
+        .await?;
+    tx.execute(&update, &[&task.row, &state.as_str(), &note, &now]).await?;
+    let select = tx
+        .prepare_cached(
+            "SELECT s.id, s.subject FROM sessions s, agents o
+             WHERE s.public_id = $1 AND o.id = $2 AND o.deleted_at IS NULL",
+        )
+        .await?;
+    let Some(session) = tx.query_opt(&select, &[&task.session, &task.owner]).await? else { return Ok(None) };
+    let hop = match messages::find(tx, task.message).await? {
+        Some(found) => route::task_update(&found.message()?, by),
+        None => route::fresh(by),
+    };
+    let update = Update::new(task.task_ref(state), task.message, note.as_deref(), now);
+    let on = On { id: session.try_get(0)?, public_id: task.session, subject: session.try_get(1)? };
+    let callback = task.callback.clone();
+    Ok(post_update(pages, heads, by, task.assignee, task.owner, on, &hop, update, callback)?)
+}
+
+/// Marks open tasks past their deadline, and tells both sides.
+pub(super) async fn sweep_overdue(tx: &Transaction<'_>, now: Timestamp) -> Result<Written<u64>, Trouble> {
+    let find = tx
+        .prepare_cached(
+            "SELECT id, owner_id, assignee_id FROM tasks
+             WHERE NOT overdue AND state IN ('pending', 'accepted', 'working') AND deadline < $1
+             ORDER BY deadline LIMIT $2",
+        )
+        .await?;
+    let due = tx.query(&find, &[&now, &SOME]).await?;
+    if due.is_empty() {
+        return Ok(Written::quiet(0));
+    }
+    let agents: Vec<i64> = due.iter().flat_map(|row| [row.get(1), row.get(2)]).collect();
+    let rows: Vec<i64> = due.iter().map(|row| row.get(0)).collect();
+    let mut heads = Heads::lock(tx, &agents).await?;
+    let mark = tx
+        .prepare_cached(
+            "UPDATE tasks SET overdue = TRUE
+             WHERE id = ANY($1) AND NOT overdue AND state IN ('pending', 'accepted', 'working') RETURNING id",
+        )
+        .await?;
+    let marked: Vec<i64> = tx.query(&mark, &[&rows]).await?.iter().map(|row| row.get(0)).collect();
+    let overdue = query(tx, select_tasks!("WHERE t.id = ANY($1) ORDER BY t.deadline, t.id"), &[&marked]).await?;
+    let (mut pages, mut news) = (Pages::default(), Vec::new());
+    for task in overdue {
+        for side in [task.owner, task.assignee] {
+            let event = Event::TaskOverdue { task: task.clone().task(side)? };
+            news.extend(pages.tell(&mut heads, side, event, now)?);
+        }
+    }
+    pages.write(tx).await?;
+    Ok(Written { answer: marked.len() as u64, news })
+}
+
+/// The owners of the open tasks that an agent was given.
+pub(super) async fn owners_of_open(tx: &Transaction<'_>, assignee: i64) -> Result<Vec<i64>, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT DISTINCT owner_id FROM tasks
+             WHERE assignee_id = $1 AND state IN ('pending', 'accepted', 'working')",
+        )
+        .await?;
+    Ok(tx.query(&select, &[&assignee]).await?.iter().map(|row| row.get(0)).collect())
+}
+
+/// Ends the open tasks that were given to an agent that goes.
+pub(super) async fn end_tasks_of(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    caller: &Agent,
+    now: Timestamp,
+) -> Result<Vec<News>, Trouble> {
+    let sql = select_tasks!("WHERE t.assignee_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
+    let mut news = Vec::new();
+    for task in query(tx, sql, &[&caller.key.0]).await? {
+        let state = if task.state()? == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed };
+        let note = Some(format!("{} left the office", caller.name));
+        news.extend(move_task(tx, pages, heads, &task, &caller.name, state, note, now).await?);
+    }
+    Ok(news)
+}

@@ -1,0 +1,216 @@
+//! The directory: who is here, who may see whom, and what one says about oneself.
+
+use amb_core::doc::AgentEntry;
+use amb_core::{AgentName, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
+use uuid::Uuid;
+
+use super::error::failed;
+use super::keys::{instant_at, maybe_instant_at, uuid_at};
+use super::writer::Desk;
+use crate::error::Result;
+use crate::letter::json;
+use crate::profile::{AgentRow, OwnRow, patched, unknown};
+use crate::query::{AgentsPage, Profile, ProfilePatch};
+use crate::types::{Agent, AgentKey, KeyHash, Written};
+
+/// Names looked through for the nearest one.
+const CANDIDATES: u32 = 1_000;
+
+macro_rules! agent_columns {
+    () => {
+        "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
+         p.last_seen, p.here,
+         (SELECT group_concat(hex(t.public_id)) FROM tasks t
+          WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working'))"
+    };
+}
+
+/// Whom ?1 may see: itself, those it is connected with, and the discoverable that did not block it.
+macro_rules! visible {
+    () => {
+        "a.deleted_at IS NULL AND (a.id = ?1
+         OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = min(a.id, ?1) AND c.high_id = max(a.id, ?1)
+                    AND c.status = 'ACTIVE')
+         OR (a.discoverable AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
+                                            AND c.target_id = ?1 AND c.status = 'BLOCKED')))"
+    };
+}
+
+fn agent_row(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
+    let current: Option<String> = row.get(9)?;
+    let ids = current.unwrap_or_default();
+    Ok(AgentRow {
+        id: uuid_at(row, 0)?,
+        name: row.get(1)?,
+        description: row.get(2)?,
+        capabilities: row.get(3)?,
+        allow_from: row.get(4)?,
+        max_concurrent_tasks: row.get(5)?,
+        created_at: instant_at(row, 6)?,
+        last_seen: maybe_instant_at(row, 7)?,
+        here: row.get(8)?,
+        current: ids.split(',').filter_map(|id| Uuid::parse_str(id).ok()).collect(),
+    })
+}
+
+/// The agents that the caller may see, by name.
+pub(super) fn agents(db: &Connection, caller: &Agent, page: &AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name > ?2 AND ",
+        visible!(),
+        " ORDER BY a.name LIMIT ?3"
+    );
+    let after = page.after.as_ref().map_or("", AgentName::as_str);
+    let found: Vec<AgentRow> = db
+        .prepare_cached(sql)
+        .and_then(|mut select| {
+            select.query_map(params![caller.key.0, after, page.limit], agent_row).and_then(Iterator::collect)
+        })
+        .map_err(failed)?;
+    found.into_iter().map(|agent| agent.entry(now)).collect()
+}
+
+/// One agent that the caller may see.
+pub(super) fn agent(db: &Connection, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name = ?2 AND ",
+        visible!()
+    );
+    let found = db
+        .prepare_cached(sql)
+        .and_then(|mut select| select.query_row(params![caller.key.0, name.as_str()], agent_row).optional())
+        .map_err(failed)?;
+    match found {
+        Some(agent) => agent.entry(now),
+        None => Err(unknown(name, &known_names(db, caller)?)),
+    }
+}
+
+/// Names that the caller may know: those it is connected with, then others it may see, so many at most.
+pub(super) fn known_names(db: &Connection, caller: &Agent) -> Result<Vec<String>> {
+    let sql = concat!("SELECT a.name FROM agents a WHERE ", visible!(), " AND a.id <> ?1 ORDER BY a.name LIMIT ?2");
+    let connected = "SELECT a.name FROM connections c JOIN agents a ON a.id = c.target_id
+         WHERE c.requester_id = ?1 AND c.status = 'ACTIVE'
+         UNION SELECT a.name FROM connections c JOIN agents a ON a.id = c.requester_id
+         WHERE c.target_id = ?1 AND c.status = 'ACTIVE' LIMIT ?2";
+    let mut names: Vec<String> = Vec::new();
+    for sql in [connected, sql] {
+        let found: Vec<String> = db
+            .prepare_cached(sql)
+            .and_then(|mut select| {
+                select.query_map(params![caller.key.0, CANDIDATES], |row| row.get(0)).and_then(Iterator::collect)
+            })
+            .map_err(failed)?;
+        names.extend(found);
+    }
+    Ok(names)
+}
+
+fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
+    let sql = concat!(
+        "SELECT ",
+        agent_columns!(),
+        ", a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
+         FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.id = ?1"
+    );
+    db.prepare_cached(sql)
+        .and_then(|mut select| {
+            select.query_row([caller.key.0], |row| {
+                Ok(OwnRow {
+                    agent: agent_row(row)?,
+                    owner_contact: row.get(10)?,
+                    discoverable: row.get(11)?,
+                    api_key_prefix: row.get(12)?,
+                    previous_key_until: maybe_instant_at(row, 13)?,
+                })
+            })
+        })
+        .map_err(failed)
+}
+
+/// The caller as it sees itself.
+pub(super) fn profile(db: &Connection, caller: &Agent, now: Timestamp) -> Result<Profile> {
+    own(db, caller)?.profile(now)
+}
+
+impl Desk {
+    pub(super) fn update_profile(&mut self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+        let (card, discoverable) = patched(&own(&self.db, caller)?, patch)?;
+        self.db
+            .prepare_cached(
+                "UPDATE agents SET description = ?2, capabilities = ?3, allow_from = ?4, max_concurrent_tasks = ?5,
+                                   discoverable = ?6 WHERE id = ?1",
+            )
+            .and_then(|mut update| {
+                update.execute(params![
+                    caller.key.0,
+                    card.description,
+                    json(&card.capabilities).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
+                    json(&card.allow_from).map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?,
+                    card.max_concurrent_tasks,
+                    discoverable,
+                ])
+            })
+            .map_err(failed)?;
+        self.caches.peers.remove(&caller.name);
+        profile(&self.db, caller, now)
+    }
+
+    pub(super) fn seen(&mut self, agents: &[AgentKey], here: bool, now: Timestamp) -> Result<()> {
+        for agent in agents {
+            self.db
+                .prepare_cached(
+                    "INSERT INTO presence (agent_id, last_seen, here) VALUES (?1, ?2, ?3)
+                     ON CONFLICT (agent_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen),
+                                                          here = excluded.here",
+                )
+                .and_then(|mut insert| insert.execute(params![agent.0, now.as_microsecond(), here]))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn rotate_key(
+        &mut self,
+        caller: &Agent,
+        key_hash: KeyHash,
+        key_prefix: &str,
+        old_until: Option<Timestamp>,
+    ) -> Result<()> {
+        self.db
+            .prepare_cached(
+                "UPDATE agents SET previous_key_hash = iif(?4 IS NULL, NULL, api_key_hash), previous_key_until = ?4,
+                                   api_key_hash = ?2, api_key_prefix = ?3 WHERE id = ?1",
+            )
+            .and_then(|mut update| {
+                let until = old_until.map(|until| until.as_microsecond());
+                update.execute(params![caller.key.0, key_hash.to_hex(), key_prefix, until])
+            })
+            .map_err(failed)
+            .map(drop)
+    }
+
+    pub(super) fn delete_agent(&mut self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+        let mut news = self.end_tasks_of(caller, now)?;
+        news.extend(self.end_connections_of(caller, now)?);
+        self.db
+            .prepare_cached(
+                "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
+                                   owner_contact = NULL, description = '', capabilities = '[]', deleted_at = ?2
+                 WHERE id = ?1",
+            )
+            .and_then(|mut update| update.execute([caller.key.0, now.as_microsecond()]))
+            .map_err(failed)?;
+        self.db
+            .prepare_cached("DELETE FROM group_members WHERE agent_id = ?1")
+            .and_then(|mut delete| delete.execute([caller.key.0]))
+            .map_err(failed)?;
+        self.caches.peers.remove(&caller.name);
+        Ok(Written { answer: (), news })
+    }
+}

@@ -1,0 +1,253 @@
+//! Groups: who is in them, and mail to all of them.
+
+use amb_core::route;
+use amb_core::{AgentName, Draft, Kind, Timestamp};
+use rusqlite::{Connection, OptionalExtension, params};
+use uuid::Uuid;
+
+use super::cache::Thread;
+use super::error::{failed, is_taken};
+use super::keys::instant_at;
+use super::post::To;
+use super::send::{Outcome, letter_post, placed};
+use super::writer::Desk;
+use crate::error::Result;
+use crate::letter::{self, Letter, Placed, no_session};
+use crate::query::{Group, GroupMember};
+use crate::row;
+use crate::types::{Agent, Written};
+use crate::words;
+
+impl Desk {
+    pub(super) fn create_group(&mut self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
+        if self.peer(name)?.is_some() {
+            return Err(words::name_taken(name));
+        }
+        let id = self
+            .db
+            .prepare_cached("INSERT INTO groups (name, owner_id, created_at) VALUES (?1, ?2, ?3)")
+            .and_then(|mut insert| insert.insert(params![name.as_str(), caller.key.0, now.as_microsecond()]))
+            .map_err(|error| if is_taken(&error) { words::name_taken(name) } else { failed(error) })?;
+        self.put_member(id, caller.key.0, true)?;
+        load(&self.db, id)
+    }
+
+    /// The group of this name that the agent has joined.
+    pub(super) fn group_of(&self, name: &AgentName, agent: i64) -> Result<Option<i64>> {
+        let found = find(&self.db, name, agent)?;
+        match found {
+            Some((id, _, Some(true))) => Ok(Some(id)),
+            Some((_, _, Some(false))) => Err(words::not_in_group(name)),
+            _ => Ok(None),
+        }
+    }
+
+    pub(super) fn is_group(&self, name: &AgentName) -> Result<bool> {
+        self.db
+            .prepare_cached("SELECT 1 FROM groups WHERE name = ?1")
+            .and_then(|mut select| select.exists([name.as_str()]))
+            .map_err(failed)
+    }
+
+    fn put_member(&self, group: i64, agent: i64, joined: bool) -> Result<()> {
+        self.db
+            .prepare_cached(
+                "INSERT INTO group_members (group_id, agent_id, joined) VALUES (?1, ?2, ?3)
+                 ON CONFLICT (group_id, agent_id) DO UPDATE SET joined = excluded.joined",
+            )
+            .and_then(|mut insert| insert.execute(params![group, agent, joined]))
+            .map_err(failed)
+            .map(drop)
+    }
+
+    /// Invites, and tells the invited by mail, which the two may exchange.
+    pub(super) fn invite_to_group(
+        &mut self,
+        caller: &Agent,
+        group: &AgentName,
+        agent: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Group>> {
+        let Some((id, owner, Some(_))) = find(&self.db, group, caller.key.0)? else {
+            return Err(words::no_group(group));
+        };
+        if owner != caller.key.0 {
+            return Err(words::not_the_owner());
+        }
+        let Some(peer) = self.peer(agent)?.filter(|peer| !peer.deleted) else {
+            return Err(words::not_connected(agent));
+        };
+        if !self.is_connected(caller.key.0, peer.id)? {
+            return Err(words::not_connected(agent));
+        }
+        let already = matches!(find(&self.db, group, peer.id)?, Some((_, _, Some(_))));
+        if already {
+            return Ok(Written::quiet(load(&self.db, id)?));
+        }
+        self.put_member(id, peer.id, false)?;
+        let draft = words::invitation(group, agent, &caller.name)?;
+        let letter = Letter::new(&caller.name, draft, now)?;
+        let news = match self.send(caller, letter)? {
+            Outcome::Placed(placed) => {
+                let (letter, placed) = *placed;
+                letter.into_written(placed).news
+            }
+            Outcome::Repeat(_) => Vec::new(),
+        };
+        Ok(Written { answer: load(&self.db, id)?, news })
+    }
+
+    pub(super) fn join_group(&mut self, caller: &Agent, group: &AgentName, joined: bool) -> Result<Group> {
+        let Some((id, _, Some(_))) = find(&self.db, group, caller.key.0)? else { return Err(words::no_group(group)) };
+        if joined {
+            self.put_member(id, caller.key.0, true)?;
+            // What was said before is not theirs to read: they enter the sessions as mail comes to them.
+        } else {
+            self.db
+                .prepare_cached("DELETE FROM group_members WHERE group_id = ?1 AND agent_id = ?2")
+                .and_then(|mut delete| delete.execute([id, caller.key.0]))
+                .map_err(failed)?;
+        }
+        load(&self.db, id)
+    }
+
+    /// Writes a letter into the group's session of its subject, and into the log of each other member.
+    pub(super) fn place_in_group(&mut self, caller: &Agent, group: i64, letter: &Letter) -> Result<Placed> {
+        if letter.kind == Kind::Task {
+            return Err(words::no_task_to_group());
+        }
+        // An answer to all goes to whoever wrote before, too: that is no loop.
+        let hop = match letter.parent {
+            Some(_) => self.hop(caller, letter)?,
+            None => route::fresh(&caller.name),
+        };
+        let thread = match &letter.thread {
+            letter::Thread::Existing(id) => {
+                let thread = self.thread_by_public_id(*id)?.ok_or_else(no_session)?;
+                if thread.group != Some(group) {
+                    return Err(words::not_both_members(&letter.to));
+                }
+                thread
+            }
+            letter::Thread::Subject { subject, key, fresh } => {
+                self.group_session(group, caller.key.0, subject, key, *fresh, letter.at)?
+            }
+        };
+        let members = self.audience(group, caller.key.0)?;
+        for member in members.iter().chain([&caller.key.0]) {
+            self.db
+                .prepare_cached("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
+                .and_then(|mut insert| insert.execute([*member, thread.id]))
+                .map_err(failed)?;
+        }
+        let (_, copies) = self.post(thread.id, letter_post(caller, letter, &hop, None)?, To::Group(&members))?;
+        Ok(placed(&thread, copies))
+    }
+
+    /// The other members, but for those who blocked the sender.
+    fn audience(&self, group: i64, sender: i64) -> Result<Vec<i64>> {
+        self.db
+            .prepare_cached(
+                "SELECT agent_id FROM group_members g WHERE group_id = ?1 AND joined AND agent_id <> ?2
+                 AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = ?2
+                                 AND c.status = 'BLOCKED')
+                 ORDER BY agent_id",
+            )
+            .and_then(|mut select| select.query_map([group, sender], |row| row.get(0)).and_then(Iterator::collect))
+            .map_err(failed)
+    }
+
+    fn group_session(
+        &mut self,
+        group: i64,
+        me: i64,
+        subject: &str,
+        key: &str,
+        public_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Thread> {
+        let known: Option<i64> = self
+            .db
+            .prepare_cached("SELECT id FROM sessions WHERE group_id = ?1 AND subject_key = ?2")
+            .and_then(|mut select| select.query_row(params![group, key], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        let id = match known {
+            Some(id) => id,
+            None => self
+                .db
+                .prepare_cached(
+                    "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+                )
+                .and_then(|mut insert| {
+                    insert.insert(params![public_id.as_bytes(), subject, key, me, group, now.as_microsecond()])
+                })
+                .map_err(failed)?,
+        };
+        self.thread(id)?.ok_or_else(no_session)
+    }
+
+    /// Sends one draft to each of several agents, all or none.
+    pub(super) fn send_all(
+        &mut self,
+        caller: &Agent,
+        to: &[AgentName],
+        draft: &Draft,
+        now: Timestamp,
+    ) -> Result<Vec<(Letter, Placed)>> {
+        let mut sent = Vec::with_capacity(to.len());
+        for name in to {
+            let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
+            let letter = Letter::new(&caller.name, draft, now)?;
+            if let Outcome::Placed(placed) = self.send(caller, letter)? {
+                sent.push(*placed);
+            }
+        }
+        Ok(sent)
+    }
+}
+
+/// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
+fn find(db: &Connection, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>> {
+    db.prepare_cached(
+        "SELECT g.id, g.owner_id, m.joined FROM groups g
+         LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = ?2 WHERE g.name = ?1",
+    )
+    .and_then(|mut select| {
+        select.query_row(params![name.as_str(), agent], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+    })
+    .map_err(failed)
+}
+
+fn load(db: &Connection, id: i64) -> Result<Group> {
+    let (name, owner, created_at): (String, String, Timestamp) = db
+        .prepare_cached(
+            "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = ?1",
+        )
+        .and_then(|mut select| select.query_row([id], |row| Ok((row.get(0)?, row.get(1)?, instant_at(row, 2)?))))
+        .map_err(failed)?;
+    let mut select = db
+        .prepare_cached(
+            "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
+             WHERE m.group_id = ?1 ORDER BY a.name",
+        )
+        .map_err(failed)?;
+    let members = select
+        .query_map([id], |row| Ok((row.get::<_, String>(0)?, row.get(1)?)))
+        .map_err(failed)?
+        .map(|member| {
+            let (name, joined) = member.map_err(failed)?;
+            Ok(GroupMember { name: row::name(&name)?, joined })
+        })
+        .collect::<Result<_>>()?;
+    Ok(Group { name: row::name(&name)?, owner: row::name(&owner)?, members, created_at })
+}
+
+/// The groups that the agent is in or was invited to.
+pub(super) fn groups(db: &Connection, caller: &Agent) -> Result<Vec<Group>> {
+    let ids: Vec<i64> = db
+        .prepare_cached("SELECT group_id FROM group_members WHERE agent_id = ?1 ORDER BY group_id")
+        .and_then(|mut select| select.query_map([caller.key.0], |row| row.get(0)).and_then(Iterator::collect))
+        .map_err(failed)?;
+    ids.into_iter().map(|id| load(db, id)).collect()
+}

@@ -1,0 +1,174 @@
+//! One message, many messages, and how far they have come.
+
+use amb_core::doc::MessageWithReceipts;
+use amb_core::receipt::Receipt;
+use amb_core::{MessageId, Timestamp};
+use rusqlite::types::Value;
+use rusqlite::{Connection, params_from_iter};
+use uuid::Uuid;
+
+use super::error::failed;
+use super::keys::{maybe_instant_at, number_of, owner_of, range, row};
+use super::messages::{DELIVERED, Found, find, message_columns, message_row};
+use super::writer::Desk;
+use crate::error::Result;
+use crate::letter::{message_uuid, no_message, session_uuid};
+use crate::query::{MessagePage, MessageQuery};
+use crate::row as rows;
+use crate::types::{Agent, News, Written};
+
+/// Deliveries marked in one statement's worth of work.
+const SOME: i64 = 1_000;
+
+/// One message that the caller sent or received.
+pub(super) fn message(db: &Connection, caller: &Agent, id: Uuid) -> Result<MessageWithReceipts> {
+    let found = find(db, id)?.ok_or_else(|| no_message(&id.into()))?;
+    let mine = found.delivery_to(db, caller.key.0)?;
+    if found.sender != caller.key.0 && mine.is_none() {
+        return Err(no_message(&id.into()));
+    }
+    with_receipts(db, caller, found)
+}
+
+/// A message with the receipts that the caller may see: all of what it sent, its own of what it got.
+pub(super) fn with_receipts(db: &Connection, caller: &Agent, found: Found) -> Result<MessageWithReceipts> {
+    let sent = found.sender == caller.key.0;
+    let mut row = found.row;
+    let receipts = match found.delivery {
+        Some(_) => vec![row.receipt()?],
+        None => group_receipts(db, found.row_id, row.at, (!sent).then_some(caller.key.0))?,
+    };
+    if row.to.is_empty() {
+        // A group's message is to whoever looks at it.
+        row.to = caller.name.to_string();
+    }
+    Ok(MessageWithReceipts { message: row.message(&caller.name)?, receipts })
+}
+
+fn group_receipts(db: &Connection, message: i64, at: Timestamp, only: Option<i64>) -> Result<Vec<Receipt>> {
+    let mut select = db
+        .prepare_cached(
+            "SELECT a.name, e.delivered_at, e.read_at FROM copies c
+             JOIN entries e ON e.id = c.entry_id JOIN agents a ON a.id = c.agent_id
+             WHERE c.message_id = ?1 AND (?2 IS NULL OR c.agent_id = ?2) ORDER BY a.name",
+        )
+        .map_err(failed)?;
+    let found = select
+        .query_map((message, only), |row| {
+            Ok((row.get::<_, String>(0)?, maybe_instant_at(row, 1)?, maybe_instant_at(row, 2)?))
+        })
+        .map_err(failed)?;
+    found
+        .map(|receipt| {
+            let (name, delivered_at, read_at) = receipt.map_err(failed)?;
+            Ok(Receipt::of(rows::name(&name)?, at, delivered_at, read_at))
+        })
+        .collect()
+}
+
+/// Messages that came to the caller, newest first.
+pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) -> Result<MessagePage> {
+    let (first, last) = range(caller.key.0);
+    let end = match query.before.map(u32::try_from) {
+        Some(Ok(before)) => row(caller.key.0, before.into()),
+        Some(Err(_)) | None => last,
+    };
+    let mut sql = String::from(concat!(
+        "SELECT ",
+        message_columns!(),
+        ", e.id FROM entries e
+         JOIN messages m ON m.id = e.message_id
+         JOIN sessions s ON s.id = m.id >> 32
+         JOIN agents f ON f.id = m.sender_id
+         JOIN agents t ON t.id = e.id >> 32
+         WHERE e.id > ? AND e.id < ? AND e.message_id IS NOT NULL"
+    ));
+    let mut values: Vec<Value> = vec![first.into(), end.into()];
+    if query.unread {
+        sql.push_str(" AND e.read_at IS NULL");
+    }
+    if let Some(session) = &query.session {
+        sql.push_str(" AND s.public_id = ?");
+        values.push(session_uuid(session)?.as_bytes().to_vec().into());
+    }
+    if let Some(from) = &query.from {
+        sql.push_str(" AND f.name = ?");
+        values.push(from.to_string().into());
+    }
+    if let Some(kind) = &query.kind {
+        sql.push_str(" AND coalesce(m.kind, 'message') = ?");
+        values.push(kind.to_string().into());
+    }
+    if let Some(correlation) = &query.correlation_id {
+        sql.push_str(" AND m.correlation_id = ?");
+        values.push(correlation.to_string().into());
+    }
+    sql.push_str(" ORDER BY e.id DESC LIMIT ?");
+    values.push(i64::from(query.limit).into());
+    let mut select = db.prepare_cached(&sql).map_err(failed)?;
+    let mut found = select.query(params_from_iter(values)).map_err(failed)?;
+    let (mut messages, mut last) = (Vec::new(), None);
+    while let Some(row) = found.next().map_err(failed)? {
+        let message = message_row(row).map_err(failed)?;
+        last = Some(number_of(row.get(DELIVERED).map_err(failed)?));
+        let receipts = vec![message.receipt()?];
+        messages.push(MessageWithReceipts { message: message.message(&caller.name)?, receipts });
+    }
+    let full = messages.len() as u64 == u64::from(query.limit);
+    Ok(MessagePage { messages, next: last.filter(|_| full) })
+}
+
+impl Desk {
+    /// Marks messages as read; all of them came to the caller, or none is marked.
+    pub(super) fn ack(&mut self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
+        let deliveries = self.deliveries_of(caller, ids)?;
+        let news = self.mark_read(caller, &deliveries, now)?;
+        Ok(Written { answer: news.len() as u64, news })
+    }
+
+    /// The entries that brought these messages to the caller.
+    pub(super) fn deliveries_of(&self, caller: &Agent, ids: &[MessageId]) -> Result<Vec<i64>> {
+        ids.iter()
+            .map(|id| {
+                let found = find(&self.db, message_uuid(id)?)?.ok_or_else(|| no_message(id))?;
+                found.delivery_to(&self.db, caller.key.0)?.ok_or_else(|| no_message(id))
+            })
+            .collect()
+    }
+
+    /// Notes that entries were handed over.
+    pub(super) fn delivered(&mut self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+        let me = caller.key.0;
+        let Ok(after) = u32::try_from(after) else { return Ok(Written::quiet(0)) };
+        let up_to = u32::try_from(up_to).unwrap_or(u32::MAX);
+        let new: Vec<(i64, i64)> = self
+            .db
+            .prepare_cached(
+                "SELECT id, message_id FROM entries
+                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id LIMIT ?3",
+            )
+            .and_then(|mut select| {
+                let rows = select.query_map([row(me, after.into()), row(me, up_to.into()), SOME], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?;
+                rows.collect()
+            })
+            .map_err(failed)?;
+        let news = self.mark_delivered(caller, &new, now)?;
+        Ok(Written { answer: news.len() as u64, news })
+    }
+
+    /// Marks deliveries as handed over, and tells the senders.
+    pub(super) fn mark_delivered(&mut self, caller: &Agent, new: &[(i64, i64)], now: Timestamp) -> Result<Vec<News>> {
+        let mut news = Vec::with_capacity(new.len());
+        for (delivery, message) in new {
+            debug_assert_eq!(owner_of(*delivery), caller.key.0);
+            self.db
+                .prepare_cached("UPDATE entries SET delivered_at = ?2 WHERE id = ?1")
+                .and_then(|mut update| update.execute([*delivery, now.as_microsecond()]))
+                .map_err(failed)?;
+            news.push(self.tell_receipt(*delivery, *message, caller, now)?);
+        }
+        Ok(news)
+    }
+}

@@ -1,0 +1,276 @@
+//! Search. The index of words is a file of its own beside the database, written by a connection of its own: sends do not
+//! wait for it, and it can be made anew from the logs at any time.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use amb_core::Timestamp;
+use amb_core::doc::SearchHit;
+use amb_core::office::SearchQuery;
+use rusqlite::types::Value;
+use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+
+use super::error::failed;
+use super::keys::{instant_at, number_of, owner_of, range, row, uuid_at};
+use super::open::tune;
+use crate::StoreError;
+use crate::error::Result;
+use crate::search::{limit, snippet, terms};
+use crate::types::{Agent, AgentKey};
+use crate::{row as rows, search};
+
+/// Entries looked at in one go.
+const SOME: i64 = 200;
+/// The form of the file; another one is thrown away and made anew.
+const FORM: i64 = 1;
+/// Bits that tell messages of one microsecond apart.
+const APART: u32 = 12;
+
+/// `doc` is microseconds << 12 | a number, so that the newest hits come first without sorting. `who` holds m<agent> for
+/// everybody who may find the message, and f<agent> for its sender.
+const SCHEMA: &str = "
+    CREATE TABLE docs (doc INTEGER PRIMARY KEY, message_id INTEGER NOT NULL UNIQUE) STRICT;
+    CREATE VIRTUAL TABLE words USING fts5 (
+        content, subject, who, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
+    );
+    CREATE TABLE cursors (agent_id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
+    PRAGMA user_version = 1;";
+
+/// Where the index of a database is.
+pub(super) fn path_of(database: &Path) -> PathBuf {
+    PathBuf::from(format!("{}-search", database.display()))
+}
+
+/// The one connection that writes the index.
+#[derive(Debug, Clone)]
+pub(super) struct Indexer(Arc<Mutex<Connection>>);
+
+/// A message to be made findable.
+pub(super) struct Doc {
+    message: i64,
+    at: i64,
+    content: String,
+    subject: String,
+    who: String,
+}
+
+/// Some of an agent's log.
+pub(super) struct Page {
+    agent: i64,
+    docs: Vec<Doc>,
+    /// The place of the last entry looked at.
+    last: u64,
+    entries: u64,
+}
+
+impl Indexer {
+    /// Opens the index, made anew where it is missing, broken or of another form.
+    pub(super) fn open(database: &Path) -> Result<Self> {
+        let path = path_of(database);
+        let db = match open(&path) {
+            Ok(db) => db,
+            Err(error) => {
+                tracing::warn!(%error, "the search index is made anew");
+                for suffix in ["", "-wal", "-shm"] {
+                    let file = PathBuf::from(format!("{}{suffix}", path.display()));
+                    if file.exists() {
+                        fs_err::remove_file(&file).map_err(StoreError::internal)?;
+                    }
+                }
+                open(&path).map_err(failed)?
+            }
+        };
+        Ok(Self(Arc::new(Mutex::new(db))))
+    }
+
+    /// Makes a page findable, and remembers how far the agent's log was looked at.
+    pub(super) fn add(&self, page: &Page) -> Result<()> {
+        let mut db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tx = db.transaction().map_err(failed)?;
+        for doc in &page.docs {
+            let known = tx
+                .prepare_cached("SELECT 1 FROM docs WHERE message_id = ?1")
+                .and_then(|mut select| select.exists([doc.message]))
+                .map_err(failed)?;
+            if !known {
+                add(&tx, doc).map_err(failed)?;
+            }
+        }
+        tx.prepare_cached(
+            "INSERT INTO cursors (agent_id, number) VALUES (?1, ?2)
+             ON CONFLICT (agent_id) DO UPDATE SET number = max(number, excluded.number)",
+        )
+        .and_then(|mut insert| insert.execute(params![page.agent, i64::try_from(page.last).unwrap_or(0)]))
+        .map_err(failed)?;
+        tx.commit().map_err(failed)
+    }
+
+    /// Makes messages that are gone unfindable.
+    pub(super) fn forget(&self, messages: &[i64]) -> Result<()> {
+        let mut db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let tx = db.transaction().map_err(failed)?;
+        for message in messages {
+            let doc: Option<i64> = tx
+                .prepare_cached("DELETE FROM docs WHERE message_id = ?1 RETURNING doc")
+                .and_then(|mut delete| delete.query_row([message], |row| row.get(0)).optional())
+                .map_err(failed)?;
+            if let Some(doc) = doc {
+                tx.prepare_cached("DELETE FROM words WHERE rowid = ?1")
+                    .and_then(|mut delete| delete.execute([doc]))
+                    .map_err(failed)?;
+            }
+        }
+        tx.commit().map_err(failed)
+    }
+}
+
+impl Page {
+    /// How many entries were looked at.
+    pub(super) fn entries(&self) -> u64 {
+        self.entries
+    }
+}
+
+fn open(path: &Path) -> rusqlite::Result<Connection> {
+    let db = Connection::open(path)?;
+    tune(&db)?;
+    // What a crash loses is indexed again.
+    db.execute_batch("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;")?;
+    let form: i64 = db.query_row("PRAGMA user_version", [], |row| row.get(0))?;
+    let empty: bool = db.query_row("SELECT count(*) = 0 FROM sqlite_schema", [], |row| row.get(0))?;
+    if empty {
+        db.execute_batch(SCHEMA)?;
+    } else if form != FORM {
+        return Err(rusqlite::Error::InvalidQuery);
+    }
+    Ok(db)
+}
+
+fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
+    let first = doc.at << APART;
+    let last = first | ((1 << APART) - 1);
+    let newest: Option<i64> = db
+        .prepare_cached("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
+        .query_row([first, last], |row| row.get(0))?;
+    let id = newest.map_or(first, |newest| (newest + 1).min(last));
+    db.prepare_cached("INSERT OR IGNORE INTO docs (doc, message_id) VALUES (?1, ?2)")?.execute([id, doc.message])?;
+    db.prepare_cached("INSERT INTO words (rowid, content, subject, who) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+        id,
+        doc.content,
+        doc.subject,
+        doc.who
+    ])?;
+    Ok(())
+}
+
+/// Every agent with something that is not indexed. Looks at every log, once.
+pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
+    db.prepare_cached(
+        "SELECT a.id FROM agents a LEFT JOIN search.cursors c ON c.agent_id = a.id
+         WHERE EXISTS (SELECT 1 FROM entries e WHERE e.id > (a.id << 32 | coalesce(c.number, 0))
+                       AND e.id <= (a.id << 32 | 4294967295))",
+    )
+    .and_then(|mut select| select.query_map([], |row| row.get(0).map(AgentKey)).and_then(Iterator::collect))
+    .map_err(failed)
+}
+
+/// The next of an agent's log that is not indexed; `None` where there is nothing.
+pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
+    let done: Option<i64> = db
+        .prepare_cached("SELECT number FROM search.cursors WHERE agent_id = ?1")
+        .and_then(|mut select| select.query_row([agent.0], |row| row.get(0)).optional())
+        .map_err(failed)?;
+    let (_, end) = range(agent.0);
+    let mut select = db
+        .prepare_cached(
+            "SELECT e.id, m.id, m.created_at, m.content, s.subject, m.sender_id, s.group_id IS NOT NULL
+             FROM entries e LEFT JOIN messages m ON m.id = e.message_id LEFT JOIN sessions s ON s.id = m.id >> 32
+             WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3",
+        )
+        .map_err(failed)?;
+    let mut found = select.query([row(agent.0, done.unwrap_or(0)), end, SOME]).map_err(failed)?;
+    let mut page = Page { agent: agent.0, docs: Vec::new(), last: 0, entries: 0 };
+    while let Some(row) = found.next().map_err(failed)? {
+        let entry: i64 = row.get(0).map_err(failed)?;
+        page.last = number_of(entry);
+        page.entries += 1;
+        let message: Option<i64> = row.get(1).map_err(failed)?;
+        let Some(message) = message else { continue };
+        let (sender, group): (i64, bool) = (row.get(5).map_err(failed)?, row.get(6).map_err(failed)?);
+        let mut who = format!("m{sender} f{sender} m{}", owner_of(entry));
+        if group {
+            for member in members(db, message)? {
+                who.push_str(&format!(" m{member}"));
+            }
+        }
+        page.docs.push(Doc {
+            message,
+            at: row.get(2).map_err(failed)?,
+            content: row.get(3).map_err(failed)?,
+            subject: row.get(4).map_err(failed)?,
+            who,
+        });
+    }
+    Ok(Some(page).filter(|page| page.entries > 0))
+}
+
+fn members(db: &Connection, message: i64) -> Result<Vec<i64>> {
+    db.prepare_cached("SELECT agent_id FROM copies WHERE message_id = ?1")
+        .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
+        .map_err(failed)
+}
+
+/// Looks through the caller's own mail.
+pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Result<Vec<SearchHit>> {
+    let words = terms(&query.text);
+    if !query.text.trim().is_empty() && words.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut wanted = vec![format!("who : \"m{}\"", caller.key.0)];
+    if let Some(from) = &query.from {
+        let sender: Option<i64> = db
+            .prepare_cached("SELECT id FROM agents WHERE name = ?1")
+            .and_then(|mut select| select.query_row([from.as_str()], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        let Some(sender) = sender else { return Ok(Vec::new()) };
+        wanted.push(format!("who : \"f{sender}\""));
+    }
+    let quoted = |term: &String| format!("\"{}\"", term.replace('"', " "));
+    wanted.extend(words.iter().map(|term| format!("{{content subject}} : {}", quoted(term))));
+    let subject = query.subject.as_deref().map(search::terms).unwrap_or_default();
+    wanted.extend(subject.iter().map(|term| format!("subject : {}", quoted(term))));
+    let doc = |at: Timestamp| Value::from(at.as_microsecond() << APART);
+    let values = [
+        wanted.join(" AND ").into(),
+        query.after.map_or(Value::from(0), doc),
+        query.before.map_or(Value::from(i64::MAX), doc),
+        i64::from(limit(query)).into(),
+    ];
+    let mut select = db
+        .prepare_cached(
+            "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content
+             FROM (SELECT rowid AS doc FROM search.words WHERE words MATCH ?1 AND rowid >= ?2 AND rowid < ?3
+                   ORDER BY rowid DESC LIMIT ?4) w
+             JOIN search.docs d ON d.doc = w.doc
+             JOIN messages m ON m.id = d.message_id
+             JOIN sessions s ON s.id = m.id >> 32
+             JOIN agents f ON f.id = m.sender_id
+             ORDER BY w.doc DESC",
+        )
+        .map_err(failed)?;
+    let mut found = select.query(params_from_iter(values)).map_err(failed)?;
+    let mut hits = Vec::new();
+    while let Some(row) = found.next().map_err(failed)? {
+        let sender: String = row.get(3).map_err(failed)?;
+        let content: String = row.get(5).map_err(failed)?;
+        hits.push(SearchHit {
+            message_id: uuid_at(row, 0).map_err(failed)?.into(),
+            session_id: uuid_at(row, 1).map_err(failed)?.into(),
+            subject: row.get(2).map_err(failed)?,
+            sender_name: rows::name(&sender)?,
+            created_at: instant_at(row, 4).map_err(failed)?,
+            snippet: snippet(&content, &words),
+        });
+    }
+    Ok(hits)
+}

@@ -1,0 +1,110 @@
+//! Sessions, as far as sending in them goes.
+
+use std::sync::Arc;
+
+use amb_core::Timestamp;
+use rusqlite::{OptionalExtension, params};
+use uuid::Uuid;
+
+use super::cache::Thread;
+use super::connect::pair;
+use super::error::failed;
+use super::keys::{place_of, range, uuid_at};
+use super::writer::Desk;
+use crate::error::Result;
+
+impl Desk {
+    pub(super) fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
+        let id = self
+            .db
+            .prepare_cached("SELECT id FROM sessions WHERE low_id = ?1 AND high_id = ?2 AND subject_key = ?3")
+            .and_then(|mut select| select.query_row(params![low, high, key], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        if let Some(id) = id {
+            self.caches.by_subject.put((low, high, key.into()), id);
+        }
+        Ok(id)
+    }
+
+    pub(super) fn thread_by_public_id(&mut self, public_id: Uuid) -> Result<Option<Thread>> {
+        if let Some(id) = self.caches.by_public_id.get(&public_id).copied() {
+            return self.thread(id);
+        }
+        let id: Option<i64> = self
+            .db
+            .prepare_cached("SELECT id FROM sessions WHERE public_id = ?1")
+            .and_then(|mut select| select.query_row([public_id.as_bytes()], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        let Some(id) = id else { return Ok(None) };
+        self.caches.by_public_id.put(public_id, id);
+        self.thread(id)
+    }
+
+    /// The session of this row.
+    pub(super) fn thread(&mut self, id: i64) -> Result<Option<Thread>> {
+        if let Some(thread) = self.caches.threads.get(&id) {
+            return Ok(Some(thread.clone()));
+        }
+        let (first, last) = range(id);
+        let found = self
+            .db
+            .prepare_cached(
+                "SELECT public_id, subject, low_id, high_id, group_id,
+                        (SELECT max(id) FROM messages WHERE id BETWEEN ?2 AND ?3)
+                 FROM sessions WHERE id = ?1",
+            )
+            .and_then(|mut select| {
+                select
+                    .query_row([id, first, last], |row| {
+                        let pair: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
+                        Ok(Thread {
+                            id,
+                            public_id: uuid_at(row, 0)?,
+                            subject: row.get::<_, String>(1)?.into(),
+                            pair: pair.0.zip(pair.1),
+                            group: row.get(4)?,
+                            last: row.get::<_, Option<i64>>(5)?.map_or(0, place_of),
+                        })
+                    })
+                    .optional()
+            })
+            .map_err(failed)?;
+        if let Some(thread) = &found {
+            self.caches.threads.put(id, thread.clone());
+        }
+        Ok(found)
+    }
+
+    pub(super) fn new_session(
+        &mut self,
+        me: i64,
+        peer: i64,
+        subject: &str,
+        key: &str,
+        public_id: Uuid,
+        now: Timestamp,
+    ) -> Result<Thread> {
+        let (low, high) = pair(me, peer);
+        let id = self
+            .db
+            .prepare_cached(
+                "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id,
+                                       created_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+            )
+            .and_then(|mut insert| {
+                insert.insert(params![public_id.as_bytes(), subject, key, me, peer, low, high, now.as_microsecond()])
+            })
+            .map_err(failed)?;
+        self.db
+            .prepare_cached("INSERT INTO session_members (agent_id, session_id) VALUES (?1, ?3), (?2, ?3)")
+            .and_then(|mut insert| insert.execute([me, peer, id]))
+            .map_err(failed)?;
+        let subject: Arc<str> = subject.into();
+        let thread = Thread { id, public_id, subject, pair: Some((low, high)), group: None, last: 0 };
+        self.caches.by_subject.put((low, high, key.into()), id);
+        self.caches.by_public_id.put(public_id, id);
+        self.caches.threads.put(id, thread.clone());
+        Ok(thread)
+    }
+}
