@@ -6,6 +6,8 @@ mod desk;
 
 mod agents;
 mod connections;
+mod consent;
+mod directory;
 mod events;
 mod flows;
 mod hostile;
@@ -16,7 +18,11 @@ mod messages;
 mod openapi;
 mod operating;
 mod races;
+mod receipts;
+mod shared;
 mod socket;
+mod tasks;
+mod tls;
 
 /// Makes a test of each story for each store.
 #[macro_export]

@@ -1,0 +1,112 @@
+//! How far a message has come, as its sender may know it; and what consumers do with mail.
+
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::{Agent, Desk, soon};
+
+async fn state(desk: &Desk, sender: &Agent, sent: &Value) -> String {
+    let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
+    let message = desk.get(sender, &path).await.expect(200);
+    message["receipts"][0]["state"].as_str().unwrap().to_owned()
+}
+
+async fn until(desk: &Desk, sender: &Agent, sent: &Value, wanted: &str) {
+    soon(async {
+        while state(desk, sender, sent).await != wanted {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    assert_eq!(state(&desk, &alice, &sent).await, "queued");
+    let mut to_alice = desk.live(&alice).await;
+    // The socket is read, so its pings are answered: the message is in bob's process.
+    let mut to_bob = desk.since(&bob, 0).await;
+    assert_eq!(to_bob.hear().await["type"], "connection_request");
+    assert_eq!(to_bob.hear().await["content"], "hello");
+    let reading = tokio::spawn(async move { to_bob.hear_out().await });
+    until(&desk, &alice, &sent, "delivered").await;
+    let receipt = to_alice.hear().await;
+    assert_eq!((&receipt["type"], &receipt["receipt"]["state"]), (&json!("receipt"), &json!("delivered")));
+    let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
+    desk.get(&bob, &path).await.expect(200);
+    until(&desk, &alice, &sent, "read").await;
+    assert_eq!(to_alice.hear().await["receipt"]["state"], "read");
+    reading.abort();
+}
+
+async fn a_poll_that_comes_back_says_that_the_page_before_arrived(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    assert_eq!(state(&desk, &alice, &sent).await, "queued", "an answer on its way has not arrived");
+    desk.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
+    until(&desk, &alice, &sent, "delivered").await;
+}
+
+async fn acknowledging_marks_as_read_once(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    let ids = json!({"message_ids": [sent["message_id"]]});
+    assert_eq!(desk.post(&bob, "/messages/ack", ids.clone()).await.expect(200)["acknowledged"], 1);
+    assert_eq!(desk.post(&bob, "/messages/ack", ids.clone()).await.expect(200)["acknowledged"], 0);
+    assert_eq!(state(&desk, &alice, &sent).await, "read");
+    desk.post(&alice, "/messages/ack", ids).await.problem(404, "not_found");
+    desk.post(&bob, "/messages/ack", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
+}
+
+async fn a_claimed_message_is_held_by_one_consumer(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let first = desk.send(&alice, &bob, "Plan", "first").await;
+    let urgent = json!({"to": bob.name, "subject": "Plan", "content": "second", "priority": "urgent"});
+    desk.post(&alice, "/messages/send", urgent).await.expect(201);
+    let claim = async |body| desk.post(&bob, "/messages/claim", body).await.expect(200)["messages"].clone();
+    let taken = claim(json!({"urgent_first": true})).await;
+    assert_eq!(taken[0]["parts"][0]["text"], "second");
+    let next = claim(json!({"limit": 10})).await;
+    assert_eq!(next.as_array().unwrap().len(), 1);
+    assert_eq!(next[0]["id"], first["message_id"]);
+    assert_eq!(claim(json!({})).await, json!([]));
+    let ids = json!({"message_ids": [first["message_id"]]});
+    assert_eq!(desk.post(&bob, "/messages/release", ids).await.status, 204);
+    assert_eq!(claim(json!({"limit": 10})).await[0]["id"], first["message_id"]);
+    for bad in [json!({"limit": 0}), json!({"limit": 101}), json!({"lease_seconds": 0})] {
+        desk.post(&bob, "/messages/claim", bad).await.problem(422, "invalid");
+    }
+}
+
+async fn messages_are_listed_by_pages(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for number in 0..5 {
+        desk.send(&alice, &bob, "Plan", &number.to_string()).await;
+    }
+    let (mut seen, mut query) = (Vec::new(), "?limit=2".to_owned());
+    loop {
+        let page = desk.get(&bob, &format!("/messages{query}")).await.expect(200);
+        let texts =
+            page["messages"].as_array().unwrap().iter().map(|m| m["parts"][0]["text"].as_str().unwrap().to_owned());
+        seen.extend(texts.collect::<Vec<_>>());
+        match page["next"].as_u64() {
+            Some(next) => query = format!("?limit=2&before={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(seen, ["4", "3", "2", "1", "0"]);
+    let none = desk.get(&bob, "/messages?from=carol-agent").await.expect(200);
+    assert_eq!(none["messages"], json!([]));
+    let unknown = "/messages/0190b4a0-0000-7000-8000-000000000000";
+    desk.call(Method::GET, unknown, Some(&bob.key), None).await.problem(404, "not_found");
+}
+
+crate::on_every_store!(
+    a_receipt_goes_from_queued_to_delivered_to_read,
+    a_poll_that_comes_back_says_that_the_page_before_arrived,
+    acknowledging_marks_as_read_once,
+    a_claimed_message_is_held_by_one_consumer,
+    messages_are_listed_by_pages,
+);
