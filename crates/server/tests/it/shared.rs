@@ -19,7 +19,7 @@ async fn a_transcript_is_shared_with_whom_its_owner_says(desk: Desk) {
     let recent = desk.get(&bob, &format!("{path}?limit=1")).await.expect(200);
     assert_eq!(recent["lines"].as_array().unwrap().len(), 1);
     assert_eq!(desk.post(&alice, &format!("{path}/share"), share(Value::Null)).await.status, 204);
-    assert_eq!(desk.get(&bob, path).await.status, 403);
+    desk.get(&bob, path).await.problem(404, "not_found");
     desk.get(&bob, &format!("{path}?limit=0")).await.problem(422, "invalid");
 }
 
