@@ -110,40 +110,22 @@ pub trait Store: Send + Sync {
     // discoverable (the default), unless they blocked it.
 
     /// The agents that the caller may see, by name.
-    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
-        let _ = (caller, page, now);
-        Err(not_yet())
-    }
+    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>>;
 
     /// One agent that the caller may see; `not_found` with the nearest such name else.
-    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
-        let _ = (caller, name, now);
-        Err(not_yet())
-    }
+    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry>;
 
     /// The caller as it sees itself.
-    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
-        let _ = (caller, now);
-        Err(not_yet())
-    }
+    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile>;
 
     /// Changes the caller's profile.
-    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
-        let _ = (caller, patch, now);
-        Err(not_yet())
-    }
+    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile>;
 
     /// Signs of life of any number of agents, in one write. Gather them: once in some seconds is enough.
-    async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
-        let _ = (agents, now);
-        Err(not_yet())
-    }
+    async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()>;
 
     /// Goodbye: the caller is offline until its next sign of life.
-    async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
-        let _ = (caller, now);
-        Err(not_yet())
-    }
+    async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()>;
 
     /// Gives the caller a new key. The old one works until `old_until`, if that is given.
     async fn rotate_key(
@@ -153,29 +135,17 @@ pub trait Store: Send + Sync {
         key_prefix: &str,
         old_until: Option<Timestamp>,
         now: Timestamp,
-    ) -> Result<()> {
-        let _ = (caller, key_hash, key_prefix, old_until, now);
-        Err(not_yet())
-    }
+    ) -> Result<()>;
 
     /// Removes the caller: its key, its connections, its open tasks. Others keep the mail they had with it; nobody can
     /// take its name.
-    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
-        let _ = (caller, now);
-        Err(not_yet())
-    }
+    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>>;
 
     /// All of the caller's connections, the one that changed last first: with each peer the present state.
-    async fn connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<Connection>> {
-        let _ = (caller, now);
-        Err(not_yet())
-    }
+    async fn connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<Connection>>;
 
     /// The requests that wait for the caller.
-    async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
-        let _ = (caller, now);
-        Err(not_yet())
-    }
+    async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>>;
 
     /// Rejects, revokes, blocks or unblocks. When it answers a revocation or a block, no send of the other side's that is
     /// answered later was let through.
@@ -185,54 +155,30 @@ pub trait Store: Send + Sync {
         peer: &AgentName,
         change: ConnectionChange,
         now: Timestamp,
-    ) -> Result<Written<Connection>> {
-        let _ = (caller, peer, change, now);
-        Err(not_yet())
-    }
+    ) -> Result<Written<Connection>>;
 
     /// Ends, some at a time, the requests whose time is over, and tells who asked. Answers how many; 0 when done.
-    async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
-        let _ = now;
-        Err(not_yet())
-    }
+    async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>>;
 
     /// One message that the caller sent or received, with its receipts.
-    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
-        let _ = (caller, id);
-        Err(not_yet())
-    }
+    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts>;
 
     /// Messages that came to the caller, newest first. Marks nothing.
-    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
-        let _ = (caller, query);
-        Err(not_yet())
-    }
+    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage>;
 
     /// Marks messages that came to the caller as read. Answers how many were not yet; `not_found` where one did not come
     /// to the caller, and then none is marked.
-    async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
-        let _ = (caller, ids, now);
-        Err(not_yet())
-    }
+    async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>>;
 
     /// Notes that the entries after `after`, up to `up_to`, were handed to the caller's process. Answers for how many
     /// messages that is new.
-    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
-        let _ = (caller, after, up_to, now);
-        Err(not_yet())
-    }
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>>;
 
     /// Takes unread messages that no other consumer holds, for the time of the lease.
-    async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
-        let _ = (caller, request, now);
-        Err(not_yet())
-    }
+    async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>>;
 
     /// Gives claimed messages back.
-    async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
-        let _ = (caller, ids);
-        Err(not_yet())
-    }
+    async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()>;
 
     /// Sends one draft to several agents, each in the session of its pair, in one transaction: all or none. `to` of the
     /// draft is not looked at.
@@ -242,28 +188,16 @@ pub trait Store: Send + Sync {
         to: &[AgentName],
         draft: Draft,
         now: Timestamp,
-    ) -> Result<Written<Vec<Sent>>> {
-        let _ = (caller, to, draft, now);
-        Err(not_yet())
-    }
+    ) -> Result<Written<Vec<Sent>>>;
 
     /// Tasks that the caller gave or was given, newest first, at most `limit`.
-    async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
-        let _ = (caller, filter, limit);
-        Err(not_yet())
-    }
+    async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>>;
 
     /// One task that the caller gave or was given.
-    async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
-        let _ = (caller, id);
-        Err(not_yet())
-    }
+    async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task>;
 
     /// The tasks of which this one is a piece, the first giver's first, then itself, then its own pieces.
-    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
-        let _ = (caller, id);
-        Err(not_yet())
-    }
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>>;
 
     /// Moves a task that was given to the caller, and sends its owner a task update. States skipped on the way are passed
     /// through. Taking one on is decided by the office first: where quota or deadline forbid it, the task is rejected, and
@@ -275,17 +209,11 @@ pub trait Store: Send + Sync {
         state: TaskState,
         note: Option<String>,
         now: Timestamp,
-    ) -> Result<Written<Task>> {
-        let _ = (caller, id, state, note, now);
-        Err(not_yet())
-    }
+    ) -> Result<Written<Task>>;
 
     /// Marks, some at a time, open tasks whose deadline passed as overdue, and tells both sides. Answers how many; 0 when
     /// done.
-    async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
-        let _ = now;
-        Err(not_yet())
-    }
+    async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>>;
 
     // Transcripts. Whoever first adds a line to a key owns it, and says who else may read and write.
 
@@ -296,16 +224,10 @@ pub trait Store: Send + Sync {
         key: &TranscriptKey,
         line: Line,
         now: Timestamp,
-    ) -> Result<Appended> {
-        let _ = (caller, key, line, now);
-        Err(not_yet())
-    }
+    ) -> Result<Appended>;
 
     /// The last lines, oldest first.
-    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
-        let _ = (caller, key, limit);
-        Err(not_yet())
-    }
+    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>>;
 
     /// The lines after a place, oldest first.
     async fn transcript_after(
@@ -314,10 +236,7 @@ pub trait Store: Send + Sync {
         key: &TranscriptKey,
         after: u64,
         limit: usize,
-    ) -> Result<Vec<NumberedLine>> {
-        let _ = (caller, key, after, limit);
-        Err(not_yet())
-    }
+    ) -> Result<Vec<NumberedLine>>;
 
     /// Lets another agent read or write a transcript of the caller's; `None` takes that back.
     async fn transcript_share(
@@ -327,38 +246,24 @@ pub trait Store: Send + Sync {
         with: &AgentName,
         access: Option<Access>,
         now: Timestamp,
-    ) -> Result<()> {
-        let _ = (caller, key, with, access, now);
-        Err(not_yet())
-    }
+    ) -> Result<()>;
 
     // Search. Indexing happens behind the send path: let a background task call `index_mail` until it answers 0.
 
     /// Looks through the caller's own mail, sent and received, newest first.
-    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
-        let _ = (caller, query);
-        Err(not_yet())
-    }
+    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>>;
 
     /// Makes some of the mail that came since findable. Answers how many messages; 0 when done.
-    async fn index_mail(&self) -> Result<u64> {
-        Err(not_yet())
-    }
+    async fn index_mail(&self) -> Result<u64>;
 
     // Groups. A group is written to by its name, as an agent is, by its members: `send` with the group's name as `to`. The
     // session is the group's of that subject; each other member gets a copy, with a receipt of its own.
 
     /// Makes a group whose owner, and first member, is the caller.
-    async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
-        let _ = (caller, name, now);
-        Err(not_yet())
-    }
+    async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group>;
 
     /// The groups that the caller is in or was invited to.
-    async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
-        let _ = caller;
-        Err(not_yet())
-    }
+    async fn groups(&self, caller: &Agent) -> Result<Vec<Group>>;
 
     /// Invites an agent that the caller, the group's owner, is connected with.
     async fn invite_to_group(
@@ -367,39 +272,20 @@ pub trait Store: Send + Sync {
         group: &AgentName,
         agent: &AgentName,
         now: Timestamp,
-    ) -> Result<Written<Group>> {
-        let _ = (caller, group, agent, now);
-        Err(not_yet())
-    }
+    ) -> Result<Written<Group>>;
 
     /// Agrees to an invitation (`true`), or leaves a group or declines (`false`).
-    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, now: Timestamp) -> Result<Group> {
-        let _ = (caller, group, joined, now);
-        Err(not_yet())
-    }
+    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, now: Timestamp) -> Result<Group>;
 
     // Keeping it.
 
     /// Copies the whole database, as it is at one moment, into a new file, while the office works on.
-    async fn backup(&self, to: &Path) -> Result<()> {
-        let _ = to;
-        Err(not_yet())
-    }
+    async fn backup(&self, to: &Path) -> Result<()>;
 
     /// Removes, some at a time, messages that all recipients read before this moment, never the newest of a session.
     /// Answers how many; 0 when done.
-    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64> {
-        let _ = before;
-        Err(not_yet())
-    }
+    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64>;
 
     /// The caller's mail, sent and received, session by session: a page after the message given, empty at the end.
-    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>> {
-        let _ = (caller, after, limit);
-        Err(not_yet())
-    }
-}
-
-fn not_yet() -> crate::StoreError {
-    crate::StoreError::unsupported("this store cannot do that yet")
+    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>>;
 }

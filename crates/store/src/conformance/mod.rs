@@ -17,6 +17,7 @@ pub mod receipts;
 pub mod tasks;
 pub mod threads;
 
+use std::future::Future;
 use std::sync::Arc;
 
 use amb_core::doc::Sent;
@@ -96,6 +97,24 @@ impl Desk {
         let page = HistoryPage { limit, before: None };
         let history = self.history(caller, session, page, at(2)).await.unwrap().answer;
         history.messages.into_iter().map(|message| message.content).collect()
+    }
+}
+
+/// What is kept until a story ends, and then asked whether all was well.
+pub trait Guard {
+    /// Fails where a statement looked at a whole table.
+    fn check(self) -> impl Future<Output = ()>;
+}
+
+impl Guard for crate::testing::SqliteFile {
+    async fn check(self) {
+        self.assert_no_full_scan();
+    }
+}
+
+impl Guard for crate::testing::PostgresDatabase {
+    async fn check(self) {
+        self.assert_no_full_scan().await;
     }
 }
 
@@ -208,6 +227,7 @@ macro_rules! conformance_stories {
     ($fresh:expr; $($module:ident: [$($story:ident),* $(,)?])*) => {
         $(mod $module {
             use super::*;
+            use $crate::conformance::Guard as _;
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $story() {
@@ -215,7 +235,8 @@ macro_rules! conformance_stories {
                     let store: std::sync::Arc<dyn $crate::Store> = store;
                     $crate::conformance::$module::$story($crate::conformance::Desk(store.clone())).await;
                     store.close().await;
-                    drop(guard);
+                    drop(store);
+                    guard.check().await;
                 }
             )*
         })*

@@ -62,9 +62,9 @@ pub(super) async fn agents<C: GenericClient>(
     let sql = concat!(
         "SELECT ",
         agent_columns!(),
-        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name COLLATE \"C\" > $2 AND ",
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name > $2 AND ",
         visible!(),
-        " ORDER BY a.name COLLATE \"C\" LIMIT $3"
+        " ORDER BY a.name LIMIT $3"
     );
     let after = page.after.as_ref().map_or("", AgentName::as_str);
     let select = client.prepare_cached(sql).await?;

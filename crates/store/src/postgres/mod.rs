@@ -30,3 +30,5 @@ mod verbs;
 mod write;
 
 pub use open::PostgresStore;
+#[cfg(feature = "test-support")]
+pub(crate) use open::migrate_to;

@@ -99,6 +99,13 @@ pub(super) async fn client(pool: &Pool) -> Result<Object> {
     pool.get().await.map_err(no_connection)
 }
 
+/// Brings a database to an older version of the schema, for tests of what comes after it.
+#[cfg(feature = "test-support")]
+pub(crate) async fn migrate_to(client: &mut tokio_postgres::Client, version: i32) -> Result<()> {
+    let runner = schema::migrations::runner().set_target(refinery::Target::Version(version));
+    runner.run_async(client).await.map(drop).map_err(StoreError::internal)
+}
+
 async fn migrate(client: &mut Object) -> Result<()> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
     let done = schema::migrations::runner().run_async(&mut ***client).await;

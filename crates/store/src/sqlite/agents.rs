@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::cache::Peer;
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::json;
@@ -23,7 +24,7 @@ impl Desk {
         }
         let id = amb_core::id::fresh_uuid(now);
         let NewAgent { name, key_hash, key_prefix, owner_contact, card } = new;
-        let insert = self.db.prepare_cached(
+        let insert = self.db.prepared(
             "INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
                                  capabilities, allow_from, max_concurrent_tasks, created_at)
              VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
@@ -54,7 +55,7 @@ impl Desk {
         }
         let found = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT id, description, capabilities, allow_from, max_concurrent_tasks, deleted_at IS NOT NULL
                  FROM agents WHERE name = ?1",
             )
@@ -86,7 +87,7 @@ impl Desk {
 pub(super) fn by_key(db: &Connection, hash: KeyHash, now: Timestamp) -> Result<Option<(Agent, Option<Timestamp>)>> {
     let hex = hash.to_hex();
     let current = db
-        .prepare_cached("SELECT id, public_id, name FROM agents WHERE api_key_hash = ?1")
+        .prepared("SELECT id, public_id, name FROM agents WHERE api_key_hash = ?1")
         .and_then(|mut select| {
             select.query_row([&hex], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?))).optional()
         })
@@ -95,7 +96,7 @@ pub(super) fn by_key(db: &Connection, hash: KeyHash, now: Timestamp) -> Result<O
         return Ok(Some((agent(found)?, None)));
     }
     let previous = db
-        .prepare_cached("SELECT id, public_id, name, previous_key_until FROM agents WHERE previous_key_hash = ?1")
+        .prepared("SELECT id, public_id, name, previous_key_until FROM agents WHERE previous_key_hash = ?1")
         .and_then(|mut select| {
             select
                 .query_row([&hex], |row| Ok(((row.get(0)?, uuid_at(row, 1)?, row.get(2)?), maybe_instant_at(row, 3)?)))
@@ -110,7 +111,7 @@ pub(super) fn by_key(db: &Connection, hash: KeyHash, now: Timestamp) -> Result<O
 
 /// The agent of this name, unless it was deleted.
 pub(super) fn by_name(db: &Connection, name: &AgentName) -> Result<Option<Agent>> {
-    db.prepare_cached("SELECT id, public_id, name FROM agents WHERE name = ?1 AND deleted_at IS NULL")
+    db.prepared("SELECT id, public_id, name FROM agents WHERE name = ?1 AND deleted_at IS NULL")
         .and_then(|mut select| {
             select.query_row([name.as_str()], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?))).optional()
         })

@@ -7,6 +7,7 @@ use rusqlite::params;
 use super::error::failed;
 use super::keys::range;
 use super::messages::{DELIVERED, message_columns, message_row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::row::rank;
@@ -30,7 +31,7 @@ impl Desk {
         for priority in Priority::ALL.into_iter().rev() {
             let found: Vec<i64> = self
                 .db
-                .prepare_cached(FREE)
+                .prepared(FREE)
                 .and_then(|mut select| {
                     let values = params![rank(priority), first, last, now.as_microsecond(), limit];
                     select.query_map(values, |row| row.get(0)).and_then(Iterator::collect)
@@ -46,7 +47,7 @@ impl Desk {
         let (mut messages, mut new) = (Vec::with_capacity(free.len()), Vec::new());
         for delivery in free {
             self.db
-                .prepare_cached("UPDATE entries SET lease_until = ?2 WHERE id = ?1")
+                .prepared("UPDATE entries SET lease_until = ?2 WHERE id = ?1")
                 .and_then(|mut update| update.execute([delivery, until.as_microsecond()]))
                 .map_err(failed)?;
             let (row, message) = self.claimed(delivery)?;
@@ -71,7 +72,7 @@ impl Desk {
              WHERE e.id = ?1"
         );
         self.db
-            .prepare_cached(sql)
+            .prepared(sql)
             .and_then(|mut select| select.query_row([delivery], |row| Ok((message_row(row)?, row.get(DELIVERED)?))))
             .map_err(failed)
     }
@@ -79,7 +80,7 @@ impl Desk {
     pub(super) fn release(&mut self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         for delivery in self.deliveries_of(caller, ids)? {
             self.db
-                .prepare_cached("UPDATE entries SET lease_until = NULL WHERE id = ?1")
+                .prepared("UPDATE entries SET lease_until = NULL WHERE id = ?1")
                 .and_then(|mut update| update.execute([delivery]))
                 .map_err(failed)?;
         }

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::{Result, conflict, forbidden};
 use crate::row;
@@ -70,7 +71,7 @@ impl Desk {
     ) -> Result<Written<Connected>> {
         let found: Option<(i64, Uuid, i64, i64, Option<Timestamp>, String)> = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT c.id, c.public_id, c.requester_id, c.target_id, c.expires_at, a.name
                  FROM connections c JOIN agents a ON a.id = c.requester_id
                  WHERE c.verification_code = ?1 AND c.status = 'PENDING'",
@@ -102,14 +103,14 @@ impl Desk {
         let (low, high) = pair(requester, target);
         // The other side may have asked too: one connection is enough, and its request has served.
         self.db
-            .prepare_cached(
+            .prepared(
                 "UPDATE connections SET status = 'EXPIRED', updated_at = ?3
                  WHERE requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'",
             )
             .and_then(|mut update| update.execute(params![target, requester, now.as_microsecond()]))
             .map_err(failed)?;
         self.db
-            .prepare_cached("UPDATE connections SET status = 'ACTIVE', updated_at = ?2 WHERE id = ?1")
+            .prepared("UPDATE connections SET status = 'ACTIVE', updated_at = ?2 WHERE id = ?1")
             .and_then(|mut update| update.execute(params![id, now.as_microsecond()]))
             .map_err(
                 |error| if is_taken(&error) { conflict("the two are connected already") } else { failed(error) },
@@ -133,7 +134,7 @@ impl Desk {
         }
         let connected = self
             .db
-            .prepare_cached("SELECT 1 FROM connections WHERE low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'")
+            .prepared("SELECT 1 FROM connections WHERE low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'")
             .and_then(|mut select| select.exists([pair.0, pair.1]))
             .map_err(failed)?;
         self.caches.connected.put(pair, connected);
@@ -143,9 +144,7 @@ impl Desk {
     /// Whether `by` wants to hear nothing of `whom`.
     pub(super) fn is_blocked(&self, by: i64, whom: i64) -> Result<bool> {
         self.db
-            .prepare_cached(
-                "SELECT 1 FROM connections WHERE requester_id = ?1 AND target_id = ?2 AND status = 'BLOCKED'",
-            )
+            .prepared("SELECT 1 FROM connections WHERE requester_id = ?1 AND target_id = ?2 AND status = 'BLOCKED'")
             .and_then(|mut select| select.exists([by, whom]))
             .map_err(failed)
     }
@@ -153,7 +152,7 @@ impl Desk {
     /// Ends the request from `requester` to `target` if its time is over.
     fn expire_between(&self, requester: i64, target: i64, now: Timestamp) -> Result<Option<Uuid>> {
         self.db
-            .prepare_cached(
+            .prepared(
                 "UPDATE connections SET status = 'EXPIRED', updated_at = ?3
                  WHERE requester_id = ?1 AND target_id = ?2 AND status = 'PENDING' AND expires_at <= ?3
                  RETURNING public_id",
@@ -166,7 +165,7 @@ impl Desk {
 
     fn pending_of(&self, requester: i64, now: Timestamp) -> Result<i64> {
         self.db
-            .prepare_cached(
+            .prepared(
                 "SELECT count(*) FROM connections
                  WHERE requester_id = ?1 AND status = 'PENDING' AND (expires_at IS NULL OR expires_at > ?2)",
             )
@@ -178,9 +177,7 @@ impl Desk {
     fn insert_request(&self, me: i64, peer: i64, id: Uuid, ask: &Ask, now: Timestamp) -> Result<String> {
         let waiting = self
             .db
-            .prepare_cached(
-                "SELECT 1 FROM connections WHERE requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'",
-            )
+            .prepared("SELECT 1 FROM connections WHERE requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'")
             .and_then(|mut select| select.exists([me, peer]))
             .map_err(failed)?;
         if waiting {
@@ -191,7 +188,7 @@ impl Desk {
             let code = (ask.codes)()?;
             let inserted = self
                 .db
-                .prepare_cached(
+                .prepared(
                     "INSERT INTO connections (public_id, requester_id, target_id, low_id, high_id, verification_code,
                                               code_private, message, created_at, updated_at, expires_at)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)

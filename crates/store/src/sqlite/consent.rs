@@ -10,6 +10,7 @@ use super::cache::Peer;
 use super::connect::pair;
 use super::error::failed;
 use super::keys::{instant_at, uuid_at};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::row;
@@ -75,7 +76,7 @@ impl Desk {
     fn settle(&self, condition: &str, first: i64, second: i64, status: &str, now: Timestamp) -> Result<Option<Uuid>> {
         let sql = format!("UPDATE connections SET status = ?3, updated_at = ?4 WHERE {condition} RETURNING public_id");
         self.db
-            .prepare_cached(&sql)
+            .prepared(&sql)
             .and_then(|mut update| {
                 update.query_row(params![first, second, status, now.as_microsecond()], |row| uuid_at(row, 0)).optional()
             })
@@ -104,7 +105,7 @@ impl Desk {
         }
         let id = fresh_uuid(now);
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO connections (public_id, requester_id, target_id, low_id, high_id, status, created_at,
                                           updated_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, 'BLOCKED', ?6, ?6)",
@@ -133,7 +134,7 @@ impl Desk {
     pub(super) fn expire_connections(&mut self, now: Timestamp) -> Result<Written<u64>> {
         let due: Vec<(i64, Uuid, i64, String)> = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT c.id, c.public_id, c.requester_id, a.name FROM connections c JOIN agents a ON a.id = c.target_id
                  WHERE c.status = 'PENDING' AND c.expires_at <= ?1 ORDER BY c.expires_at LIMIT ?2",
             )
@@ -147,7 +148,7 @@ impl Desk {
         let mut news = Vec::with_capacity(due.len());
         for (id, public_id, requester, target) in &due {
             self.db
-                .prepare_cached("UPDATE connections SET status = 'EXPIRED', updated_at = ?2 WHERE id = ?1")
+                .prepared("UPDATE connections SET status = 'EXPIRED', updated_at = ?2 WHERE id = ?1")
                 .and_then(|mut update| update.execute([*id, now.as_microsecond()]))
                 .map_err(failed)?;
             let event = words::changed(*public_id, &row::name(target)?, ConnectionStatus::Expired);
@@ -169,8 +170,9 @@ impl Desk {
                     news.extend(self.tell_change(&other, id, caller, ConnectionStatus::Revoked, now)?);
                 }
             }
-            let open = "low_id = ?1 AND high_id = ?2 AND status = 'PENDING'";
-            while self.settle(open, low, high, "EXPIRED", now)?.is_some() {}
+            let open = "requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'";
+            self.settle(open, caller.key.0, other.id, "EXPIRED", now)?;
+            self.settle(open, other.id, caller.key.0, "EXPIRED", now)?;
             self.caches.connected.remove(&(low, high));
         }
         Ok(news)
@@ -187,7 +189,7 @@ fn link(row: &rusqlite::Row<'_>) -> rusqlite::Result<words::LinkRow> {
 
 fn one(db: &Connection, me: i64, id: Uuid) -> Result<Link> {
     let found = db
-        .prepare_cached(&format!("{LINKS} WHERE c.public_id = ?2"))
+        .prepared(&format!("{LINKS} WHERE c.public_id = ?2"))
         .and_then(|mut select| select.query_row(params![me, id.as_bytes()], link))
         .map_err(failed)?;
     words::link(found)
@@ -201,7 +203,7 @@ pub(super) fn connections(db: &Connection, caller: &Agent) -> Result<Vec<Link>> 
          ORDER BY c.updated_at DESC, c.id DESC"
     );
     let found = db
-        .prepare_cached(&sql)
+        .prepared(&sql)
         .and_then(|mut select| select.query_map([caller.key.0], link).and_then(Iterator::collect))
         .map_err(failed)?;
     words::present_links(found)

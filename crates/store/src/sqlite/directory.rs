@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, uuid_at};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::json;
@@ -65,7 +66,7 @@ pub(super) fn agents(db: &Connection, caller: &Agent, page: &AgentsPage, now: Ti
     );
     let after = page.after.as_ref().map_or("", AgentName::as_str);
     let found: Vec<AgentRow> = db
-        .prepare_cached(sql)
+        .prepared(sql)
         .and_then(|mut select| {
             select.query_map(params![caller.key.0, after, page.limit], agent_row).and_then(Iterator::collect)
         })
@@ -82,7 +83,7 @@ pub(super) fn agent(db: &Connection, caller: &Agent, name: &AgentName, now: Time
         visible!()
     );
     let found = db
-        .prepare_cached(sql)
+        .prepared(sql)
         .and_then(|mut select| select.query_row(params![caller.key.0, name.as_str()], agent_row).optional())
         .map_err(failed)?;
     match found {
@@ -101,7 +102,7 @@ pub(super) fn known_names(db: &Connection, caller: &Agent) -> Result<Vec<String>
     let mut names: Vec<String> = Vec::new();
     for sql in [connected, sql] {
         let found: Vec<String> = db
-            .prepare_cached(sql)
+            .prepared(sql)
             .and_then(|mut select| {
                 select.query_map(params![caller.key.0, CANDIDATES], |row| row.get(0)).and_then(Iterator::collect)
             })
@@ -118,7 +119,7 @@ fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
         ", a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
          FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.id = ?1"
     );
-    db.prepare_cached(sql)
+    db.prepared(sql)
         .and_then(|mut select| {
             select.query_row([caller.key.0], |row| {
                 Ok(OwnRow {
@@ -142,7 +143,7 @@ impl Desk {
     pub(super) fn update_profile(&mut self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
         let (card, discoverable) = patched(&own(&self.db, caller)?, patch)?;
         self.db
-            .prepare_cached(
+            .prepared(
                 "UPDATE agents SET description = ?2, capabilities = ?3, allow_from = ?4, max_concurrent_tasks = ?5,
                                    discoverable = ?6 WHERE id = ?1",
             )
@@ -164,7 +165,7 @@ impl Desk {
     pub(super) fn seen(&mut self, agents: &[AgentKey], here: bool, now: Timestamp) -> Result<()> {
         for agent in agents {
             self.db
-                .prepare_cached(
+                .prepared(
                     "INSERT INTO presence (agent_id, last_seen, here) VALUES (?1, ?2, ?3)
                      ON CONFLICT (agent_id) DO UPDATE SET last_seen = max(last_seen, excluded.last_seen),
                                                           here = excluded.here",
@@ -183,7 +184,7 @@ impl Desk {
         old_until: Option<Timestamp>,
     ) -> Result<()> {
         self.db
-            .prepare_cached(
+            .prepared(
                 "UPDATE agents SET previous_key_hash = iif(?4 IS NULL, NULL, api_key_hash), previous_key_until = ?4,
                                    api_key_hash = ?2, api_key_prefix = ?3 WHERE id = ?1",
             )
@@ -199,7 +200,7 @@ impl Desk {
         let mut news = self.end_tasks_of(caller, now)?;
         news.extend(self.end_connections_of(caller, now)?);
         self.db
-            .prepare_cached(
+            .prepared(
                 "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
                                    owner_contact = NULL, description = '', capabilities = '[]', deleted_at = ?2
                  WHERE id = ?1",
@@ -207,7 +208,7 @@ impl Desk {
             .and_then(|mut update| update.execute([caller.key.0, now.as_microsecond()]))
             .map_err(failed)?;
         self.db
-            .prepare_cached("DELETE FROM group_members WHERE agent_id = ?1")
+            .prepared("DELETE FROM group_members WHERE agent_id = ?1")
             .and_then(|mut delete| delete.execute([caller.key.0]))
             .map_err(failed)?;
         self.caches.peers.remove(&caller.name);

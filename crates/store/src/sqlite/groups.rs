@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::cache::Thread;
 use super::error::{failed, is_taken};
 use super::keys::instant_at;
+use super::plans::Prepared;
 use super::post::To;
 use super::send::{Outcome, letter_post, placed};
 use super::writer::Desk;
@@ -25,7 +26,7 @@ impl Desk {
         }
         let id = self
             .db
-            .prepare_cached("INSERT INTO groups (name, owner_id, created_at) VALUES (?1, ?2, ?3)")
+            .prepared("INSERT INTO groups (name, owner_id, created_at) VALUES (?1, ?2, ?3)")
             .and_then(|mut insert| insert.insert(params![name.as_str(), caller.key.0, now.as_microsecond()]))
             .map_err(|error| if is_taken(&error) { words::name_taken(name) } else { failed(error) })?;
         self.put_member(id, caller.key.0, true)?;
@@ -44,14 +45,14 @@ impl Desk {
 
     pub(super) fn is_group(&self, name: &AgentName) -> Result<bool> {
         self.db
-            .prepare_cached("SELECT 1 FROM groups WHERE name = ?1")
+            .prepared("SELECT 1 FROM groups WHERE name = ?1")
             .and_then(|mut select| select.exists([name.as_str()]))
             .map_err(failed)
     }
 
     fn put_member(&self, group: i64, agent: i64, joined: bool) -> Result<()> {
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO group_members (group_id, agent_id, joined) VALUES (?1, ?2, ?3)
                  ON CONFLICT (group_id, agent_id) DO UPDATE SET joined = excluded.joined",
             )
@@ -104,7 +105,7 @@ impl Desk {
             // What was said before is not theirs to read: they enter the sessions as mail comes to them.
         } else {
             self.db
-                .prepare_cached("DELETE FROM group_members WHERE group_id = ?1 AND agent_id = ?2")
+                .prepared("DELETE FROM group_members WHERE group_id = ?1 AND agent_id = ?2")
                 .and_then(|mut delete| delete.execute([id, caller.key.0]))
                 .map_err(failed)?;
         }
@@ -136,7 +137,7 @@ impl Desk {
         let members = self.audience(group, caller.key.0)?;
         for member in members.iter().chain([&caller.key.0]) {
             self.db
-                .prepare_cached("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
+                .prepared("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
                 .and_then(|mut insert| insert.execute([*member, thread.id]))
                 .map_err(failed)?;
         }
@@ -147,7 +148,7 @@ impl Desk {
     /// The other members, but for those who blocked the sender.
     fn audience(&self, group: i64, sender: i64) -> Result<Vec<i64>> {
         self.db
-            .prepare_cached(
+            .prepared(
                 "SELECT agent_id FROM group_members g WHERE group_id = ?1 AND joined AND agent_id <> ?2
                  AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = ?2
                                  AND c.status = 'BLOCKED')
@@ -168,14 +169,14 @@ impl Desk {
     ) -> Result<Thread> {
         let known: Option<i64> = self
             .db
-            .prepare_cached("SELECT id FROM sessions WHERE group_id = ?1 AND subject_key = ?2")
+            .prepared("SELECT id FROM sessions WHERE group_id = ?1 AND subject_key = ?2")
             .and_then(|mut select| select.query_row(params![group, key], |row| row.get(0)).optional())
             .map_err(failed)?;
         let id = match known {
             Some(id) => id,
             None => self
                 .db
-                .prepare_cached(
+                .prepared(
                     "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 )
@@ -209,7 +210,7 @@ impl Desk {
 
 /// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
 fn find(db: &Connection, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>> {
-    db.prepare_cached(
+    db.prepared(
         "SELECT g.id, g.owner_id, m.joined FROM groups g
          LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = ?2 WHERE g.name = ?1",
     )
@@ -221,13 +222,13 @@ fn find(db: &Connection, name: &AgentName, agent: i64) -> Result<Option<(i64, i6
 
 fn load(db: &Connection, id: i64) -> Result<Group> {
     let (name, owner, created_at): (String, String, Timestamp) = db
-        .prepare_cached(
+        .prepared(
             "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = ?1",
         )
         .and_then(|mut select| select.query_row([id], |row| Ok((row.get(0)?, row.get(1)?, instant_at(row, 2)?))))
         .map_err(failed)?;
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
              WHERE m.group_id = ?1 ORDER BY a.name",
         )
@@ -246,7 +247,7 @@ fn load(db: &Connection, id: i64) -> Result<Group> {
 /// The groups that the agent is in or was invited to.
 pub(super) fn groups(db: &Connection, caller: &Agent) -> Result<Vec<Group>> {
     let ids: Vec<i64> = db
-        .prepare_cached("SELECT group_id FROM group_members WHERE agent_id = ?1 ORDER BY group_id")
+        .prepared("SELECT group_id FROM group_members WHERE agent_id = ?1 ORDER BY group_id")
         .and_then(|mut select| select.query_map([caller.key.0], |row| row.get(0)).and_then(Iterator::collect))
         .map_err(failed)?;
     ids.into_iter().map(|id| load(db, id)).collect()

@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::error::failed;
 use super::keys::{instant_at, owner_of, range, uuid_at};
 use super::messages::{DELIVERED, message_columns, message_row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, no_session};
@@ -45,7 +46,7 @@ struct Page {
 
 fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) -> Result<Page> {
     let (first, _) = range(session);
-    let mut select = db.prepare_cached(PAGE).map_err(failed)?;
+    let mut select = db.prepared(PAGE).map_err(failed)?;
     let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
     let mut page = Page { views: Vec::new(), unread: Vec::new() };
     while let Some(row) = rows.next().map_err(failed)? {
@@ -67,7 +68,7 @@ fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) 
 /// The caller's sessions and the requests that wait for it.
 pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT b.session_id, b.unread, s.public_id, s.subject, a.name, s.created_at, g.name
              FROM session_members b
              JOIN sessions s ON s.id = b.session_id
@@ -101,7 +102,7 @@ pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Tim
 /// The requests that wait for the caller.
 pub(super) fn pending(db: &Connection, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT c.public_id, a.name, c.message, iif(c.code_private, NULL, c.verification_code), c.created_at
              FROM connections c JOIN agents a ON a.id = c.requester_id
              WHERE c.target_id = ?1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > ?2)
@@ -136,7 +137,7 @@ pub(super) fn history(
     wanted: &HistoryPage,
 ) -> Result<(History, Vec<i64>)> {
     let found: Option<(i64, String, bool)> = db
-        .prepare_cached(
+        .prepared(
             "SELECT s.id, s.subject,
                     EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = ?2 AND b.session_id = s.id)
              FROM sessions s WHERE s.public_id = ?1",
@@ -156,7 +157,7 @@ pub(super) fn history(
         Some(before) => {
             let wanted = message_uuid(before)?;
             let row: Option<i64> = db
-                .prepare_cached("SELECT id FROM messages WHERE public_id = ?1")
+                .prepared("SELECT id FROM messages WHERE public_id = ?1")
                 .and_then(|mut select| select.query_row([wanted.as_bytes()], |row| row.get(0)).optional())
                 .map_err(failed)?;
             row.filter(|row| owner_of(*row) == id).ok_or_else(|| no_message(before))?
@@ -178,7 +179,7 @@ impl Desk {
         for delivery in deliveries {
             let marked: Option<i64> = self
                 .db
-                .prepare_cached(
+                .prepared(
                     "UPDATE entries SET read_at = ?2, delivered_at = coalesce(delivered_at, ?2), lease_until = NULL
                      WHERE id = ?1 AND read_at IS NULL RETURNING message_id",
                 )
@@ -186,9 +187,7 @@ impl Desk {
                 .map_err(failed)?;
             let Some(message) = marked else { continue };
             self.db
-                .prepare_cached(
-                    "UPDATE session_members SET unread = unread - 1 WHERE agent_id = ?1 AND session_id = ?2",
-                )
+                .prepared("UPDATE session_members SET unread = unread - 1 WHERE agent_id = ?1 AND session_id = ?2")
                 .and_then(|mut update| update.execute([caller.key.0, owner_of(message)]))
                 .map_err(failed)?;
             news.push(self.tell_receipt(*delivery, message, caller, now)?);
@@ -200,7 +199,7 @@ impl Desk {
     pub(super) fn tell_receipt(&mut self, delivery: i64, message: i64, caller: &Agent, now: Timestamp) -> Result<News> {
         let (public_id, sender, created_at, delivered_at, read_at) = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT m.public_id, m.sender_id, m.created_at, e.delivered_at, e.read_at
                  FROM messages m, entries e WHERE m.id = ?1 AND e.id = ?2",
             )

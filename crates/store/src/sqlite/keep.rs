@@ -4,12 +4,13 @@ use std::path::Path;
 
 use amb_core::Timestamp;
 use amb_core::doc::MessageWithReceipts;
-use rusqlite::Connection;
+use rusqlite::{Connection, OpenFlags};
 use uuid::Uuid;
 
 use super::error::failed;
 use super::keys::{owner_of, place_of, range, uuid_at};
 use super::messages::find;
+use super::plans::Prepared;
 use super::receipts::with_receipts;
 use super::writer::Desk;
 use crate::error::Result;
@@ -28,8 +29,11 @@ pub(super) fn backup(db: &Connection, to: &Path) -> Result<()> {
     if making.exists() {
         fs_err::remove_file(&making).map_err(cannot)?;
     }
-    // Not the backup API: that one begins anew with every write of another connection.
-    db.execute("VACUUM INTO ?1", [making.to_string_lossy()]).map_err(failed)?;
+    // A connection of its own, for as long as it takes. Not the backup API: that one begins anew with every write.
+    let alone = Connection::open_with_flags(db.path().unwrap_or_default(), OpenFlags::SQLITE_OPEN_READ_WRITE);
+    let alone = alone.map_err(failed)?;
+    alone.execute("VACUUM INTO ?1", [making.to_string_lossy()]).map_err(failed)?;
+    drop(alone);
     let file = fs_err::OpenOptions::new().write(true).open(&making).map_err(cannot)?;
     file.sync_all().map_err(cannot)?;
     fs_err::hard_link(&making, to).map_err(cannot)?;
@@ -49,7 +53,7 @@ impl Desk {
     pub(super) fn remove_read_mail(&mut self, before: Timestamp) -> Result<Vec<i64>> {
         let old: Vec<i64> = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT DISTINCT e.message_id FROM entries e
                  WHERE e.read_at < ?1 AND e.message_id IS NOT NULL
                  AND EXISTS (SELECT 1 FROM messages n WHERE n.id > e.message_id
@@ -67,27 +71,27 @@ impl Desk {
         for message in &old {
             let mut entries: Vec<i64> = self
                 .db
-                .prepare_cached("SELECT entry_id FROM copies WHERE message_id = ?1")
+                .prepared("SELECT entry_id FROM copies WHERE message_id = ?1")
                 .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
                 .map_err(failed)?;
             let direct: Option<i64> = self
                 .db
-                .prepare_cached("DELETE FROM messages WHERE id = ?1 RETURNING delivery_id")
+                .prepared("DELETE FROM messages WHERE id = ?1 RETURNING delivery_id")
                 .and_then(|mut delete| delete.query_row([message], |row| row.get(0)))
                 .map_err(failed)?;
             entries.extend(direct);
             for entry in entries {
                 self.db
-                    .prepare_cached("UPDATE agents SET log_floor = max(log_floor, ?2) WHERE id = ?1")
+                    .prepared("UPDATE agents SET log_floor = max(log_floor, ?2) WHERE id = ?1")
                     .and_then(|mut update| update.execute([owner_of(entry), place_of(entry)]))
                     .map_err(failed)?;
                 self.db
-                    .prepare_cached("DELETE FROM entries WHERE id = ?1")
+                    .prepared("DELETE FROM entries WHERE id = ?1")
                     .and_then(|mut delete| delete.execute([entry]))
                     .map_err(failed)?;
             }
             self.db
-                .prepare_cached("DELETE FROM copies WHERE message_id = ?1")
+                .prepared("DELETE FROM copies WHERE message_id = ?1")
                 .and_then(|mut delete| delete.execute([message]))
                 .map_err(failed)?;
         }
@@ -109,14 +113,14 @@ pub(super) fn export(
     let mut mail = Vec::new();
     while mail.len() < limit as usize {
         let session: Option<i64> = db
-            .prepare_cached("SELECT min(session_id) FROM session_members WHERE agent_id = ?1 AND session_id >= ?2")
+            .prepared("SELECT min(session_id) FROM session_members WHERE agent_id = ?1 AND session_id >= ?2")
             .and_then(|mut select| select.query_row([caller.key.0, owner_of(at)], |row| row.get(0)))
             .map_err(failed)?;
         let Some(session) = session else { break };
         let (first, last) = range(session);
         let room = i64::from(limit) - i64::try_from(mail.len()).unwrap_or(0);
         let page: Vec<(i64, Uuid)> = db
-            .prepare_cached("SELECT id, public_id FROM messages WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3")
+            .prepared("SELECT id, public_id FROM messages WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3")
             .and_then(|mut select| {
                 let rows = select.query_map([at.max(first), last, room], |row| Ok((row.get(0)?, uuid_at(row, 1)?)))?;
                 rows.collect()

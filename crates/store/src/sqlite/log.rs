@@ -6,6 +6,7 @@ use rusqlite::{Connection, params};
 use super::error::failed;
 use super::keys::{number_of, place_of, range, row};
 use super::messages::{DELIVERED, message_row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::StoreError;
 use crate::error::Result;
@@ -27,8 +28,7 @@ impl Desk {
     /// Puts an event other than mail into an agent's log.
     pub(super) fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
         let place = self.next_place(agent)?;
-        let mut insert =
-            self.db.prepare_cached("INSERT INTO entries (id, event, at) VALUES (?1, ?2, ?3)").map_err(failed)?;
+        let mut insert = self.db.prepared("INSERT INTO entries (id, event, at) VALUES (?1, ?2, ?3)").map_err(failed)?;
         insert.execute(params![row(agent, place), json(&event)?, now.as_microsecond()]).map_err(failed)?;
         Ok(News { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(place).into() } })
     }
@@ -38,7 +38,7 @@ impl Desk {
 pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
     let (first, last) = range(agent);
     let (newest, floor): (Option<i64>, Option<i64>) = db
-        .prepare_cached(
+        .prepared(
             "SELECT (SELECT max(id) FROM entries WHERE id BETWEEN ?1 AND ?2),
                     (SELECT log_floor FROM agents WHERE id = ?3)",
         )
@@ -53,7 +53,7 @@ pub(super) fn entries(db: &Connection, agent: i64, since: u64, limit: usize) -> 
     let Ok(since) = u32::try_from(since) else { return Ok(Vec::new()) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let sql = const_format_entries();
-    let mut select = db.prepare_cached(sql).map_err(failed)?;
+    let mut select = db.prepared(sql).map_err(failed)?;
     let mut rows = select.query([row(agent, since.into()), last, limit]).map_err(failed)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, owner_of, uuid_at};
+use super::plans::Prepared;
 use crate::error::Result;
 use crate::row::{self, MessageRow};
 
@@ -63,7 +64,7 @@ impl Found {
         match self.delivery {
             Some(delivery) => Ok(Some(delivery).filter(|delivery| owner_of(*delivery) == agent)),
             None => db
-                .prepare_cached("SELECT entry_id FROM copies WHERE message_id = ?1 AND agent_id = ?2")
+                .prepared("SELECT entry_id FROM copies WHERE message_id = ?1 AND agent_id = ?2")
                 .and_then(|mut select| select.query_row([self.row_id, agent], |row| row.get(0)).optional())
                 .map_err(failed),
         }
@@ -97,7 +98,7 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
          LEFT JOIN entries e ON e.id = m.delivery_id
          WHERE m.public_id = ?1"
     );
-    db.prepare_cached(sql)
+    db.prepared(sql)
         .and_then(|mut select| {
             select
                 .query_row([id.as_bytes()], |row| {

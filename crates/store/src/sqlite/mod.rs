@@ -18,6 +18,7 @@ mod lock;
 mod log;
 mod messages;
 mod open;
+mod plans;
 mod post;
 mod prune;
 mod readers;
@@ -31,3 +32,5 @@ mod verbs;
 mod writer;
 
 pub use open::SqliteStore;
+#[cfg(feature = "test-support")]
+pub(crate) use {open::migrate_to, plans::seen::scans};

@@ -8,6 +8,7 @@ use uuid::Uuid;
 
 use super::error::failed;
 use super::keys::{number_of, row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::types::AgentKey;
@@ -53,7 +54,7 @@ impl Desk {
             To::Group(_) | To::Nobody => None,
         };
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace,
                                        reply_to, correlation_id, task, callback, content, parts, metadata)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
@@ -92,7 +93,7 @@ impl Desk {
                     let delivery = row(*agent, self.next_place(*agent)?);
                     self.deliver(*agent, delivery, session, message_id, post.priority)?;
                     self.db
-                        .prepare_cached("INSERT INTO copies (message_id, agent_id, entry_id) VALUES (?1, ?2, ?3)")
+                        .prepared("INSERT INTO copies (message_id, agent_id, entry_id) VALUES (?1, ?2, ?3)")
                         .and_then(|mut insert| insert.execute([message_id, *agent, delivery]))
                         .map_err(failed)?;
                     copies.push((AgentKey(*agent), number_of(delivery)));
@@ -105,11 +106,11 @@ impl Desk {
 
     fn deliver(&mut self, agent: i64, delivery: i64, session: i64, message: i64, priority: i16) -> Result<()> {
         self.db
-            .prepare_cached("INSERT INTO entries (id, message_id, priority) VALUES (?1, ?2, ?3)")
+            .prepared("INSERT INTO entries (id, message_id, priority) VALUES (?1, ?2, ?3)")
             .and_then(|mut insert| insert.execute(params![delivery, message, priority]))
             .map_err(failed)?;
         self.db
-            .prepare_cached("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
+            .prepared("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
             .and_then(|mut update| update.execute([agent, session]))
             .map_err(failed)?;
         self.unindexed.add(AgentKey(agent));

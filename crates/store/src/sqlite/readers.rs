@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::error::{closed, failed};
 use super::open::tune;
+use super::plans::Prepared;
 use super::search::path_of;
 use crate::StoreError;
 use crate::error::Result;
@@ -101,8 +102,8 @@ impl Shared {
 }
 
 fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-    db.prepare_cached("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
+    db.prepared("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
     let seen = look(db);
-    db.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
+    db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
     seen
 }

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::error::failed;
 use super::keys::{maybe_instant_at, number_of, owner_of, range, row};
 use super::messages::{DELIVERED, Found, find, message_columns, message_row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
@@ -47,7 +48,7 @@ pub(super) fn with_receipts(db: &Connection, caller: &Agent, found: Found) -> Re
 
 fn group_receipts(db: &Connection, message: i64, at: Timestamp, only: Option<i64>) -> Result<Vec<Receipt>> {
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT a.name, e.delivered_at, e.read_at FROM copies c
              JOIN entries e ON e.id = c.entry_id JOIN agents a ON a.id = c.agent_id
              WHERE c.message_id = ?1 AND (?2 IS NULL OR c.agent_id = ?2) ORDER BY a.name",
@@ -105,7 +106,7 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
     }
     sql.push_str(" ORDER BY e.id DESC LIMIT ?");
     values.push(i64::from(query.limit).into());
-    let mut select = db.prepare_cached(&sql).map_err(failed)?;
+    let mut select = db.prepared(&sql).map_err(failed)?;
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
     let (mut messages, mut last) = (Vec::new(), None);
     while let Some(row) = found.next().map_err(failed)? {
@@ -143,7 +144,7 @@ impl Desk {
         let up_to = u32::try_from(up_to).unwrap_or(u32::MAX);
         let new: Vec<(i64, i64)> = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT id, message_id FROM entries
                  WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id LIMIT ?3",
             )
@@ -164,7 +165,7 @@ impl Desk {
         for (delivery, message) in new {
             debug_assert_eq!(owner_of(*delivery), caller.key.0);
             self.db
-                .prepare_cached("UPDATE entries SET delivered_at = ?2 WHERE id = ?1")
+                .prepared("UPDATE entries SET delivered_at = ?2 WHERE id = ?1")
                 .and_then(|mut update| update.execute([*delivery, now.as_microsecond()]))
                 .map_err(failed)?;
             news.push(self.tell_receipt(*delivery, *message, caller, now)?);

@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 use super::error::failed;
 use super::keys::{instant_at, number_of, owner_of, range, row, uuid_at};
 use super::open::tune;
+use super::plans::Prepared;
 use crate::StoreError;
 use crate::error::Result;
 use crate::search::{limit, snippet, terms};
@@ -89,14 +90,14 @@ impl Indexer {
         let tx = db.transaction().map_err(failed)?;
         for doc in &page.docs {
             let known = tx
-                .prepare_cached("SELECT 1 FROM docs WHERE message_id = ?1")
+                .prepared("SELECT 1 FROM docs WHERE message_id = ?1")
                 .and_then(|mut select| select.exists([doc.message]))
                 .map_err(failed)?;
             if !known {
                 add(&tx, doc).map_err(failed)?;
             }
         }
-        tx.prepare_cached(
+        tx.prepared(
             "INSERT INTO cursors (agent_id, number) VALUES (?1, ?2)
              ON CONFLICT (agent_id) DO UPDATE SET number = max(number, excluded.number)",
         )
@@ -111,11 +112,11 @@ impl Indexer {
         let tx = db.transaction().map_err(failed)?;
         for message in messages {
             let doc: Option<i64> = tx
-                .prepare_cached("DELETE FROM docs WHERE message_id = ?1 RETURNING doc")
+                .prepared("DELETE FROM docs WHERE message_id = ?1 RETURNING doc")
                 .and_then(|mut delete| delete.query_row([message], |row| row.get(0)).optional())
                 .map_err(failed)?;
             if let Some(doc) = doc {
-                tx.prepare_cached("DELETE FROM words WHERE rowid = ?1")
+                tx.prepared("DELETE FROM words WHERE rowid = ?1")
                     .and_then(|mut delete| delete.execute([doc]))
                     .map_err(failed)?;
             }
@@ -150,11 +151,11 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
     let first = doc.at << APART;
     let last = first | ((1 << APART) - 1);
     let newest: Option<i64> = db
-        .prepare_cached("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
+        .prepared("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
         .query_row([first, last], |row| row.get(0))?;
     let id = newest.map_or(first, |newest| (newest + 1).min(last));
-    db.prepare_cached("INSERT OR IGNORE INTO docs (doc, message_id) VALUES (?1, ?2)")?.execute([id, doc.message])?;
-    db.prepare_cached("INSERT INTO words (rowid, content, subject, who) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
+    db.prepared("INSERT OR IGNORE INTO docs (doc, message_id) VALUES (?1, ?2)")?.execute([id, doc.message])?;
+    db.prepared("INSERT INTO words (rowid, content, subject, who) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
         id,
         doc.content,
         doc.subject,
@@ -165,7 +166,7 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
 
 /// Every agent with something that is not indexed. Looks at every log, once.
 pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
-    db.prepare_cached(
+    db.prepared(
         "SELECT a.id FROM agents a LEFT JOIN search.cursors c ON c.agent_id = a.id
          WHERE EXISTS (SELECT 1 FROM entries e WHERE e.id > (a.id << 32 | coalesce(c.number, 0))
                        AND e.id <= (a.id << 32 | 4294967295))",
@@ -177,12 +178,12 @@ pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
 /// The next of an agent's log that is not indexed; `None` where there is nothing.
 pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
     let done: Option<i64> = db
-        .prepare_cached("SELECT number FROM search.cursors WHERE agent_id = ?1")
+        .prepared("SELECT number FROM search.cursors WHERE agent_id = ?1")
         .and_then(|mut select| select.query_row([agent.0], |row| row.get(0)).optional())
         .map_err(failed)?;
     let (_, end) = range(agent.0);
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT e.id, m.id, m.created_at, m.content, s.subject, m.sender_id, s.group_id IS NOT NULL
              FROM entries e LEFT JOIN messages m ON m.id = e.message_id LEFT JOIN sessions s ON s.id = m.id >> 32
              WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3",
@@ -215,7 +216,7 @@ pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
 }
 
 fn members(db: &Connection, message: i64) -> Result<Vec<i64>> {
-    db.prepare_cached("SELECT agent_id FROM copies WHERE message_id = ?1")
+    db.prepared("SELECT agent_id FROM copies WHERE message_id = ?1")
         .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
         .map_err(failed)
 }
@@ -229,7 +230,7 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
     let mut wanted = vec![format!("who : \"m{}\"", caller.key.0)];
     if let Some(from) = &query.from {
         let sender: Option<i64> = db
-            .prepare_cached("SELECT id FROM agents WHERE name = ?1")
+            .prepared("SELECT id FROM agents WHERE name = ?1")
             .and_then(|mut select| select.query_row([from.as_str()], |row| row.get(0)).optional())
             .map_err(failed)?;
         let Some(sender) = sender else { return Ok(Vec::new()) };
@@ -247,7 +248,7 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
         i64::from(limit(query)).into(),
     ];
     let mut select = db
-        .prepare_cached(
+        .prepared(
             "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content
              FROM (SELECT rowid AS doc FROM search.words WHERE words MATCH ?1 AND rowid >= ?2 AND rowid < ?3
                    ORDER BY rowid DESC LIMIT ?4) w

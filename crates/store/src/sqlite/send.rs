@@ -9,6 +9,7 @@ use super::cache::{Peer, Thread};
 use super::connect::pair;
 use super::error::failed;
 use super::messages;
+use super::plans::Prepared;
 use super::post::{Post, To};
 use super::writer::Desk;
 use crate::StoreError;
@@ -125,7 +126,7 @@ impl Desk {
     fn answered_before(&self, me: i64, once: &Once) -> Result<Option<Sent>> {
         let found: Option<(Vec<u8>, String)> = self
             .db
-            .prepare_cached("SELECT draft_hash, answer FROM idempotency WHERE agent_id = ?1 AND key = ?2")
+            .prepared("SELECT draft_hash, answer FROM idempotency WHERE agent_id = ?1 AND key = ?2")
             .and_then(|mut select| {
                 select.query_row(params![me, once.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
             })
@@ -140,7 +141,7 @@ impl Desk {
     fn remember_answer(&self, me: i64, once: &Once, sent: &Sent, now: Timestamp) -> Result<()> {
         let answer = letter::json(sent)?;
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
             )
             .and_then(|mut insert| insert.execute(params![me, once.key, once.draft_hash, answer, now.as_microsecond()]))

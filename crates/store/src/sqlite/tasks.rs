@@ -13,6 +13,7 @@ use super::cache::{Peer, Thread};
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
 use super::messages;
+use super::plans::Prepared;
 use super::post::{Post, To};
 use super::send::{letter_post, placed};
 use super::writer::Desk;
@@ -62,7 +63,7 @@ fn task_row(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
 }
 
 fn query(db: &Connection, sql: &str, values: &[&dyn ToSql]) -> Result<Vec<TaskRow>> {
-    db.prepare_cached(sql)
+    db.prepared(sql)
         .and_then(|mut select| select.query_map(values, task_row).and_then(Iterator::collect))
         .map_err(failed)
 }
@@ -116,7 +117,7 @@ pub(super) fn chain(db: &Connection, caller: &Agent, id: Uuid) -> Result<Vec<Tas
 
 /// How many tasks the agent works on.
 pub(super) fn current(db: &Connection, assignee: i64) -> Result<usize> {
-    db.prepare_cached("SELECT count(*) FROM tasks WHERE assignee_id = ?1 AND state IN ('accepted', 'working')")
+    db.prepared("SELECT count(*) FROM tasks WHERE assignee_id = ?1 AND state IN ('accepted', 'working')")
         .and_then(|mut select| select.query_row([assignee], |row| row.get::<_, u32>(0)))
         .map(|count| count as usize)
         .map_err(failed)
@@ -152,7 +153,7 @@ impl Desk {
             None => None,
         };
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_id, message_public_id,
                                     session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)",
@@ -186,7 +187,7 @@ impl Desk {
     /// The row of the task that a message brought.
     fn task_of_message(&self, id: Uuid) -> Result<Option<i64>> {
         self.db
-            .prepare_cached("SELECT t.id FROM tasks t JOIN messages m ON m.id = t.message_id WHERE m.public_id = ?1")
+            .prepared("SELECT t.id FROM tasks t JOIN messages m ON m.id = t.message_id WHERE m.public_id = ?1")
             .and_then(|mut select| select.query_row([id.as_bytes()], |row| row.get(0)).optional())
             .map_err(failed)
     }
@@ -280,7 +281,7 @@ impl Desk {
         now: Timestamp,
     ) -> Result<Vec<News>> {
         self.db
-            .prepare_cached("UPDATE tasks SET state = ?2, note = coalesce(?3, note), updated_at = ?4 WHERE id = ?1")
+            .prepared("UPDATE tasks SET state = ?2, note = coalesce(?3, note), updated_at = ?4 WHERE id = ?1")
             .and_then(|mut update| update.execute(params![task.row, state.as_str(), note, now.as_microsecond()]))
             .map_err(failed)?;
         let owner = self.peer(&row::name(&task.owner_name)?)?.filter(|peer| !peer.deleted);
@@ -309,7 +310,7 @@ impl Desk {
         let mut news = Vec::new();
         for mut task in due.clone() {
             self.db
-                .prepare_cached("UPDATE tasks SET overdue = 1 WHERE id = ?1")
+                .prepared("UPDATE tasks SET overdue = 1 WHERE id = ?1")
                 .and_then(|mut update| update.execute([task.row]))
                 .map_err(failed)?;
             task.overdue = true;

@@ -10,6 +10,7 @@ use super::cache::Thread;
 use super::connect::pair;
 use super::error::failed;
 use super::keys::{place_of, range, uuid_at};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 
@@ -17,7 +18,7 @@ impl Desk {
     pub(super) fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
         let id = self
             .db
-            .prepare_cached("SELECT id FROM sessions WHERE low_id = ?1 AND high_id = ?2 AND subject_key = ?3")
+            .prepared("SELECT id FROM sessions WHERE low_id = ?1 AND high_id = ?2 AND subject_key = ?3")
             .and_then(|mut select| select.query_row(params![low, high, key], |row| row.get(0)).optional())
             .map_err(failed)?;
         if let Some(id) = id {
@@ -32,7 +33,7 @@ impl Desk {
         }
         let id: Option<i64> = self
             .db
-            .prepare_cached("SELECT id FROM sessions WHERE public_id = ?1")
+            .prepared("SELECT id FROM sessions WHERE public_id = ?1")
             .and_then(|mut select| select.query_row([public_id.as_bytes()], |row| row.get(0)).optional())
             .map_err(failed)?;
         let Some(id) = id else { return Ok(None) };
@@ -48,7 +49,7 @@ impl Desk {
         let (first, last) = range(id);
         let found = self
             .db
-            .prepare_cached(
+            .prepared(
                 "SELECT public_id, subject, low_id, high_id, group_id,
                         (SELECT max(id) FROM messages WHERE id BETWEEN ?2 AND ?3)
                  FROM sessions WHERE id = ?1",
@@ -87,7 +88,7 @@ impl Desk {
         let (low, high) = pair(me, peer);
         let id = self
             .db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id,
                                        created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
@@ -97,7 +98,7 @@ impl Desk {
             })
             .map_err(failed)?;
         self.db
-            .prepare_cached("INSERT INTO session_members (agent_id, session_id) VALUES (?1, ?3), (?2, ?3)")
+            .prepared("INSERT INTO session_members (agent_id, session_id) VALUES (?1, ?3), (?2, ?3)")
             .and_then(|mut insert| insert.execute([me, peer, id]))
             .map_err(failed)?;
         let subject: Arc<str> = subject.into();

@@ -6,6 +6,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::failed;
 use super::keys::{number_of, place_of, range, row};
+use super::plans::Prepared;
 use super::writer::Desk;
 use crate::StoreError;
 use crate::error::Result;
@@ -17,7 +18,7 @@ use crate::words;
 /// A transcript, and what the agent may do with it.
 fn find(db: &Connection, key: &TranscriptKey, agent: i64) -> Result<Option<(i64, bool, Option<Access>)>> {
     let found: Option<(i64, i64, Option<bool>)> = db
-        .prepare_cached(
+        .prepared(
             "SELECT t.id, t.owner_id, x.may_write FROM transcripts t
              LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = ?2 WHERE t.key = ?1",
         )
@@ -51,14 +52,14 @@ impl Desk {
             Some(_) => return Err(words::not_your_transcript(key)),
             None => self
                 .db
-                .prepare_cached("INSERT INTO transcripts (key, owner_id, created_at) VALUES (?1, ?2, ?3)")
+                .prepared("INSERT INTO transcripts (key, owner_id, created_at) VALUES (?1, ?2, ?3)")
                 .and_then(|mut insert| insert.insert(params![key.as_str(), me, now.as_microsecond()]))
                 .map_err(failed)?,
         };
         if let Some(message_id) = &line.message_id {
             let known: Option<i64> = self
                 .db
-                .prepare_cached("SELECT id FROM transcript_lines WHERE transcript_id = ?1 AND message_id = ?2")
+                .prepared("SELECT id FROM transcript_lines WHERE transcript_id = ?1 AND message_id = ?2")
                 .and_then(|mut select| select.query_row(params![id, message_id], |row| row.get(0)).optional())
                 .map_err(failed)?;
             if let Some(known) = known {
@@ -69,13 +70,13 @@ impl Desk {
         let (first, last) = range(id);
         let newest: Option<i64> = self
             .db
-            .prepare_cached("SELECT max(id) FROM transcript_lines WHERE id BETWEEN ?1 AND ?2")
+            .prepared("SELECT max(id) FROM transcript_lines WHERE id BETWEEN ?1 AND ?2")
             .and_then(|mut select| select.query_row([first, last], |row| row.get(0)))
             .map_err(failed)?;
         let place = newest.map_or(0, place_of) + 1;
         let text = json(&line)?;
         self.db
-            .prepare_cached(
+            .prepared(
                 "INSERT INTO transcript_lines (id, transcript_id, author_id, message_id, line, created_at)
                  VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
             )
@@ -101,14 +102,14 @@ impl Desk {
         match access {
             Some(access) => self
                 .db
-                .prepare_cached(
+                .prepared(
                     "INSERT INTO transcript_access (transcript_id, agent_id, may_write) VALUES (?1, ?2, ?3)
                      ON CONFLICT (transcript_id, agent_id) DO UPDATE SET may_write = excluded.may_write",
                 )
                 .and_then(|mut insert| insert.execute(params![id, peer.id, access == Access::Write])),
             None => self
                 .db
-                .prepare_cached("DELETE FROM transcript_access WHERE transcript_id = ?1 AND agent_id = ?2")
+                .prepared("DELETE FROM transcript_access WHERE transcript_id = ?1 AND agent_id = ?2")
                 .and_then(|mut delete| delete.execute([id, peer.id])),
         }
         .map_err(failed)
@@ -127,7 +128,7 @@ fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Resul
     let (_, last) = range(id);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let found: Vec<(i64, String)> = db
-        .prepare_cached(sql)
+        .prepared(sql)
         .and_then(|mut select| {
             let rows = select.query_map([row(id, after), last, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
             rows.collect()

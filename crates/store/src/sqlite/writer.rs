@@ -12,6 +12,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Caches;
 use super::error::{closed, failed};
+use super::plans::Prepared;
 use crate::StoreError;
 use crate::error::Result;
 use crate::unindexed::Unindexed;
@@ -96,25 +97,25 @@ impl Writer {
 impl Desk {
     /// Runs an operation so that a failure leaves nothing of it behind.
     fn guarded<T>(&mut self, operation: impl FnOnce(&mut Desk) -> Result<T>) -> Result<T> {
-        self.db.prepare_cached("SAVEPOINT operation").and_then(|mut s| s.execute([])).map_err(failed)?;
+        self.db.prepared("SAVEPOINT operation").and_then(|mut s| s.execute([])).map_err(failed)?;
         let before = self.db.total_changes();
         let outcome = catch_unwind(AssertUnwindSafe(|| operation(self)))
             .unwrap_or_else(|_| Err(StoreError::internal("an operation of the store panicked")));
         if outcome.is_err() && self.db.total_changes() != before {
             // What it put into the caches is as untrue as what it wrote.
             self.caches.clear();
-            self.db.prepare_cached("ROLLBACK TO operation").and_then(|mut s| s.execute([])).map_err(failed)?;
+            self.db.prepared("ROLLBACK TO operation").and_then(|mut s| s.execute([])).map_err(failed)?;
         }
-        self.db.prepare_cached("RELEASE operation").and_then(|mut s| s.execute([])).map_err(failed)?;
+        self.db.prepared("RELEASE operation").and_then(|mut s| s.execute([])).map_err(failed)?;
         outcome
     }
 
     fn begin(&self) -> Result<()> {
-        self.db.prepare_cached("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).map_err(failed).map(drop)
+        self.db.prepared("BEGIN IMMEDIATE").and_then(|mut s| s.execute([])).map_err(failed).map(drop)
     }
 
     fn commit(&self) -> Result<()> {
-        self.db.prepare_cached("COMMIT").and_then(|mut s| s.execute([])).map_err(failed).map(drop)
+        self.db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed).map(drop)
     }
 
     /// After a failure that may have ended the transaction: nothing that it did is there, nor in the caches.

@@ -10,3 +10,8 @@ mod sqlite;
 
 pub use postgres::PostgresDatabase;
 pub use sqlite::SqliteFile;
+
+/// Makes a SQLite file with an older version of the schema in it.
+pub fn migrate_sqlite_to(path: &std::path::Path, version: i32) {
+    crate::sqlite::migrate_to(path, version).expect("an older schema");
+}

@@ -22,7 +22,36 @@ impl PostgresDatabase {
         let client = connect(&admin).await;
         let template = template(&client, &admin).await;
         client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("a test's database");
+        // With this the planner reads a whole table only where no index serves, however small the table.
+        client.batch_execute(&format!("ALTER DATABASE {name} SET enable_seqscan = off")).await.expect("a setting");
         Self { admin, name }
+    }
+
+    /// Fails where a statement that ran on this database had to read a whole table, for want of an index. To be called
+    /// when the store is closed: statistics are complete when a connection has ended.
+    pub async fn assert_no_full_scan(&self) {
+        let client = connect(&self.url()).await;
+        // Looked at whole on purpose: once after a start, to find what search has yet to index.
+        let sql = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE seq_scan > 0
+                   AND relname NOT IN ('refinery_schema_history', 'mailboxes', 'search_cursors')";
+        let rows = client.query(sql, &[]).await.expect("statistics");
+        let scans: Vec<(String, i64)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert!(scans.is_empty(), "tables that were read whole: {scans:?}");
+    }
+
+    /// A database with nothing in it.
+    pub async fn empty() -> Self {
+        let admin = tokio::task::spawn_blocking(cluster::admin_url).await.expect("a PostgreSQL server for tests");
+        let name = format!("t{}", uuid::Uuid::now_v7().simple());
+        connect(&admin).await.batch_execute(&format!("CREATE DATABASE {name}")).await.expect("a test's database");
+        Self { admin, name }
+    }
+
+    /// Brings it to an older version of the schema, and gives a connection to it.
+    pub async fn migrate_to(&self, version: i32) -> Client {
+        let mut client = connect(&self.url()).await;
+        crate::postgres::migrate_to(&mut client, version).await.expect("an older schema");
+        client
     }
 
     /// Its URL, for [`crate::open`].

@@ -19,6 +19,12 @@ impl SqliteFile {
         self.directory.path().join("mail.db")
     }
 
+    /// Fails where a statement that ran in this process looks at a whole table.
+    pub fn assert_no_full_scan(&self) {
+        let scans = crate::sqlite::scans();
+        assert!(scans.is_empty(), "statements that look at whole tables: {scans:#?}");
+    }
+
     /// Its URL, for [`crate::open`].
     pub fn url(&self) -> String {
         format!("sqlite:{}", self.path().display())

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod files;
 mod postgres;
 mod sqlite;

@@ -1,0 +1,79 @@
+//! Every statement is prepared here, and in tests its plan is looked at: a statement whose cost grows with all the mail of
+//! all agents is found by the test that first runs it.
+
+use rusqlite::{CachedStatement, Connection};
+
+/// Preparing a statement.
+pub(super) trait Prepared {
+    /// The statement, prepared now or before.
+    fn prepared(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>>;
+}
+
+impl Prepared for Connection {
+    fn prepared(&self, sql: &str) -> rusqlite::Result<CachedStatement<'_>> {
+        #[cfg(feature = "test-support")]
+        seen::look(self, sql)?;
+        self.prepare_cached(sql)
+    }
+}
+
+#[cfg(feature = "test-support")]
+pub(super) mod seen {
+    use std::collections::HashSet;
+    use std::sync::{LazyLock, Mutex, PoisonError};
+
+    use rusqlite::Connection;
+
+    /// Statements that look at everything, on purpose: once after a start, to find what search has yet to index.
+    const ON_PURPOSE: [&str; 1] = ["FROM agents a LEFT JOIN search.cursors"];
+
+    #[derive(Default)]
+    struct Seen {
+        statements: HashSet<String>,
+        scans: Vec<String>,
+    }
+
+    static SEEN: LazyLock<Mutex<Seen>> = LazyLock::new(Mutex::default);
+
+    /// Looks at a statement's plan when it is first prepared.
+    pub(super) fn look(db: &Connection, sql: &str) -> rusqlite::Result<()> {
+        let mut seen = SEEN.lock().unwrap_or_else(PoisonError::into_inner);
+        if !seen.statements.insert(sql.to_owned()) || ON_PURPOSE.iter().any(|known| sql.contains(known)) {
+            return Ok(());
+        }
+        let word = sql.trim_start().split_whitespace().next().unwrap_or_default();
+        if !["SELECT", "UPDATE", "DELETE", "INSERT", "WITH"].contains(&word) {
+            return Ok(());
+        }
+        let mut explain = db.prepare(&format!("EXPLAIN QUERY PLAN {sql}"))?;
+        let mut rows = explain.raw_query();
+        while let Some(row) = rows.next()? {
+            let step: String = row.get(3)?;
+            // A subquery's rows are few, and so are constants; a virtual table answers from its own index.
+            let harmless = [
+                "VIRTUAL TABLE",
+                "CONSTANT ROW",
+                "VALUES CLAUSE",
+                "SCAN up",
+                "SCAN down",
+                "SCAN n",
+                "SCAN w",
+                "(subquery",
+            ];
+            if step.starts_with("SCAN") && !harmless.iter().any(|word| step.contains(word)) && !ordered(sql, &step) {
+                seen.scans.push(format!("{step}: {sql}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// A walk along an index that stops at a limit is no look at everything.
+    fn ordered(sql: &str, step: &str) -> bool {
+        step.contains("USING") && sql.contains("LIMIT")
+    }
+
+    /// What looks at whole tables, of all that ran in this process.
+    pub(crate) fn scans() -> Vec<String> {
+        SEEN.lock().unwrap_or_else(PoisonError::into_inner).scans.clone()
+    }
+}

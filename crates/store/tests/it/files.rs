@@ -1,0 +1,142 @@
+//! What SQLite's files promise: one server a file, mail that survives, older schemas brought up to date, copies.
+
+use std::sync::Arc;
+
+use amb_core::office::HistoryPage;
+use amb_core::{Code, Draft};
+use amb_store::conformance::{Desk, at};
+use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_store::{PostgresStore, SqliteStore};
+
+async fn open(file: &SqliteFile) -> Desk {
+    Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
+}
+
+#[tokio::test]
+async fn a_second_server_on_one_file_is_refused_until_the_first_is_gone() {
+    let file = SqliteFile::fresh();
+    let first = open(&file).await;
+    let error = SqliteStore::open(&file.path()).await.unwrap_err();
+    assert_eq!(error.code(), Code::Conflict);
+    assert!(error.detail().contains("another server"), "{error}");
+    first.close().await;
+    assert_eq!(first.ready().await.unwrap_err().code(), Code::Unavailable);
+    open(&file).await.ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.say(&alice, &bob, "Plan", "kept").await.answer;
+    drop(desk);
+    let desk = open(&file).await;
+    assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["kept"]);
+    let next = desk.say(&alice, &bob, "plan", "next").await;
+    assert_eq!(next.answer.session_id, sent.session_id);
+    assert_eq!(next.news[0].entry.cursor.as_number(), Some(3), "numbers go on");
+}
+
+#[tokio::test]
+async fn a_copy_made_while_the_office_works_is_whole() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let session = desk.say(&alice, &bob, "Plan", "before").await.answer.session_id;
+    let copy = SqliteFile::fresh();
+    desk.backup(&copy.path()).await.unwrap();
+    desk.say(&alice, &bob, "Plan", "after").await;
+    assert_eq!(desk.backup(&copy.path()).await.unwrap_err().code(), Code::Conflict, "never over another file");
+    let copied = open(&copy).await;
+    assert_eq!(copied.texts(&bob, &session, 3).await, ["before"]);
+    copied.say(&alice, &bob, "Plan", "on").await;
+}
+
+#[tokio::test]
+async fn a_database_of_an_unknown_future_is_refused() {
+    let file = SqliteFile::fresh();
+    open(&file).await.close().await;
+    let db = rusqlite::Connection::open(file.path()).unwrap();
+    db.execute("UPDATE refinery_schema_history SET checksum = '1' WHERE version = 1", []).unwrap();
+    drop(db);
+    let error = SqliteStore::open(&file.path()).await.unwrap_err();
+    assert!(error.detail().contains("schema"), "{error}");
+}
+
+/// Agents, a connection, a session and a message, as the first schema kept them.
+const OLD_ROWS: [&str; 5] = [
+    "INSERT INTO agents (id, public_id, name, api_key_hash, api_key_prefix, description, capabilities, allow_from,
+                         max_concurrent_tasks, created_at)
+     VALUES (1, {id1}, 'alice', 'a', 'amb_0000', '', '[]', '[\"*\"]', 3, {then}),
+            (2, {id2}, 'bob', 'b', 'amb_0000', '', '[]', '[\"*\"]', 3, {then})",
+    "INSERT INTO connections (id, public_id, requester_id, target_id, low_id, high_id, status, created_at, updated_at)
+     VALUES (1, {id1}, 1, 2, 1, 2, 'ACTIVE', {then}, {then})",
+    "INSERT INTO sessions (id, public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id, created_at)
+     VALUES (1, {id1}, 'Plan', 'plan', 1, 2, 1, 2, {then})",
+    "INSERT INTO session_members (agent_id, session_id, unread) VALUES (1, 1, 0), (2, 1, 1)",
+    "",
+];
+
+fn rows(id: impl Fn(u8) -> String, then: &str, rest: &[&str]) -> Vec<String> {
+    OLD_ROWS
+        .iter()
+        .chain(rest)
+        .filter(|sql| !sql.is_empty())
+        .map(|sql| sql.replace("{id1}", &id(1)).replace("{id2}", &id(2)).replace("{then}", then))
+        .collect()
+}
+
+async fn old_mail_works(desk: Desk) {
+    let alice = desk.agent_by_name(&"alice".parse().unwrap()).await.unwrap().unwrap();
+    let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
+    let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
+    assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 1));
+    let sent = desk.say(&alice, &bob, "PLAN", "new").await;
+    assert_eq!(sent.answer.session_id, inbox.sessions[0].session_id);
+    assert_eq!(sent.news[0].entry.cursor.as_number(), Some(2));
+    let history = desk.history(&bob, &sent.answer.session_id, HistoryPage::default(), at(1)).await.unwrap().answer;
+    assert_eq!(history.messages.iter().map(|m| m.content.as_str()).collect::<Vec<_>>(), ["new", "old"]);
+    let task =
+        desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(2)).await.unwrap().answer.task.unwrap();
+    desk.task(&bob, &task.id).await.unwrap();
+    while desk.index_mail().await.unwrap() > 0 {}
+    let query = amb_core::office::SearchQuery { text: "old".into(), ..Default::default() };
+    assert_eq!(desk.search(&bob, query).await.unwrap().len(), 1);
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn an_older_sqlite_schema_with_mail_in_it_is_brought_up_to_date() {
+    let file = SqliteFile::fresh();
+    amb_store::testing::migrate_sqlite_to(&file.path(), 1);
+    let db = rusqlite::Connection::open(file.path()).unwrap();
+    let message = [
+        "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, content)
+         VALUES ((1 << 32) | 1, {id1}, 1, (2 << 32) | 1, {then}, 1, 2, 'old')",
+        "INSERT INTO entries (id, message_id, priority) VALUES ((2 << 32) | 1, (1 << 32) | 1, 1)",
+    ];
+    for sql in rows(|n| format!("x'{}'", format!("{n:02}").repeat(16)), "1772000000000000", &message) {
+        db.execute_batch(&sql).unwrap();
+    }
+    drop(db);
+    old_mail_works(open(&file).await).await;
+}
+
+#[tokio::test]
+async fn an_older_postgres_schema_with_mail_in_it_is_brought_up_to_date() {
+    let database = PostgresDatabase::empty().await;
+    let client = database.migrate_to(1).await;
+    let message = [
+        "INSERT INTO mailboxes (agent_id, head) VALUES (1, 0), (2, 1)",
+        "INSERT INTO messages (session_id, seq, public_id, sender_id, recipient_id, delivery_number, created_at, priority,
+                               ttl, content) VALUES (1, 1, {id1}, 1, 2, 1, {then}, 1, 2, 'old')",
+        "UPDATE sessions SET last_seq = 1",
+        "INSERT INTO entries (agent_id, number, session_id, seq, priority) VALUES (2, 1, 1, 1, 1)",
+    ];
+    for sql in rows(|n| format!("'{}'::uuid", format!("{n:02}").repeat(16)), "now()", &message) {
+        client.batch_execute(&sql).await.unwrap();
+    }
+    drop(client);
+    old_mail_works(Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))).await;
+}
