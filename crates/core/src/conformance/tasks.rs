@@ -127,7 +127,8 @@ pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
         assert_eq!(error.code(), Code::IllegalMove, "rejected to {next}");
     }
     assert!(updates(&*alice).await.is_empty());
-    let missing = bob.set_task_state(&"no-such-task".parse().unwrap(), TaskState::Accepted, None).await;
+    let missing =
+        bob.set_task_state(&"00000000-0000-4000-8000-000000000000".parse().unwrap(), TaskState::Accepted, None).await;
     assert_eq!(missing.unwrap_err().code(), Code::NotFound);
 }
 

@@ -1,9 +1,13 @@
 //! `POST /messages/send`: a message, durable when this answers.
 
-use amb_core::doc::Sent;
+use amb_core::doc::{ConnectionStatus, Sent};
 use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS};
 use amb_core::message::{Callback, text_of};
-use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Object, Part, Priority, SessionId, Timestamp};
+use amb_core::suggest::nearest;
+use amb_core::{
+    AgentName, Code, CorrelationId, Draft, Kind, MessageId, Object, OfficeError, Part, Priority, SessionId, Timestamp,
+};
+use amb_store::Agent;
 use axum::extract::State;
 use axum::http::HeaderMap;
 
@@ -118,8 +122,24 @@ pub(crate) async fn send(
     Body(body): Body<SendBody>,
 ) -> Result<Created<Sent>, Problem> {
     let (to, content) = body.split();
-    let draft = content.draft(to, idempotency_key(&headers)?)?;
-    Ok(Created(app.told(app.store.send(&caller, draft, Timestamp::now()).await?)))
+    let draft = content.draft(to.clone(), idempotency_key(&headers)?)?;
+    match app.store.send(&caller, draft, Timestamp::now()).await {
+        Ok(sent) => Ok(Created(app.told(sent))),
+        Err(error) => Err(meant(&app, &caller, &to, error.into()).await),
+    }
+}
+
+/// The same error, with the name that was perhaps meant: only a connected agent's, which is no news to the caller.
+async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) -> Problem {
+    if error.code() != Code::NotConnected {
+        return error.into();
+    }
+    let links = app.store.connections(caller, Timestamp::now()).await.unwrap_or_default();
+    let active = links.iter().filter(|link| link.status == ConnectionStatus::Active && link.agent_name != *to);
+    match nearest(to.as_str(), active.map(|link| link.agent_name.as_str())) {
+        Some(near) => OfficeError::new(error.code(), format!("{}; did you mean {near:?}?", error.detail())).into(),
+        None => error.into(),
+    }
 }
 
 pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {

@@ -2,7 +2,7 @@
 
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::office::TaskFilter;
-use amb_core::{Task, TaskId, TaskState, Timestamp};
+use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -114,8 +114,8 @@ pub(crate) struct StateBody {
 
 /// Moves a task that was given to the caller, and tells its owner
 ///
-/// Taking one on is decided by the office first: where quota or deadline forbid it the task is rejected, and the answer
-/// says so.
+/// Taking one on is decided by the office first: where quota or deadline forbid it the task is rejected, its owner is
+/// told, and the answer is 409 with the reason.
 #[utoipa::path(post, path = "/tasks/{task_id}/state", tag = "tasks", request_body = StateBody,
     params(("task_id" = Uuid, Path, description = "Which task")),
     security(("key" = []), ("bearer" = [])),
@@ -123,7 +123,7 @@ pub(crate) struct StateBody {
         (status = 200, description = "The task as it is now", body = Task),
         (status = 403, description = "It was given to another agent"),
         (status = 404, description = "No such task of the caller's"),
-        (status = 409, description = "A task does not move from where it is to there"),
+        (status = 409, description = "A task does not move from where it is to there, or was rejected by quota or deadline"),
     ))]
 pub(crate) async fn set_state(
     State(app): State<App>,
@@ -133,5 +133,13 @@ pub(crate) async fn set_state(
 ) -> Result<Found<Task>, Problem> {
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
     let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
-    Ok(Found(app.told(moved)))
+    let task = app.told(moved);
+    match (body.state, &task.note) {
+        (TaskState::Accepted | TaskState::Working | TaskState::Completed | TaskState::Failed, Some(reason))
+            if task.state == TaskState::Rejected =>
+        {
+            Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}")).into())
+        }
+        _ => Ok(Found(task)),
+    }
 }

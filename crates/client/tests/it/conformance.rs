@@ -1,0 +1,5 @@
+//! Every story of an office, through HTTP and WebSocket.
+
+use crate::post::Server;
+
+amb_core::office_conformance!(Server::fresh().await);
