@@ -1,6 +1,9 @@
-//! What changes in a text, line by line. No context is shown: the lines around ours may hold other people's keys.
+//! What changes in a text, line by line. No context is shown, and secrets are hidden: the lines around ours, or the very
+//! line that ours joins, may hold other people's keys.
 
 use std::fmt::Write as _;
+
+use super::mask::mask;
 
 /// Most lines of a changed region that are compared one by one; a larger one is shown as replaced.
 const MOST: usize = 2_000;
@@ -20,10 +23,10 @@ pub(crate) fn diff(old: &str, new: &str) -> String {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "@@ line {} @@", head + to + 1);
             for line in &gone[from..a] {
-                let _ = writeln!(out, "-{line}");
+                let _ = writeln!(out, "-{}", mask(line));
             }
             for line in &come[to..b] {
-                let _ = writeln!(out, "+{line}");
+                let _ = writeln!(out, "+{}", mask(line));
             }
         }
         (from, to) = (a + 1, b + 1);

@@ -8,6 +8,7 @@ mod diff;
 mod file;
 mod item;
 mod json;
+mod mask;
 mod toml;
 
 use anyhow::Result;
