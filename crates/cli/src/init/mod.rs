@@ -1,7 +1,7 @@
 //! A client's configuration with the mailbox in it: a pure function from the text that is there to the text that shall be.
 //!
 //! Each client is a list of [`Setting`]s; [`json`] and [`toml`] know how to put a setting into a text and how to take it out
-//! again without touching a comment or anybody else's settings; [`file`] does the same to a file, with a backup.
+//! again without touching a comment or anybody else's settings; [`mod@file`] does the same to a file, with a backup.
 
 mod client;
 mod diff;

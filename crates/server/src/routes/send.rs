@@ -125,7 +125,7 @@ pub(crate) async fn send(
     let draft = content.draft(to.clone(), idempotency_key(&headers)?)?;
     match app.store.send(&caller, draft, Timestamp::now()).await {
         Ok(sent) => Ok(Created(app.told(sent))),
-        Err(error) => Err(meant(&app, &caller, &to, error.into()).await),
+        Err(error) => Err(meant(&app, &caller, &to, error).await),
     }
 }
 

@@ -41,7 +41,7 @@ pub(super) mod seen {
         if !seen.statements.insert(sql.to_owned()) || ON_PURPOSE.iter().any(|known| sql.contains(known)) {
             return Ok(());
         }
-        let word = sql.trim_start().split_whitespace().next().unwrap_or_default();
+        let word = sql.split_whitespace().next().unwrap_or_default();
         if !["SELECT", "UPDATE", "DELETE", "INSERT", "WITH"].contains(&word) {
             return Ok(());
         }
