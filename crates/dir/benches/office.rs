@@ -187,7 +187,7 @@ async fn latency(base: &Path) {
         ann.send(draft()).await.unwrap();
         let answered = Instant::now();
         let seen = seen_at.recv().await.unwrap();
-        from_call.push(seen.duration_since(called).as_secs_f64() * 1e3);
+        from_call.push(seen.saturating_duration_since(called).as_secs_f64() * 1e3);
         from_answer.push(seen.saturating_duration_since(answered).as_secs_f64() * 1e3);
     }
     reader.abort();

@@ -1,6 +1,6 @@
 //! The binary as its users run it: real processes, real files, real databases.
 
-#![allow(clippy::unwrap_used, clippy::large_futures, clippy::print_stdout)] // A test that cannot go on fails, and says why.
+#![allow(clippy::unwrap_used, clippy::print_stdout)] // A test that cannot go on fails, and says why.
 
 mod server_disk;
 mod server_kill;

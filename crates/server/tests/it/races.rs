@@ -46,7 +46,7 @@ async fn a_hundred_approvals_of_one_code_make_one_connection(desk: Desk) {
 async fn a_subject_sent_at_once_from_both_sides_makes_one_session(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let send = |number: usize| {
-        let (from, to) = if number % 2 == 0 { (&alice, &bob) } else { (&bob, &alice) };
+        let (from, to) = if number.is_multiple_of(2) { (&alice, &bob) } else { (&bob, &alice) };
         let body = json!({"to": to.name, "subject": "Plan", "content": number.to_string()});
         desk.post(from, "/messages/send", body)
     };
