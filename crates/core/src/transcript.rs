@@ -44,13 +44,17 @@ impl fmt::Display for TranscriptKey {
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Line {
     /// `user` for people, `assistant` for agents.
+    #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub role: String,
     /// What was said.
+    #[cfg_attr(feature = "openapi", schema(max_length = 100000, pattern = "^[^\\x00]*$"))]
     pub content: String,
     /// Who said it.
+    #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub sender: String,
     /// The chat's own id of it; a second line with the same one is the same line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub message_id: Option<String>,
     /// When, in milliseconds since 1970; the office fills it in where it is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]

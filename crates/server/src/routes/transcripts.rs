@@ -35,7 +35,7 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
 ///
 /// Whoever first adds a line to a key owns it. A line with a message id that is there already changes nothing.
 #[utoipa::path(post, path = "/transcripts/{key}", tag = "transcripts", request_body = Line,
-    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat, such as feishu:oc_123")),
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Durable", body = Appended),
@@ -88,7 +88,7 @@ pub(crate) struct Lines {
 
 /// The last lines of a group chat's record, or those after a place
 #[utoipa::path(get, path = "/transcripts/{key}", tag = "transcripts",
-    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat"), LinesQuery),
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat"), LinesQuery),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The lines", body = Lines),
@@ -147,7 +147,7 @@ pub(crate) struct ShareBody {
 
 /// Lets another agent read or write a transcript of the caller's
 #[utoipa::path(post, path = "/transcripts/{key}/share", tag = "transcripts", request_body = ShareBody,
-    params(("key" = String, Path, min_length = 1, max_length = 255, description = "Which chat")),
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "Done"),
