@@ -21,6 +21,7 @@
 
 #[cfg(feature = "test-support")]
 pub mod conformance;
+mod copy;
 mod error;
 mod known;
 mod letter;
@@ -40,6 +41,7 @@ mod unindexed;
 mod url;
 mod words;
 
+pub use copy::{Copied, CopyProgress, copy_to_postgres};
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;

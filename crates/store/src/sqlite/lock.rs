@@ -11,13 +11,13 @@ use crate::error::{Result, conflict};
 
 /// Holds the file until it is dropped; the kernel lets go of it when the process dies.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub(crate) struct Lock {
     _file: fs_err::File,
 }
 
 impl Lock {
     /// Takes the lock of this database.
-    pub(super) fn take(database: &Path) -> Result<Self> {
+    pub(crate) fn take(database: &Path) -> Result<Self> {
         let path = PathBuf::from(format!("{}.lock", database.display()));
         let mut file = fs_err::OpenOptions::new()
             .read(true)

@@ -31,6 +31,7 @@ mod transcripts;
 mod verbs;
 mod writer;
 
+pub(crate) use lock::Lock;
 pub use open::SqliteStore;
 #[cfg(feature = "test-support")]
 pub(crate) use {open::migrate_to, plans::seen::scans};

@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod files;
+mod moving;
 mod postgres;
 mod sqlite;

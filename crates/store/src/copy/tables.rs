@@ -1,0 +1,323 @@
+//! What is copied, and how each column of SQLite becomes one of PostgreSQL.
+
+/// How a column travels: as JSON, from what SQLite holds to what PostgreSQL does.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Form {
+    Number,
+    Small,
+    Text,
+    Flag,
+    Bytes,
+    Id,
+    /// Microseconds there, an instant here.
+    Instant,
+}
+
+use Form::{Bytes, Flag, Id, Instant, Number, Small, Text};
+
+/// A table: the key by which it is read in order, where it is read from, and its columns with how they are read.
+#[derive(Debug)]
+pub(super) struct Table {
+    pub(super) name: &'static str,
+    key: &'static str,
+    from: &'static str,
+    /// Name, form, and the expression in SQLite (empty for the column of the same name).
+    columns: &'static [(&'static str, Form, &'static str)],
+}
+
+/// The place in a composed row number.
+macro_rules! place {
+    ($row:literal) => {
+        concat!("(", $row, " & 4294967295)")
+    };
+}
+
+/// All tables, those that others refer to first.
+pub(super) const TABLES: [Table; 16] = [
+    Table {
+        name: "agents",
+        key: "id",
+        from: "agents",
+        columns: &[
+            ("id", Number, ""),
+            ("public_id", Id, ""),
+            ("name", Text, ""),
+            ("api_key_hash", Text, ""),
+            ("api_key_prefix", Text, ""),
+            ("previous_key_hash", Text, ""),
+            ("previous_key_until", Instant, ""),
+            ("owner_contact", Text, ""),
+            ("description", Text, ""),
+            ("capabilities", Text, ""),
+            ("allow_from", Text, ""),
+            ("max_concurrent_tasks", Number, ""),
+            ("discoverable", Flag, ""),
+            ("created_at", Instant, ""),
+            ("deleted_at", Instant, ""),
+        ],
+    },
+    Table {
+        name: "mailboxes",
+        key: "id",
+        from: "agents",
+        columns: &[
+            ("agent_id", Number, "agents.id"),
+            (
+                "head",
+                Number,
+                "max(agents.log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))",
+            ),
+        ],
+    },
+    Table {
+        name: "presence",
+        key: "agent_id",
+        from: "presence",
+        columns: &[("agent_id", Number, ""), ("last_seen", Instant, ""), ("here", Flag, "")],
+    },
+    Table {
+        name: "connections",
+        key: "id",
+        from: "connections",
+        columns: &[
+            ("id", Number, ""),
+            ("public_id", Id, ""),
+            ("requester_id", Number, ""),
+            ("target_id", Number, ""),
+            ("low_id", Number, ""),
+            ("high_id", Number, ""),
+            ("status", Text, ""),
+            ("verification_code", Text, ""),
+            ("code_private", Flag, ""),
+            ("message", Text, ""),
+            ("created_at", Instant, ""),
+            ("updated_at", Instant, ""),
+            ("expires_at", Instant, ""),
+        ],
+    },
+    Table {
+        name: "groups",
+        key: "id",
+        from: "groups",
+        columns: &[("id", Number, ""), ("name", Text, ""), ("owner_id", Number, ""), ("created_at", Instant, "")],
+    },
+    Table {
+        name: "group_members",
+        key: "group_id << 32 | agent_id",
+        from: "group_members",
+        columns: &[("group_id", Number, ""), ("agent_id", Number, ""), ("joined", Flag, "")],
+    },
+    Table {
+        name: "sessions",
+        key: "id",
+        from: "sessions",
+        columns: &[
+            ("id", Number, ""),
+            ("public_id", Id, ""),
+            ("subject", Text, ""),
+            ("subject_key", Text, ""),
+            ("initiator_id", Number, ""),
+            ("participant_id", Number, ""),
+            ("group_id", Number, ""),
+            ("low_id", Number, ""),
+            ("high_id", Number, ""),
+            ("created_at", Instant, ""),
+            (
+                "last_seq",
+                Number,
+                "coalesce((SELECT max(m.id) & 4294967295 FROM messages m WHERE m.id > sessions.id << 32 AND m.id <= (sessions.id << 32 | 4294967295)), 0)",
+            ),
+        ],
+    },
+    Table {
+        name: "session_members",
+        key: "agent_id << 32 | session_id",
+        from: "session_members",
+        columns: &[("agent_id", Number, ""), ("session_id", Number, ""), ("unread", Number, "")],
+    },
+    Table {
+        name: "messages",
+        key: "m.id",
+        from: "messages m JOIN sessions s ON s.id = m.id >> 32",
+        columns: &[
+            ("session_id", Number, "m.id >> 32"),
+            ("seq", Number, place!("m.id")),
+            ("public_id", Id, "m.public_id"),
+            ("sender_id", Number, ""),
+            ("recipient_id", Number, "s.low_id + s.high_id - m.sender_id"),
+            ("delivery_number", Number, place!("m.delivery_id")),
+            ("created_at", Instant, "m.created_at"),
+            ("priority", Small, ""),
+            ("ttl", Small, ""),
+            ("kind", Text, ""),
+            ("trace", Text, ""),
+            ("reply_to", Id, ""),
+            ("correlation_id", Text, ""),
+            ("task", Text, ""),
+            ("callback", Text, ""),
+            ("content", Text, ""),
+            ("parts", Text, ""),
+            ("metadata", Text, ""),
+        ],
+    },
+    Table {
+        name: "entries",
+        key: "id",
+        from: "entries",
+        columns: &[
+            ("agent_id", Number, "id >> 32"),
+            ("number", Number, place!("id")),
+            ("session_id", Number, "message_id >> 32"),
+            ("seq", Number, place!("message_id")),
+            ("priority", Small, ""),
+            ("delivered_at", Instant, ""),
+            ("read_at", Instant, ""),
+            ("lease_until", Instant, ""),
+            ("event", Text, ""),
+            ("at", Instant, ""),
+        ],
+    },
+    Table {
+        name: "copies",
+        key: "c.entry_id",
+        from: "copies c JOIN messages m ON m.id = c.message_id",
+        columns: &[
+            ("message_public_id", Id, "m.public_id"),
+            ("agent_id", Number, "c.agent_id"),
+            ("number", Number, place!("c.entry_id")),
+        ],
+    },
+    Table {
+        name: "tasks",
+        key: "id",
+        from: "tasks",
+        columns: &[
+            ("id", Number, ""),
+            ("public_id", Id, ""),
+            ("owner_id", Number, ""),
+            ("assignee_id", Number, ""),
+            ("state", Text, ""),
+            ("subject", Text, ""),
+            ("message_public_id", Id, ""),
+            ("session_public_id", Id, ""),
+            ("parent_id", Number, ""),
+            ("deadline", Instant, ""),
+            ("overdue", Flag, ""),
+            ("note", Text, ""),
+            ("callback", Text, ""),
+            ("created_at", Instant, ""),
+            ("updated_at", Instant, ""),
+        ],
+    },
+    Table {
+        name: "transcripts",
+        key: "id",
+        from: "transcripts",
+        columns: &[
+            ("id", Number, ""),
+            ("key", Text, ""),
+            ("owner_id", Number, ""),
+            ("created_at", Instant, ""),
+            (
+                "last_seq",
+                Number,
+                "coalesce((SELECT max(l.id) & 4294967295 FROM transcript_lines l WHERE l.transcript_id = transcripts.id), 0)",
+            ),
+        ],
+    },
+    Table {
+        name: "transcript_access",
+        key: "transcript_id << 32 | agent_id",
+        from: "transcript_access",
+        columns: &[("transcript_id", Number, ""), ("agent_id", Number, ""), ("may_write", Flag, "")],
+    },
+    Table {
+        name: "transcript_lines",
+        key: "id",
+        from: "transcript_lines",
+        columns: &[
+            ("transcript_id", Number, ""),
+            ("seq", Number, place!("id")),
+            ("author_id", Number, ""),
+            ("message_id", Text, ""),
+            ("line", Text, ""),
+            ("created_at", Instant, ""),
+        ],
+    },
+    Table {
+        name: "idempotency",
+        // Few and short-lived: in the order of a numbering of their own.
+        key: "number",
+        from: "(SELECT row_number() OVER (ORDER BY agent_id, key) AS number, * FROM idempotency)",
+        columns: &[
+            ("agent_id", Number, ""),
+            ("key", Text, ""),
+            ("draft_hash", Bytes, ""),
+            ("answer", Text, ""),
+            ("created_at", Instant, ""),
+        ],
+    },
+];
+
+impl Table {
+    /// Counts it in SQLite.
+    pub(super) fn count_source(&self) -> String {
+        format!("SELECT count(*) FROM {}", self.from)
+    }
+
+    /// Reads the rows after ?1, at most ?2: the key, and the row as JSON.
+    pub(super) fn read_source(&self) -> String {
+        let values: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, form, from)| {
+                let from = if from.is_empty() { name } else { from };
+                match form {
+                    Id => format!("'{name}', lower(hex({from}))"),
+                    Bytes => format!("'{name}', '\\x' || hex({from})"),
+                    _ => format!("'{name}', {from}"),
+                }
+            })
+            .collect();
+        let key = self.key;
+        format!(
+            "SELECT {key}, json_object({}) FROM {} WHERE {key} > ?1 ORDER BY {key} LIMIT ?2",
+            values.join(", "),
+            self.from
+        )
+    }
+
+    /// Writes rows that are a JSON array in $1.
+    pub(super) fn write_target(&self) -> String {
+        let names: Vec<&str> = self.columns.iter().map(|(name, ..)| *name).collect();
+        let types: Vec<String> =
+            self.columns.iter().map(|(name, form, _)| format!("{name} {}", type_of(*form))).collect();
+        let values: Vec<String> = self
+            .columns
+            .iter()
+            .map(|(name, form, _)| match form {
+                Instant => format!("'epoch'::timestamptz + x.{name} * interval '1 microsecond'"),
+                // An id that is not there comes as an empty text.
+                Id => format!("nullif(x.{name}, '')::uuid"),
+                _ => format!("x.{name}"),
+            })
+            .collect();
+        format!(
+            "INSERT INTO {} ({}) SELECT {} FROM json_to_recordset($1::text::json) AS x ({})",
+            self.name,
+            names.join(", "),
+            values.join(", "),
+            types.join(", ")
+        )
+    }
+}
+
+fn type_of(form: Form) -> &'static str {
+    match form {
+        Number | Instant => "bigint",
+        Small => "smallint",
+        Text | Id => "text",
+        Flag => "boolean",
+        Bytes => "bytea",
+    }
+}
