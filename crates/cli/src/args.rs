@@ -84,6 +84,7 @@ macro_rules! verbs {
 verbs! {
     Serve(serve),
     Mcp(mcp),
+    Bridge(bridge),
     Init(init),
     Register(register),
     Agents(agents),

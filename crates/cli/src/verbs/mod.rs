@@ -4,6 +4,7 @@ pub(crate) mod ack;
 pub(crate) mod agents;
 pub(crate) mod approve;
 pub(crate) mod archive;
+pub(crate) mod bridge;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod connections;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test that cannot go on fails, and says why.
 
+mod bridge;
 mod server_disk;
 mod server_kill;
 mod server_life;

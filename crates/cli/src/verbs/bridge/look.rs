@@ -1,0 +1,129 @@
+//! `amb bridge status` and `amb bridge dead`: what bridges say about themselves, whether they run or not.
+
+use std::path::{Path, PathBuf};
+
+use amb_bridge::{Connection, Dead, Ledger, Status};
+use amb_core::{MessageId, OfficeError, Timestamp};
+use serde::Serialize;
+
+use super::state;
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::{Output, ago, preview};
+
+/// One bridge, for programs.
+#[derive(Serialize)]
+struct Shown {
+    running: bool,
+    #[serde(flatten)]
+    status: Status,
+    dead: usize,
+    state: PathBuf,
+}
+
+pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let mut all = Vec::new();
+    for root in state::known(office, state)? {
+        let ledger = Ledger::look(&root);
+        if let Some(status) = ledger.status()? {
+            all.push(Shown { running: ledger.is_held()?, status, dead: ledger.dead()?.len(), state: root });
+        }
+    }
+    if output.json {
+        return Ok(output.document(&all)?);
+    }
+    if all.is_empty() {
+        output.note("no bridge has run yet; `amb bridge openclaw` or `amb bridge exec -- COMMAND` begins one");
+        return Ok(());
+    }
+    let head = ["AGENT", "STATE", "RUNTIME", "REPLIED", "UNANSWERED", "WAITING", "DEAD", "SINCE", "OFFICE"];
+    let rows = all.iter().map(|shown| {
+        let status = &shown.status;
+        vec![
+            status.agent.to_string(),
+            word(shown),
+            status.runtime.clone(),
+            status.replied.to_string(),
+            status.unanswered.to_string(),
+            (status.waiting + usize::from(status.under_way.is_some())).to_string(),
+            shown.dead.to_string(),
+            ago(status.started_at),
+            status.office.clone(),
+        ]
+    });
+    output.table(&head, rows)?;
+    for shown in all.iter().filter(|shown| shown.running) {
+        if let Connection::Down { detail, since, next_try, .. } = &shown.status.connection {
+            let wait = next_try.duration_since(Timestamp::now()).as_secs().max(0);
+            let agent = &shown.status.agent;
+            output.note(format!("{agent}: down since {since}, tried again in {wait} s: {}", preview(detail, 300)));
+        } else if let Some(error) = &shown.status.last_error {
+            output.note(format!("{}: last trouble: {}", shown.status.agent, preview(error, 300)));
+        }
+    }
+    Ok(())
+}
+
+fn word(shown: &Shown) -> String {
+    match (&shown.status.connection, shown.running) {
+        (_, false) => "stopped",
+        (Connection::Unknown, _) => "ready",
+        (Connection::Up, _) => "up",
+        (Connection::Down { .. }, _) => "down",
+    }
+    .into()
+}
+
+fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, Dead)>, Failure> {
+    let mut all = Vec::new();
+    for root in state::known(office, state)? {
+        all.extend(Ledger::look(&root).dead()?.into_iter().map(|dead| (Ledger::look(&root), dead)));
+    }
+    all.sort_by_key(|(_, dead)| dead.at);
+    Ok(all)
+}
+
+pub(super) fn dead(office: &OfficeArgs, state: Option<&Path>, output: Output) -> Result<(), Failure> {
+    let all = all_dead(office, state)?;
+    if output.json {
+        return Ok(output.document(&all.iter().map(|(_, dead)| dead).collect::<Vec<_>>())?);
+    }
+    if all.is_empty() {
+        output.note("no mail was given up");
+        return Ok(());
+    }
+    let rows = all.iter().map(|(_, dead)| {
+        let subject = dead.subject.as_deref().unwrap_or_default();
+        vec![
+            dead.message_id.to_string(),
+            dead.from.to_string(),
+            preview(subject, 30),
+            dead.failures.to_string(),
+            ago(dead.at),
+            preview(&dead.reason, 100),
+        ]
+    });
+    Ok(output.table(&["ID", "FROM", "SUBJECT", "TRIES", "GIVEN UP", "WHY"], rows)?)
+}
+
+pub(super) fn retry(office: &OfficeArgs, state: Option<&Path>, id: &MessageId, output: Output) -> Result<(), Failure> {
+    let mut running = None;
+    for root in state::known(office, state)? {
+        let ledger = Ledger::look(&root);
+        if ledger.revive(id)? {
+            running = Some(ledger.is_held()?);
+        }
+    }
+    match running {
+        Some(true) => output.note("the bridge tries it again now"),
+        Some(false) => output.note("the bridge does not run; it is tried again when it does"),
+        None => {
+            let hint = format!("no mail {id} was given up; `amb bridge dead list` shows what was");
+            return Err(OfficeError::not_found(hint).into());
+        }
+    }
+    if output.json {
+        output.document(&serde_json::json!({ "message_id": id, "retried": true }))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,64 @@
+//! Where bridges keep what they must not forget.
+
+use std::path::{Path, PathBuf};
+
+use amb_core::AgentName;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::home;
+
+/// Names the space in which offices are hashed into names of directories; it must never change.
+const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
+
+/// Where all bridges of this user keep their memory.
+fn all() -> Result<PathBuf, Failure> {
+    Ok(home::data_dir()?.join("bridge"))
+}
+
+/// The memory of one agent's bridge at one office.
+pub(super) fn place(office: &OfficeArgs, me: &AgentName) -> Result<PathBuf, Failure> {
+    let name = match &office.server {
+        Some(server) => server.to_string(),
+        // The same directory by another path is the same office.
+        None => fs_err::canonicalize(office.root()?)?.display().to_string(),
+    };
+    let hash = uuid::Uuid::new_v5(&OFFICES, name.as_bytes());
+    Ok(all()?.join(hash.simple().to_string()).join(me.as_str()))
+}
+
+/// The memories of this user's bridges: the one that was named, else all, or all of the agent that is speaking.
+pub(super) fn known(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
+    if let Some(state) = state {
+        return Ok(vec![state.to_owned()]);
+    }
+    let mut found = Vec::new();
+    for place in entries(&all()?)? {
+        found.extend(entries(&place)?.into_iter().filter(|root| {
+            let name = root.file_name().and_then(|name| name.to_str());
+            office.me.as_ref().is_none_or(|me| name == Some(me.as_str()))
+        }));
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
+    match fs_err::read_dir(directory) {
+        Ok(entries) => {
+            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+            Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What `amb` in a command needs to speak for the same agent at the same office.
+pub(super) fn environment(office: &OfficeArgs, me: &AgentName) -> Result<Vec<(String, String)>, Failure> {
+    let place = match &office.server {
+        Some(server) => ("MAILBOX_SERVER_URL".to_owned(), server.to_string()),
+        None => ("AMB_DIR".to_owned(), fs_err::canonicalize(office.root()?)?.display().to_string()),
+    };
+    Ok(vec![("AMB_AS".to_owned(), me.to_string()), place])
+}
