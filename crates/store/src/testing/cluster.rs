@@ -75,7 +75,8 @@ fn start(root: &Path, lock: &Path, uid: u32) -> u16 {
 }
 
 /// Stops the server once no process that started tests is left. Looks and stops under the lock, so that a session that
-/// begins at that moment either finds the server up and stays counted, or starts its own.
+/// begins at that moment either finds the server up and stays counted, or starts its own. The lock's file stays: whoever
+/// waits for it must not be left with one that nobody else can see.
 fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
     let (root, lock, bin) = (root.display(), lock.display(), bin.display());
     let stop = format!("{bin}/pg_ctl -D {root}/data -m immediate -w stop");
@@ -88,7 +89,7 @@ fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
              for user in {root}/users/*; do
                  if kill -0 \"${{user##*/}}\" 2>/dev/null; then live=1; else rm -f \"$user\"; fi
              done
-             if [ -z \"$live\" ]; then {stop}; rm -rf {root} {lock}; exit; fi
+             if [ -z \"$live\" ]; then {stop}; rm -rf {root}; exit; fi
              exec 9>&-
          done"
     );
