@@ -110,6 +110,22 @@ async fn a_user_who_may_not_subscribe_is_told_and_served_once_he_may() {
     assert_eq!(buffer.len(), 1);
 }
 
+#[tokio::test]
+async fn the_documented_permissions_are_enough() {
+    let server = NatsServer::with_config(
+        r#"authorization { users: [{ user: u, password: p, permissions: {
+            publish: ["agent.inbox.>", "_INBOX.>", "$KV.amb_presence.>", "$JS.API.>"],
+            subscribe: ["agent.inbox.>", "_INBOX.>", "$KV.amb_presence.>"],
+        } }] }"#,
+    );
+    let auth = NatsAuth::UserPassword { user: "u".into(), password: "p".into() };
+    let options = NatsOptions { auth, ..server.options() };
+    let first = LivePeers::connect(options.clone()).await.unwrap();
+    let bob = join(&first, "bob").await;
+    let second = LivePeers::connect(options).await.unwrap();
+    assert_eq!(second.send(name("alice"), "bob", "hi", None).await.unwrap().delivered_to, [bob.id()]);
+}
+
 #[test]
 fn secrets_are_not_in_the_debug_form() {
     for auth in [
