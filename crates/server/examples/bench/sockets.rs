@@ -54,7 +54,7 @@ pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &
             });
             continue;
         }
-        opening.spawn(async move { open(address, key).await.map_err(|error| error.to_string()) });
+        opening.spawn(open(address, key));
         if opening.len() >= TOGETHER
             && let Some(open) = opening.join_next().await
         {
@@ -89,10 +89,11 @@ pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &
     Ok(())
 }
 
-async fn open(address: SocketAddr, key: String) -> Result<WebSocketStream<TcpStream>, Box<dyn Error + Send + Sync>> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
+async fn open(address: SocketAddr, key: String) -> Result<WebSocketStream<TcpStream>, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    stream.set_nodelay(true).map_err(|error| error.to_string())?;
     let small = WebSocketConfig::default().read_buffer_size(1024).write_buffer_size(0);
     let url = format!("ws://{address}/ws?api_key={key}");
-    Ok(client_async_with_config(url, stream, Some(small)).await?.0)
+    let (socket, _) = client_async_with_config(url, stream, Some(small)).await.map_err(|error| error.to_string())?;
+    Ok(socket)
 }
