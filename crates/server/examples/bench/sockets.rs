@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_millis(4);
 /// Opens sockets for the keys in the file, both of each line, and prints the bytes that the server has for each, and the
 /// median and the 99th percentile of the time from a send's answer to the push, in milliseconds.
 pub(crate) async fn sockets(address: SocketAddr, pid: u32, count: usize, keys: &str) -> Result<(), Box<dyn Error>> {
-    let text = std::fs::read_to_string(keys)?;
+    let text = fs_err::read_to_string(keys)?;
     let lines: Vec<Vec<&str>> = text.lines().map(|line| line.split(' ').collect()).collect();
     // The first listener is the one that is sent to.
     let listeners: Vec<String> = lines

@@ -35,7 +35,7 @@ pub(crate) async fn start(command: &[&str]) -> Result<(), Box<dyn Error>> {
 
 /// The kilobytes that a process has in memory.
 pub(crate) fn memory(pid: u32) -> Result<u64, Box<dyn Error>> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let status = fs_err::read_to_string(format!("/proc/{pid}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).ok_or("no VmRSS")?;
     Ok(line.trim().trim_end_matches(" kB").parse()?)
 }
