@@ -8,7 +8,6 @@ use amb_core::doc::{
 };
 use amb_core::event::EventPage;
 use amb_core::id::fresh_uuid;
-use amb_core::limits::MAX_EVENTS;
 use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
@@ -18,20 +17,20 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::json;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::http::Http;
 use crate::socket::Follower;
 use crate::url::ServerUrl;
+
+/// How long one look at the log waits at the server: well within the time that an answer may take.
+const LONGEST_LOOK: Duration = Duration::from_secs(20);
 
 /// One agent's seat at a network office.
 #[derive(Debug)]
 pub struct Client {
     me: AgentName,
     http: Http,
-    /// The socket that `events` reads, and the cursor up to which it has been read.
-    following: Mutex<Option<(Cursor, Follower)>>,
 }
 
 impl Client {
@@ -39,10 +38,11 @@ impl Client {
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
         let me: Me = http.ask(http.get(&["agents", "me"])).await?;
-        Ok(Self { me: me.name, http, following: Mutex::new(None) })
+        Ok(Self { me: me.name, http })
     }
 
-    /// Follows the log from a cursor on a socket of its own.
+    /// Follows the log from a cursor on a socket of its own, for those who read nothing else. `events` asks anew each time,
+    /// so that any number of readers can stand at any number of places.
     pub fn follow(&self, since: Cursor) -> Result<Follower> {
         let key = self.http.key().cloned().ok_or_else(|| OfficeError::invalid("following needs a key"))?;
         Ok(Follower::start(self.http.server(), key, since))
@@ -112,8 +112,6 @@ impl Office for Client {
     }
 
     async fn leave(&self) -> Result<()> {
-        // The socket is a sign of life too.
-        self.following.lock().await.take();
         self.http.tell(self.http.post(&["agents", "me", "leave"], &json!({}))?).await
     }
 
@@ -191,29 +189,17 @@ impl Office for Client {
             return self.http.ask(self.http.get(&["events"])).await;
         };
         let deadline = Instant::now() + wait;
-        let mut following = self.following.lock().await;
-        // A caller that goes back (it crashed, or asks for another stretch) gets a socket that goes back too.
-        let (at, follower) = match following.take() {
-            Some((at, follower)) if at == since => following.insert((at, follower)),
-            _ => following.insert((since.clone(), self.follow(since.clone())?)),
-        };
-        let mut events = Vec::new();
-        // `next` loses nothing when it is cut short, so the deadline, and a caller that stops waiting, are safe.
-        let mut next = timeout_at(deadline, follower.next()).await.ok().flatten();
-        while let Some(entry) = next {
-            match entry {
-                Ok(entry) => {
-                    *at = entry.cursor.clone();
-                    events.push(entry);
-                }
-                Err(error) => {
-                    following.take();
-                    return Err(error);
-                }
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let look = left.min(LONGEST_LOOK);
+            // The server waits whole seconds. Rounded up: a wait of none, again and again, would be a busy one.
+            let seconds = look.as_secs() + u64::from(look.subsec_nanos() > 0);
+            let call = self.http.get(&["events"]).query("since", Some(&since)).query("wait", Some(seconds));
+            let page: EventPage = self.http.ask(call).await?;
+            if !page.events.is_empty() || left <= LONGEST_LOOK {
+                return Ok(page);
             }
-            next = if events.len() < MAX_EVENTS { follower.try_next() } else { None };
         }
-        Ok(EventPage { cursor: events.last().map_or(since, |last| last.cursor.clone()), events })
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {

@@ -48,11 +48,6 @@ impl Follower {
     pub async fn next(&mut self) -> Option<Result<Entry, OfficeError>> {
         self.entries.recv().await
     }
-
-    /// The next entry if it is here already.
-    pub(crate) fn try_next(&mut self) -> Option<Result<Entry, OfficeError>> {
-        self.entries.try_recv().ok()
-    }
 }
 
 impl Drop for Follower {

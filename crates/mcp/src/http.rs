@@ -37,6 +37,7 @@ pub async fn serve_http(
     let _ends = closing.clone().drop_guard();
     let watch = Watch::new(Arc::clone(&office), closing.clone());
     let shared = Arc::new(Seen::default());
+    shared.begin(&*office).await;
     let config = config(address.port(), &options, closing.clone());
     let options = Arc::new(options);
     let make = move || {

@@ -3,8 +3,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
-use amb_core::Cursor;
+use amb_core::{Cursor, Office};
 
 /// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
 const CAPACITY: usize = 4096;
@@ -51,6 +52,15 @@ impl Seen {
 
     pub(crate) fn set_cursor(&self, cursor: Option<Cursor>) {
         *lock(&self.cursor) = cursor;
+    }
+
+    /// The client has come: what happens from here on is news to it. Where the office cannot say, the first wait begins
+    /// at the end of the log as it is then.
+    pub(crate) async fn begin(&self, office: &dyn Office) {
+        match office.events(None, Duration::ZERO).await {
+            Ok(page) => self.set_cursor(Some(page.cursor)),
+            Err(error) => tracing::debug!(%error, "no place in the log yet"),
+        }
     }
 
     /// Counts a wait until the answer is dropped.

@@ -36,6 +36,7 @@ where
     let options = Arc::new(options);
     let handler = Handler::single(Arc::clone(&office), Arc::clone(&options), watch.clone());
     let seen = handler.seen();
+    seen.begin(&*office).await;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
         // A client that comes and goes without a word is no failure.
