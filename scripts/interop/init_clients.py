@@ -33,7 +33,9 @@ for client, program, question, wanted, flags in CASES:
         environment["PATH"] = f"{pathlib.Path(AMB).parent}:{environment['PATH']}"
 
         def run(*command):
-            done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, timeout=180)
+            done = subprocess.run(
+                command, cwd=project, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=180
+            )
             return done.returncode, done.stdout + done.stderr
 
         office = ["--dir", str(pathlib.Path(home, "mail")), "--as", "ann"]
