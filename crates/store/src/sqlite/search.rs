@@ -1,6 +1,7 @@
 //! Search. The index of words is a file of its own beside the database, written by a connection of its own: sends do not
 //! wait for it, and it can be made anew from the logs at any time.
 
+use fs_err::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -133,6 +134,11 @@ impl Page {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    // The index holds the words of the mail, so it is as private as the mail; what SQLite makes beside it is too.
+    fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(path).map_err(|error| {
+        let reason = Some(error.to_string());
+        rusqlite::Error::SqliteFailure(rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CANTOPEN), reason)
+    })?;
     let db = Connection::open(path)?;
     tune(&db)?;
     // What a crash loses is indexed again.
