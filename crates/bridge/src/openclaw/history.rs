@@ -28,12 +28,13 @@ pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnEr
 fn trace(messages: &[Value], id: &str) -> Trace {
     // The frame around a mail names its id, which no other mail has; a body cannot imitate the attribute.
     let mark = format!("id=\"{id}\"");
-    let role = |message: &Value| message.get("role").and_then(Value::as_str).map(str::to_owned);
-    let is_user = |message: &Value| role(message).as_deref() == Some("user");
-    let asked = messages.iter().rposition(|message| is_user(message) && text(message).contains(&mark));
+    let role = |message: &Value, wanted: &str| message.get("role").and_then(Value::as_str) == Some(wanted);
+    // What another session has sent is shown as if the agent had said it, but for its provenance.
+    let is_input = |message: &Value| role(message, "user") || message.pointer("/provenance/kind").is_some();
+    let asked = messages.iter().rposition(|message| is_input(message) && text(message).contains(&mark));
     let Some(asked) = asked else { return Trace::None };
-    let said = messages[asked + 1..].iter().take_while(|message| !is_user(message));
-    let said = said.filter(|message| role(message).as_deref() == Some("assistant")).map(text);
+    let said = messages[asked + 1..].iter().take_while(|message| !is_input(message));
+    let said = said.filter(|message| role(message, "assistant")).map(text);
     match said.filter(|text| !text.trim().is_empty()).last() {
         Some(text) => Trace::Answered(text),
         None => Trace::Seen,
@@ -65,5 +66,17 @@ mod tests {
         assert_eq!(trace(&messages, "m-2"), Trace::Seen);
         assert_eq!(trace(&messages, "m-3"), Trace::Answered("third".into()));
         assert_eq!(trace(&messages, "m-"), Trace::None);
+    }
+
+    #[test]
+    fn a_mail_forwarded_by_another_session_is_no_answer() {
+        let forwarded = |id: &str| {
+            json!({ "role": "assistant", "content": format!("<mail-1 id=\"{id}\">"),
+                "provenance": { "kind": "inter_session", "sourceTool": "sessions_send" } })
+        };
+        let says = json!({ "role": "assistant", "content": [{ "type": "text", "text": "first" }] });
+        let messages = [forwarded("m-1"), says, forwarded("m-2")];
+        assert_eq!(trace(&messages, "m-1"), Trace::Answered("first".into()));
+        assert_eq!(trace(&messages, "m-2"), Trace::Seen);
     }
 }

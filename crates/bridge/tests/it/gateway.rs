@@ -119,12 +119,24 @@ impl Drop for Gateway {
 impl Inner {
     /// Runs the model: it answers with the id of the mail that it was shown.
     fn run(&mut self, session: &str, prompt: &str, fault: Option<Fault>) -> Option<String> {
+        let input = json!({ "role": "user", "content": prompt });
+        self.run_with(session, prompt, input, fault)
+    }
+
+    /// The same for a message that another session forwards, which the history shows in its own way.
+    fn run_forwarded(&mut self, session: &str, prompt: &str, fault: Option<Fault>) -> Option<String> {
+        let provenance = json!({ "kind": "inter_session", "sourceTool": "sessions_send" });
+        let input = json!({ "role": "assistant", "content": prompt, "provenance": provenance });
+        self.run_with(session, prompt, input, fault)
+    }
+
+    fn run_with(&mut self, session: &str, prompt: &str, input: Value, fault: Option<Fault>) -> Option<String> {
         let id = prompt.split("id=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap_or("?").to_owned();
         self.runs.push(id.clone());
         self.sessions.push(session.into());
         self.prompts.push(prompt.into());
         let history = self.history.entry(session.into()).or_default();
-        history.push(json!({ "role": "user", "content": [{ "type": "text", "text": prompt }] }));
+        history.push(input);
         let text = match fault {
             Some(Fault::Fails | Fault::Silent) => return None,
             Some(Fault::Long) => format!("answer to {id} {}", "x".repeat(6_000)),
@@ -223,7 +235,7 @@ impl Inner {
                     Some(Fault::Hangs) => return End::Never,
                     _ => {}
                 }
-                let answer = self.run(target, args["message"].as_str().unwrap(), fault);
+                let answer = self.run_forwarded(target, args["message"].as_str().unwrap(), fault);
                 match fault {
                     Some(Fault::DropAfter) => return End::HangUp,
                     Some(Fault::Late) => json!({ "runId": "r", "status": "accepted" }),
