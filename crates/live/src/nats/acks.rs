@@ -12,19 +12,17 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use async_nats::{Client, StatusCode};
+use async_nats::StatusCode;
 use futures_util::StreamExt;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio_util::bytes::Bytes;
 
 use crate::broker::Refusal;
 
 /// The last token but one of our reply subjects: several of them may be answered in one message.
 const MARK: &str = "amb";
-/// Answers that may wait for the task that sends them.
-const QUEUED_ANSWERS: usize = 4_096;
 /// Answers that are sent together, at most. A token has up to 20 digits, so a message of them stays small.
-const ANSWERS_AT_ONCE: usize = 512;
+pub(super) const ANSWERS_AT_ONCE: usize = 512;
 
 /// What became of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -135,24 +133,8 @@ pub(super) struct Answer {
     pub(super) verdict: Result<(), Refusal>,
 }
 
-/// The way to the task that sends answers.
-pub(super) fn answers() -> (mpsc::Sender<Answer>, mpsc::Receiver<Answer>) {
-    mpsc::channel(QUEUED_ANSWERS)
-}
-
-/// Sends answers, those to one sender together as far as they are there together.
-pub(super) async fn send_answers(client: Client, mut answers: mpsc::Receiver<Answer>) {
-    let mut batch = Vec::with_capacity(ANSWERS_AT_ONCE);
-    while answers.recv_many(&mut batch, ANSWERS_AT_ONCE).await > 0 {
-        for (reply, payload) in together(batch.drain(..)) {
-            if let Err(error) = client.publish(reply, payload).await {
-                tracing::debug!(%error, "an acknowledgement could not be sent");
-            }
-        }
-    }
-}
-
-fn together(answers: impl Iterator<Item = Answer>) -> Vec<(async_nats::Subject, Bytes)> {
+/// What to send: answers to one sender go together.
+pub(super) fn together(answers: impl Iterator<Item = Answer>) -> Vec<(async_nats::Subject, Bytes)> {
     let mut messages = Vec::new();
     let mut shared: Vec<(async_nats::Subject, usize, String)> = Vec::new();
     for Answer { reply, verdict } in answers {

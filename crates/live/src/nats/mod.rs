@@ -23,7 +23,7 @@ pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
 use crate::message::BadPayload;
 use crate::outbox::{Entry, NotQueued, Outbox};
-use acks::{Answer, Awaited, Verdict};
+use acks::{Awaited, Verdict};
 use presence::{Presence, causes};
 
 /// Set where a message may be sent twice; receivers pass over the second.
@@ -38,7 +38,8 @@ pub struct NatsBroker {
     envelope: bool,
     /// Wakes the replay of the outbox.
     replay: Arc<tokio::sync::Notify>,
-    answers: mpsc::Sender<Answer>,
+    /// New subscriptions, for the task that receives.
+    lines: mpsc::Sender<receive::Line>,
     /// Ends the tasks of this connection.
     _tasks: DropGuard,
 }
@@ -92,7 +93,7 @@ impl NatsBroker {
         presence.load().await?;
 
         let tasks = CancellationToken::new();
-        let (answers, to_send) = acks::answers();
+        let (lines, new_lines) = receive::lines();
         let replay = Arc::new(tokio::sync::Notify::new());
         let run = |task: std::pin::Pin<Box<dyn Future<Output = ()> + Send>>| {
             let tasks = tasks.clone();
@@ -101,14 +102,14 @@ impl NatsBroker {
             });
         };
         run(Box::pin(acks::listen(replies, Arc::clone(&wire.awaited))));
-        run(Box::pin(acks::send_answers(client, to_send)));
+        run(Box::pin(receive::receive(client, new_lines)));
         run(Box::pin(receive::hear_presence(heard, Arc::clone(&presence))));
         run(Box::pin(connect::watch(events, Arc::clone(&wire), Arc::clone(&presence), Arc::clone(&replay))));
         run(Box::pin(receive::keep_present(Arc::clone(&presence), Arc::clone(&wire))));
         if let Some(outbox) = &outbox {
             run(Box::pin(replay::replay(Arc::clone(outbox), Arc::clone(&wire), Arc::clone(&replay))));
         }
-        Ok(Arc::new(Self { wire, presence, roster, outbox, envelope, replay, answers, _tasks: tasks.drop_guard() }))
+        Ok(Arc::new(Self { wire, presence, roster, outbox, envelope, replay, lines, _tasks: tasks.drop_guard() }))
     }
 
     /// Whether there is a connection now.
@@ -228,8 +229,8 @@ impl Broker for NatsBroker {
         let messages = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
         let ended = CancellationToken::new();
-        let task = receive::receive(messages, inlet, self.answers.clone(), ended.clone());
-        tokio::spawn(task);
+        let line = receive::line(messages, inlet, ended.clone());
+        self.lines.send(line).await.map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
         let subscription = Subscription::new(move || ended.cancel());
         // The server tells a refused subscription on a side channel, or not at all. So knock at our own door: an empty
         // message, which every receiver of ours answers.

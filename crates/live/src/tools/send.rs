@@ -15,6 +15,8 @@ use crate::{InboxMessage, MAX_BODY_BYTES};
 
 /// Goals that are sent to at once.
 const SENDING_AT_ONCE: usize = 64;
+/// Agents that a broadcast is sent to at once.
+const AGENTS_AT_ONCE: usize = 16;
 /// The subject of mail that stands in for a live message.
 const MAIL_SUBJECT: &str = "Peer message";
 /// Characters of a caller's own input that an error repeats.
@@ -95,6 +97,18 @@ pub struct Mailed {
 }
 
 impl SendReport {
+    fn unreachable(why: impl Into<String>) -> Self {
+        Self { unreachable_reasons: vec![why.into()], ..Self::default() }
+    }
+
+    fn append(&mut self, mut other: SendReport) {
+        self.delivered_to.append(&mut other.delivered_to);
+        self.published_to.append(&mut other.published_to);
+        self.queued_for.append(&mut other.queued_for);
+        self.mailed_to.append(&mut other.mailed_to);
+        self.unreachable_reasons.append(&mut other.unreachable_reasons);
+    }
+
     fn reached_nobody(&self) -> bool {
         self.delivered_to.is_empty() && self.published_to.is_empty() && self.queued_for.is_empty()
     }
@@ -123,9 +137,7 @@ pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<Se
     if to == "*" {
         return letter.broadcast().await;
     }
-    let mut report = SendReport::default();
-    letter.send_to(to, &mut report).await;
-    Ok(report)
+    Ok(letter.send_to(to).await)
 }
 
 /// A checked message, on its way.
@@ -139,57 +151,48 @@ struct Letter<'a> {
 
 impl Letter<'_> {
     async fn broadcast(&self) -> Result<SendReport, SendError> {
-        let mut report = SendReport::default();
-        let Some(directory) = &self.context.directory else {
-            report.unreachable_reasons.push(NO_DIRECTORY.into());
-            return Ok(report);
-        };
+        let Some(directory) = &self.context.directory else { return Ok(SendReport::unreachable(NO_DIRECTORY)) };
         let mut agents: Vec<_> = directory.peers().into_iter().map(|peer| peer.agent_id).collect();
         agents.retain(|agent| *agent != self.context.agent_id && self.context.allowed_delegates.allows(agent.as_str()));
         if agents.len() > self.context.broadcast_cap {
             return Err(SendError::TooManyPeers { agents: agents.len(), cap: self.context.broadcast_cap });
         }
         if agents.is_empty() {
-            report.unreachable_reasons.push("there are no peers to send to".into());
+            return Ok(SendReport::unreachable("there are no peers to send to"));
         }
-        for agent in agents {
-            self.send_to(agent.as_str(), &mut report).await;
+        // Together, so that one process that hangs does not hold up the rest; reported in the order of the names.
+        let sends = agents.into_iter().map(|agent| async move { self.send_to(agent.as_str()).await });
+        let mut reports = futures_util::stream::iter(sends).buffered(AGENTS_AT_ONCE);
+        let mut all = SendReport::default();
+        while let Some(report) = reports.next().await {
+            all.append(report);
         }
-        Ok(report)
+        Ok(all)
     }
 
-    async fn send_to(&self, to: &str, report: &mut SendReport) {
-        let Some(directory) = &self.context.directory else {
-            return report.unreachable_reasons.push(NO_DIRECTORY.into());
-        };
+    async fn send_to(&self, to: &str) -> SendReport {
+        let Some(directory) = &self.context.directory else { return SendReport::unreachable(NO_DIRECTORY) };
         let known = directory.live_goals(to);
         // An agent that is only in the caller's head is told apart first, as the original did; but with `durable` it may
         // well have a mailbox without having ever been live.
         if known.is_none() && !self.durable {
             let near = directory.nearest(to).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-            return report.unreachable_reasons.push(format!("unknown agent_id `{}`{near}", quoted(to)));
+            return SendReport::unreachable(format!("unknown agent_id `{}`{near}", quoted(to)));
         }
         if !self.context.allowed_delegates.allows(to) {
             let why = format!("agent_id `{}` is not in this agent's allowed_delegates", quoted(to));
-            return report.unreachable_reasons.push(why);
+            return SendReport::unreachable(why);
         }
         let goals = known.unwrap_or_default();
-        if goals.is_empty() {
-            return match self.durable {
-                true => self.mail(to, report).await,
-                false => report.unreachable_reasons.push(format!("no live goals for agent_id `{}`", quoted(to))),
-            };
+        if goals.is_empty() && !self.durable {
+            return SendReport::unreachable(format!("no live goals for agent_id `{}`", quoted(to)));
         }
-        let mut one = SendReport::default();
-        self.fan_out(to, &goals, &mut one).await;
-        if self.durable && one.reached_nobody() {
-            self.mail(to, &mut one).await;
+        let mut report = SendReport::default();
+        self.fan_out(to, &goals, &mut report).await;
+        if self.durable && report.reached_nobody() {
+            self.mail(to, &mut report).await;
         }
-        report.delivered_to.append(&mut one.delivered_to);
-        report.published_to.append(&mut one.published_to);
-        report.queued_for.append(&mut one.queued_for);
-        report.mailed_to.append(&mut one.mailed_to);
-        report.unreachable_reasons.append(&mut one.unreachable_reasons);
+        report
     }
 
     async fn fan_out(&self, to: &str, goals: &[GoalId], report: &mut SendReport) {

