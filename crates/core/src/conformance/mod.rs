@@ -50,7 +50,7 @@ pub(crate) fn name(text: &str) -> AgentName {
 
 /// Runs every story as a test. The argument is an expression that makes a fresh [`Post`], awaited for each test.
 ///
-/// ```ignore
+/// ```text
 /// amb_core::office_conformance!(MyPost::fresh().await);
 /// ```
 #[macro_export]
