@@ -6,9 +6,11 @@ use std::sync::Arc;
 use amb_client::{Client, SecretString, ServerUrl};
 use amb_core::{AgentName, Office, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
+use amb_mcp::Seat;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::verbs::init::enlist;
 use crate::{home, keys, profile};
 
 /// Where the chipset keeps its mail, below a project.
@@ -26,6 +28,27 @@ impl OfficeArgs {
             Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key(server)?).await?)),
             None => Ok(Arc::new(self.directory(options)?.seat(self.speaker()?))),
         }
+    }
+
+    /// The caller's seat at an office that may be out of reach now. What is wrong with the arguments is told at once.
+    pub(crate) fn seat(&self) -> Result<Seat, Failure> {
+        if let Some(server) = self.server.clone() {
+            let key = self.key(&server)?;
+            return Ok(Seat::opened_by(move || {
+                let (server, key) = (server.clone(), key.clone());
+                async move { Ok(Arc::new(Client::open(server, key).await?) as Arc<dyn Office>) }
+            }));
+        }
+        let seat: Arc<dyn Office> = Arc::new(self.directory(DirOptions::default())?.seat(self.speaker()?));
+        Ok(Seat::opened_by(move || {
+            let seat = Arc::clone(&seat);
+            async move {
+                if enlist(&*seat).await? {
+                    tracing::info!(agent = %seat.me(), office = %seat.describe(), "registered");
+                }
+                Ok(seat)
+            }
+        }))
     }
 
     /// A seat for looking around, which in a directory needs no name.

@@ -5,6 +5,8 @@ use rmcp::model::{CallToolResult, ContentBlock};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::view::seen;
+
 /// A tool's success.
 #[derive(Debug)]
 pub(crate) struct Answer {
@@ -32,7 +34,8 @@ pub(crate) fn failure(tool: &str, error: &OfficeError) -> CallToolResult {
         let source = std::error::Error::source(error).map(ToString::to_string);
         tracing::warn!(tool, code = %error.code(), %error, source, "a tool failed");
     }
-    let mut text = format!("{}: {}", error.code(), error.detail());
+    // A detail may repeat what somebody else wrote.
+    let mut text = format!("{}: {}", error.code(), seen(error.detail()));
     if let Some(next) = next_step(tool, error) {
         text.push_str("\nNext: ");
         text.push_str(&next);

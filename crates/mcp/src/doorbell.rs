@@ -4,13 +4,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use amb_core::{AgentName, Office};
+use amb_core::AgentName;
 use rmcp::RoleServer;
 use rmcp::model::{CustomNotification, ServerNotification};
 use rmcp::service::Peer;
 use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 
+use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::watch::{Change, Watch};
 
@@ -19,10 +20,10 @@ pub(crate) const CAPABILITY: &str = "claude/channel";
 const NOTIFICATION: &str = "notifications/claude/channel";
 
 /// Rings for the mail that is there and for all that comes, until the client is gone.
-pub(crate) async fn ring(peer: Peer<RoleServer>, office: Arc<dyn Office>, seen: Arc<Seen>, watch: Watch) {
+pub(crate) async fn ring(peer: Peer<RoleServer>, seat: Seat, seen: Arc<Seen>, watch: Watch) {
     let mut changes = watch.listen();
     watch.ready().await;
-    if let Some(waiting) = already_there(&*office, &seen).await
+    if let Some(waiting) = already_there(&seat, &seen).await
         && !send(&peer, &waiting).await
     {
         return;
@@ -102,8 +103,9 @@ impl News {
 }
 
 /// Mail that waited before this client came.
-async fn already_there(office: &dyn Office, seen: &Seen) -> Option<News> {
-    let inbox = match office.inbox(true).await {
+async fn already_there(seat: &Seat, seen: &Seen) -> Option<News> {
+    let waiting = async { seat.office().await?.inbox(true).await };
+    let inbox = match waiting.await {
         Ok(inbox) => inbox,
         Err(error) => {
             tracing::warn!(%error, code = %error.code(), "cannot look for mail that waits");

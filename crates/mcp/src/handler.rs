@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::{Code, Office, OfficeError};
+use amb_core::{Code, OfficeError};
 use rmcp::ErrorData;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -19,6 +19,7 @@ use crate::answer::failure;
 use crate::doorbell;
 use crate::options::Options;
 use crate::resources::{self, Uri};
+use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::subscriptions::{self, Subscriptions};
 use crate::tools::{self, Desk};
@@ -34,7 +35,7 @@ that has consequences.";
 
 /// One client's side of the door. Cheap to make: over HTTP there is one for every request of the stateless protocol.
 pub(crate) struct Handler {
-    office: Arc<dyn Office>,
+    seat: Seat,
     options: Arc<Options>,
     watch: Watch,
     /// What this client has been shown.
@@ -47,26 +48,19 @@ pub(crate) struct Handler {
 
 impl Handler {
     /// For the one client of a pair of streams.
-    pub(crate) fn single(office: Arc<dyn Office>, options: Arc<Options>, watch: Watch) -> Self {
+    pub(crate) fn single(seat: Seat, options: Arc<Options>, watch: Watch) -> Self {
         let seen = Arc::new(Seen::default());
         let channel = options.channel;
-        Self::new(office, options, watch, Arc::clone(&seen), seen, channel)
+        Self::new(seat, options, watch, Arc::clone(&seen), seen, channel)
     }
 
     /// For one of many clients over HTTP.
-    pub(crate) fn one_of_many(office: Arc<dyn Office>, options: Arc<Options>, watch: Watch, shared: Arc<Seen>) -> Self {
-        Self::new(office, options, watch, Arc::default(), shared, false)
+    pub(crate) fn one_of_many(seat: Seat, options: Arc<Options>, watch: Watch, shared: Arc<Seen>) -> Self {
+        Self::new(seat, options, watch, Arc::default(), shared, false)
     }
 
-    fn new(
-        office: Arc<dyn Office>,
-        options: Arc<Options>,
-        watch: Watch,
-        own: Arc<Seen>,
-        shared: Arc<Seen>,
-        channel: bool,
-    ) -> Self {
-        Self { office, options, watch, own, shared, subscriptions: Arc::default(), channel }
+    fn new(seat: Seat, options: Arc<Options>, watch: Watch, own: Arc<Seen>, shared: Arc<Seen>, channel: bool) -> Self {
+        Self { seat, options, watch, own, shared, subscriptions: Arc::default(), channel }
     }
 
     pub(crate) fn seen(&self) -> Arc<Seen> {
@@ -89,7 +83,10 @@ impl ServerHandler for Handler {
         }
         let implementation =
             Implementation::new(&self.options.server_name, &self.options.server_version).with_title("Agent Mailbox");
-        let instructions = format!("You are {}. {INSTRUCTIONS}", self.office.me());
+        let instructions = match self.seat.taken() {
+            Some(office) => format!("You are {}. {INSTRUCTIONS}", office.me()),
+            None => INSTRUCTIONS.to_owned(),
+        };
         ServerConfig::new(capabilities).with_server_info(implementation).with_instructions(instructions)
     }
 
@@ -114,24 +111,32 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let name = request.name.as_ref();
+        if tools::named(name).is_none() {
+            return Err(unknown_tool(name));
+        }
+        let closing = self.watch.closing();
+        let office = tokio::select! {
+            office = self.seat.office() => office,
+            // The client is gone: nobody waits for an office that is out of reach.
+            () = closing.cancelled() => Err(OfficeError::unavailable("the client has gone")),
+        };
+        let office = match office {
+            Ok(office) => Arc::clone(office),
+            Err(error) => return Ok(failure(name, &error).into()),
+        };
         let desk = Desk {
-            office: Arc::clone(&self.office),
+            office,
             seen: self.seen_by(&context),
             peers: self.options.peers.clone(),
             over: context.ct.clone(),
-            closing: self.watch.closing().clone(),
+            closing: closing.clone(),
         };
-        let name = request.name.as_ref();
         let answer = tools::call(&desk, name, request.arguments).await;
         let result = match answer {
             Some(Ok(answer)) => answer.into_result(),
             Some(Err(error)) => failure(name, &error),
-            None => {
-                return Err(ErrorData::invalid_params(
-                    format!("Unknown tool: {name}; tools/list names those there are"),
-                    None,
-                ));
-            }
+            None => return Err(unknown_tool(name)),
         };
         Ok(result.into())
     }
@@ -157,7 +162,8 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let contents = resources::read(&*self.office, &request.uri).await.map_err(protocol_error)?;
+        let office = self.seat.office().await.map_err(protocol_error)?;
+        let contents = resources::read(&**office, &request.uri).await.map_err(protocol_error)?;
         Ok(ReadResourceResult::new(vec![contents]).into())
     }
 
@@ -166,6 +172,8 @@ impl ServerHandler for Handler {
         request: SubscribeRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
+        // A subscription is answered when it holds, which it cannot while the office is out of reach.
+        self.seat.office().await.map_err(protocol_error)?;
         self.subscriptions.add(request.uri, context.peer, &self.watch).await.map_err(protocol_error)
     }
 
@@ -206,6 +214,10 @@ impl ServerHandler for Handler {
     ) -> Result<CompleteResult, ErrorData> {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
+}
+
+fn unknown_tool(name: &str) -> ErrorData {
+    ErrorData::invalid_params(format!("Unknown tool: {name}; tools/list names those there are"), None)
 }
 
 fn protocol_error(error: OfficeError) -> ErrorData {

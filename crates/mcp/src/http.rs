@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use amb_core::Office;
 use axum::Router;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
@@ -12,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
 use crate::options::{Options, ServeError};
+use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::watch::Watch;
 
@@ -25,7 +25,7 @@ const PATH: &str = "/mcp";
 /// which page it acts for, that page must be ours or one that the options allow.
 pub async fn serve_http(
     listener: TcpListener,
-    office: Arc<dyn Office>,
+    seat: impl Into<Seat>,
     options: Options,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
@@ -33,16 +33,17 @@ pub async fn serve_http(
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback(address));
     }
+    let seat = seat.into();
     let closing = CancellationToken::new();
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(Arc::clone(&office), closing.clone());
+    let watch = Watch::new(seat.clone(), closing.clone());
     let shared = Arc::new(Seen::default());
-    shared.begin(&*office).await;
+    shared.begin(&seat).await;
     let config = config(address.port(), &options, closing.clone());
     let options = Arc::new(options);
     let make = move || {
-        let (office, options) = (Arc::clone(&office), Arc::clone(&options));
-        Ok(Handler::one_of_many(office, options, watch.clone(), Arc::clone(&shared)))
+        let (seat, options) = (seat.clone(), Arc::clone(&options));
+        Ok(Handler::one_of_many(seat, options, watch.clone(), Arc::clone(&shared)))
     };
     let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
     let router = Router::new().route_service(PATH, service);

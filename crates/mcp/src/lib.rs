@@ -4,6 +4,9 @@
 //! address. Both speak the stateless protocol (2026-07-28: `server/discover`, `subscriptions/listen`) and the ones with a
 //! handshake (2025-11-25 and older: `initialize`, `resources/subscribe`).
 //!
+//! An office that is out of reach when a client comes is no reason to send the client away: a [`Seat`] is taken when the
+//! office is there, and until then the tools say what is wrong.
+//!
 //! The door holds no mail. What it remembers is which messages this client has been shown, so that a preview costs its
 //! tokens once; kill it at any time and every message that was not read is still unread in its office.
 //!
@@ -19,9 +22,11 @@ mod doorbell;
 mod handler;
 mod http;
 mod options;
+mod part;
 mod peers;
 mod resources;
 mod schema;
+mod seat;
 mod seen;
 mod show;
 mod stdio;
@@ -33,4 +38,5 @@ mod watch;
 pub use http::serve_http;
 pub use options::{Options, ServeError};
 pub use peers::{Delivery, LivePeers, Peer};
+pub use seat::Seat;
 pub use stdio::{serve_io, serve_stdio};

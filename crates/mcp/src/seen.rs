@@ -5,10 +5,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use amb_core::{Cursor, Office};
+use amb_core::Cursor;
+
+use crate::seat::Seat;
 
 /// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
 const CAPACITY: usize = 4096;
+
+/// How long a client that has come is kept waiting for an office that is slow, or not there at all.
+const HEAD_START: Duration = Duration::from_millis(500);
 
 /// The memory of one conversation with a client.
 #[derive(Debug, Default)]
@@ -56,10 +61,12 @@ impl Seen {
 
     /// The client has come: what happens from here on is news to it. Where the office cannot say, the first wait begins
     /// at the end of the log as it is then.
-    pub(crate) async fn begin(&self, office: &dyn Office) {
-        match office.events(None, Duration::ZERO).await {
-            Ok(page) => self.set_cursor(Some(page.cursor)),
-            Err(error) => tracing::debug!(%error, "no place in the log yet"),
+    pub(crate) async fn begin(&self, seat: &Seat) {
+        let place = async { seat.office().await?.events(None, Duration::ZERO).await };
+        match tokio::time::timeout(HEAD_START, place).await {
+            Ok(Ok(page)) => self.set_cursor(Some(page.cursor)),
+            Ok(Err(error)) => tracing::debug!(%error, "no place in the log yet"),
+            Err(_) => tracing::debug!("no place in the log yet: the office takes its time"),
         }
     }
 

@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use amb_core::Office;
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use rmcp::ServiceExt;
 use rmcp::service::ServerInitializeError;
@@ -15,28 +14,30 @@ use tokio_util::sync::CancellationToken;
 use crate::doorbell;
 use crate::handler::Handler;
 use crate::options::{Options, ServeError};
+use crate::seat::Seat;
 use crate::watch::Watch;
 
 /// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
-pub async fn serve_stdio(office: Arc<dyn Office>, options: Options) -> Result<(), ServeError> {
+pub async fn serve_stdio(seat: impl Into<Seat>, options: Options) -> Result<(), ServeError> {
     let (read, write) = rmcp::transport::io::stdio_pipes();
-    serve_io(office, options, read, write).await
+    serve_io(seat, options, read, write).await
 }
 
 /// Serves one client on any pair of streams, one JSON message a line, until it closes its side.
-pub async fn serve_io<R, W>(office: Arc<dyn Office>, options: Options, read: R, write: W) -> Result<(), ServeError>
+pub async fn serve_io<R, W>(seat: impl Into<Seat>, options: Options, read: R, write: W) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
+    let seat = seat.into();
     let closing = CancellationToken::new();
     // However this ends, whatever it started ends with it.
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(Arc::clone(&office), closing.clone());
+    let watch = Watch::new(seat.clone(), closing.clone());
     let options = Arc::new(options);
-    let handler = Handler::single(Arc::clone(&office), Arc::clone(&options), watch.clone());
+    let handler = Handler::single(seat.clone(), Arc::clone(&options), watch.clone());
     let seen = handler.seen();
-    seen.begin(&*office).await;
+    seen.begin(&seat).await;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
         // A client that comes and goes without a word is no failure.
@@ -44,17 +45,17 @@ where
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
     if options.channel {
-        tokio::spawn(doorbell::ring(running.peer().clone(), Arc::clone(&office), seen, watch));
+        tokio::spawn(doorbell::ring(running.peer().clone(), seat.clone(), seen, watch));
     }
     if options.heartbeat {
-        tokio::spawn(stay_alive(office, closing.clone()));
+        tokio::spawn(stay_alive(seat, closing.clone()));
     }
     running.waiting().await.map_err(ServeError::Task)?;
     Ok(())
 }
 
 /// A client that is connected is an agent that is alive.
-async fn stay_alive(office: Arc<dyn Office>, closing: CancellationToken) {
+async fn stay_alive(seat: Seat, closing: CancellationToken) {
     let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
     let mut failing = false;
     loop {
@@ -62,7 +63,8 @@ async fn stay_alive(office: Arc<dyn Office>, closing: CancellationToken) {
             _ = beat.tick() => {}
             () = closing.cancelled() => return,
         }
-        match office.heartbeat().await {
+        let alive = async { seat.office().await?.heartbeat().await };
+        match alive.await {
             Ok(()) => failing = false,
             // Said once for each time it begins to fail.
             Err(error) if !failing => {

@@ -8,6 +8,8 @@ use serde::Serialize;
 
 use amb_core::render::{fence, visible};
 
+use crate::part::beside_text;
+
 /// Characters of a body that a preview shows.
 pub(crate) const PREVIEW_CHARS: usize = 300;
 
@@ -73,7 +75,7 @@ impl MessageShown {
             task_state: message.task.as_ref().map(|task| task.state.as_str()),
             reply_to: message.reply_to.clone(),
             correlation_id: message.correlation_id.clone(),
-            parts: message.parts.iter().filter(|part| !matches!(part, Part::Text { .. })).cloned().collect(),
+            parts: beside_text(&message.parts),
         }
     }
 

@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use amb_core::event::EventPage;
-use amb_core::{AgentName, Event, MessageId, Office, SessionId};
+use amb_core::{AgentName, Cursor, Event, MessageId, OfficeError, SessionId};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
+
+use crate::seat::Seat;
 
 /// How long one look at the log waits. Short enough that an office which forgets a waiter costs little.
 const LOOK: Duration = Duration::from_secs(25);
@@ -34,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 struct Inner {
-    office: Arc<dyn Office>,
+    seat: Seat,
     changes: broadcast::Sender<Change>,
     /// Whether the reader knows its place in the log: from then on no change escapes it.
     ready: watch::Sender<bool>,
@@ -43,10 +45,10 @@ struct Inner {
 }
 
 impl Watch {
-    pub(crate) fn new(office: Arc<dyn Office>, closing: CancellationToken) -> Self {
+    pub(crate) fn new(seat: Seat, closing: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(BACKLOG);
         let ready = watch::Sender::new(false);
-        Self { inner: Arc::new(Inner { office, changes, ready, started: AtomicBool::new(false), closing }) }
+        Self { inner: Arc::new(Inner { seat, changes, ready, started: AtomicBool::new(false), closing }) }
     }
 
     /// Changes from now on.
@@ -82,7 +84,7 @@ async fn run(inner: Arc<Inner>) {
     let mut pause = Duration::from_millis(500);
     loop {
         let page = tokio::select! {
-            page = inner.office.events(cursor.clone(), LOOK) => page,
+            page = look(&inner.seat, cursor.clone()) => page,
             () = inner.closing.cancelled() => return,
         };
         match page {
@@ -109,6 +111,10 @@ async fn run(inner: Arc<Inner>) {
             }
         }
     }
+}
+
+async fn look(seat: &Seat, since: Option<Cursor>) -> Result<EventPage, OfficeError> {
+    seat.office().await?.events(since, LOOK).await
 }
 
 fn change(event: Event) -> Option<Change> {

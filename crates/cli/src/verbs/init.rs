@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
-use amb_core::{AgentName, Card, Code, Office};
+use amb_core::{AgentName, Card, Code, Office, OfficeError};
 use anyhow::Context;
 use serde_json::json;
 
@@ -233,7 +233,7 @@ async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Resu
 
 /// Enters the seat's agent with a plain card if nobody knows it yet: an agent that can write can be answered. Answers
 /// whether it was entered.
-pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, Failure> {
+pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, OfficeError> {
     if seat.agents().await?.iter().any(|agent| agent.name == *seat.me()) {
         return Ok(false);
     }
@@ -241,7 +241,7 @@ pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, Failure> {
         Ok(_) => Ok(true),
         // A layout without cards needs none.
         Err(error) if error.code() == Code::Unsupported => Ok(false),
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     }
 }
 

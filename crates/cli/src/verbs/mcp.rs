@@ -9,13 +9,13 @@ use tokio::net::TcpListener;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::verbs::init::enlist;
 use crate::verbs::watch::interrupted;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
 ///
 /// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may be
-/// killed at any time.
+/// killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory that
+/// is not there yet is made, with the agent in it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -33,10 +33,7 @@ pub(crate) struct Mcp {
 
 impl Mcp {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let seat = office.open().await?;
-        if enlist(&*seat).await? {
-            tracing::info!(agent = %seat.me(), "registered");
-        }
+        let seat = office.seat()?;
         let options = Options { allowed_origins: self.allowed_origins, ..Options::default() };
         let Some(address) = self.http else {
             return Ok(serve_stdio(seat, options).await.context("the client")?);

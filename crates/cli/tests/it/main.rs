@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test that cannot go on fails, and says why.
 
 mod bridge;
+mod mcp;
+mod mcp_client;
 mod server_disk;
 mod server_kill;
 mod server_life;

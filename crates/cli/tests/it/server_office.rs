@@ -32,9 +32,14 @@ pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
 
 /// The command that serves this database on a free port.
 pub(crate) fn serve_command(database_url: &str) -> Command {
+    serve_command_at("127.0.0.1:0", database_url)
+}
+
+/// The command that serves this database at this address.
+pub(crate) fn serve_command_at(listen: &str, database_url: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
     command
-        .args(["serve", "--listen", "127.0.0.1:0", "--rate-limits", "off", "--database-url", database_url])
+        .args(["serve", "--listen", listen, "--rate-limits", "off", "--database-url", database_url])
         .env_remove("AMB_CONFIG")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 
 use super::fence::fold;
 use super::page::Attribute;
-use super::visible::is_invisible;
+use super::visible::{is_invisible, line};
 use crate::message::{Kind, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
@@ -48,8 +48,10 @@ pub(crate) fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
         let _ = match part {
             Part::Text { text } => write!(out, "{text}"),
             Part::Data { data } => write!(out, "[data] {data}"),
-            Part::File { path, media_type: None } => write!(out, "[file] {path}"),
-            Part::File { path, media_type: Some(media_type) } => write!(out, "[file] {path} ({media_type})"),
+            Part::File { path, media_type: None } => write!(out, "[file] {}", line(path)),
+            Part::File { path, media_type: Some(media_type) } => {
+                write!(out, "[file] {} ({})", line(path), line(media_type))
+            }
         };
     }
     Cow::Owned(out)
@@ -98,6 +100,12 @@ mod tests {
         let parts = [Part::text("see"), Part::data(serde_json::json!({"a": 1})), Part::file("/tmp/x.csv")];
         assert_eq!(content("ignored", &parts), "see\n[data] {\"a\":1}\n[file] /tmp/x.csv");
         assert_eq!(content("plain", &[]), "plain");
+    }
+
+    #[test]
+    fn a_file_is_named_on_one_line() {
+        let file = Part::File { path: "a\n[file] b".into(), media_type: Some("text/plain\n".into()) };
+        assert_eq!(content("", &[file]), "[file] a⟨U+000A⟩[file] b (text/plain⟨U+000A⟩)");
     }
 
     #[test]

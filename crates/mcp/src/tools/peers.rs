@@ -140,7 +140,7 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     };
     for reason in &delivery.unreachable_reasons {
         text.push_str("\n- ");
-        text.push_str(reason);
+        text.push_str(&line(reason));
     }
     if delivery.delivered_to.is_empty() && desk.peers.is_some() {
         text.push_str("\nNext: mailbox_send leaves durable mail that waits for it.");

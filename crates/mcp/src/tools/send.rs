@@ -8,6 +8,7 @@ use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, hint, object, one_of, text};
+use crate::view::{line, seen};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -66,7 +67,10 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     draft.priority = args.priority.map_or(Ok(Default::default()), |priority| priority.trim().parse())?;
     draft.deadline = args.deadline.map(|time| moment(time.trim())).transpose()?;
     let to = draft.to.clone();
-    let sent = desk.office.send(draft).await?;
+    let mut sent = desk.office.send(draft).await?;
+    // The subject is the thread's, which the other side may have begun.
+    sent.subject = line(&sent.subject);
+    sent.reason = sent.reason.as_deref().map(seen);
     let mut text = format!("Sent to {to}: message_id {}, session_id {}.", sent.message_id, sent.session_id);
     if let Some(task) = &sent.task {
         text.push_str(&format!(" Task {} is {}.", task.id, task.state));

@@ -1,0 +1,89 @@
+//! `amb mcp` as clients start it: often before its office is there.
+
+use serde_json::json;
+use tempfile::tempdir;
+
+use crate::mcp_client::{Model, amb};
+use crate::server_office::{Office, serve_command_at};
+
+#[tokio::test]
+async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_up() {
+    let home = tempdir().unwrap();
+    let database = format!("sqlite:{}", home.path().join("mail.db").display());
+    let office = Office::start(&database).await;
+    let (ann, ben) = office.pair(0).await;
+    office.send(&ann, &ben, "hello").await.expect(201);
+    let (address, server) = (office.address.to_string(), office.url(""));
+    office.kill().await;
+
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", &server).env("MAILBOX_API_KEY", &ben.key).arg("mcp");
+    let mut model = Model::start(&mut command).await;
+    assert!(model.greeting["instructions"].as_str().unwrap().contains("mailbox_check"), "{}", model.greeting);
+    assert_eq!(model.tools().await.len(), 10);
+    let told = model.fails("mailbox_check", json!({})).await;
+    assert!(told.contains("cannot reach") && told.contains("amb serve") && told.contains("Next: "), "{told}");
+    let told = model.fails("mailbox_send", json!({"to": "from-0", "subject": "s", "content": "c"})).await;
+    assert!(told.contains("nothing was accepted"), "{told}");
+
+    let _office = Office::start_with(serve_command_at(&address, &database)).await;
+    assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 1);
+    assert!(model.close().await.success());
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_while_the_server_is_down_is_not_held_up() {
+    let home = tempdir().unwrap();
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", "http://127.0.0.1:9").env("MAILBOX_API_KEY", "amb_none").arg("mcp");
+    let model = Model::start(&mut command).await;
+    assert!(model.close().await.success());
+}
+
+#[tokio::test]
+async fn a_key_that_the_server_does_not_know_is_told_by_the_tools() {
+    let home = tempdir().unwrap();
+    let office = Office::start(&format!("sqlite:{}", home.path().join("mail.db").display())).await;
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", office.url("")).env("MAILBOX_API_KEY", "amb_wrong").arg("mcp");
+    let mut model = Model::start(&mut command).await;
+    let told = model.fails("mailbox_check", json!({})).await;
+    assert!(told.starts_with("unauthorized") && told.contains("MAILBOX_API_KEY"), "{told}");
+    assert!(model.close().await.success());
+}
+
+#[tokio::test]
+async fn a_directory_that_is_not_there_yet_is_made_with_the_agent_in_it() {
+    let home = tempdir().unwrap();
+    let root = home.path().join("deep/mail");
+    let seat = |name: &str| {
+        let mut command = amb(home.path());
+        command.arg("--dir").arg(&root).args(["--as", name, "mcp"]);
+        command
+    };
+    let (mut ann, mut ben) = (Model::start(&mut seat("ann")).await, Model::start(&mut seat("ben")).await);
+    assert!(ann.greeting["instructions"].as_str().unwrap().starts_with("You are ann."), "{}", ann.greeting);
+    assert_eq!(ann.call("list_peers", json!({})).await["peers"][0]["agent_id"], "ben");
+    ann.call("mailbox_send", json!({"to": "ben", "subject": "Plan", "content": "hello"})).await;
+    assert_eq!(ben.call("mailbox_check", json!({})).await["unread"], 1);
+    assert!(ann.close().await.success() && ben.close().await.success());
+}
+
+#[tokio::test]
+async fn a_directory_that_cannot_be_one_is_named_at_the_start() {
+    let home = tempdir().unwrap();
+    let file = home.path().join("file");
+    fs_err::write(&file, "").unwrap();
+    let ended = amb(home.path()).arg("--dir").arg(&file).args(["--as", "ann", "mcp"]).output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(6));
+    let said = String::from_utf8(ended.stderr).unwrap();
+    assert!(said.contains("is not a directory; name one that is"), "{said}");
+}
+
+#[tokio::test]
+async fn an_agent_that_nobody_named_is_asked_for_at_the_start() {
+    let home = tempdir().unwrap();
+    let ended = amb(home.path()).arg("--dir").arg(home.path()).arg("mcp").output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(2));
+    assert!(String::from_utf8(ended.stderr).unwrap().contains("--as NAME"));
+}
