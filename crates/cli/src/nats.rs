@@ -31,6 +31,11 @@ pub(crate) struct NatsArgs {
 }
 
 impl NatsArgs {
+    /// Whether a server is named at all.
+    pub(crate) fn is_named(&self) -> bool {
+        self.nats_url.as_deref().is_some_and(|url| !url.trim().is_empty())
+    }
+
     /// Everything about the connection.
     pub(crate) fn options(&self) -> Result<NatsOptions, Failure> {
         let url = self.nats_url.as_deref();

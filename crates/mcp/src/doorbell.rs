@@ -10,7 +10,9 @@ use rmcp::model::{CustomNotification, ServerNotification};
 use rmcp::service::Peer;
 use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
+use tokio::sync::watch;
 
+use crate::peers::LivePeers;
 use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::watch::{Change, Watch};
@@ -20,8 +22,15 @@ pub(crate) const CAPABILITY: &str = "claude/channel";
 const NOTIFICATION: &str = "notifications/claude/channel";
 
 /// Rings for the mail that is there and for all that comes, until the client is gone.
-pub(crate) async fn ring(peer: Peer<RoleServer>, seat: Seat, seen: Arc<Seen>, watch: Watch) {
+pub(crate) async fn ring(
+    peer: Peer<RoleServer>,
+    seat: Seat,
+    seen: Arc<Seen>,
+    watch: Watch,
+    live: Option<Arc<dyn LivePeers>>,
+) {
     let mut changes = watch.listen();
+    let mut said = live.as_ref().map(|live| live.words().listen());
     watch.ready().await;
     if let Some(waiting) = already_there(&seat, &seen).await
         && !send(&peer, &waiting).await
@@ -30,14 +39,16 @@ pub(crate) async fn ring(peer: Peer<RoleServer>, seat: Seat, seen: Arc<Seen>, wa
     }
     loop {
         let first = tokio::select! {
-            change = changes.recv() => change,
+            change = changes.recv() => Some(change),
+            () = more_is_said(&mut said) => None,
             () = watch.closing().cancelled() => return,
         };
-        let mut news = News::default();
+        let mut news = News { words: live.as_ref().map_or(0, |live| live.words().len()), ..News::default() };
         match first {
-            Ok(change) => news.add(change, &seen),
-            Err(RecvError::Lagged(_)) => news.uncounted = true,
-            Err(RecvError::Closed) => return,
+            Some(Ok(change)) => news.add(change, &seen),
+            Some(Err(RecvError::Lagged(_))) => news.uncounted = true,
+            Some(Err(RecvError::Closed)) => return,
+            None => {}
         }
         // Whatever came at the same time is one ring.
         loop {
@@ -57,11 +68,23 @@ pub(crate) async fn ring(peer: Peer<RoleServer>, seat: Seat, seen: Arc<Seen>, wa
     }
 }
 
+/// Live peers say something; where there are none, never.
+async fn more_is_said(said: &mut Option<watch::Receiver<u64>>) {
+    if let Some(more) = said
+        && more.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 /// What there is to ring for.
 #[derive(Debug, Default)]
 struct News {
     mail: BTreeMap<AgentName, u64>,
     requests: BTreeMap<AgentName, u64>,
+    /// Words of live peers that nobody has been shown.
+    words: usize,
     uncounted: bool,
 }
 
@@ -78,7 +101,7 @@ impl News {
     }
 
     fn is_empty(&self) -> bool {
-        self.mail.is_empty() && self.requests.is_empty() && !self.uncounted
+        self.mail.is_empty() && self.requests.is_empty() && self.words == 0 && !self.uncounted
     }
 
     fn words(&self) -> String {
@@ -93,6 +116,9 @@ impl News {
         }
         if !self.requests.is_empty() {
             words.push(format!("Connection requests from {}.", names(&self.requests)));
+        }
+        if self.words > 0 {
+            words.push(format!("Live peers spoke to you ({}).", self.words));
         }
         if words.is_empty() {
             words.push("New mail.".into());
@@ -128,7 +154,10 @@ async fn already_there(seat: &Seat, seen: &Seen) -> Option<News> {
 async fn send(peer: &Peer<RoleServer>, news: &News) -> bool {
     let mail: u64 = news.mail.values().sum();
     let requests: u64 = news.requests.values().sum();
-    let meta = json!({"new_mail": mail.to_string(), "connection_requests": requests.to_string()});
+    let mut meta = json!({"new_mail": mail.to_string(), "connection_requests": requests.to_string()});
+    if news.words > 0 {
+        meta["peer_messages"] = json!(news.words.to_string());
+    }
     let params = json!({"content": news.words(), "meta": meta});
     let notification = CustomNotification::new(NOTIFICATION, Some(params));
     match peer.send_notification(ServerNotification::CustomNotification(notification)).await {

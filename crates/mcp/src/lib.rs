@@ -34,9 +34,11 @@ mod subscriptions;
 mod tools;
 mod view;
 mod watch;
+mod words;
 
 pub use http::serve_http;
 pub use options::{Options, ServeError};
-pub use peers::{Delivery, LivePeers, Peer};
+pub use peers::{Delivery, LivePeers, Mailed, Peer};
 pub use seat::Seat;
 pub use stdio::{serve_io, serve_stdio};
+pub use words::Words;

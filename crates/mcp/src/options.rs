@@ -12,7 +12,8 @@ pub struct Options {
     pub channel: bool,
     /// Tells the office every few seconds that the agent is alive while a client is connected on stdio.
     pub heartbeat: bool,
-    /// Live goals for `list_peers` and `send_to_peer`; without it they speak of the office's agents and leave durable mail.
+    /// Live goals for `list_peers` and `send_to_peer`, and what they say for `mailbox_check` and `mailbox_wait`; without it
+    /// these tools speak of the office's agents and leave durable mail.
     pub peers: Option<Arc<dyn LivePeers>>,
     /// Origins allowed over HTTP besides the listener's own, each with scheme and port: `https://app.example:443`.
     pub allowed_origins: Vec<String>,

@@ -45,7 +45,7 @@ where
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
     if options.channel {
-        tokio::spawn(doorbell::ring(running.peer().clone(), seat.clone(), seen, watch));
+        tokio::spawn(doorbell::ring(running.peer().clone(), seat.clone(), seen, watch, options.peers.clone()));
     }
     if options.heartbeat {
         tokio::spawn(stay_alive(seat, closing.clone()));

@@ -1,14 +1,19 @@
 //! `amb mcp`: the door for models.
 
-use std::net::SocketAddr;
+mod live;
 
-use amb_mcp::{Options, serve_http, serve_stdio};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use amb_mcp::{LivePeers, Options, Seat, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::nats::NatsArgs;
 use crate::output::Output;
+use crate::verbs::peers::Delegates;
 use crate::verbs::watch::interrupted;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
@@ -16,12 +21,16 @@ use crate::verbs::watch::interrupted;
 /// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may be
 /// killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory that
 /// is not there yet is made, with the agent in it.
+///
+/// With --nats-url the agent is live while this runs: list_peers shows who else is, send_to_peer reaches them at once, and
+/// mailbox_wait tells what they say. Whoever does not run now gets mail.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb --dir ~/.nanobot/mailboxes --as coder mcp
   MAILBOX_SERVER_URL=http://127.0.0.1:8000 MAILBOX_API_KEY=amb_... amb mcp
-  amb --as coder mcp --http 127.0.0.1:8901          at http://127.0.0.1:8901/mcp")]
+  amb --as coder mcp --http 127.0.0.1:8901          at http://127.0.0.1:8901/mcp
+  amb --as coder mcp --nats-url nats://127.0.0.1:4222    live while this runs")]
 pub(crate) struct Mcp {
     /// Serve streamable HTTP on this loopback address instead
     #[arg(long, value_name = "ADDR")]
@@ -29,12 +38,29 @@ pub(crate) struct Mcp {
     /// With --http: a web origin that may call, besides the address itself; repeat for more
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     allowed_origins: Vec<String>,
+    #[command(flatten)]
+    nats: NatsArgs,
+    #[command(flatten)]
+    delegates: Delegates,
 }
 
 impl Mcp {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.seat()?;
-        let options = Options { allowed_origins: self.allowed_origins, ..Options::default() };
+        let live = match self.nats.is_named() {
+            true => Some(live::Live::join(seat.clone(), self.nats.options()?, self.delegates.clone().allowed())),
+            false => None,
+        };
+        let served = self.serve(seat, live.clone(), output).await;
+        if let Some(live) = live {
+            live.leave().await;
+        }
+        served
+    }
+
+    async fn serve(self, seat: Seat, live: Option<Arc<live::Live>>, output: Output) -> Result<(), Failure> {
+        let peers = live.map(|live| live as Arc<dyn LivePeers>);
+        let options = Options { allowed_origins: self.allowed_origins, peers, ..Options::default() };
         let Some(address) = self.http else {
             return Ok(serve_stdio(seat, options).await.context("the client")?);
         };

@@ -68,15 +68,20 @@ enum Action {
 }
 
 #[derive(Debug, Clone, clap::Args)]
-struct Delegates {
+pub(crate) struct Delegates {
     /// Whom you may write to: a name, or a beginning such as team-*; repeat for more [default: everybody]
     #[arg(long = "allowed-delegate", value_name = "GLOB")]
     allowed: Vec<String>,
 }
 
 impl Delegates {
+    /// Whom they name.
+    pub(crate) fn allowed(self) -> AllowedDelegates {
+        AllowedDelegates::new(self.allowed)
+    }
+
     fn context(self, live: &LivePeers, me: AgentName) -> PeerContext {
-        PeerContext { allowed_delegates: AllowedDelegates::new(self.allowed), ..live.context(me) }
+        PeerContext { allowed_delegates: self.allowed(), ..live.context(me) }
     }
 }
 

@@ -5,6 +5,10 @@
 mod bridge;
 mod mcp;
 mod mcp_client;
+mod mcp_live;
+#[path = "../../../live/tests/it/server.rs"]
+#[allow(dead_code)] // The stories of live goals need more of it.
+mod nats_server;
 mod server_disk;
 mod server_kill;
 mod server_life;

@@ -77,11 +77,29 @@ impl Model {
         data
     }
 
+    /// Calls a tool that must succeed; answers its text.
+    pub(crate) async fn read(&mut self, tool: &str, arguments: Value) -> String {
+        let (failed, text, _) = self.answer(tool, arguments).await;
+        assert!(!failed, "{tool}: {text}");
+        text
+    }
+
     /// Calls a tool that must fail; answers what the model is told.
     pub(crate) async fn fails(&mut self, tool: &str, arguments: Value) -> String {
         let (failed, text, data) = self.answer(tool, arguments).await;
         assert!(failed, "{tool} should have failed: {text} {data}");
         text
+    }
+
+    /// The next notification of that method.
+    pub(crate) async fn notice(&mut self, method: &str) -> Value {
+        loop {
+            let line = soon(self.stdout.next_line()).await.unwrap().expect("the process is there");
+            let mut message: Value = serde_json::from_str(&line).unwrap();
+            if message["method"] == method {
+                return message["params"].take();
+            }
+        }
     }
 
     /// The client goes: the process ends by itself.

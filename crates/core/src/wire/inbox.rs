@@ -17,6 +17,9 @@ pub const MIN_BODY_CHARS: usize = 1;
 /// Longest body.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
+/// The subject of mail that stands in for a live message: all of it between two agents is one thread.
+pub const MAIL_SUBJECT: &str = "Peer message";
+
 /// One message from one live goal to another agent's goal.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InboxMessage {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use amb_core::wire::inbox::MAIL_SUBJECT;
 use amb_core::{AgentName, CorrelationId, Draft, GoalId, MessageId, Timestamp};
 use futures_util::StreamExt;
 use serde::Serialize;
@@ -17,8 +18,6 @@ use crate::{InboxMessage, MAX_BODY_BYTES};
 const SENDING_AT_ONCE: usize = 64;
 /// Agents that a broadcast is sent to at once.
 const AGENTS_AT_ONCE: usize = 16;
-/// The subject of mail that stands in for a live message.
-const MAIL_SUBJECT: &str = "Peer message";
 /// Characters of a caller's own input that an error repeats.
 const QUOTED: usize = 100;
 

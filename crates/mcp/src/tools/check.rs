@@ -12,6 +12,7 @@ use crate::schema::{answer, arguments, flag, list, object, text, whole};
 use crate::seen::Seen;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
 use crate::view::{MessageShown, RequestShown, UNTRUSTED, line};
+use crate::words::{self, WordShown};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,6 +47,8 @@ struct Checked {
     #[serde(skip_serializing_if = "is_zero")]
     more_sessions: usize,
     pending_connections: Vec<RequestShown>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
@@ -78,12 +81,15 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     for request in inbox.pending_connections.iter().take(MOST_REQUESTS) {
         desk.seen.first_time(request.connection_id.as_str());
     }
-    let text = show::inbox(&inbox, me);
+    let words = desk.words();
+    let text = words::block(&words) + &show::inbox(&inbox, me);
     let sessions: Vec<_> = inbox.sessions.iter().take(MOST_SESSIONS).map(SessionShown::of).collect();
     let pending_connections: Vec<_> =
         inbox.pending_connections.iter().take(MOST_REQUESTS).map(RequestShown::of).collect();
-    let note = (!sessions.is_empty() || !pending_connections.is_empty()).then_some(UNTRUSTED);
-    Answer::new(text, &Checked { unread, sessions, more_sessions, pending_connections, note })
+    let peer_messages: Vec<_> = words.iter().map(WordShown::from).collect();
+    let theirs = !sessions.is_empty() || !pending_connections.is_empty() || !peer_messages.is_empty();
+    let note = theirs.then_some(UNTRUSTED);
+    Answer::new(text, &Checked { unread, sessions, more_sessions, pending_connections, peer_messages, note })
 }
 
 impl SessionShown {

@@ -11,6 +11,7 @@ mod wait;
 
 use std::sync::{Arc, LazyLock};
 
+use amb_core::wire::inbox::InboxMessage;
 use amb_core::{Office, OfficeError};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,17 @@ pub(crate) struct Desk {
     pub(crate) over: CancellationToken,
     /// The client is gone, or the door closes.
     pub(crate) closing: CancellationToken,
+}
+
+impl Desk {
+    /// Takes what live peers have said. Whoever takes it shows it in the same breath: nothing is awaited in between, and
+    /// a call whose answer nobody will see takes nothing.
+    fn words(&self) -> Vec<InboxMessage> {
+        if self.over.is_cancelled() || self.closing.is_cancelled() {
+            return Vec::new();
+        }
+        self.peers.as_ref().map(|live| live.words().take()).unwrap_or_default()
+    }
 }
 
 /// What a tool does to the world, as clients ask before they let a model call it.

@@ -1,10 +1,11 @@
 //! `list_peers` and `send_to_peer`: who is there, and a word to one of them.
 //!
-//! With live peers at hand they speak of goals that run now. Otherwise they speak of the office's agents, and what is sent
-//! is durable mail.
+//! They speak of the office's agents, and what is sent is durable mail. With live peers at hand they speak of the goals that
+//! run now as well: those get the message at once, and mail is for whoever does not run.
 
 use amb_core::doc::ConnectionStatus;
-use amb_core::{Code, Draft, OfficeError};
+use amb_core::wire::inbox::{MAIL_SUBJECT, check_body};
+use amb_core::{AgentName, Code, Draft, OfficeError};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -12,15 +13,11 @@ use uuid::Uuid;
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{Nothing, filled, parse};
-use crate::peers::{Delivery, Peer};
+use crate::peers::{Delivery, LivePeers, Mailed, Peer};
 use crate::schema::{answer, arguments, flag, hint, list, object, text};
 use crate::show;
-use crate::view::line;
+use crate::view::{line, seen};
 
-/// Largest message between live peers, in bytes; durable mail keeps to the same, so that a peer may be either.
-const MAX_BODY_BYTES: usize = 64 * 1024;
-/// The thread in which durable peer messages are kept.
-const SUBJECT: &str = "peer message";
 /// Characters of a description that a list shows.
 const DESCRIPTION_CHARS: usize = 200;
 
@@ -49,22 +46,60 @@ pub(super) fn send_tool() -> Tool {
 struct Peers {
     peers: Vec<Peer>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'static str>,
+    note: Option<String>,
 }
 
 pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Nothing {} = parse(arguments)?;
-    let mut peers = match &desk.peers {
-        Some(live) => live.list().await?,
-        None => office_peers(desk).await?,
+    let (mut peers, mut note) = match &desk.peers {
+        Some(live) => with_live(desk, &**live).await?,
+        None => (office_peers(desk).await?, None),
     };
     peers.retain(|peer| peer.agent_id != *desk.office.me());
     for peer in &mut peers {
         peer.description = short(&peer.description);
     }
-    let note = peers.is_empty().then_some("no other agent is registered here");
-    let text = show::peers(&peers);
+    if peers.is_empty() && note.is_none() {
+        note = Some("no other agent is registered here".into());
+    }
+    let mut text = show::peers(&peers);
+    if let Some(note) = note.as_deref().filter(|_| !peers.is_empty()) {
+        text.push_str(note);
+    }
     Answer::new(text, &Peers { peers, note })
+}
+
+/// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
+async fn with_live(desk: &Desk, live: &dyn LivePeers) -> Result<(Vec<Peer>, Option<String>), OfficeError> {
+    let (office, running) = tokio::join!(office_peers(desk), live.list());
+    let (mut peers, running, note) = match (office, running) {
+        (Ok(office), Ok(running)) => (office, running, None),
+        (Ok(office), Err(error)) => {
+            let note = format!("Who runs now is not known: {}", seen(error.detail()));
+            (office, Vec::new(), Some(note))
+        }
+        (Err(error), Ok(running)) => {
+            let note = format!("Only those that run now are listed: {}", seen(error.detail()));
+            (Vec::new(), running, Some(note))
+        }
+        (Err(error), Err(_)) => return Err(error),
+    };
+    for peer in &mut peers {
+        peer.reachable &= live.allows(&peer.agent_id);
+    }
+    for goal in running {
+        match peers.iter_mut().find(|peer| peer.agent_id == goal.agent_id) {
+            Some(known) => {
+                known.status = goal.status;
+                known.reachable = goal.reachable;
+                if known.description.is_empty() {
+                    known.description = goal.description;
+                }
+            }
+            None => peers.push(goal),
+        }
+    }
+    Ok((peers, note))
 }
 
 /// The agents of the office. Where agents connect first, an active connection makes one reachable; elsewhere `allow_from`.
@@ -116,48 +151,78 @@ struct SendArguments {
 pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let SendArguments { to, message, correlation_id } = parse(arguments)?;
     let to = to.ok_or_else(|| OfficeError::invalid("`to` is required: the agent_id of a peer, see list_peers"))?;
-    let to: amb_core::AgentName = to.trim().parse()?;
-    if to == *desk.office.me() {
+    let to = to.trim();
+    if to == desk.office.me().as_str() {
         return Err(OfficeError::invalid("cannot send to yourself; list_peers names the others"));
     }
-    let message = message.filter(|message| !message.trim().is_empty());
-    let message = message.ok_or_else(|| OfficeError::invalid("`message` is empty; say something"))?;
-    if message.len() > MAX_BODY_BYTES {
-        let size = message.len();
-        return Err(OfficeError::too_large(format!("`message` is {size} bytes, at most {MAX_BODY_BYTES}")));
-    }
+    let message = message.unwrap_or_default();
+    check_body(&message)?;
     let correlation = correlation_id
         .map(|id| Uuid::parse_str(id.trim()))
         .transpose()
         .map_err(|_| OfficeError::invalid("`correlation_id` is a UUID; leave it out if there is nothing to tie to"))?;
-    let (delivery, how) = match &desk.peers {
-        Some(live) => (live.send(&to, &message, correlation).await?, "live goals"),
-        None => (by_mail(desk, &to, message, correlation).await?, "its mailbox"),
+    let delivery = match &desk.peers {
+        Some(live) => live_or_by_mail(desk, &**live, to, message, correlation).await?,
+        None => by_mail(desk, &to.parse()?, message, correlation).await?,
     };
-    let mut text = match delivery.delivered_to.as_slice() {
-        [] => format!("Not delivered to {to}."),
-        ids => format!("Delivered to {to} ({how}): {}.", ids.join(", ")),
+    Answer::new(told(&line(to), &delivery, desk.peers.is_some()), &delivery)
+}
+
+/// Live first. Where nobody can say who runs now, the mailbox: it is there whoever runs.
+async fn live_or_by_mail(
+    desk: &Desk,
+    live: &dyn LivePeers,
+    to: &str,
+    message: String,
+    correlation: Option<Uuid>,
+) -> Result<Delivery, OfficeError> {
+    let error = match live.send(to, &message, correlation).await {
+        Err(error) if error.code() == Code::Unavailable && to != "*" => error,
+        sent => return sent,
     };
-    for reason in &delivery.unreachable_reasons {
-        text.push_str("\n- ");
-        text.push_str(&line(reason));
+    let to: AgentName = to.parse()?;
+    if !live.allows(&to) {
+        return Ok(unreachable(format!("agent_id `{to}` is not in this agent's allowed_delegates")));
     }
-    if delivery.delivered_to.is_empty() && desk.peers.is_some() {
-        text.push_str("\nNext: mailbox_send leaves durable mail that waits for it.");
+    let mut delivery = by_mail(desk, &to, message, correlation).await?;
+    let message_ids = std::mem::take(&mut delivery.delivered_to);
+    for id in message_ids {
+        delivery.mailed_to.push(Mailed { agent_id: to.clone(), message_id: id.parse()? });
     }
-    Answer::new(text, &delivery)
+    delivery.unreachable_reasons.push(format!("who runs now is not known: {}", error.detail()));
+    Ok(delivery)
+}
+
+fn told(to: &str, delivery: &Delivery, live: bool) -> String {
+    let mut lines = Vec::new();
+    let how = if live { "live goals" } else { "its mailbox" };
+    if !delivery.delivered_to.is_empty() {
+        lines.push(format!("Delivered to {to} ({how}): {}.", delivery.delivered_to.join(", ")));
+    }
+    if !delivery.published_to.is_empty() {
+        let goals = delivery.published_to.join(", ");
+        lines.push(format!("Handed to {to}, but not acknowledged: {goals}. It may or may not have it."));
+    }
+    for Mailed { agent_id, message_id } in &delivery.mailed_to {
+        lines.push(format!("Left in the mailbox of {agent_id}: message_id {message_id}."));
+    }
+    if lines.is_empty() {
+        lines.push(format!("Not delivered to {to}."));
+    }
+    lines.extend(delivery.unreachable_reasons.iter().map(|reason| format!("- {}", line(reason))));
+    lines.join("\n")
 }
 
 async fn by_mail(
     desk: &Desk,
-    to: &amb_core::AgentName,
+    to: &AgentName,
     message: String,
     correlation: Option<Uuid>,
 ) -> Result<Delivery, OfficeError> {
-    let mut draft = Draft::text(to.clone(), SUBJECT, message);
+    let mut draft = Draft::text(to.clone(), MAIL_SUBJECT, message);
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
     match desk.office.send(draft).await {
-        Ok(sent) => Ok(Delivery { delivered_to: vec![sent.message_id.to_string()], unreachable_reasons: Vec::new() }),
+        Ok(sent) => Ok(Delivery { delivered_to: vec![sent.message_id.to_string()], ..Delivery::default() }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
             Code::NotConnected | Code::NotAllowed | Code::Forbidden => {
@@ -169,5 +234,5 @@ async fn by_mail(
 }
 
 fn unreachable(reason: String) -> Delivery {
-    Delivery { delivered_to: Vec::new(), unreachable_reasons: vec![reason] }
+    Delivery { unreachable_reasons: vec![reason], ..Delivery::default() }
 }

@@ -1,9 +1,11 @@
 //! `mailbox_wait`: answers when there is something the caller has not been shown, or before the client loses patience.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::doc::{Inbox, PendingConnection, SessionSummary};
 use amb_core::event::{EventPage, NewMessage};
+use amb_core::wire::inbox::InboxMessage;
 use amb_core::{AgentName, Code, Cursor, Event, OfficeError, TaskId, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
@@ -12,9 +14,11 @@ use tokio::time::Instant;
 use super::{Desk, Effect, check};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
+use crate::peers::LivePeers;
 use crate::schema::{answer, arguments, between, flag, list, object, text};
 use crate::show;
 use crate::view::{MessageShown, RequestShown, UNTRUSTED, message_of};
+use crate::words::{self, WordShown, Words};
 
 /// Clients give a call up after 60 s; this leaves room for the answer to travel.
 const LONGEST: u32 = 55;
@@ -46,6 +50,7 @@ pub(super) fn tool() -> Tool {
             ("messages!", list(message)),
             ("pending_connections!", list(object(&[("from_agent_name!", text())]))),
             ("news!", list(object(&[("type!", text())]))),
+            ("peer_messages", list(object(&[("from!", text()), ("body!", text())]))),
         ]),
     )
 }
@@ -56,6 +61,8 @@ struct Waited {
     messages: Vec<MessageShown>,
     pending_connections: Vec<RequestShown>,
     news: Vec<News>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
@@ -95,13 +102,16 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     let mut inbox = desk.office.inbox(true).await?;
     let me = desk.office.me();
     check::take_fresh(&mut inbox, me, &desk.seen);
-    while inbox.sessions.is_empty() && inbox.pending_connections.is_empty() && news.is_empty() {
+    let live = desk.peers.as_deref().map(LivePeers::words);
+    let silent = || live.is_none_or(|words| words.len() == 0);
+    while inbox.sessions.is_empty() && inbox.pending_connections.is_empty() && news.is_empty() && silent() {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             break;
         }
         let page = tokio::select! {
             page = desk.office.events(Some(cursor.clone()), left) => page?,
+            () = spoken_to(live) => break,
             () = desk.over.cancelled() => break,
             () = desk.closing.cancelled() => break,
         };
@@ -112,7 +122,15 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     }
     desk.seen.set_cursor(Some(cursor));
     drop(waiting);
-    told(me, &inbox, news)
+    told(me, &inbox, news, &desk.words())
+}
+
+/// A live peer says something; where there are none, never.
+async fn spoken_to(words: Option<&Arc<Words>>) {
+    match words {
+        Some(words) => words.arrived().await,
+        None => std::future::pending().await,
+    }
 }
 
 /// What is not mail of that which happened since the last wait, and where the log ends now. Mail is left to the inbox,
@@ -190,7 +208,7 @@ fn add_mail(inbox: &mut Inbox, new: NewMessage) {
     }
 }
 
-fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>) -> Result<Answer, OfficeError> {
+fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>, words: &[InboxMessage]) -> Result<Answer, OfficeError> {
     let messages: Vec<_> = inbox
         .sessions
         .iter()
@@ -206,6 +224,7 @@ fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>) -> Result<Answer, Office
         text.push_str(&item.sentence());
         text.push('\n');
     }
+    text.push_str(&words::block(words));
     if mail {
         text.push_str(&show::inbox(inbox, me));
     }
@@ -213,5 +232,7 @@ fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>) -> Result<Answer, Office
     if timed_out {
         text.push_str("Nothing new. Call mailbox_wait again to go on waiting.");
     }
-    Answer::new(text, &Waited { timed_out, messages, pending_connections, news, note: mail.then_some(UNTRUSTED) })
+    let peer_messages: Vec<_> = words.iter().map(WordShown::from).collect();
+    let note = (mail || !words.is_empty()).then_some(UNTRUSTED);
+    Answer::new(text, &Waited { timed_out, messages, pending_connections, news, peer_messages, note })
 }

@@ -1,0 +1,136 @@
+//! The live side of `amb mcp`: a goal of the agent for as long as the process runs.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use amb_core::office::Result;
+use amb_core::{AgentName, OfficeError};
+use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
+use amb_mcp::{Delivery, Mailed, Peer, Seat, Words};
+use async_trait::async_trait;
+use tokio::sync::OnceCell;
+use tokio::task::AbortHandle;
+use uuid::Uuid;
+
+/// The first pause after NATS or the office could not be reached; it doubles up to [`LONGEST_PAUSE`].
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How long the goodbye may take. Without one the goal is listed until its presence expires.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Joins when both NATS and the office can be reached, and tries until then: the office says who the agent is, so that
+/// no live word goes out under a name that is only claimed.
+pub(super) struct Live {
+    seat: Seat,
+    nats: NatsOptions,
+    delegates: AllowedDelegates,
+    words: Arc<Words>,
+    joined: OnceCell<Joined>,
+}
+
+struct Joined {
+    context: PeerContext,
+    goal: Mutex<Option<Goal>>,
+    hearing: AbortHandle,
+}
+
+impl Live {
+    /// Begins to join, and answers at once.
+    pub(super) fn join(seat: Seat, nats: NatsOptions, delegates: AllowedDelegates) -> Arc<Self> {
+        let live = Arc::new(Self { seat, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
+        let joining = Arc::clone(&live);
+        tokio::spawn(async move {
+            let mut pause = PAUSE;
+            while let Err(error) = joining.joined().await {
+                tracing::warn!(%error, retry_in = ?pause, "not live yet");
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        });
+        live
+    }
+
+    async fn joined(&self) -> Result<&Joined> {
+        self.joined
+            .get_or_try_init(|| async {
+                let office = Arc::clone(self.seat.office().await?);
+                let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(out_of_reach)?;
+                // The card in the office describes the agent; the goal needs no words of its own.
+                let goal = peers.join(office.me().clone(), "").await.map_err(out_of_reach)?;
+                let mut context = peers.context(&goal);
+                context.allowed_delegates = self.delegates.clone();
+                context.mailbox = Some(office);
+                let (inbox, words) = (Arc::clone(goal.inbox()), Arc::clone(&self.words));
+                let hearing = tokio::spawn(async move {
+                    loop {
+                        inbox.arrived().await;
+                        inbox.drain().into_iter().for_each(|word| words.say(word));
+                    }
+                });
+                Ok(Joined { context, goal: Mutex::new(Some(goal)), hearing: hearing.abort_handle() })
+            })
+            .await
+    }
+
+    /// Says goodbye, so that nobody writes to a goal that has gone.
+    pub(super) async fn leave(&self) {
+        let Some(joined) = self.joined.get() else { return };
+        joined.hearing.abort();
+        let goal = joined.goal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(goal) = goal else { return };
+        match tokio::time::timeout(GOODBYE, goal.leave()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => tracing::debug!(%error, "no goodbye"),
+            Err(_) => tracing::debug!("no goodbye: NATS does not answer"),
+        }
+    }
+}
+
+#[async_trait]
+impl amb_mcp::LivePeers for Live {
+    async fn list(&self) -> Result<Vec<Peer>> {
+        let list = amb_live::list_peers(&self.joined().await?.context);
+        let live = |peer: amb_live::tools::PeerSummary| Peer {
+            agent_id: peer.agent_id,
+            description: peer.description,
+            reachable: peer.reachable,
+            status: Some("live".into()),
+        };
+        Ok(list.peers.into_iter().map(live).collect())
+    }
+
+    fn allows(&self, agent: &AgentName) -> bool {
+        self.delegates.allows(agent.as_str())
+    }
+
+    async fn send(&self, to: &str, message: &str, correlation_id: Option<Uuid>) -> Result<Delivery> {
+        let send = SendToPeer {
+            to: to.to_owned(),
+            message: message.to_owned(),
+            correlation_id: correlation_id.map(|id| id.to_string()),
+            durable: true,
+        };
+        let context = &self.joined().await?.context;
+        let report = amb_live::send_to_peer(context, &send).await;
+        let report = report.map_err(|error| OfficeError::invalid(error.to_string()))?;
+        let goals = |goals: Vec<amb_live::GoalId>| goals.into_iter().map(|goal| goal.to_string()).collect();
+        Ok(Delivery {
+            delivered_to: goals(report.delivered_to),
+            published_to: goals(report.published_to),
+            mailed_to: report
+                .mailed_to
+                .into_iter()
+                .map(|mailed| Mailed { agent_id: mailed.agent_id, message_id: mailed.message_id })
+                .collect(),
+            unreachable_reasons: report.unreachable_reasons,
+        })
+    }
+
+    fn words(&self) -> &Arc<Words> {
+        &self.words
+    }
+}
+
+fn out_of_reach(error: BrokerError) -> OfficeError {
+    crate::nats::unreachable(error)
+}
