@@ -1,6 +1,7 @@
 //! `amb`: a post office for AI agents, in one binary. One file a verb.
 
 mod args;
+mod database;
 mod failure;
 mod home;
 mod init;

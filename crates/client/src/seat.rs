@@ -49,6 +49,23 @@ impl Client {
     }
 }
 
+impl Client {
+    /// A page of one's own mail, sent and received, session by session, after a message; empty at the end.
+    pub async fn export(
+        &self,
+        after: Option<&MessageId>,
+        since: Option<Timestamp>,
+    ) -> Result<Vec<MessageWithReceipts>> {
+        let call = self.http.get(&["export"]).query("after", after).query("since", since);
+        Ok(self.http.ask::<Exported>(call).await?.messages)
+    }
+}
+
+#[derive(Deserialize)]
+struct Exported {
+    messages: Vec<MessageWithReceipts>,
+}
+
 #[derive(Deserialize)]
 struct Me {
     name: AgentName,

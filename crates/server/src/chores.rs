@@ -17,6 +17,8 @@ const SEEN: Duration = Duration::from_secs(5);
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often old entries are looked for, where they are not kept for ever.
 const PRUNE: Duration = Duration::from_secs(300);
+/// Rest between two portions of what is removed: others want the database too.
+const KEEP_REST: Duration = Duration::from_millis(20);
 /// How long deliveries are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(100);
 /// How long new mail waits to be made findable, and how long to rest between portions: search is never in the way of a send.
@@ -25,6 +27,7 @@ const INDEX_REST: Duration = Duration::from_millis(250);
 /// Starts them all; they end when the office closes.
 pub(crate) fn start(app: &App) {
     app.tasks.spawn(regular(app.clone()));
+    app.tasks.spawn(keeping(app.clone()));
     app.tasks.spawn(deliveries(app.clone()));
     app.tasks.spawn(index(app.clone()));
     if let Some(hints) = app.store.hints() {
@@ -46,7 +49,7 @@ fn failed(chore: &str, error: &OfficeError) {
 }
 
 async fn regular(app: App) {
-    let (mut upkeep, mut seen, mut sweep, mut prunes) = (every(UPKEEP), every(SEEN), every(SWEEP), every(PRUNE));
+    let (mut upkeep, mut seen, mut sweep) = (every(UPKEEP), every(SEEN), every(SWEEP));
     loop {
         tokio::select! {
             _ = upkeep.tick() => {
@@ -55,7 +58,6 @@ async fn regular(app: App) {
             }
             _ = seen.tick() => write_seen(&app).await,
             _ = sweep.tick() => sweep_due(&app).await,
-            _ = prunes.tick() => prune(&app).await,
             () = app.closing.cancelled() => return,
         }
     }
@@ -90,26 +92,58 @@ async fn sweep_due(app: &App) {
     }
 }
 
-async fn prune(app: &App) {
-    if let Some(before) = app.config.event_retention.and_then(|keep| Timestamp::now().checked_sub(keep).ok()) {
-        loop {
-            match app.store.prune(before).await {
-                Ok(0) => break,
-                // Others want the database too.
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) => break failed("pruning", &error),
-            }
+/// Removes what is not kept for ever. Apart from the other chores, which cannot wait for a long round.
+async fn keeping(app: App) {
+    let mut rounds = every(PRUNE);
+    loop {
+        tokio::select! {
+            _ = rounds.tick() => {}
+            () = app.closing.cancelled() => return,
+        }
+        tokio::select! {
+            () = keep(&app) => {}
+            () = app.closing.cancelled() => return,
         }
     }
-    if let Some(before) = app.config.read_mail_retention.and_then(|keep| Timestamp::now().checked_sub(keep).ok()) {
-        loop {
-            match app.store.remove_read_mail(before).await {
-                Ok(0) => break,
-                Ok(_) => tokio::task::yield_now().await,
-                Err(error) => break failed("removing read mail", &error),
-            }
-        }
+}
+
+async fn keep(app: &App) {
+    let before = |keep: Option<Duration>| keep.and_then(|keep| Timestamp::now().checked_sub(keep).ok());
+    if let Some(before) = before(app.config.event_retention)
+        && let Err(error) = prune(app, before).await
+    {
+        failed("pruning", &error);
     }
+    if let Some(before) = before(app.config.read_mail_retention)
+        && let Err(error) = remove_read_mail(app, before).await
+    {
+        failed("removing read mail", &error);
+    }
+}
+
+async fn prune(app: &App, before: Timestamp) -> Result<(), OfficeError> {
+    while app.store.prune(before).await? > 0 {
+        sleep(KEEP_REST).await;
+    }
+    Ok(())
+}
+
+async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeError> {
+    let (mut removed, mut from) = (0, None);
+    loop {
+        let page = app.store.remove_read_mail(before, from).await?;
+        app.meter.mail_removed.increment(page.messages);
+        removed += page.messages;
+        from = page.next;
+        if from.is_none() {
+            break;
+        }
+        sleep(KEEP_REST).await;
+    }
+    if removed > 0 {
+        tracing::info!(removed, %before, "removed mail that everybody read before");
+    }
+    Ok(())
 }
 
 /// Writes down which entries reached their readers, and tells the senders.

@@ -70,6 +70,8 @@ pub(crate) struct Meter {
     pub(crate) pushed: Counter,
     /// WebSockets cut off because they did not take what was sent.
     pub(crate) slow: Counter,
+    /// Messages removed because everybody read them long ago.
+    pub(crate) mail_removed: Counter,
 }
 
 struct RouteMeter {
@@ -98,6 +100,7 @@ impl Meter {
         describe("amb_http_requests", "Requests by route and status.");
         describe("amb_events_pushed", "Entries sent over WebSockets.");
         describe("amb_ws_cut_off", "WebSockets cut off because they did not take what was sent.");
+        describe("amb_mail_removed", "Messages removed because everybody read them long ago.");
         recorder.describe_histogram(
             KeyName::from("amb_http_request_seconds"),
             Some(Unit::Seconds),
@@ -120,6 +123,7 @@ impl Meter {
             sockets: recorder.register_gauge(&Key::from_name("amb_ws_sockets"), &METADATA),
             pushed: counter(&recorder, "amb_events_pushed", vec![]),
             slow: counter(&recorder, "amb_ws_cut_off", vec![]),
+            mail_removed: counter(&recorder, "amb_mail_removed", vec![]),
             handle: recorder.handle(),
         }
     }

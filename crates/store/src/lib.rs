@@ -41,14 +41,15 @@ mod unindexed;
 mod url;
 mod words;
 
-pub use copy::{Copied, CopyProgress, copy_to_postgres};
+pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
 pub use query::{
-    Access, AgentsPage, Appended, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    Access, AgentsPage, Appended, ExportQuery, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile,
+    ProfilePatch, ReadPlace, Removed,
 };
-pub use sqlite::SqliteStore;
+pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
     Agent, AgentKey, Ask, CodeMaker, KeyHash, NewAgent, News, Written, fold_subject, random_code, to_micros,

@@ -2,7 +2,7 @@
 
 use amb_core::doc::{AgentEntry, MessageWithReceipts};
 use amb_core::transcript::Line;
-use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, SessionId, Timestamp};
+use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -133,4 +133,32 @@ pub struct GroupMember {
     pub name: AgentName,
     /// Whether it agreed. Nobody gets a group's mail without having agreed.
     pub joined: bool,
+}
+
+/// Which of the caller's mail to take along, session by session.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ExportQuery {
+    /// Only what comes after this message: the last one of the page before.
+    pub after: Option<MessageId>,
+    /// Only what was sent at or after this moment.
+    pub since: Option<Timestamp>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+/// How far a round of removing old mail has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Removed {
+    /// Messages that are gone.
+    pub messages: u64,
+    /// Where to go on; `None` at the end of the round.
+    pub next: Option<ReadPlace>,
+}
+
+/// A place in the order in which mail was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadPlace {
+    pub(crate) at: Timestamp,
+    pub(crate) agent: i64,
+    pub(crate) number: i64,
 }

@@ -1,7 +1,5 @@
 //! The trait that the server is written against.
 
-use std::path::Path;
-
 use amb_core::doc::{
     AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
     PendingConnection, SearchHit, Sent,
@@ -14,7 +12,8 @@ use tokio::sync::broadcast;
 
 use crate::error::Result;
 use crate::query::{
-    Access, AgentsPage, Appended, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    ReadPlace, Removed,
 };
 use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written};
 
@@ -279,13 +278,11 @@ pub trait Store: Send + Sync {
 
     // Keeping it.
 
-    /// Copies the whole database, as it is at one moment, into a new file, while the office works on.
-    async fn backup(&self, to: &Path) -> Result<()>;
+    /// Removes some of the messages that all recipients read before this moment, never the newest of a session or one that
+    /// brought a task that is not done. Looks at a few hundred after `from`; a round begins without it, and goes on with
+    /// the answer's `next` until there is none.
+    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed>;
 
-    /// Removes, some at a time, messages that all recipients read before this moment, never the newest of a session.
-    /// Answers how many; 0 when done.
-    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64>;
-
-    /// The caller's mail, sent and received, session by session: a page after the message given, empty at the end.
-    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>>;
+    /// A page of the caller's mail, sent and received, session by session; empty at the end.
+    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>>;
 }

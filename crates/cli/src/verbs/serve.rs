@@ -10,10 +10,10 @@ use serde::Deserialize;
 use tokio::net::TcpListener;
 
 use crate::args::OfficeArgs;
+use crate::database::default_url;
 use crate::failure::Failure;
-use crate::home;
 use crate::output::Output;
-use crate::verbs::watch::interrupted;
+use crate::verbs::watch::interruption;
 
 const LISTEN: &str = "127.0.0.1:8000";
 
@@ -66,6 +66,9 @@ struct Settings {
     /// Days for which entries of the logs are kept [default: for ever]
     #[arg(long, value_name = "DAYS", env = "AMB_EVENT_RETENTION_DAYS")]
     event_retention_days: Option<u64>,
+    /// Days for which mail is kept after everybody it went to has read it; unread mail always is [default: for ever]
+    #[arg(long, value_name = "DAYS", env = "AMB_KEEP_READ_MAIL")]
+    keep_read_mail: Option<u64>,
     /// A web origin that browsers may call from; repeat for more [default: none]
     #[arg(long = "cors-origin", value_name = "ORIGIN", env = "AMB_CORS_ORIGINS", value_delimiter = ',')]
     #[serde(rename = "cors_origin")]
@@ -101,6 +104,7 @@ impl Settings {
             ws_ping_interval: self.ws_ping_interval.or(other.ws_ping_interval),
             ws_ping_timeout: self.ws_ping_timeout.or(other.ws_ping_timeout),
             event_retention_days: self.event_retention_days.or(other.event_retention_days),
+            keep_read_mail: self.keep_read_mail.or(other.keep_read_mail),
             cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
             trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
             tls_cert: self.tls_cert.or(other.tls_cert),
@@ -128,7 +132,8 @@ impl Settings {
             rate_limits: defaults.rate_limits.filter(|_| self.rate_limits != Some(Switch::Off)),
             cors_origins: self.cors_origins.clone(),
             trust_forwarded_for: self.trust_forwarded_for.unwrap_or(defaults.trust_forwarded_for),
-            event_retention: self.event_retention_days.map(|days| Duration::from_secs(days.saturating_mul(86_400))),
+            event_retention: self.event_retention_days.map(days),
+            read_mail_retention: self.keep_read_mail.map(days),
             tls,
             ..defaults
         })
@@ -138,10 +143,13 @@ impl Settings {
         if let Some(url) = &self.database_url {
             return Ok(url.clone());
         }
-        let directory = home::data_dir()?;
-        fs_err::create_dir_all(&directory)?;
-        Ok(format!("sqlite:{}", directory.join("mailbox.db").display()))
+        // The store makes the directory.
+        default_url()
     }
+}
+
+fn days(count: u64) -> Duration {
+    Duration::from_secs(count.saturating_mul(86_400))
 }
 
 impl Serve {
@@ -162,12 +170,9 @@ impl Serve {
         let store = amb_store::open(&url).await?;
         // A URL of PostgreSQL may hold a password.
         let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
+        // Whoever reads that it listens may stop it at once.
+        let shutdown = interruption()?;
         announce(output, scheme, address, place)?;
-        let shutdown = async {
-            if let Err(error) = interrupted().await {
-                tracing::error!(%error, "cannot listen for signals; stopping");
-            }
-        };
         serve(Listeners { office, metrics }, store.clone(), config, shutdown).await?;
         store.close().await;
         Ok(())

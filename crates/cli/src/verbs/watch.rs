@@ -147,11 +147,20 @@ async fn heartbeats(seat: Arc<dyn Office>) {
     }
 }
 
+/// Listens for Ctrl-C and polite kills from this moment on, not only once it is waited for.
+pub(crate) fn interruption() -> std::io::Result<impl Future<Output = ()>> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
+}
+
 /// Ctrl-C or a polite kill.
 pub(crate) async fn interrupted() -> std::io::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
-    tokio::select! {
-        pressed = tokio::signal::ctrl_c() => pressed,
-        _ = terminate.recv() => Ok(()),
-    }
+    interruption()?.await;
+    Ok(())
 }

@@ -1,7 +1,7 @@
 //! `GET /export`: the caller's mail, all of it, page by page.
 
-use amb_core::MessageId;
 use amb_core::doc::MessageWithReceipts;
+use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -22,6 +22,8 @@ pub(crate) struct ExportQuery {
     /// The last message of the page before.
     #[param(value_type = Option<Uuid>)]
     after: Option<String>,
+    /// Only what was sent at or after this moment.
+    since: Option<Timestamp>,
 }
 
 /// A page of the caller's mail.
@@ -43,5 +45,6 @@ pub(crate) async fn export(
     Params(query): Params<ExportQuery>,
 ) -> Result<Found<Exported>, Problem> {
     let after = query.after.as_deref().map(|text| uuid("query.after", text)).transpose()?.map(MessageId::from);
-    Ok(Found(Exported { messages: app.store.export(&caller, after.as_ref(), PAGE).await? }))
+    let query = amb_store::ExportQuery { after, since: query.since, limit: PAGE };
+    Ok(Found(Exported { messages: app.store.export(&caller, query).await? }))
 }

@@ -5,7 +5,7 @@ use amb_core::office::SearchQuery;
 use amb_core::transcript::{Line, TranscriptKey};
 
 use super::*;
-use crate::Access;
+use crate::{Access, ExportQuery};
 
 fn line(content: &str, message_id: Option<&str>) -> Line {
     Line {
@@ -116,6 +116,63 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
     assert_eq!(find(&alice, text("another")).await, ["5"], "what came later is found later");
 }
 
+/// One round; answers how many messages went.
+async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
+    let (mut removed, mut from) = (0, None);
+    loop {
+        let page = desk.remove_read_mail(at(before), from).await.unwrap();
+        removed += page.messages;
+        from = page.next;
+        if from.is_none() {
+            return removed;
+        }
+    }
+}
+
+pub async fn a_round_of_removing_passes_by_what_must_stay(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    // Far more than one look sees, all read, each the newest of its session.
+    let mut ids = Vec::new();
+    for n in 0..1_100 {
+        ids.push(desk.say(&alice, &bob, &format!("s{n}"), "stays").await.answer.message_id);
+    }
+    desk.ack(&bob, &ids, at(2)).await.unwrap();
+    assert_eq!(remove_read_mail(&desk, 99).await, 0);
+    let old = desk.say(&alice, &bob, "Plan", "old").await.answer.message_id;
+    desk.say(&alice, &bob, "Plan", "new").await;
+    desk.ack(&bob, &[old], at(3)).await.unwrap();
+    assert_eq!(remove_read_mail(&desk, 99).await, 1, "it is found behind all that stays");
+}
+
+pub async fn mail_that_somebody_still_needs_is_not_removed(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    desk.connect(&alice, &carol).await;
+    let task = desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(1)).await.unwrap().answer;
+    let crew = name("crew");
+    desk.create_group(&alice, &crew, at(1)).await.unwrap();
+    for member in [&bob, &carol] {
+        desk.invite_to_group(&alice, &crew, &member.name, at(1)).await.unwrap();
+        desk.join_group(member, &crew, true, at(1)).await.unwrap();
+    }
+    let to_all = desk.send(&alice, Draft::text(crew.clone(), "Standup", "hi"), at(1)).await.unwrap().answer;
+    for subject in ["Plan", "Invitation to crew"] {
+        desk.say(&alice, &bob, subject, "newer").await;
+    }
+    desk.say(&alice, &carol, "Invitation to crew", "newer").await;
+    desk.send(&alice, Draft::text(crew, "Standup", "newer"), at(1)).await.unwrap();
+    desk.ack(&bob, &[task.message_id.clone(), to_all.message_id.clone()], at(2)).await.unwrap();
+    assert_eq!(remove_read_mail(&desk, 99).await, 0, "the task is open, and carol has not read the group's");
+    desk.message(&carol, &to_all.message_id).await.unwrap();
+    desk.set_task_state(&bob, &task.task.unwrap().id, amb_core::TaskState::Completed, None, at(3)).await.unwrap();
+    desk.ack(&carol, std::slice::from_ref(&to_all.message_id), at(4)).await.unwrap();
+    assert_eq!(remove_read_mail(&desk, 4).await, 1, "the time counts from the last who read it");
+    assert_eq!(remove_read_mail(&desk, 5).await, 1);
+    for who in [&alice, &bob, &carol] {
+        assert_eq!(code(desk.message(who, &to_all.message_id).await), Code::NotFound, "it is gone for all");
+    }
+}
+
 pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let mut session = None;
@@ -129,14 +186,7 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
     let id = |n: usize| all[4 - n].message.id.clone();
     desk.ack(&bob, &[id(0), id(1)], at(10)).await.unwrap();
     desk.ack(&bob, &[id(2)], at(20)).await.unwrap();
-    let mut removed = 0;
-    loop {
-        match desk.remove_read_mail(at(15)).await.unwrap() {
-            0 => break,
-            some => removed += some,
-        }
-    }
-    assert_eq!(removed, 2);
+    assert_eq!(remove_read_mail(&desk, 15).await, 2);
     assert_eq!(desk.texts(&alice, &session, 10).await, ["word4", "word3", "word2"]);
     assert_eq!(desk.inbox(&bob, false, at(30)).await.unwrap().sessions[0].unread_count, 2);
     assert_eq!(code(desk.message(&alice, &id(0)).await), Code::NotFound);
@@ -145,7 +195,7 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
     assert_eq!(desk.search(&bob, query("word3")).await.unwrap().len(), 1);
     // Even all read, the newest of a session stays, and numbers go on.
     desk.texts(&bob, &session, 10).await;
-    while desk.remove_read_mail(at(99)).await.unwrap() > 0 {}
+    assert_eq!(remove_read_mail(&desk, 99).await, 2);
     assert_eq!(desk.texts(&alice, &session, 10).await, ["word4"]);
     let told = desk.events(bob.key, 0, 50).await.unwrap();
     let head = desk.event_head(bob.key).await.unwrap();
@@ -165,14 +215,21 @@ pub async fn an_export_holds_all_of_ones_mail_once(desk: Desk) {
     }
     let (mut after, mut texts) = (None, Vec::new());
     loop {
-        let page = desk.export(&alice, after.as_ref(), 5).await.unwrap();
+        let page = desk.export(&alice, ExportQuery { after, limit: 5, ..ExportQuery::default() }).await.unwrap();
         let Some(last) = page.last() else { break };
         after = Some(last.message.id.clone());
         texts.extend(page.into_iter().map(|mail| mail.message.text().parse::<u32>().unwrap()));
     }
     texts.sort_unstable();
     assert_eq!(texts, (0..12).collect::<Vec<_>>());
-    let bobs = desk.export(&bob, None, 100).await.unwrap();
+    let all = ExportQuery { limit: 100, ..ExportQuery::default() };
+    let bobs = desk.export(&bob, all.clone()).await.unwrap();
     assert_eq!(bobs.len(), 8);
     assert!(bobs.iter().all(|mail| mail.receipts.len() == 1));
+    for (n, second) in [(0, 5), (1, 6), (2, 7)] {
+        let draft = Draft::text(bob.name.clone(), format!("s{n}"), "late");
+        desk.send(&alice, draft, at(second)).await.unwrap();
+    }
+    let late = desk.export(&bob, ExportQuery { since: Some(at(6)), ..all }).await.unwrap();
+    assert_eq!(late.iter().map(|mail| mail.message.sent_at).collect::<Vec<_>>(), [at(6), at(7)]);
 }

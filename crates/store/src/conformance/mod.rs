@@ -214,6 +214,8 @@ macro_rules! conformance {
                 lines_appended_at_once_are_each_there_once,
                 search_finds_ones_own_mail_and_never_anothers,
                 old_read_mail_can_be_removed_and_nothing_else,
+                a_round_of_removing_passes_by_what_must_stay,
+                mail_that_somebody_still_needs_is_not_removed,
                 an_export_holds_all_of_ones_mail_once,
             ]
         }

@@ -15,12 +15,15 @@ pub(super) enum Form {
 
 use Form::{Bytes, Flag, Id, Instant, Number, Small, Text};
 
-/// A table: the key by which it is read in order, where it is read from, and its columns with how they are read.
+/// A table: where it is read from, in which order, and its columns with how they are read.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) name: &'static str,
-    key: &'static str,
+    /// Columns of SQLite by which it is read page by page; there is an index that begins with them.
+    pub(super) key: &'static [&'static str],
     from: &'static str,
+    /// One order for both sides, in the words of each.
+    order: (&'static str, &'static str),
     /// Name, form, and the expression in SQLite (empty for the column of the same name).
     columns: &'static [(&'static str, Form, &'static str)],
 }
@@ -36,8 +39,9 @@ macro_rules! place {
 pub(super) const TABLES: [Table; 16] = [
     Table {
         name: "agents",
-        key: "id",
+        key: &["id"],
         from: "agents",
+        order: ("id", "id"),
         columns: &[
             ("id", Number, ""),
             ("public_id", Id, ""),
@@ -58,8 +62,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "mailboxes",
-        key: "id",
+        key: &["id"],
         from: "agents",
+        order: ("id", "agent_id"),
         columns: &[
             ("agent_id", Number, "agents.id"),
             (
@@ -71,14 +76,16 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "presence",
-        key: "agent_id",
+        key: &["agent_id"],
         from: "presence",
+        order: ("agent_id", "agent_id"),
         columns: &[("agent_id", Number, ""), ("last_seen", Instant, ""), ("here", Flag, "")],
     },
     Table {
         name: "connections",
-        key: "id",
+        key: &["id"],
         from: "connections",
+        order: ("id", "id"),
         columns: &[
             ("id", Number, ""),
             ("public_id", Id, ""),
@@ -97,20 +104,23 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "groups",
-        key: "id",
+        key: &["id"],
         from: "groups",
+        order: ("id", "id"),
         columns: &[("id", Number, ""), ("name", Text, ""), ("owner_id", Number, ""), ("created_at", Instant, "")],
     },
     Table {
         name: "group_members",
-        key: "group_id << 32 | agent_id",
+        key: &["group_id", "agent_id"],
         from: "group_members",
+        order: ("group_id, agent_id", "group_id, agent_id"),
         columns: &[("group_id", Number, ""), ("agent_id", Number, ""), ("joined", Flag, "")],
     },
     Table {
         name: "sessions",
-        key: "id",
+        key: &["id"],
         from: "sessions",
+        order: ("id", "id"),
         columns: &[
             ("id", Number, ""),
             ("public_id", Id, ""),
@@ -131,14 +141,16 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "session_members",
-        key: "agent_id << 32 | session_id",
+        key: &["agent_id", "session_id"],
         from: "session_members",
+        order: ("agent_id, session_id", "agent_id, session_id"),
         columns: &[("agent_id", Number, ""), ("session_id", Number, ""), ("unread", Number, "")],
     },
     Table {
         name: "messages",
-        key: "m.id",
+        key: &["m.id"],
         from: "messages m JOIN sessions s ON s.id = m.id >> 32",
+        order: ("m.id", "session_id, seq"),
         columns: &[
             ("session_id", Number, "m.id >> 32"),
             ("seq", Number, place!("m.id")),
@@ -162,8 +174,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "entries",
-        key: "id",
+        key: &["id"],
         from: "entries",
+        order: ("id", "agent_id, number"),
         columns: &[
             ("agent_id", Number, "id >> 32"),
             ("number", Number, place!("id")),
@@ -179,8 +192,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "copies",
-        key: "c.entry_id",
+        key: &["c.message_id", "c.agent_id"],
         from: "copies c JOIN messages m ON m.id = c.message_id",
+        order: ("m.public_id, c.agent_id", "message_public_id, agent_id"),
         columns: &[
             ("message_public_id", Id, "m.public_id"),
             ("agent_id", Number, "c.agent_id"),
@@ -189,8 +203,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "tasks",
-        key: "id",
+        key: &["id"],
         from: "tasks",
+        order: ("id", "id"),
         columns: &[
             ("id", Number, ""),
             ("public_id", Id, ""),
@@ -211,8 +226,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "transcripts",
-        key: "id",
+        key: &["id"],
         from: "transcripts",
+        order: ("id", "id"),
         columns: &[
             ("id", Number, ""),
             ("key", Text, ""),
@@ -227,14 +243,16 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "transcript_access",
-        key: "transcript_id << 32 | agent_id",
+        key: &["transcript_id", "agent_id"],
         from: "transcript_access",
+        order: ("transcript_id, agent_id", "transcript_id, agent_id"),
         columns: &[("transcript_id", Number, ""), ("agent_id", Number, ""), ("may_write", Flag, "")],
     },
     Table {
         name: "transcript_lines",
-        key: "id",
+        key: &["id"],
         from: "transcript_lines",
+        order: ("id", "transcript_id, seq"),
         columns: &[
             ("transcript_id", Number, ""),
             ("seq", Number, place!("id")),
@@ -246,9 +264,9 @@ pub(super) const TABLES: [Table; 16] = [
     },
     Table {
         name: "idempotency",
-        // Few and short-lived: in the order of a numbering of their own.
-        key: "number",
-        from: "(SELECT row_number() OVER (ORDER BY agent_id, key) AS number, * FROM idempotency)",
+        key: &["agent_id", "key"],
+        from: "idempotency",
+        order: ("agent_id, key", "agent_id, key COLLATE \"C\""),
         columns: &[
             ("agent_id", Number, ""),
             ("key", Text, ""),
@@ -265,8 +283,9 @@ impl Table {
         format!("SELECT count(*) FROM {}", self.from)
     }
 
-    /// Reads the rows after ?1, at most ?2: the key, and the row as JSON.
-    pub(super) fn read_source(&self) -> String {
+    /// Reads at most so many rows after a place: the columns of the key, and the row as JSON. The key's values of the last
+    /// row before are ?1 and so on; without them it begins at the beginning.
+    pub(super) fn read_source(&self, begun: bool, most: usize) -> String {
         let values: Vec<String> = self
             .columns
             .iter()
@@ -279,12 +298,45 @@ impl Table {
                 }
             })
             .collect();
-        let key = self.key;
+        let key = self.key.join(", ");
+        let places: Vec<String> = (1..=self.key.len()).map(|n| format!("?{n}")).collect();
+        let after = if begun { format!("WHERE ({key}) > ({})", places.join(", ")) } else { String::new() };
         format!(
-            "SELECT {key}, json_object({}) FROM {} WHERE {key} > ?1 ORDER BY {key} LIMIT ?2",
+            "SELECT {key}, json_object({}) FROM {} {after} ORDER BY {key} LIMIT {most}",
             values.join(", "),
             self.from
         )
+    }
+
+    /// Every row of SQLite as a text that is the same on both sides.
+    pub(super) fn check_source(&self) -> String {
+        let values = self.columns.iter().map(|(name, form, from)| {
+            let from = if from.is_empty() { name } else { from };
+            match form {
+                // The hex of nothing is an empty text.
+                Id | Bytes => format!("coalesce('=' || nullif(lower(hex({from})), ''), '-')"),
+                _ => format!("coalesce('=' || ({from}), '-')"),
+            }
+        });
+        let row = values.collect::<Vec<_>>().join(" || char(31) || ");
+        format!("SELECT {row} FROM {} ORDER BY {}", self.from, self.order.0)
+    }
+
+    /// Every row of PostgreSQL as the same text.
+    pub(super) fn check_target(&self) -> String {
+        let values = self.columns.iter().map(|(name, form, _)| {
+            let text = match form {
+                Number | Small => format!("{name}::text"),
+                Text => (*name).to_owned(),
+                Flag => format!("{name}::int::text"),
+                Instant => format!("((extract(epoch FROM {name}) * 1000000)::bigint)::text"),
+                Id => format!("replace({name}::text, '-', '')"),
+                Bytes => format!("nullif(encode({name}, 'hex'), '')"),
+            };
+            format!("coalesce('=' || {text}, '-')")
+        });
+        let row = values.collect::<Vec<_>>().join(" || chr(31) || ");
+        format!("SELECT {row} FROM {} ORDER BY {}", self.name, self.order.1)
     }
 
     /// Writes rows that are a JSON array in $1.

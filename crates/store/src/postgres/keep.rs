@@ -10,27 +10,51 @@ use super::messages::{find, find_all};
 use super::receipts::with_receipts;
 use crate::error::Result;
 use crate::letter::no_message;
+use crate::query::{ReadPlace, Removed};
 use crate::types::Agent;
 
-/// Messages removed in one transaction.
-const SOME: i64 = 200;
+/// Entries looked at in one go.
+const SOME: i64 = 500;
 
-/// Removes messages that everybody they went to read before a moment. Answers how many.
-pub(super) async fn remove_read_mail(tx: &Transaction<'_>, before: Timestamp) -> Result<u64, Trouble> {
+/// Removes, among some entries after a place, messages that everybody they went to read before a moment.
+pub(super) async fn remove_read_mail(
+    tx: &Transaction<'_>,
+    before: Timestamp,
+    from: Option<ReadPlace>,
+) -> Result<Removed, Trouble> {
     let select = tx
         .prepare_cached(
-            "SELECT m.public_id FROM entries e JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
-             WHERE e.read_at < $1 AND e.session_id IS NOT NULL
-             AND m.seq < (SELECT s.last_seq FROM sessions s WHERE s.id = m.session_id)
-             AND NOT EXISTS (SELECT FROM copies c
-                             JOIN entries o ON o.agent_id = c.agent_id AND o.number = c.number
-                             WHERE c.message_public_id = m.public_id AND (o.read_at IS NULL OR o.read_at >= $1))
-             AND NOT EXISTS (SELECT FROM tasks t WHERE t.message_public_id = m.public_id
-                             AND t.state IN ('pending', 'accepted', 'working'))
-             ORDER BY e.read_at LIMIT $2",
+            "SELECT e.read_at, e.agent_id, e.number, m.public_id,
+                    m.seq < (SELECT s.last_seq FROM sessions s WHERE s.id = m.session_id)
+                    AND NOT EXISTS (SELECT FROM copies c
+                                    JOIN entries o ON o.agent_id = c.agent_id AND o.number = c.number
+                                    WHERE c.message_public_id = m.public_id AND (o.read_at IS NULL OR o.read_at >= $1))
+                    AND NOT EXISTS (SELECT FROM tasks t WHERE t.message_public_id = m.public_id
+                                    AND t.state IN ('pending', 'accepted', 'working'))
+             FROM (SELECT read_at, agent_id, number, session_id, seq FROM entries
+                   WHERE read_at IS NOT NULL AND read_at < $1 AND read_at >= $2
+                   AND (read_at, agent_id, number) > ($2, $3, $4)
+                   ORDER BY read_at, agent_id, number LIMIT $5) e
+             LEFT JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+             ORDER BY e.read_at, e.agent_id, e.number",
         )
         .await?;
-    let mut old: Vec<Uuid> = tx.query(&select, &[&before, &SOME]).await?.iter().map(|row| row.get(0)).collect();
+    let from = from.unwrap_or(ReadPlace { at: Timestamp::UNIX_EPOCH, agent: 0, number: 0 });
+    let rows = tx.query(&select, &[&before, &from.at, &from.agent, &from.number, &SOME]).await?;
+    let next = match rows.last().filter(|_| rows.len() == SOME as usize) {
+        Some(last) => Some(ReadPlace { at: last.try_get(0)?, agent: last.try_get(1)?, number: last.try_get(2)? }),
+        None => None,
+    };
+    let mut old: Vec<Uuid> = Vec::new();
+    for row in &rows {
+        if row.try_get::<_, Option<bool>>(4)? == Some(true) {
+            old.push(row.try_get(3)?);
+        }
+    }
+    if old.is_empty() {
+        return Ok(Removed { messages: 0, next });
+    }
+    // A group's message is found once for each who got it.
     old.sort_unstable();
     old.dedup();
     let delete = tx
@@ -53,7 +77,7 @@ pub(super) async fn remove_read_mail(tx: &Transaction<'_>, before: Timestamp) ->
         )
         .await?;
     let gone: i64 = tx.query_one(&delete, &[&old]).await?.try_get(0)?;
-    Ok(u64::try_from(gone).unwrap_or(0))
+    Ok(Removed { messages: u64::try_from(gone).unwrap_or(0), next })
 }
 
 /// The caller's mail after a message, session by session.
@@ -61,6 +85,7 @@ pub(super) async fn export<C: GenericClient>(
     client: &C,
     caller: &Agent,
     after: Option<Uuid>,
+    since: Option<Timestamp>,
     limit: u32,
 ) -> Result<Vec<MessageWithReceipts>, Trouble> {
     let (session, seq) = match after {
@@ -70,19 +95,20 @@ pub(super) async fn export<C: GenericClient>(
         }
         None => (0, 0),
     };
+    let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
     // Of a group's session, what the agent sent and what came to it.
     let select = client
         .prepare_cached(
             "SELECT m.public_id FROM session_members b
              JOIN sessions s ON s.id = b.session_id
              JOIN messages m ON m.session_id = b.session_id
-             WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3)
+             WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3) AND m.created_at >= $5
              AND (s.group_id IS NULL OR m.sender_id = $1
                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = m.public_id AND c.agent_id = $1))
              ORDER BY m.session_id, m.seq LIMIT $4",
         )
         .await?;
-    let rows = client.query(&select, &[&caller.key.0, &session, &seq, &i64::from(limit)]).await?;
+    let rows = client.query(&select, &[&caller.key.0, &session, &seq, &i64::from(limit), &since]).await?;
     let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
     let mut found = find_all(client, &ids).await?;
     let mut mail = Vec::with_capacity(ids.len());

@@ -32,3 +32,4 @@ mod write;
 pub use open::PostgresStore;
 #[cfg(feature = "test-support")]
 pub(crate) use open::migrate_to;
+pub(crate) use open::{connect, migrate};

@@ -7,14 +7,15 @@ use std::time::Duration;
 use amb_core::Timestamp;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::sync::broadcast;
-use tokio_postgres::{Config, NoTls};
+use tokio::task::JoinHandle;
+use tokio_postgres::{Client, Config, NoTls};
 
 use super::error::{failed, no_connection, unavailable};
 use super::lane::Lanes;
 use super::listen::Listener;
 use super::transact::PATIENCE;
 use crate::StoreError;
-use crate::error::Result;
+use crate::error::{Result, conflict};
 use crate::known::KnownKeys;
 use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
@@ -44,11 +45,7 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects, and brings the schema up to date.
     pub async fn open(url: &str) -> Result<Self> {
-        let mut config = Config::from_str(url).map_err(|error| {
-            StoreError::invalid("the database URL is not understood; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
-                .caused_by(error)
-        })?;
-        config.application_name("amb").connect_timeout(Duration::from_secs(5)).tcp_user_timeout(PATIENCE);
+        let config = configure(url, "amb")?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), NoTls, recycling);
         let pool = Pool::builder(manager)
@@ -59,15 +56,9 @@ impl PostgresStore {
             .recycle_timeout(Some(Duration::from_secs(5)))
             .build()
             .map_err(StoreError::internal)?;
-        let mut client = pool.get().await.map_err(|error| {
-            let detail = "the database cannot be reached; check its URL and that it is up".to_owned();
-            let detail = match std::error::Error::source(&error) {
-                Some(cause) => format!("{detail}: {cause}"),
-                None => detail,
-            };
-            StoreError::unavailable(detail).caused_by(error)
-        })?;
+        let mut client = pool.get().await.map_err(out_of_reach)?;
         migrate(&mut client).await?;
+        is_whole(&client).await?;
         drop(client);
         Ok(Self {
             lanes: Lanes::start(&pool),
@@ -101,14 +92,54 @@ pub(super) async fn client(pool: &Pool) -> Result<Object> {
 
 /// Brings a database to an older version of the schema, for tests of what comes after it.
 #[cfg(feature = "test-support")]
-pub(crate) async fn migrate_to(client: &mut tokio_postgres::Client, version: i32) -> Result<()> {
+pub(crate) async fn migrate_to(client: &mut Client, version: i32) -> Result<()> {
     let runner = schema::migrations::runner().set_target(refinery::Target::Version(version));
     runner.run_async(client).await.map(drop).map_err(StoreError::internal)
 }
 
-async fn migrate(client: &mut Object) -> Result<()> {
+/// What a URL says, and what we say to every server.
+fn configure(url: &str, application: &str) -> Result<Config> {
+    let mut config = Config::from_str(url).map_err(|error| {
+        StoreError::invalid("the database URL is not understood; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
+            .caused_by(error)
+    })?;
+    config.application_name(application).connect_timeout(Duration::from_secs(5)).tcp_user_timeout(PATIENCE);
+    Ok(config)
+}
+
+/// A connection of its own, under a name of its own, and the task that drives it until its client is gone.
+pub(crate) async fn connect(url: &str, application: &str) -> Result<(Client, JoinHandle<()>)> {
+    let (client, connection) = configure(url, application)?.connect(NoTls).await.map_err(out_of_reach)?;
+    // How it ended is known to whoever waited for an answer.
+    Ok((client, tokio::spawn(async { drop(connection.await) })))
+}
+
+fn out_of_reach(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
+    let detail = "the database cannot be reached; check its URL and that it is up".to_owned();
+    let detail = match error.source() {
+        Some(cause) => format!("{detail}: {cause}"),
+        None => detail,
+    };
+    StoreError::unavailable(detail).caused_by(error)
+}
+
+/// Refuses a database into which half an office was moved.
+async fn is_whole(client: &Client) -> Result<()> {
+    let noted = client.query_one("SELECT to_regclass('copy_source') IS NOT NULL", &[]).await.map_err(failed)?;
+    if !noted.get::<_, bool>(0) {
+        return Ok(());
+    }
+    let half = "SELECT EXISTS (SELECT FROM copy_source WHERE checksum IS NULL)";
+    match client.query_one(half, &[]).await.map_err(failed)?.get(0) {
+        true => Err(conflict("a move into this database is not finished; run `amb move` again, it goes on")),
+        false => Ok(()),
+    }
+}
+
+/// Brings the schema up to date.
+pub(crate) async fn migrate(client: &mut Client) -> Result<()> {
     client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
-    let done = schema::migrations::runner().run_async(&mut ***client).await;
+    let done = schema::migrations::runner().run_async(client).await;
     client.execute("SELECT pg_advisory_unlock($1)", &[&MIGRATION_LOCK]).await.map_err(failed)?;
     done.map(drop).map_err(|error| {
         let detail = format!("the database's schema could not be brought up to date: {error}");

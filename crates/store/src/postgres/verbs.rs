@@ -1,6 +1,5 @@
 //! The store's verbs on PostgreSQL.
 
-use std::path::Path;
 use std::time::Duration;
 
 use amb_core::doc::{
@@ -23,7 +22,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    ReadPlace, Removed,
 };
 use crate::store::Store;
 use crate::tasks::task_uuid;
@@ -383,18 +383,14 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => groups::join(&tx, caller, group, joined))?)
     }
 
-    async fn backup(&self, _to: &Path) -> Result<()> {
-        Err(StoreError::unsupported("PostgreSQL is backed up with its own tools: pg_dump, or an archive of its log"))
-    }
-
-    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64> {
+    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
         let before = to_micros(before);
-        Ok(transact!(self, tx => keep::remove_read_mail(&tx, before))?)
+        Ok(transact!(self, tx => keep::remove_read_mail(&tx, before, from))?)
     }
 
-    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>> {
-        let after = after.map(message_uuid).transpose()?;
-        look!(self, client => keep::export(&client, caller, after, limit))
+    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
+        let after = query.after.as_ref().map(message_uuid).transpose()?;
+        look!(self, client => keep::export(&client, caller, after, query.since, query.limit))
     }
 }
 

@@ -1,85 +1,74 @@
-//! Keeping mail: copies of the database, removing old mail, and taking one's own along.
-
-use std::path::Path;
+//! Keeping mail: removing old mail, and taking one's own along.
 
 use amb_core::Timestamp;
 use amb_core::doc::MessageWithReceipts;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{owner_of, place_of, range, uuid_at};
+use super::keys::{instant, owner_of, place_of, range, row, uuid_at};
 use super::messages::find;
 use super::plans::Prepared;
 use super::receipts::with_receipts;
 use super::writer::Desk;
 use crate::error::Result;
+use crate::query::ReadPlace;
 use crate::types::Agent;
-use crate::{StoreError, words};
 
-/// Messages removed in one transaction.
-const SOME: i64 = 200;
+/// Entries looked at in one go.
+const SOME: i64 = 500;
 
-/// Copies the database as it is at one moment. The copy appears under its name only when it is whole and on disk.
-pub(super) fn backup(db: &Connection, to: &Path) -> Result<()> {
-    if to.exists() {
-        return Err(words::file_is_there(to));
-    }
-    let making = to.with_extension("making");
-    if making.exists() {
-        fs_err::remove_file(&making).map_err(cannot)?;
-    }
-    // A connection of its own, for as long as it takes. Not the backup API: that one begins anew with every write.
-    let alone = Connection::open_with_flags(db.path().unwrap_or_default(), OpenFlags::SQLITE_OPEN_READ_WRITE);
-    let alone = alone.map_err(failed)?;
-    alone.execute("VACUUM INTO ?1", [making.to_string_lossy()]).map_err(failed)?;
-    drop(alone);
-    let file = fs_err::OpenOptions::new().write(true).open(&making).map_err(cannot)?;
-    file.sync_all().map_err(cannot)?;
-    fs_err::hard_link(&making, to).map_err(cannot)?;
-    fs_err::remove_file(&making).map_err(cannot)?;
-    if let Some(directory) = to.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-        fs_err::File::open(directory).and_then(|directory| directory.sync_all()).map_err(cannot)?;
-    }
-    Ok(())
-}
-
-fn cannot(error: std::io::Error) -> StoreError {
-    StoreError::unavailable(format!("the copy could not be made: {error}")).caused_by(error)
+/// Messages that everybody they went to read before a moment, among some entries after a place; and where to go on. What
+/// is found here stays so: nothing becomes unread, the newest again, or a task that is not done.
+pub(super) fn old_mail(
+    db: &Connection,
+    before: Timestamp,
+    from: Option<ReadPlace>,
+) -> Result<(Vec<i64>, Option<ReadPlace>)> {
+    let from = from.map_or((i64::MIN, 0), |from| (from.at.as_microsecond(), row(from.agent, from.number)));
+    let mut select = db
+        .prepared(
+            "SELECT e.read_at, e.id, e.message_id,
+                    EXISTS (SELECT 1 FROM messages n WHERE n.id > e.message_id AND n.id <= (e.message_id | 4294967295))
+                    AND NOT EXISTS (SELECT 1 FROM copies c JOIN entries o ON o.id = c.entry_id
+                                    WHERE c.message_id = e.message_id AND (o.read_at IS NULL OR o.read_at >= ?1))
+                    AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.message_id = e.message_id
+                                    AND t.state IN ('pending', 'accepted', 'working'))
+             FROM entries e
+             WHERE e.read_at IS NOT NULL AND e.read_at < ?1 AND (e.read_at, e.id) > (?2, ?3)
+             ORDER BY e.read_at, e.id LIMIT ?4",
+        )
+        .map_err(failed)?;
+    let rows = select.query_map([before.as_microsecond(), from.0, from.1, SOME], |row| {
+        Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+    });
+    let rows: Vec<(i64, i64, Option<i64>, bool)> = rows.and_then(Iterator::collect).map_err(failed)?;
+    let last = rows.last().filter(|_| rows.len() == SOME as usize);
+    let next = last.map(|(at, id, ..)| ReadPlace { at: instant(*at), agent: owner_of(*id), number: place_of(*id) });
+    let mut old: Vec<i64> = rows.iter().filter(|(.., old)| *old).filter_map(|(_, _, message, _)| *message).collect();
+    // A group's message is found once for each who got it.
+    old.sort_unstable();
+    old.dedup();
+    Ok((old, next))
 }
 
 impl Desk {
-    /// Removes messages that everybody they went to read before a moment. Answers their rows.
-    pub(super) fn remove_read_mail(&mut self, before: Timestamp) -> Result<Vec<i64>> {
-        let old: Vec<i64> = self
-            .db
-            .prepared(
-                "SELECT DISTINCT e.message_id FROM entries e
-                 WHERE e.read_at < ?1 AND e.message_id IS NOT NULL
-                 AND EXISTS (SELECT 1 FROM messages n WHERE n.id > e.message_id
-                             AND n.id <= (e.message_id | 4294967295))
-                 AND NOT EXISTS (SELECT 1 FROM copies c JOIN entries o ON o.id = c.entry_id
-                                 WHERE c.message_id = e.message_id AND (o.read_at IS NULL OR o.read_at >= ?1))
-                 AND NOT EXISTS (SELECT 1 FROM tasks t WHERE t.message_id = e.message_id
-                                 AND t.state IN ('pending', 'accepted', 'working'))
-                 ORDER BY e.read_at LIMIT ?2",
-            )
-            .and_then(|mut select| {
-                select.query_map([before.as_microsecond(), SOME], |row| row.get(0)).and_then(Iterator::collect)
-            })
-            .map_err(failed)?;
-        for message in &old {
+    /// Removes messages and the entries that delivered them.
+    pub(super) fn remove_mail(&mut self, old: &[i64]) -> Result<u64> {
+        let mut gone = 0;
+        for message in old {
             let mut entries: Vec<i64> = self
                 .db
                 .prepared("SELECT entry_id FROM copies WHERE message_id = ?1")
                 .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
                 .map_err(failed)?;
-            let direct: Option<i64> = self
+            let direct: Option<Option<i64>> = self
                 .db
                 .prepared("DELETE FROM messages WHERE id = ?1 RETURNING delivery_id")
-                .and_then(|mut delete| delete.query_row([message], |row| row.get(0)))
+                .and_then(|mut delete| delete.query_row([message], |row| row.get(0)).optional())
                 .map_err(failed)?;
-            entries.extend(direct);
+            gone += u64::from(direct.is_some());
+            entries.extend(direct.flatten());
             for entry in entries {
                 self.db
                     .prepared("UPDATE agents SET log_floor = max(log_floor, ?2) WHERE id = ?1")
@@ -95,7 +84,7 @@ impl Desk {
                 .and_then(|mut delete| delete.execute([message]))
                 .map_err(failed)?;
         }
-        Ok(old)
+        Ok(gone)
     }
 }
 
@@ -104,8 +93,10 @@ pub(super) fn export(
     db: &Connection,
     caller: &Agent,
     after: Option<Uuid>,
+    since: Option<Timestamp>,
     limit: u32,
 ) -> Result<Vec<MessageWithReceipts>> {
+    let since = since.map_or(i64::MIN, |since| since.as_microsecond());
     let mut at = match after {
         Some(id) => find(db, id)?.ok_or_else(|| crate::letter::no_message(&id.into()))?.row_id,
         None => 0,
@@ -120,9 +111,13 @@ pub(super) fn export(
         let (first, last) = range(session);
         let room = i64::from(limit) - i64::try_from(mail.len()).unwrap_or(0);
         let page: Vec<(i64, Uuid)> = db
-            .prepared("SELECT id, public_id FROM messages WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3")
+            .prepared(
+                "SELECT id, public_id FROM messages WHERE id > ?1 AND id <= ?2 AND created_at >= ?4
+                 ORDER BY id LIMIT ?3",
+            )
             .and_then(|mut select| {
-                let rows = select.query_map([at.max(first), last, room], |row| Ok((row.get(0)?, uuid_at(row, 1)?)))?;
+                let place = [at.max(first), last, room, since];
+                let rows = select.query_map(place, |row| Ok((row.get(0)?, uuid_at(row, 1)?)))?;
                 rows.collect()
             })
             .map_err(failed)?;

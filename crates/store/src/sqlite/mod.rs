@@ -4,6 +4,7 @@
 //! process on the same file is refused ([`lock`]).
 
 mod agents;
+mod backup;
 mod cache;
 mod claim;
 mod connect;
@@ -23,6 +24,7 @@ mod post;
 mod prune;
 mod readers;
 mod receipts;
+mod restore;
 mod search;
 mod send;
 mod tasks;
@@ -31,7 +33,9 @@ mod transcripts;
 mod verbs;
 mod writer;
 
+pub use backup::{BytesDone, Contents, backup};
 pub(crate) use lock::Lock;
 pub use open::SqliteStore;
+pub use restore::{Restored, restore};
 #[cfg(feature = "test-support")]
 pub(crate) use {open::migrate_to, plans::seen::scans};

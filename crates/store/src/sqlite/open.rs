@@ -129,6 +129,12 @@ pub(crate) fn migrate_to(path: &Path, version: i32) -> Result<()> {
     runner.run(&mut db).map(drop).map_err(StoreError::internal)
 }
 
+/// The newest form of the schema that this program knows.
+pub(super) fn newest_form() -> i64 {
+    let runner = schema::migrations::runner();
+    runner.get_migrations().iter().map(|step| i64::from(step.version())).max().unwrap_or(0)
+}
+
 fn migrate(db: &mut Connection) -> Result<()> {
     schema::migrations::runner().run(db).map(drop).map_err(|error| {
         let detail = format!("the database's schema could not be brought up to date: {error}");

@@ -73,15 +73,6 @@ impl Readers {
         task.await.map_err(StoreError::internal)?
     }
 
-    /// Reads outside of any transaction, for statements that want to be alone.
-    pub(super) async fn read_alone<T, F>(&self, look: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
-    {
-        self.with(look).await
-    }
-
     /// Takes no more reads, and lets go of the connections as they come free.
     pub(super) fn close(&self) {
         self.shared.permits.close();

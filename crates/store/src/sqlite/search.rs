@@ -43,6 +43,17 @@ pub(super) fn path_of(database: &Path) -> PathBuf {
     PathBuf::from(format!("{}-search", database.display()))
 }
 
+/// Removes the index of a database that nobody has open; the next opening makes it anew.
+pub(super) fn remove(database: &Path) -> Result<()> {
+    for suffix in ["", "-wal", "-shm"] {
+        let file = PathBuf::from(format!("{}{suffix}", path_of(database).display()));
+        if file.exists() {
+            fs_err::remove_file(&file).map_err(StoreError::internal)?;
+        }
+    }
+    Ok(())
+}
+
 /// The one connection that writes the index.
 #[derive(Debug, Clone)]
 pub(super) struct Indexer(Arc<Mutex<Connection>>);
@@ -73,12 +84,7 @@ impl Indexer {
             Ok(db) => db,
             Err(error) => {
                 tracing::warn!(%error, "the search index is made anew");
-                for suffix in ["", "-wal", "-shm"] {
-                    let file = PathBuf::from(format!("{}{suffix}", path.display()));
-                    if file.exists() {
-                        fs_err::remove_file(&file).map_err(StoreError::internal)?;
-                    }
-                }
+                remove(database)?;
                 open(&path).map_err(failed)?
             }
         };

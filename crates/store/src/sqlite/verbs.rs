@@ -1,7 +1,5 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
-use std::path::Path;
-
 use amb_core::doc::{
     AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
     PendingConnection, SearchHit, Sent,
@@ -16,7 +14,8 @@ use super::{SqliteStore, agents, consent, directory, groups, inbox, keep, log, r
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
+    ReadPlace, Removed,
 };
 use crate::store::Store;
 use crate::tasks::task_uuid;
@@ -362,21 +361,19 @@ impl Store for SqliteStore {
         self.writer()?.write(move |desk| desk.join_group(&caller, &group, joined)).await
     }
 
-    async fn backup(&self, to: &Path) -> Result<()> {
-        let to = to.to_path_buf();
-        self.readers.read_alone(move |db| keep::backup(db, &to)).await
-    }
-
-    async fn remove_read_mail(&self, before: Timestamp) -> Result<u64> {
-        let gone = self.writer()?.write(move |desk| desk.remove_read_mail(before)).await?;
-        let count = gone.len() as u64;
+    async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
+        let (old, next) = self.readers.read(move |db| keep::old_mail(db, before, from)).await?;
+        if old.is_empty() {
+            return Ok(Removed { messages: 0, next });
+        }
+        let (messages, old) = self.writer()?.write(move |desk| Ok((desk.remove_mail(&old)?, old))).await?;
         let indexer = self.indexer.clone();
-        tokio::task::spawn_blocking(move || indexer.forget(&gone)).await.map_err(StoreError::internal)??;
-        Ok(count)
+        tokio::task::spawn_blocking(move || indexer.forget(&old)).await.map_err(StoreError::internal)??;
+        Ok(Removed { messages, next })
     }
 
-    async fn export(&self, caller: &Agent, after: Option<&MessageId>, limit: u32) -> Result<Vec<MessageWithReceipts>> {
-        let (caller, after) = (caller.clone(), after.map(message_uuid).transpose()?);
-        self.readers.read(move |db| keep::export(db, &caller, after, limit)).await
+    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
+        let (caller, after) = (caller.clone(), query.after.as_ref().map(message_uuid).transpose()?);
+        self.readers.read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
     }
 }

@@ -54,6 +54,40 @@ impl PostgresDatabase {
         client
     }
 
+    /// Runs a statement on it.
+    pub async fn run(&self, sql: &str) {
+        connect(&self.url()).await.batch_execute(sql).await.expect("a statement of a test");
+    }
+
+    /// Makes a row of a table wait, when it is inserted, for as long as the answer lives.
+    pub async fn wait_at(&self, table: &str, condition: &str) -> Client {
+        let client = connect(&self.url()).await;
+        let sql = format!(
+            "SELECT pg_advisory_lock(77);
+             CREATE OR REPLACE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM pg_advisory_xact_lock(77); RETURN NEW; END $$;
+             CREATE TRIGGER wait BEFORE INSERT ON {table} FOR EACH ROW WHEN ({condition}) EXECUTE FUNCTION wait()"
+        );
+        client.batch_execute(&sql).await.expect("a trigger");
+        client
+    }
+
+    /// Whether a connection to this database waits for a lock.
+    pub async fn is_somebody_waiting(&self) -> bool {
+        let waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = $1 AND wait_event_type = 'Lock')";
+        connect(&self.admin).await.query_one(waiting, &[&self.name]).await.expect("the server's activity").get(0)
+    }
+
+    /// Waits until nobody else is connected: the server takes a moment to see that a connection has ended.
+    pub async fn alone(&self) {
+        let client = connect(&self.url()).await;
+        let others =
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        while client.query_one(others, &[]).await.expect("the server's activity").get::<_, i64>(0) > 0 {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        }
+    }
+
     /// Its URL, for [`crate::open`].
     pub fn url(&self) -> String {
         with_database(&self.admin, &self.name)

@@ -39,21 +39,6 @@ async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
 }
 
 #[tokio::test]
-async fn a_copy_made_while_the_office_works_is_whole() {
-    let file = SqliteFile::fresh();
-    let desk = open(&file).await;
-    let (alice, bob) = desk.pair().await;
-    let session = desk.say(&alice, &bob, "Plan", "before").await.answer.session_id;
-    let copy = SqliteFile::fresh();
-    desk.backup(&copy.path()).await.unwrap();
-    desk.say(&alice, &bob, "Plan", "after").await;
-    assert_eq!(desk.backup(&copy.path()).await.unwrap_err().code(), Code::Conflict, "never over another file");
-    let copied = open(&copy).await;
-    assert_eq!(copied.texts(&bob, &session, 3).await, ["before"]);
-    copied.say(&alice, &bob, "Plan", "on").await;
-}
-
-#[tokio::test]
 async fn a_database_of_an_unknown_future_is_refused() {
     let file = SqliteFile::fresh();
     open(&file).await.close().await;

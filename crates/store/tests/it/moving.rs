@@ -8,7 +8,99 @@ use amb_core::transcript::Line;
 use amb_core::{Code, Draft, TaskState};
 use amb_store::conformance::{Desk, at, name};
 use amb_store::testing::{PostgresDatabase, SqliteFile};
-use amb_store::{PostgresStore, SqliteStore, copy_to_postgres};
+use amb_store::{Agent, Copied, ExportQuery, PostgresStore, Result, SqliteStore, copy_to_postgres};
+
+async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: bool) -> Result<Copied> {
+    copy_to_postgres(&file.path(), &database.url(), start_over, |_| ControlFlow::Continue(())).await
+}
+
+/// An office with two agents and some mail, closed.
+async fn small_office() -> (SqliteFile, Agent, Agent) {
+    let file = SqliteFile::fresh();
+    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let (alice, bob) = desk.pair().await;
+    desk.say(&alice, &bob, "Plan", "one").await;
+    desk.close().await;
+    (file, alice, bob)
+}
+
+/// Copies a few pages, and stops.
+async fn begin_to_move(file: &SqliteFile, database: &PostgresDatabase) {
+    let mut pages = 0;
+    let (path, url) = (file.path(), database.url());
+    let outcome = copy_to_postgres(&path, &url, false, |_| {
+        pages += 1;
+        if pages == 12 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert_eq!(outcome.await.unwrap_err().code(), Code::Unavailable);
+}
+
+#[tokio::test]
+async fn a_target_with_something_else_in_it_is_refused() {
+    let (file, ..) = small_office().await;
+    let foreign = PostgresDatabase::empty().await;
+    foreign.run("CREATE TABLE orders (id INT)").await;
+    let refused = move_it(&file, &foreign, true).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Conflict);
+    assert!(refused.detail().contains("something else"), "{refused}");
+
+    let lived_in = PostgresDatabase::fresh().await;
+    let desk = Desk(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    let working = move_it(&file, &lived_in, true).await.unwrap_err();
+    assert!(working.detail().contains("stop it"), "{working}");
+    let carol = desk.enter("carol").await;
+    desk.close().await;
+    drop(desk);
+    lived_in.alone().await;
+    let refused = move_it(&file, &lived_in, true).await.unwrap_err();
+    assert!(refused.detail().contains("agents of its own"), "{refused}");
+    let desk = Desk(Arc::new(PostgresStore::open(&lived_in.url()).await.unwrap()));
+    assert_eq!(desk.agent_by_name(&carol.name).await.unwrap(), Some(carol), "and it is as it was");
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn half_a_copy_of_what_has_changed_since_is_never_finished() {
+    let (file, alice, bob) = small_office().await;
+    let database = PostgresDatabase::fresh().await;
+    begin_to_move(&file, &database).await;
+    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    let sent = desk.say(&alice, &bob, "Plan", "two").await.answer;
+    desk.close().await;
+    let refused = move_it(&file, &database, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Conflict);
+    assert!(refused.detail().contains("--start-over"), "{refused}");
+    move_it(&file, &database, true).await.unwrap();
+    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["two", "one"]);
+    desk.say(&alice, &bob, "Plan", "three").await;
+    desk.close().await;
+    drop(desk);
+    database.alone().await;
+    // The old file again, after a word more: what lives in PostgreSQL is not touched.
+    let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+    desk.say(&alice, &bob, "Plan", "astray").await;
+    desk.close().await;
+    let refused = move_it(&file, &database, true).await.unwrap_err();
+    assert!(refused.detail().contains("finished move"), "{refused}");
+    let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    assert_eq!(desk.texts(&bob, &sent.session_id, 9).await, ["three", "two", "one"]);
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn a_copy_that_is_not_the_same_is_found_out() {
+    let (file, ..) = small_office().await;
+    let database = PostgresDatabase::fresh().await;
+    begin_to_move(&file, &database).await;
+    // Not the text of a message, which anybody would look at first.
+    database.run("UPDATE connections SET updated_at = updated_at + interval '1 microsecond'").await;
+    let refused = move_it(&file, &database, false).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Conflict);
+    assert!(refused.detail().contains("connections"), "{refused}");
+    PostgresStore::open(&database.url()).await.unwrap_err();
+    move_it(&file, &database, true).await.unwrap();
+}
 
 #[tokio::test]
 async fn a_move_that_was_interrupted_twice_arrives_whole() {
@@ -34,9 +126,10 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     let first = desk.send(&alice, once.clone(), at(3)).await.unwrap().answer;
     desk.texts(&bob, &first.session_id, 2).await;
     let before = (desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap());
-    let exported = desk.export(&carol, None, 100).await.unwrap();
+    let all = ExportQuery { limit: 100, ..ExportQuery::default() };
+    let exported = desk.export(&carol, all.clone()).await.unwrap();
     let database = PostgresDatabase::fresh().await;
-    let busy = copy_to_postgres(&file.path(), &database.url(), |_| ControlFlow::Continue(())).await;
+    let busy = move_it(&file, &database, false).await;
     assert_eq!(busy.unwrap_err().code(), Code::Conflict, "not while a server has it open");
     desk.close().await;
     drop(desk);
@@ -44,20 +137,22 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     for stop in [3, 8] {
         let mut pages = 0;
         let (path, url) = (file.path(), database.url());
-        let interrupted = copy_to_postgres(&path, &url, |_| {
+        let interrupted = copy_to_postgres(&path, &url, false, |_| {
             pages += 1;
             if pages == stop { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         assert_eq!(interrupted.await.unwrap_err().code(), Code::Unavailable);
     }
-    let copied = copy_to_postgres(&file.path(), &database.url(), |_| ControlFlow::Continue(())).await.unwrap();
+    let early = PostgresStore::open(&database.url()).await.unwrap_err();
+    assert!(early.detail().contains("amb move"), "no server opens half an office: {early}");
+    let copied = move_it(&file, &database, false).await.unwrap();
     assert!(copied.rows.iter().any(|(table, rows)| *table == "messages" && *rows > 30), "{copied:?}");
-    let again = copy_to_postgres(&file.path(), &database.url(), |_| ControlFlow::Continue(())).await.unwrap();
+    let again = move_it(&file, &database, true).await.unwrap();
     assert_eq!(again, copied, "a finished copy is found to be one");
 
     let desk = Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
     assert_eq!((desk.inbox(&bob, false, at(9)).await.unwrap(), desk.events(bob.key, 0, 500).await.unwrap()), before);
-    assert_eq!(desk.export(&carol, None, 100).await.unwrap(), exported);
+    assert_eq!(desk.export(&carol, all).await.unwrap(), exported);
     assert_eq!(desk.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
     assert_eq!(desk.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
     let next = desk.say(&alice, &bob, "s1", "on PostgreSQL").await;

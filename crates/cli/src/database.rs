@@ -1,0 +1,131 @@
+//! Which database the office rests in, for the verbs that look after it.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use amb_store::DatabaseUrl;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use crate::failure::Failure;
+use crate::home;
+
+/// Where the database is, said as for `amb serve`.
+#[derive(Debug, clap::Args)]
+pub(crate) struct DatabaseArgs {
+    /// The office's database: sqlite:PATH or postgres://… [default: SQLite in your data directory]
+    #[arg(long, value_name = "URL", env = "DATABASE_URL", hide_env_values = true)]
+    database_url: Option<String>,
+    /// The file with the settings of `amb serve`, for its database_url
+    #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// What of a server's settings is looked at here.
+#[derive(Deserialize)]
+struct Settings {
+    database_url: Option<String>,
+}
+
+impl DatabaseArgs {
+    /// Where the database is.
+    pub(crate) fn place(&self) -> Result<DatabaseUrl, Failure> {
+        let mut url = self.database_url.clone();
+        if let (None, Some(path)) = (&url, &self.config) {
+            let settings: Settings =
+                toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())?;
+            url = settings.database_url;
+        }
+        let url = match url {
+            Some(url) => url,
+            None => default_url()?,
+        };
+        Ok(DatabaseUrl::parse(&url)?)
+    }
+
+    /// The SQLite file; where it is PostgreSQL, `instead` says what to do there.
+    pub(crate) fn file(&self, instead: &str) -> Result<PathBuf, Failure> {
+        match self.place()? {
+            DatabaseUrl::Sqlite(path) => Ok(path),
+            DatabaseUrl::Postgres(_) => Err(Failure::Office(amb_core::OfficeError::unsupported(instead))),
+        }
+    }
+}
+
+/// Where a server keeps its mail unless it is told.
+pub(crate) fn default_url() -> Result<String> {
+    Ok(format!("sqlite:{}", home::data_dir()?.join("mailbox.db").display()))
+}
+
+/// A line about how far something is, written over by the next, where a person looks.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    shown: bool,
+    wanted: bool,
+}
+
+impl Progress {
+    pub(crate) fn new(json: bool) -> Self {
+        Self { shown: false, wanted: !json && std::io::stderr().is_terminal() }
+    }
+
+    /// Whether somebody looks.
+    pub(crate) fn is_seen(&self) -> bool {
+        self.wanted
+    }
+
+    #[allow(clippy::print_stderr)]
+    pub(crate) fn show(&mut self, line: &str) {
+        if self.wanted {
+            eprint!("\r\x1b[K{line}");
+            self.shown = true;
+        }
+    }
+}
+
+impl Drop for Progress {
+    #[allow(clippy::print_stderr)]
+    fn drop(&mut self) {
+        if self.shown {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// `12.3 MB`, for people.
+pub(crate) fn bytes(count: u64) -> String {
+    const UNITS: [&str; 4] = ["kB", "MB", "GB", "TB"];
+    if count < 1_000 {
+        return format!("{count} bytes");
+    }
+    let mut size = count as f64 / 1_000.0;
+    let mut unit = 0;
+    while size >= 1_000.0 && unit + 1 < UNITS.len() {
+        size /= 1_000.0;
+        unit += 1;
+    }
+    format!("{size:.1} {}", UNITS.get(unit).copied().unwrap_or_default())
+}
+
+/// How far, as `40 %`.
+pub(crate) fn percent(done: u64, total: u64) -> String {
+    format!("{} %", (done * 100).checked_div(total).unwrap_or(100))
+}
+
+/// A path as a person types it.
+pub(crate) fn shown(path: &Path) -> String {
+    crate::output::visible(&path.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read_at_a_glance() {
+        assert_eq!(bytes(999), "999 bytes");
+        assert_eq!(bytes(1_500), "1.5 kB");
+        assert_eq!(bytes(2_000_000_000), "2.0 GB");
+        assert_eq!((percent(1, 3), percent(0, 0)), ("33 %".to_owned(), "100 %".to_owned()));
+    }
+}

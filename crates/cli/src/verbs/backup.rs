@@ -1,0 +1,60 @@
+//! `amb backup`: a copy of the office's database, while it is open.
+
+use std::path::PathBuf;
+
+use serde::Serialize;
+
+use crate::args::OfficeArgs;
+use crate::database::{DatabaseArgs, Progress, bytes, percent, shown};
+use crate::failure::Failure;
+use crate::output::Output;
+
+const POSTGRES: &str = "PostgreSQL is backed up with its own tools, while the office works: \
+                        pg_dump --format=custom --file=FILE \"$DATABASE_URL\"";
+
+/// Copy the network office's database into a file, while a server works on it
+///
+/// The copy is the office as it was at one moment. It is checked, and on disk, before it gets its name; until then there is
+/// only FILE.making, which the next run replaces. Only you can read it. `amb restore` puts it back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb backup /backups/mail-$(date +%F).db
+  amb backup --database-url sqlite:/var/lib/amb/mailbox.db --force latest.db
+
+With PostgreSQL: pg_dump --format=custom --file=FILE \"$DATABASE_URL\"")]
+pub(crate) struct Backup {
+    /// Where the copy goes
+    file: PathBuf,
+    /// Replace a file that is there
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+#[derive(Serialize)]
+struct Report {
+    file: PathBuf,
+    #[serde(flatten)]
+    contents: amb_store::Contents,
+}
+
+impl Backup {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let from = self.database.file(POSTGRES)?;
+        let mut progress = Progress::new(output.json);
+        let contents = amb_store::backup(&from, &self.file, self.force, |now| {
+            progress.show(&format!("copying: {} of {}", percent(now.done, now.total), bytes(now.total)));
+        })
+        .await?;
+        drop(progress);
+        if output.json {
+            return Ok(output.document(&Report { file: self.file, contents })?);
+        }
+        let amb_store::Contents { agents, messages, bytes: size } = contents;
+        let size = bytes(size);
+        output.say(format!("{}: {messages} messages of {agents} agents, {size}", shown(&self.file)))?;
+        Ok(())
+    }
+}

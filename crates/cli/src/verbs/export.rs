@@ -1,0 +1,100 @@
+//! `amb export`: one's own mail, to take along.
+
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use amb_client::Client;
+use amb_core::{OfficeError, Timestamp};
+use fs_err::os::unix::fs::OpenOptionsExt;
+
+use crate::args::OfficeArgs;
+use crate::database::{Progress, shown};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Write all of your own mail, sent and received, as JSON lines
+///
+/// One message with its receipts a line, session by session, oldest first within each. Marks nothing as read. Mail that
+/// comes while it runs may be in it or not. In a file only you can read it, and it gets its name when it is whole.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --server http://127.0.0.1:8000 --as ann export -o mail.jsonl
+  amb --as ann export --since 2026-11-01T00:00:00Z | jq -r .subject | sort | uniq -c")]
+pub(crate) struct Export {
+    /// Into this file instead of stdout
+    #[arg(short, long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Replace a file that is there
+    #[arg(long, requires = "output")]
+    force: bool,
+    /// Only what was sent at or after this time
+    #[arg(long, value_name = "T")]
+    since: Option<Timestamp>,
+}
+
+impl Export {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let Some(server) = &office.server else {
+            let detail = "mail in a directory is files already: copy them; --server URL exports from a server";
+            return Err(Failure::Office(OfficeError::unsupported(detail)));
+        };
+        let seat = Client::open(server.clone(), office.key(server)?).await?;
+        let Some(file) = &self.output else {
+            let out = io::stdout().lock();
+            self.write(&seat, BufWriter::new(out), &mut Progress::new(output.json)).await?;
+            return Ok(());
+        };
+        let count = self.write_file(&seat, file, output).await?;
+        if output.json {
+            return Ok(output.document(&serde_json::json!({ "file": file, "messages": count }))?);
+        }
+        output.say(format!("{}: {count} messages", shown(file)))?;
+        Ok(())
+    }
+
+    async fn write_file(&self, seat: &Client, file: &Path, output: Output) -> Result<u64, Failure> {
+        let taken = || {
+            let detail = format!("{} is there already; name another file, or use --force", file.display());
+            Failure::Office(OfficeError::new(amb_core::Code::Conflict, detail))
+        };
+        if file.exists() && !self.force {
+            return Err(taken());
+        }
+        let making = PathBuf::from(format!("{}.making", file.display()));
+        let mut options = fs_err::OpenOptions::new();
+        let target = options.write(true).create(true).truncate(true).mode(0o600).open(&making)?;
+        let written = self.write(seat, BufWriter::new(&target), &mut Progress::new(output.json)).await;
+        let count = match written {
+            Ok(count) => count,
+            Err(failure) => {
+                let _ = fs_err::remove_file(&making);
+                return Err(failure);
+            }
+        };
+        target.sync_all()?;
+        if file.exists() && !self.force {
+            return Err(taken());
+        }
+        fs_err::rename(&making, file)?;
+        Ok(count)
+    }
+
+    async fn write(&self, seat: &Client, mut out: impl Write, progress: &mut Progress) -> Result<u64, Failure> {
+        let (mut after, mut count) = (None, 0);
+        loop {
+            let page = seat.export(after.as_ref(), self.since).await?;
+            let Some(last) = page.last() else { break };
+            for mail in &page {
+                serde_json::to_writer(&mut out, mail).map_err(io::Error::from)?;
+                out.write_all(b"\n")?;
+            }
+            // Page by page, so that whoever reads the other end sees it come.
+            out.flush()?;
+            count += page.len() as u64;
+            after = Some(last.message.id.clone());
+            progress.show(&format!("{count} messages"));
+        }
+        Ok(count)
+    }
+}

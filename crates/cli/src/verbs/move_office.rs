@@ -1,0 +1,87 @@
+//! `amb move`: the office from SQLite to PostgreSQL.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use amb_store::{CopyStage, copy_to_postgres};
+use serde_json::json;
+
+use crate::args::OfficeArgs;
+use crate::database::{DatabaseArgs, Progress, percent};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::verbs::watch::interruption;
+
+/// How often a line is written where nobody looks at a terminal.
+const TELL: Duration = Duration::from_secs(10);
+
+/// Move the network office from SQLite to PostgreSQL
+///
+/// Stop the server first; start it again on the new database when this says that it is done. Interrupted at any point, the
+/// same command goes on where it stopped. At the end every row of both sides is compared, and only then can a server open
+/// the new database. The SQLite file is only read, and stays as it is.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  createdb agent_mailbox
+  amb move --to postgres://mailbox:secret@localhost/agent_mailbox
+  AMB_MOVE_TO=postgres://mailbox@db/agent_mailbox amb move --database-url sqlite:/var/lib/amb/mailbox.db")]
+pub(crate) struct Move {
+    /// The PostgreSQL database to move to; it must be empty, or hold a part of this move
+    #[arg(long, value_name = "URL", env = "AMB_MOVE_TO", hide_env_values = true)]
+    to: String,
+    /// Where the file has changed since a move that was interrupted: remove what that move copied, and begin anew
+    #[arg(long)]
+    start_over: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+impl Move {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let from = self.database.file("only an office on SQLite moves; --database-url sqlite:PATH says which")?;
+        let stop = Arc::new(AtomicBool::new(false));
+        // Asked politely to end, it ends between two pages.
+        let listening = tokio::spawn({
+            let (stop, interrupted) = (stop.clone(), interruption()?);
+            async move {
+                interrupted.await;
+                stop.store(true, Ordering::Relaxed);
+            }
+        });
+        let mut progress = Progress::new(output.json);
+        let (begun, mut told) = (Instant::now(), Instant::now());
+        let copied = copy_to_postgres(&from, &self.to, self.start_over, |now| {
+            let doing = match now.stage {
+                CopyStage::Copying => "copying",
+                CopyStage::Comparing => "comparing",
+            };
+            let line = format!("{doing} {}: {} of {}", now.table, percent(now.done, now.total), now.total);
+            progress.show(&line);
+            if told.elapsed() > TELL && !progress.is_seen() {
+                told = Instant::now();
+                output.note(&line);
+            }
+            if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })
+        .await;
+        listening.abort();
+        drop(progress);
+        let copied = copied?;
+        let rows: u64 = copied.rows.iter().map(|(_, rows)| rows).sum();
+        if output.json {
+            let tables: serde_json::Map<String, serde_json::Value> =
+                copied.rows.iter().map(|(table, rows)| ((*table).to_owned(), (*rows).into())).collect();
+            let report =
+                json!({ "rows": tables, "checksum": copied.checksum, "seconds": begun.elapsed().as_secs_f64() });
+            return Ok(output.document(&report)?);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        output
+            .say(format!("moved: {rows} rows, the same on both sides (SHA-256 {}), {seconds:.0} s", copied.checksum))?;
+        output.note("start the server with --database-url set to the new database; the old file is no longer used");
+        Ok(())
+    }
+}

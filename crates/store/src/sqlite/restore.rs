@@ -1,0 +1,149 @@
+//! Putting a copy back in the place of a database.
+
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use amb_core::Timestamp;
+use fs_err::os::unix::fs::OpenOptionsExt;
+use rusqlite::{Connection, OpenFlags};
+use serde::Serialize;
+
+use super::backup::{BytesDone, Contents, cannot, examine, sync_directory};
+use super::error::failed;
+use super::lock::Lock;
+use super::search;
+use crate::StoreError;
+use crate::error::Result;
+
+/// How far each log's numbers are put forward. Clients may know cursors from after the copy was made; were those numbers
+/// given again, mail under them would be taken for known.
+const FORWARD: i64 = 1_000_000;
+/// A log's number has 32 bits; one this far is not put forward any more.
+const FAR: i64 = 4_000_000_000;
+/// Bytes copied at a time.
+const CHUNK: usize = 1 << 20;
+
+/// What was put back.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Restored {
+    /// What the database holds now.
+    #[serde(flatten)]
+    pub contents: Contents,
+    /// Where the database that was there before is kept; `None` where there was none.
+    pub kept: Option<PathBuf>,
+}
+
+/// Puts a copy that [`backup`](super::backup()) made in the place of a database that no server has open.
+///
+/// The copy is checked first. What was there before is kept beside it, and until the last step it is what a server would
+/// find. The search index is made anew by the next server.
+pub async fn restore(
+    from: &Path,
+    database: &Path,
+    progress: impl FnMut(BytesDone) + Send + 'static,
+) -> Result<Restored> {
+    let (from, database) = (from.to_path_buf(), database.to_path_buf());
+    tokio::task::spawn_blocking(move || put_back(&from, &database, progress)).await.map_err(StoreError::internal)?
+}
+
+fn put_back(from: &Path, database: &Path, progress: impl FnMut(BytesDone)) -> Result<Restored> {
+    if !from.is_file() {
+        return Err(StoreError::not_found(format!("there is no file {}", from.display())));
+    }
+    if fs_err::canonicalize(from).ok() == fs_err::canonicalize(database).ok() {
+        return Err(StoreError::invalid("a database cannot be restored from itself; name a copy of it"));
+    }
+    if fs_err::metadata(beside(from, "-wal")).is_ok_and(|log| log.len() > 0) {
+        let detail =
+            format!("{} is in use or was left by a crash; make a copy of it with `amb backup`", from.display());
+        return Err(StoreError::invalid(detail));
+    }
+    if let Some(directory) = database.parent().filter(|directory| !directory.as_os_str().is_empty()) {
+        fs_err::create_dir_all(directory).map_err(cannot)?;
+    }
+    let _lock = Lock::take(database)?;
+    let coming = beside(database, ".restoring");
+    let done = arrive(from, &coming, progress).and_then(|contents| {
+        let kept = keep_old(database)?;
+        // The index knows the other database; without it everything is indexed again.
+        search::remove(database)?;
+        fs_err::rename(&coming, database).map_err(cannot)?;
+        sync_directory(database)?;
+        Ok(Restored { contents, kept })
+    });
+    if done.is_err() {
+        let _ = fs_err::remove_file(&coming);
+    }
+    done
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    PathBuf::from(format!("{}{suffix}", path.display()))
+}
+
+/// Copies the bytes next to where they go, checks them, and makes them ready.
+fn arrive(from: &Path, coming: &Path, mut progress: impl FnMut(BytesDone)) -> Result<Contents> {
+    let mut source = fs_err::File::open(from).map_err(cannot)?;
+    let total = source.metadata().map_err(cannot)?.len();
+    let mut options = fs_err::OpenOptions::new();
+    let mut target = options.write(true).create(true).truncate(true).mode(0o600).open(coming).map_err(cannot)?;
+    let (mut chunk, mut done) = (vec![0; CHUNK], 0);
+    loop {
+        let read = source.read(&mut chunk).map_err(cannot)?;
+        if read == 0 {
+            break;
+        }
+        target.write_all(chunk.get(..read).unwrap_or_default()).map_err(cannot)?;
+        done += read as u64;
+        progress(BytesDone { done, total });
+    }
+    target.sync_all().map_err(cannot)?;
+    examine(coming)?;
+    let db = Connection::open_with_flags(coming, OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+    // One file, so that one rename puts it in place.
+    db.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).map_err(failed)?;
+    db.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
+    let head = "max(log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e
+                WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))";
+    db.execute(&format!("UPDATE agents SET log_floor = {head} + ?1 WHERE {head} < ?2"), [FORWARD, FAR])
+        .map_err(failed)?;
+    drop(db);
+    examine(coming)
+}
+
+/// Gives the database that is there a second name. Answers it.
+fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
+    if !database.exists() {
+        return Ok(None);
+    }
+    // Folds in what is in its log, where it still can: then one file is all of it.
+    let folded = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)
+        .and_then(|db| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)));
+    if let Err(error) = folded {
+        tracing::warn!(%error, "the database that was there is kept as it is, with its log");
+    }
+    let kept = free_name(database);
+    if fs_err::hard_link(database, &kept).is_err() {
+        // A file system without links.
+        fs_err::copy(database, &kept).map_err(cannot)?;
+        fs_err::File::open(&kept).and_then(|file| file.sync_all()).map_err(cannot)?;
+    }
+    // A log that stayed belongs to the old file; beside the new one it would be folded into that.
+    if beside(database, "-wal").exists() {
+        fs_err::rename(beside(database, "-wal"), beside(&kept, "-wal")).map_err(cannot)?;
+    }
+    if beside(database, "-shm").exists() {
+        fs_err::remove_file(beside(database, "-shm")).map_err(cannot)?;
+    }
+    sync_directory(database)?;
+    Ok(Some(kept))
+}
+
+fn free_name(database: &Path) -> PathBuf {
+    let stamp = Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
+    let named = |n: u32| match n {
+        0 => beside(database, &format!(".before-{stamp}")),
+        n => beside(database, &format!(".before-{stamp}-{n}")),
+    };
+    (0..).map(named).find(|path| !path.exists()).unwrap_or_else(|| named(0))
+}

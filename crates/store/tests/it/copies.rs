@@ -1,0 +1,206 @@
+//! Copies of a SQLite file: made while it is in use, and put back.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use amb_core::office::SearchQuery;
+use amb_core::{Code, SessionId};
+use amb_store::conformance::Desk;
+use amb_store::testing::SqliteFile;
+use amb_store::{Agent, Contents, Restored, Result, SqliteStore};
+use tempfile::TempDir;
+
+async fn open(file: &SqliteFile) -> Desk {
+    Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
+}
+
+async fn backup(file: &SqliteFile, to: &Path, replace: bool) -> Result<Contents> {
+    amb_store::backup(&file.path(), to, replace, |_| {}).await
+}
+
+async fn restore(from: &Path, file: &SqliteFile) -> Result<Restored> {
+    amb_store::restore(from, &file.path(), |_| {}).await
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = fs_err::read_dir(directory).unwrap();
+    let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// An office at work with one message in it, and a copy of it.
+struct Backed {
+    file: SqliteFile,
+    desk: Desk,
+    alice: Agent,
+    bob: Agent,
+    session: SessionId,
+    /// Where the copy is.
+    copies: TempDir,
+    copy: PathBuf,
+}
+
+async fn backed(text: &str) -> Backed {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let session = desk.say(&alice, &bob, "Plan", text).await.answer.session_id;
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy");
+    backup(&file, &copy, false).await.unwrap();
+    Backed { file, desk, alice, bob, session, copies, copy }
+}
+
+#[tokio::test]
+async fn a_copy_made_while_the_office_works_is_whole_and_private() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let session = desk.say(&alice, &bob, "Plan", "before").await.answer.session_id;
+    let copy = SqliteFile::fresh();
+    let contents = backup(&file, &copy.path(), false).await.unwrap();
+    assert_eq!((contents.agents, contents.messages), (2, 1));
+    assert_eq!(fs_err::metadata(copy.path()).unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(names_in(copy.path().parent().unwrap()), ["mail.db"], "nothing is left beside it");
+    desk.say(&alice, &bob, "Plan", "after").await;
+    assert_eq!(backup(&file, &copy.path(), false).await.unwrap_err().code(), Code::Conflict, "never over another file");
+    let copied = open(&copy).await;
+    assert_eq!(copied.texts(&bob, &session, 3).await, ["before"]);
+    copied.say(&alice, &bob, "Plan", "on").await;
+    copied.close().await;
+    assert_eq!(backup(&file, &copy.path(), true).await.unwrap().messages, 2, "unless it is told to");
+    desk.say(&alice, &bob, "Plan", "still at work").await;
+}
+
+#[tokio::test]
+async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let session = desk.say(&alice, &bob, "Plan", "0").await.answer.session_id;
+    let storm = tokio::spawn({
+        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        async move {
+            for n in 1.. {
+                desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+            }
+        }
+    });
+    let mut counts = Vec::new();
+    for _ in 0..5 {
+        let copy = SqliteFile::fresh();
+        let contents = backup(&file, &copy.path(), false).await.unwrap();
+        let copied = open(&copy).await;
+        let texts = copied.texts(&alice, &session, u32::MAX).await;
+        let expected: Vec<_> = (0..contents.messages).rev().map(|n| n.to_string()).collect();
+        assert_eq!(texts, expected);
+        counts.push(contents.messages);
+        copied.close().await;
+    }
+    storm.abort();
+    assert!(counts.is_sorted(), "{counts:?}");
+}
+
+#[tokio::test]
+async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
+    let Backed { file, desk, alice, bob, session, copies: _copies, copy } = backed("before").await;
+    let lost = desk.say(&alice, &bob, "Plan", "after").await.news.remove(0).entry;
+    while desk.index_mail().await.unwrap() > 0 {}
+    let refused = restore(&copy, &file).await.unwrap_err();
+    assert!(refused.detail().contains("another server"), "{refused}");
+    // As after a crash: its log is still beside it.
+    desk.close().await;
+    drop(desk);
+
+    let restored = restore(&copy, &file).await.unwrap();
+    assert_eq!(restored.contents.messages, 1);
+    let desk = open(&file).await;
+    assert_eq!(desk.texts(&bob, &session, 9).await, ["before"]);
+    while desk.index_mail().await.unwrap() > 0 {}
+    let search = async |text: &str| {
+        let query = SearchQuery { text: text.into(), ..SearchQuery::default() };
+        desk.search(&bob, query).await.unwrap().len()
+    };
+    assert_eq!((search("before").await, search("after").await), (1, 0), "the index is that of the copy");
+    // Whoever knows the cursor of what was lost still hears of all that comes.
+    let known = lost.cursor.as_number().unwrap();
+    let next = desk.say(&alice, &bob, "Plan", "again").await.news.remove(0).entry;
+    assert!(next.cursor.as_number().unwrap() > known, "{next:?}");
+    assert_eq!(desk.events(bob.key, known, 9).await.unwrap(), [next]);
+    while desk.index_mail().await.unwrap() > 0 {}
+    assert_eq!(search("again").await, 1);
+    desk.close().await;
+
+    let kept = restored.kept.unwrap();
+    assert_eq!(kept.parent(), file.path().parent());
+    assert_eq!(restore(&kept, &file).await.unwrap().contents.messages, 2, "a mistake can be undone");
+    let desk = open(&file).await;
+    assert_eq!(desk.texts(&bob, &session, 9).await, ["after", "before"]);
+}
+
+#[tokio::test]
+async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    for n in 0..300 {
+        desk.say(&alice, &bob, "Plan", &format!("{n} {}", "x".repeat(400))).await;
+    }
+    let copies = tempfile::tempdir().unwrap();
+    let copy = copies.path().join("copy");
+    backup(&file, &copy, false).await.unwrap();
+    desk.close().await;
+    let before = names_in(file.path().parent().unwrap());
+
+    let bytes = fs_err::read(&copy).unwrap();
+    let torn = copies.path().join("torn");
+    fs_err::write(&torn, &bytes[..bytes.len() / 2]).unwrap();
+    let flipped = copies.path().join("flipped");
+    let mut changed = bytes.clone();
+    for byte in changed.iter_mut().skip(40_000).take(3_000) {
+        *byte ^= 0x55;
+    }
+    fs_err::write(&flipped, &changed).unwrap();
+    let text = copies.path().join("text");
+    fs_err::write(&text, "not a database").unwrap();
+    let other = copies.path().join("other");
+    rusqlite::Connection::open(&other).unwrap().execute_batch("CREATE TABLE t (x)").unwrap();
+    let newer = copies.path().join("newer");
+    fs_err::write(&newer, &bytes).unwrap();
+    let db = rusqlite::Connection::open(&newer).unwrap();
+    db.execute("UPDATE refinery_schema_history SET version = 999 WHERE version = 1", []).unwrap();
+    drop(db);
+    for bad in [&torn, &flipped, &text, &other, &newer] {
+        let refused = restore(bad, &file).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Invalid, "{}: {refused}", bad.display());
+    }
+    assert_eq!(restore(&copies.path().join("none"), &file).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(restore(&file.path(), &file).await.unwrap_err().code(), Code::Invalid);
+    assert_eq!(names_in(file.path().parent().unwrap()), before);
+    let none = SqliteFile::fresh();
+    assert_eq!(backup(&none, &copies.path().join("x"), false).await.unwrap_err().code(), Code::NotFound);
+    let desk = open(&file).await;
+    assert_eq!(desk.inbox(&bob, false, amb_store::conformance::at(1)).await.unwrap().unread(), 300);
+}
+
+#[tokio::test]
+async fn a_copy_can_be_put_where_nothing_is() {
+    let Backed { bob, session, copies: _copies, copy, .. } = backed("kept").await;
+    let elsewhere = SqliteFile::fresh();
+    assert_eq!(restore(&copy, &elsewhere).await.unwrap().kept, None);
+    assert_eq!(open(&elsewhere).await.texts(&bob, &session, 9).await, ["kept"]);
+}
+
+#[tokio::test]
+async fn a_damaged_database_is_kept_with_its_log_and_replaced() {
+    let Backed { file, desk, bob, session, copies: _copies, copy, .. } = backed("kept").await;
+    desk.close().await;
+    let wal = format!("{}-wal", file.path().display());
+    fs_err::write(file.path(), "this was a database").unwrap();
+    fs_err::write(&wal, "and this its log").unwrap();
+    let kept = restore(&copy, &file).await.unwrap().kept.unwrap();
+    assert_eq!(fs_err::read_to_string(&kept).unwrap(), "this was a database");
+    assert_eq!(open(&file).await.texts(&bob, &session, 9).await, ["kept"]);
+}
