@@ -41,7 +41,13 @@ pub enum BadName {
     /// Fine elsewhere, but not registrable on a server.
     #[error("a name on a server has {MIN_SERVER_NAME_CHARS} to {MAX_NAME_CHARS} letters, digits, '-' and '_'")]
     NotForServer,
+    /// A server has a page of that name where agents have theirs.
+    #[error("the name {RESERVED:?} is reserved on a server; choose another")]
+    Reserved,
 }
+
+/// What stands where an agent's name does in a server's paths. (`me` does too, and is too short for a name there.)
+const RESERVED: &str = "register";
 
 impl AgentName {
     /// Parses a name.
@@ -59,13 +65,18 @@ impl AgentName {
         Ok(Self(text.into()))
     }
 
-    /// Parses a name under the narrower rule for registering on a server: 3–100 of `A-Z a-z 0-9 - _`.
+    /// Parses a name under the narrower rule for registering on a server: 3–100 of `A-Z a-z 0-9 - _`, and none that the
+    /// server's own paths use.
     ///
     /// The leading `_` that the server's contract would allow is refused like everywhere else.
     pub fn parse_for_server(text: &str) -> Result<Self, BadName> {
         let name = Self::parse(text)?;
         if text.len() < MIN_SERVER_NAME_CHARS || text.contains('.') {
             return Err(BadName::NotForServer);
+        }
+        // Paths are compared letter by letter, so `Register` can be had.
+        if text == RESERVED {
+            return Err(BadName::Reserved);
         }
         Ok(name)
     }
@@ -138,6 +149,14 @@ mod tests {
         for bad in ["ab", "a.b", "abc\n", " abc", &"x".repeat(101)] {
             assert!(AgentName::parse_for_server(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn no_agent_takes_the_name_of_a_servers_own_page() {
+        assert_eq!(AgentName::parse_for_server("register"), Err(BadName::Reserved));
+        assert!(AgentName::parse_for_server("me").is_err());
+        assert!(AgentName::parse_for_server("registers").is_ok());
+        assert!(AgentName::parse("register").is_ok(), "a directory has no such pages");
     }
 
     #[test]

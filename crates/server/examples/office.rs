@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p amb-server --example office -- 127.0.0.1:8000 sqlite:mail.db`
 
+#![allow(clippy::print_stdout)]
+
 use std::error::Error;
 use std::time::Duration;
 
@@ -16,6 +18,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     };
     let store = amb_store::open(&database).await?;
     let listener = TcpListener::bind(address).await?;
+    println!("listening on http://{}", listener.local_addr()?);
     let config =
         Config { rate_limits: None, max_pending: u32::MAX, max_wait: Duration::from_secs(1), ..Config::default() };
     let stop = async {

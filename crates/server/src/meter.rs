@@ -52,7 +52,8 @@ pub(crate) const ROUTES: &[&str] = &[
     "/openapi.json",
     OTHER,
 ];
-const OTHER: &str = "other";
+/// What is counted for a path that is none of them.
+pub(crate) const OTHER: &str = "other";
 
 /// Statuses that are counted each by itself.
 const STATUSES: &[u16] = &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503];

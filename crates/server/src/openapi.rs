@@ -156,9 +156,6 @@ fn say_problem(status: &str, response: &mut Response) {
 /// Where the document cannot be written as JSON, which its tests rule out.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
     let mut document = serde_json::to_value(Api::openapi())?;
-    // A WebSocket is no HTTP operation: tools that try every operation would ask for it in vain.
-    let socket = document["paths"].as_object_mut().and_then(|paths| paths.remove("/ws"));
-    document["x-websocket"] = json!({"/ws": socket});
     // What the fields of a send ask of each other.
     let rules = json!([
         {"anyOf": [

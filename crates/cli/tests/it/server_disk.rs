@@ -83,10 +83,13 @@ async fn a_full_disk_is_refused_clearly_and_loses_nothing() {
                 refused += 1;
             }
         }
+        let said = office.call(reqwest::Method::GET, "/health/ready", None, None).await.unavailable();
+        assert!(said["detail"].as_str().unwrap().contains("disk"), "{said}");
         // Reading still works, and shows what was accepted and nothing else.
         let session = accepted[0].0["session_id"].as_str().unwrap().to_owned();
         check(&office.history(&alice, &session).await, &accepted);
         disk.free();
+        assert!(office.is_ready().await);
         number += 1;
         let content = format!("{number} after");
         accepted.push((office.send(&alice, &bob, &content).await.expect(201), content));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::OfficeError;
+use amb_core::{Code, OfficeError};
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -45,7 +45,7 @@ pub(crate) async fn live() -> Found<Health> {
 /// Whether the office can take mail
 #[utoipa::path(get, path = "/health/ready", tag = "health", responses(
     (status = 200, description = "It can", body = Health),
-    (status = 503, description = "Not now: the database is gone, or the office is closing"),
+    (status = 503, description = "Not now: the database is gone, its disk is full, or the office is closing"),
 ))]
 pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Problem> {
     if app.closing.is_cancelled() {
@@ -53,6 +53,8 @@ pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Probl
     }
     match tokio::time::timeout(PATIENCE, app.store.ready()).await {
         Ok(Ok(())) => Ok(Found(OK)),
+        // The store says what is wrong with it, a full disk for one.
+        Ok(Err(error)) if error.code() == Code::Unavailable => Err(error.into()),
         Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),
         Err(_) => Err(OfficeError::unavailable("the database does not answer in time").into()),
     }

@@ -26,58 +26,66 @@ use std::io;
 use axum::Router;
 use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
 use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::app::App;
 use crate::problem::Problem;
 use crate::{openapi, ws};
 
+/// Every path and what it takes, but for the document that describes them.
+fn table() -> Vec<(&'static str, MethodRouter<App>)> {
+    vec![
+        ("/agents/register", post(register::register)),
+        ("/connections/request", post(connect::connect)),
+        ("/connections/approve", post(approve::approve)),
+        ("/inbox", get(inbox::inbox)),
+        ("/sessions/{session_id}/history", get(history::history)),
+        ("/messages/send", post(send::send)),
+        ("/events", get(events::events)),
+        ("/ws", get(ws::ws)),
+        ("/agents", get(agents::agents)),
+        ("/agents/me", get(me::me).patch(me::patch).delete(me::delete)),
+        ("/agents/me/rotate-key", post(rotate_key::rotate_key)),
+        ("/agents/me/heartbeat", post(presence::heartbeat)),
+        ("/agents/me/leave", post(presence::leave)),
+        ("/agents/{name}", get(agents::agent)),
+        ("/connections", get(connections::connections)),
+        ("/connections/pending", get(connections::pending)),
+        ("/connections/reject", post(connections::reject)),
+        ("/connections/revoke", post(connections::revoke)),
+        ("/connections/block", post(connections::block)),
+        ("/connections/unblock", post(connections::unblock)),
+        ("/messages", get(messages::messages)),
+        ("/messages/ack", post(handle::ack)),
+        ("/messages/claim", post(handle::claim)),
+        ("/messages/release", post(handle::release)),
+        ("/messages/send-many", post(groups::send_many)),
+        ("/messages/{message_id}", get(messages::message)),
+        ("/tasks", get(tasks::tasks)),
+        ("/tasks/{task_id}", get(tasks::task)),
+        ("/tasks/{task_id}/chain", get(tasks::chain)),
+        ("/tasks/{task_id}/state", post(tasks::set_state)),
+        ("/transcripts/{key}", get(transcripts::lines).post(transcripts::append)),
+        ("/transcripts/{key}/share", post(transcripts::share)),
+        ("/search", get(search::search)),
+        ("/export", get(export::export)),
+        ("/groups", get(groups::groups).post(groups::create)),
+        ("/groups/{name}/invite", post(groups::invite)),
+        ("/groups/{name}/join", post(groups::join)),
+        ("/groups/{name}/leave", post(groups::leave)),
+        ("/health", get(health::health)),
+        ("/health/live", get(health::live)),
+        ("/health/ready", get(health::ready)),
+    ]
+}
+
 /// All routes of the office.
 pub(crate) fn router(app: &App) -> io::Result<Router> {
     let document = openapi::document_response()?;
-    let router = Router::new()
-        .route("/agents/register", post(register::register))
-        .route("/connections/request", post(connect::connect))
-        .route("/connections/approve", post(approve::approve))
-        .route("/inbox", get(inbox::inbox))
-        .route("/sessions/{session_id}/history", get(history::history))
-        .route("/messages/send", post(send::send))
-        .route("/events", get(events::events))
-        .route("/ws", get(ws::ws))
-        .route("/agents", get(agents::agents))
-        .route("/agents/me", get(me::me).patch(me::patch).delete(me::delete))
-        .route("/agents/me/rotate-key", post(rotate_key::rotate_key))
-        .route("/agents/me/heartbeat", post(presence::heartbeat))
-        .route("/agents/me/leave", post(presence::leave))
-        .route("/agents/{name}", get(agents::agent))
-        .route("/connections", get(connections::connections))
-        .route("/connections/pending", get(connections::pending))
-        .route("/connections/reject", post(connections::reject))
-        .route("/connections/revoke", post(connections::revoke))
-        .route("/connections/block", post(connections::block))
-        .route("/connections/unblock", post(connections::unblock))
-        .route("/messages", get(messages::messages))
-        .route("/messages/ack", post(handle::ack))
-        .route("/messages/claim", post(handle::claim))
-        .route("/messages/release", post(handle::release))
-        .route("/messages/send-many", post(groups::send_many))
-        .route("/messages/{message_id}", get(messages::message))
-        .route("/tasks", get(tasks::tasks))
-        .route("/tasks/{task_id}", get(tasks::task))
-        .route("/tasks/{task_id}/chain", get(tasks::chain))
-        .route("/tasks/{task_id}/state", post(tasks::set_state))
-        .route("/transcripts/{key}", get(transcripts::lines).post(transcripts::append))
-        .route("/transcripts/{key}/share", post(transcripts::share))
-        .route("/search", get(search::search))
-        .route("/export", get(export::export))
-        .route("/groups", get(groups::groups).post(groups::create))
-        .route("/groups/{name}/invite", post(groups::invite))
-        .route("/groups/{name}/join", post(groups::join))
-        .route("/groups/{name}/leave", post(groups::leave))
-        .route("/health", get(health::health))
-        .route("/health/live", get(health::live))
-        .route("/health/ready", get(health::ready))
+    let router = table()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
         .route("/openapi.json", get(async move || document.clone().into_response()))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
@@ -121,4 +129,23 @@ fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
     let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
     let layer = CorsLayer::new().allow_origin(allowed).allow_headers(headers).allow_methods(methods);
     Ok(Some(layer.expose_headers(exposed)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::table;
+    use crate::meter::{OTHER, ROUTES};
+
+    #[test]
+    fn every_route_is_described_and_counted_and_nothing_else_is() {
+        let served: BTreeSet<String> = table().into_iter().map(|(path, _)| path.to_owned()).collect();
+        let document: serde_json::Value = serde_json::from_str(&crate::openapi_json().unwrap()).unwrap();
+        let described: BTreeSet<String> = document["paths"].as_object().unwrap().keys().cloned().collect();
+        assert_eq!(served, described);
+        let counted: BTreeSet<String> = ROUTES.iter().map(|path| (*path).to_owned()).collect();
+        let also = ["/openapi.json", OTHER].map(str::to_owned);
+        assert_eq!(counted, served.into_iter().chain(also).collect());
+    }
 }

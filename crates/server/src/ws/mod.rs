@@ -57,6 +57,7 @@ pub(crate) struct WsQuery {
         (status = 101, description = "A WebSocket"),
         (status = 422, description = "`since` is no number"),
         (status = 426, description = "Not a WebSocket handshake"),
+        (status = 503, description = "The database does not answer, so it is not known whose key it is"),
     )
 )]
 pub(crate) async fn ws(

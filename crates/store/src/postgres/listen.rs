@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Config, NoTls};
+use tokio_postgres::{AsyncMessage, Config};
 
+use super::tls::Tls;
 use crate::types::AgentKey;
 
 /// Where logs are said to have grown.
@@ -24,9 +25,9 @@ pub(super) struct Listener {
 }
 
 impl Listener {
-    pub(super) fn start(config: Config) -> Self {
+    pub(super) fn start(config: Config, tls: Tls) -> Self {
         let (hints, _) = broadcast::channel(HINTS);
-        let task = tokio::spawn(listen_for_ever(config, hints.clone())).abort_handle();
+        let task = tokio::spawn(listen_for_ever(config, tls, hints.clone())).abort_handle();
         Self { hints, task }
     }
 
@@ -45,10 +46,10 @@ impl Drop for Listener {
     }
 }
 
-async fn listen_for_ever(config: Config, hints: broadcast::Sender<AgentKey>) {
+async fn listen_for_ever(config: Config, tls: Tls, hints: broadcast::Sender<AgentKey>) {
     let mut wait = Duration::from_millis(100);
     loop {
-        match listen(&config, &hints).await {
+        match listen(&config, &tls, &hints).await {
             Ok(()) => wait = Duration::from_millis(100),
             Err(error) => tracing::warn!(%error, "cannot listen for what other processes do; trying again"),
         }
@@ -58,8 +59,8 @@ async fn listen_for_ever(config: Config, hints: broadcast::Sender<AgentKey>) {
 }
 
 /// Listens until the connection ends.
-async fn listen(config: &Config, hints: &broadcast::Sender<AgentKey>) -> Result<(), tokio_postgres::Error> {
-    let (client, mut connection) = config.connect(NoTls).await?;
+async fn listen(config: &Config, tls: &Tls, hints: &broadcast::Sender<AgentKey>) -> Result<(), tokio_postgres::Error> {
+    let (client, mut connection) = config.connect(tls.clone()).await?;
     let (sender, mut notices) = tokio::sync::mpsc::channel(256);
     let driver = tokio::spawn(async move {
         while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {

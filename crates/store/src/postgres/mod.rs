@@ -24,6 +24,7 @@ mod prune;
 mod receipts;
 mod search;
 mod tasks;
+mod tls;
 mod transact;
 mod transcripts;
 mod verbs;

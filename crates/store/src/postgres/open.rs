@@ -8,11 +8,12 @@ use amb_core::Timestamp;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::{Client, Config};
 
 use super::error::{failed, no_connection, unavailable};
 use super::lane::Lanes;
 use super::listen::Listener;
+use super::tls::{self, Tls};
 use super::transact::PATIENCE;
 use crate::StoreError;
 use crate::error::{Result, conflict};
@@ -45,9 +46,9 @@ pub struct PostgresStore {
 impl PostgresStore {
     /// Connects, and brings the schema up to date.
     pub async fn open(url: &str) -> Result<Self> {
-        let config = configure(url, "amb")?;
+        let (config, tls) = configure(url, "amb")?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-        let manager = Manager::from_config(config.clone(), NoTls, recycling);
+        let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
             .runtime(Runtime::Tokio1)
@@ -62,7 +63,7 @@ impl PostgresStore {
         drop(client);
         Ok(Self {
             lanes: Lanes::start(&pool),
-            listener: Listener::start(config),
+            listener: Listener::start(config, tls),
             pool,
             known: Arc::default(),
             unindexed: Unindexed::default(),
@@ -98,18 +99,20 @@ pub(crate) async fn migrate_to(client: &mut Client, version: i32) -> Result<()> 
 }
 
 /// What a URL says, and what we say to every server.
-fn configure(url: &str, application: &str) -> Result<Config> {
-    let mut config = Config::from_str(url).map_err(|error| {
+fn configure(url: &str, application: &str) -> Result<(Config, Tls)> {
+    let (url, tls) = tls::split(url)?;
+    let mut config = Config::from_str(&url).map_err(|error| {
         StoreError::invalid("the database URL is not understood; it is postgres://USER:PASSWORD@HOST:PORT/DATABASE")
             .caused_by(error)
     })?;
     config.application_name(application).connect_timeout(Duration::from_secs(5)).tcp_user_timeout(PATIENCE);
-    Ok(config)
+    Ok((config, tls))
 }
 
 /// A connection of its own, under a name of its own, and the task that drives it until its client is gone.
 pub(crate) async fn connect(url: &str, application: &str) -> Result<(Client, JoinHandle<()>)> {
-    let (client, connection) = configure(url, application)?.connect(NoTls).await.map_err(out_of_reach)?;
+    let (config, tls) = configure(url, application)?;
+    let (client, connection) = config.connect(tls).await.map_err(out_of_reach)?;
     // How it ended is known to whoever waited for an answer.
     Ok((client, tokio::spawn(async { drop(connection.await) })))
 }

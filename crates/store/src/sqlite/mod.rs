@@ -25,6 +25,7 @@ mod prune;
 mod readers;
 mod receipts;
 mod restore;
+mod room;
 mod search;
 mod send;
 mod tasks;

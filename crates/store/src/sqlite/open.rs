@@ -25,6 +25,7 @@ mod schema {
 /// What the office remembers, in one file.
 #[derive(Debug)]
 pub struct SqliteStore {
+    pub(super) path: PathBuf,
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
     pub(super) readers: Readers,
@@ -67,6 +68,7 @@ impl SqliteStore {
         let unindexed = Arc::new(Unindexed::default());
         let (writer, thread) = Writer::start(db, unindexed.clone()).map_err(cannot_open)?;
         Ok(Self {
+            path,
             writer: Mutex::new(Some(writer)),
             readers,
             indexer,

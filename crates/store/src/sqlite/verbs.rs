@@ -10,7 +10,9 @@ use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, Tas
 use async_trait::async_trait;
 
 use super::send::Outcome;
-use super::{SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, search, tasks, transcripts};
+use super::{
+    SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
+};
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
 use crate::query::{
@@ -26,7 +28,8 @@ use crate::{StoreError, words};
 impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
         self.writer()?.write(|_| Ok(())).await?;
-        self.readers.read(|_| Ok(())).await
+        let path = self.path.clone();
+        self.readers.read(move |_| room::check(&path)).await
     }
 
     async fn close(&self) {

@@ -21,7 +21,7 @@ pub(super) fn admin_url() -> String {
 
 /// The session's server, started if it is not up.
 fn shared() -> String {
-    let uid = fs_err::metadata("/proc/self").expect("/proc").uid();
+    let uid = own_uid();
     // One for each checkout, so that two that are tested at once do not share a schema.
     let place = hex::encode(&Sha256::digest(env!("CARGO_MANIFEST_DIR"))[..6]);
     let root = PathBuf::from(format!("/tmp/amb-test-postgres-{uid}-{place}"));
@@ -41,6 +41,56 @@ fn shared() -> String {
 }
 
 fn start(root: &Path, lock: &Path, uid: u32) -> u16 {
+    let port = launch(root, uid, "");
+    watch(root, lock, &binaries(), uid);
+    let mut file = fs_err::File::create(root.join("port")).expect("the port's file");
+    writeln!(file, "{port}").expect("the port");
+    port
+}
+
+/// A server in a directory of its own, with settings of its own, that ends when this is dropped.
+#[derive(Debug)]
+pub struct OwnCluster {
+    root: tempfile::TempDir,
+    uid: u32,
+    /// Where it listens on loopback.
+    pub port: u16,
+}
+
+impl OwnCluster {
+    /// Starts it with TLS, by this certificate and key.
+    pub fn with_tls(certificate: &Path, key: &Path) -> Self {
+        let uid = own_uid();
+        let root = tempfile::tempdir().expect("a directory");
+        for (from, name) in [(certificate, "server.pem"), (key, "server.key")] {
+            fs_err::copy(from, root.path().join(name)).expect("a certificate");
+        }
+        // PostgreSQL takes no key that others can read.
+        let place = root.path().display();
+        if uid == 0 {
+            shell(0, &format!("chown -R postgres {place}"), "chown");
+        }
+        fs_err::set_permissions(root.path().join("server.key"), std::os::unix::fs::PermissionsExt::from_mode(0o600))
+            .expect("its mode");
+        let settings = format!("-c ssl=on -c ssl_cert_file={place}/server.pem -c ssl_key_file={place}/server.key");
+        let port = launch(root.path(), uid, &settings);
+        Self { root, uid, port }
+    }
+}
+
+impl Drop for OwnCluster {
+    fn drop(&mut self) {
+        let data = self.root.path().join("data");
+        try_shell(self.uid, &format!("{}/pg_ctl -D {} -m immediate -w stop", binaries().display(), data.display()));
+    }
+}
+
+fn own_uid() -> u32 {
+    fs_err::metadata("/proc/self").expect("/proc").uid()
+}
+
+/// Makes and starts a server below a directory. Answers its port.
+fn launch(root: &Path, uid: u32, more: &str) -> u16 {
     let bin = binaries();
     let (data, log) = (root.join("data"), root.join("log"));
     let _ = fs_err::remove_dir_all(&data);
@@ -55,7 +105,7 @@ fn start(root: &Path, lock: &Path, uid: u32) -> u16 {
         // What a crash of the machine would lose is of no use to a test.
         let settings = format!(
             "-p {port} -k {} -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c max_connections=300 \
-             -c shared_buffers=64MB -c deadlock_timeout=200ms",
+             -c shared_buffers=64MB -c deadlock_timeout=200ms {more}",
             root.display()
         );
         let command = format!(
@@ -65,9 +115,6 @@ fn start(root: &Path, lock: &Path, uid: u32) -> u16 {
             log.display()
         );
         if try_shell(uid, &command) {
-            watch(root, lock, &bin, uid);
-            let mut file = fs_err::File::create(root.join("port")).expect("the port's file");
-            writeln!(file, "{port}").expect("the port");
             return port;
         }
     }

@@ -8,6 +8,7 @@ mod cluster;
 mod postgres;
 mod sqlite;
 
+pub use cluster::OwnCluster;
 pub use postgres::PostgresDatabase;
 pub use sqlite::SqliteFile;
 

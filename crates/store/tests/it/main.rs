@@ -7,3 +7,4 @@ mod files;
 mod moving;
 mod postgres;
 mod sqlite;
+mod tls;

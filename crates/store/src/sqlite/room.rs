@@ -1,0 +1,49 @@
+//! Whether there is room for mail on the disk.
+
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+
+use rustix::fs::{FallocateFlags, fallocate};
+
+use crate::StoreError;
+use crate::error::Result;
+
+/// What must be free: far more than a message needs, so that an operator hears of it before senders do.
+const ROOM: usize = 1 << 20;
+
+/// Takes room beside the database and gives it back. A transaction would not do: the files have room of their own, and a
+/// small write may still fit where the next message does not.
+pub(super) fn check(database: &Path) -> Result<()> {
+    let directory = database.parent().filter(|path| !path.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    // A file without a name, which a crash cannot leave behind.
+    let mut file = tempfile::tempfile_in(directory).map_err(no_room)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, ROOM as u64).map_err(std::io::Error::from) {
+        Ok(()) => Ok(()),
+        // A file system that cannot promise room has to give it.
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            file.write_all(&vec![0; ROOM]).and_then(|()| file.sync_data()).map_err(no_room)
+        }
+        Err(error) => Err(no_room(error)),
+    }
+}
+
+fn no_room(error: std::io::Error) -> StoreError {
+    let detail = match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "the disk of the database is full; make room on it",
+        _ => "the directory of the database takes no files; see what is wrong with it",
+    };
+    StoreError::unavailable(detail).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_for_room_leaves_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        check(&directory.path().join("mail.db")).unwrap();
+        assert_eq!(fs_err::read_dir(directory.path()).unwrap().count(), 0);
+        assert!(check(Path::new("/proc/mail.db")).is_err());
+    }
+}
