@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::types::{fold_subject, to_micros};
+use crate::types::{Crossing, fold_subject, to_micros};
 use crate::{AgentKey, News, StoreError, Written, row, words};
 
 /// A draft with its id, its time and its JSON.
@@ -37,6 +37,8 @@ pub(crate) struct Letter {
     pub(crate) once: Option<Once>,
     /// For a task: its id, should it come to be.
     pub(crate) task_id: Option<Uuid>,
+    /// Its ttl and trace, where another office has settled them.
+    pub(crate) hop: Option<Hop>,
 }
 
 /// Which session a letter goes to.
@@ -120,7 +122,18 @@ impl Letter {
             correlation_id: draft.correlation_id,
             metadata: draft.metadata,
             once,
+            hop: None,
         })
+    }
+
+    /// Makes a draft ready whose message another office accepted.
+    pub(crate) fn carried(from: &AgentName, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Self> {
+        let Crossing { id, mut hop } = crossing;
+        if hop.trace.last() != Some(from) {
+            hop.trace.push(from.clone());
+        }
+        let letter = Self::new(from, draft, now)?;
+        Ok(Self { id, task_id: letter.task_id.map(|_| id), hop: Some(hop), ..letter })
     }
 
     /// What the sender is answered.

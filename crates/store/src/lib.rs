@@ -52,6 +52,6 @@ pub use query::{
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
-    Agent, AgentKey, Ask, CodeMaker, KeyHash, NewAgent, News, Written, fold_subject, random_code, to_micros,
+    Agent, AgentKey, Ask, CodeMaker, Crossing, KeyHash, NewAgent, News, Written, fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;

@@ -15,7 +15,7 @@ use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
     ReadPlace, Removed,
 };
-use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written};
 
 /// What the network office remembers.
 ///
@@ -68,6 +68,10 @@ pub trait Store: Send + Sync {
     /// was asked, `gone` where its time is over. Of any number of approvals at once, one succeeds.
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>>;
 
+    /// Approves the request of this agent that waits for the caller, without its code: for whoever decides in the
+    /// caller's name inside the office. `not_found` where none waits, `gone` where its time is over.
+    async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>>;
+
     // Mail.
 
     /// Sends. Needs an active connection (`not_connected`), and the target to hear the caller (`not_allowed`).
@@ -78,6 +82,10 @@ pub trait Store: Send + Sync {
     /// With an idempotency key: a repeat answers what the first answered and writes nothing; another draft under the same
     /// key is a `conflict`.
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>>;
+
+    /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What
+    /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
+    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>>;
 
     /// The caller's sessions, newest first, with at most three messages each, and the requests that wait for the caller.
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox>;

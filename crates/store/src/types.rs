@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use amb_core::route::Hop;
 use amb_core::{AgentName, Card, Entry, OfficeError, Timestamp};
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -159,6 +160,16 @@ impl<T> Written<Vec<T>> {
         }
         gathered
     }
+}
+
+/// How a message that another office accepted goes on here: under the id that whoever carries it chose, with the ttl and
+/// trace that it has, since the hop was paid for there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Crossing {
+    /// The id of the message here, and of its task, should it be one.
+    pub id: Uuid,
+    /// Hops left and hands passed through.
+    pub hop: Hop,
 }
 
 /// The subject by which sessions are found: the same for `Plan` and ` plan`.

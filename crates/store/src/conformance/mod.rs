@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, clippy::missing_panics_doc, missing_docs)]
 
 pub mod agents;
+pub mod carrying;
 pub mod connections;
 pub mod consent;
 pub mod directory;
@@ -148,6 +149,12 @@ macro_rules! conformance {
                 whole_messages_come_back_as_they_were_sent,
                 replies_and_relays_carry_ttl_and_trace,
                 text_of_any_script_and_length_is_kept,
+            ]
+            carrying: [
+                a_carried_message_keeps_its_id_its_ttl_and_its_trace,
+                a_message_carried_twice_is_there_once,
+                a_carried_task_has_the_id_of_its_message,
+                a_request_can_be_accepted_without_its_code,
             ]
             threads: [
                 an_empty_inbox_is_empty,

@@ -247,6 +247,9 @@ impl Known {
 
     /// ttl and trace.
     fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
+        if let Some(settled) = &letter.hop {
+            return Ok(settled.clone());
+        }
         let Some(letter::Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
         messages::hop(self.parents.get(&id), caller, letter, relay)
     }

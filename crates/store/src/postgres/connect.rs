@@ -2,7 +2,7 @@
 
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
-use amb_core::{Event, Timestamp};
+use amb_core::{AgentName, Event, Timestamp};
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
@@ -119,6 +119,25 @@ async fn insert(
         }
     }
     Err(words::no_code_left().into())
+}
+
+/// Approves the request of this agent that waits for the caller.
+pub(super) async fn accept(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    from: &AgentName,
+    now: Timestamp,
+) -> Result<Written<Connected>, Trouble> {
+    let find = tx
+        .prepare_cached(
+            "SELECT c.verification_code FROM connections c JOIN agents a ON a.id = c.requester_id
+             WHERE a.name = $1 AND c.target_id = $2 AND c.status = 'PENDING'",
+        )
+        .await?;
+    let Some(found) = tx.query_opt(&find, &[&from.as_str(), &caller.key.0]).await? else {
+        return Err(words::no_pending(from).into());
+    };
+    approve(tx, caller, found.try_get(0)?, now).await
 }
 
 pub(super) async fn approve(

@@ -27,7 +27,7 @@ use crate::query::{
 };
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
 use crate::{StoreError, words};
 
 /// How long a key is believed without asking: the time within which a revocation by another process is felt.
@@ -45,6 +45,24 @@ macro_rules! look {
             }
         }
     }};
+}
+
+impl PostgresStore {
+    /// Sends a letter.
+    async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
+        let outcome = match self.lanes.send(caller.clone(), letter).await? {
+            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter))?,
+            outcome => outcome,
+        };
+        Ok(match outcome {
+            Outcome::Repeat(sent) => Written::quiet(sent),
+            Outcome::NoAgent(letter) => return Err(words::not_connected(&letter.to)),
+            Outcome::Placed(placed) => {
+                let (letter, placed) = *placed;
+                self.told(letter.into_written(placed))
+            }
+        })
+    }
 }
 
 #[async_trait]
@@ -104,20 +122,17 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => connect::approve(&tx, caller, code, now))?)
     }
 
+    async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => connect::accept(&tx, caller, from, now))?)
+    }
+
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        let letter = Letter::new(&caller.name, draft, now)?;
-        let outcome = match self.lanes.send(caller.clone(), letter).await? {
-            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter))?,
-            outcome => outcome,
-        };
-        Ok(match outcome {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::NoAgent(letter) => return Err(words::not_connected(&letter.to)),
-            Outcome::Placed(placed) => {
-                let (letter, placed) = *placed;
-                self.told(letter.into_written(placed))
-            }
-        })
+        self.post(caller, Letter::new(&caller.name, draft, now)?).await
+    }
+
+    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
+        self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
     }
 
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {

@@ -2,7 +2,7 @@
 
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
-use amb_core::{Event, Timestamp};
+use amb_core::{AgentName, Event, Timestamp};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
@@ -124,6 +124,26 @@ impl Desk {
             connected_agent_name: row::name(&requester_name)?,
         };
         Ok(Written { answer, news })
+    }
+
+    /// Approves the request of this agent that waits for the caller.
+    pub(super) fn accept_connection(
+        &mut self,
+        caller: &Agent,
+        from: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Connected>> {
+        let Some(peer) = self.peer(from)? else { return Err(words::no_pending(from)) };
+        let code: Option<String> = self
+            .db
+            .prepared(
+                "SELECT verification_code FROM connections
+                 WHERE requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'",
+            )
+            .and_then(|mut select| select.query_row([peer.id, caller.key.0], |row| row.get(0)).optional())
+            .map_err(failed)?;
+        let Some(code) = code else { return Err(words::no_pending(from)) };
+        self.approve_connection(caller, &code, now)
     }
 
     /// Whether the two have an active connection.

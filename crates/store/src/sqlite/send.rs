@@ -74,6 +74,9 @@ impl Desk {
 
     /// ttl and trace.
     pub(super) fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
+        if let Some(settled) = &letter.hop {
+            return Ok(settled.clone());
+        }
         let Some(Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
         let Some(found) = messages::find(&self.db, id)? else { return Err(letter::no_message(&id.into())) };
         let came = found.came_to(&self.db, caller.key.0)?;

@@ -21,8 +21,22 @@ use crate::query::{
 };
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, KeyHash, NewAgent, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
 use crate::{StoreError, words};
+
+impl SqliteStore {
+    /// Sends a letter. The answer and the news are put together here, off the writer's thread.
+    async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
+        let caller = caller.clone();
+        Ok(match self.writer()?.write(move |desk| desk.send(&caller, letter)).await? {
+            Outcome::Repeat(sent) => Written::quiet(sent),
+            Outcome::Placed(placed) => {
+                let (letter, placed) = *placed;
+                letter.into_written(placed)
+            }
+        })
+    }
+}
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -74,17 +88,17 @@ impl Store for SqliteStore {
         self.writer()?.write(move |desk| desk.approve_connection(&caller, &code, now)).await
     }
 
+    async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
+        let (caller, from) = (caller.clone(), from.clone());
+        self.writer()?.write(move |desk| desk.accept_connection(&caller, &from, now)).await
+    }
+
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        let letter = Letter::new(&caller.name, draft, now)?;
-        let caller = caller.clone();
-        // The answer and the news are put together here, off the writer's thread.
-        Ok(match self.writer()?.write(move |desk| desk.send(&caller, letter)).await? {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::Placed(placed) => {
-                let (letter, placed) = *placed;
-                letter.into_written(placed)
-            }
-        })
+        self.post(caller, Letter::new(&caller.name, draft, now)?).await
+    }
+
+    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
+        self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
     }
 
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
