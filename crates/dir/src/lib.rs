@@ -22,6 +22,7 @@
 mod ack;
 pub mod archive;
 mod book;
+mod carry;
 pub mod channel;
 mod claim;
 pub mod doctor;
@@ -36,6 +37,7 @@ mod lease;
 mod letter;
 mod lock;
 mod log;
+mod mount;
 mod notice;
 mod office;
 mod once;
@@ -50,6 +52,8 @@ mod tasks;
 pub mod transcript;
 mod watch;
 
+pub use carry::Fate;
 pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
 pub use layout::Layout;
+pub use mount::{Home, MountLock};
 pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};

@@ -3,6 +3,7 @@
 //! ```text
 //! ROOT/.amb/layout                 which layout this is
 //! ROOT/.amb/registry.lock          held while _registry.json is replaced
+//! ROOT/.amb/mount/                 state of the network office that has mounted the directory
 //! ROOT/.amb/agents/NAME/card.json  what the agent said when it registered here
 //!                      /alive.json its status and tasks; its time of change is the last heartbeat
 //!                      /log        everything that came to or went from the agent, one line each
@@ -12,6 +13,7 @@
 //!                      /given/     pointers to tasks that the agent gave; ended ones in given/ended/
 //!                      /keys/      idempotency keys of its sends
 //!                      /callbacks/ callbacks it set on tasks
+//!                      /mounted.json  the agent lives in the network office that has mounted the directory
 //!                      /leases/    claims, on file systems without locks
 //! ```
 

@@ -36,6 +36,12 @@ impl DirSeat {
 
 impl Desk {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
+        self.check_lives_here()?;
+        self.enter_card(card, poll_interval)
+    }
+
+    /// Enters the agent's card, whoever asks.
+    pub(crate) fn enter_card(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         card.check()?;
         self.shared.make_mailbox(&self.me)?;
         if self.shared.paths.layout == Layout::Nanobot {

@@ -15,6 +15,7 @@ impl Desk {
     /// Sends. When this answers, the message is durable.
     pub(crate) fn send(&self, draft: Draft) -> Result<Sent, OfficeError> {
         draft.check()?;
+        self.check_lives_here()?;
         match draft.idempotency_key.clone() {
             Some(key) => self.send_once(&key, draft),
             None => {

@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use amb_core::{AgentName, Callback, CorrelationId, Message, OfficeError, Task, TaskId, Timestamp};
+use amb_core::task::TaskRef;
+use amb_core::{AgentName, Callback, CorrelationId, Message, Object, OfficeError, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -35,6 +36,14 @@ pub(crate) struct Record {
     /// An update that is decided but perhaps not delivered: whoever finds it here delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outgoing: Option<Outgoing>,
+}
+
+impl Record {
+    /// The task as a message carries it.
+    pub(crate) fn task_ref(&self) -> TaskRef {
+        let Task { id, state, deadline, .. } = &self.task;
+        TaskRef { id: id.clone(), state: *state, deadline: *deadline, extra: Object::new() }
+    }
 }
 
 /// An update on its way to the owner.

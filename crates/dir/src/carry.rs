@@ -1,0 +1,159 @@
+//! Mail that another office accepted, put into a mailbox here as it is: its time, ttl and trace are settled.
+//!
+//! Whoever carries it chooses a moment and a number, writes them down, and then carries. From them follow the message's
+//! id and the one name that its file can have, so that carrying it again after a crash delivers nothing twice.
+
+use std::io;
+
+use amb_core::doc::Sent;
+use amb_core::{AgentName, Code, Kind, Message, MessageId, OfficeError, TaskId, Timestamp};
+
+use crate::durable::{self, Wait};
+use crate::failure::Doing;
+use crate::layout::Layout;
+use crate::letter;
+use crate::log::Line;
+use crate::office::{Desk, DirOffice, DirSeat, Shared};
+use crate::post::Naming;
+use crate::send::sent;
+
+/// What has become of a message that was carried into a mailbox.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fate {
+    /// It lies there unread.
+    Waiting,
+    /// Its recipient has taken it.
+    Handled,
+    /// Its recipient does not hear its sender; it was put aside.
+    Refused,
+}
+
+impl Shared {
+    fn fate(&self, agent: &AgentName, file: &str) -> Result<Fate, OfficeError> {
+        match self.locate(agent, file)? {
+            Some(place) if self.paths.layout == Layout::Nanobot => {
+                Ok(if place.in_inbox { Fate::Waiting } else { Fate::Handled })
+            }
+            Some(place) => match letter::open(self.paths.layout, agent, &place.path, file) {
+                Ok(letter) if letter.read => Ok(Fate::Handled),
+                Err(gone) if gone.is_gone() => Ok(Fate::Handled),
+                _ => Ok(Fate::Waiting),
+            },
+            None if self.paths.refused(agent).join(file).exists() => Ok(Fate::Refused),
+            // Some programs remove what they have taken.
+            None => Ok(Fate::Handled),
+        }
+    }
+}
+
+impl Desk {
+    /// Puts a message of this agent's into its recipient's mailbox, once.
+    fn carry(&self, mut message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
+        let layout = self.shared.paths.layout;
+        message.from = self.me.clone();
+        message.id = letter::new_id(layout, message.sent_at, &self.me, nonce);
+        let file = letter::exact_name(layout, &message, nonce);
+        let recipient = self.shared.recipient(&message.to)?;
+        if message.kind == Kind::Task {
+            let id = TaskId::parse(message.id.as_str())?;
+            if again && let Some(record) = self.shared.record(&message.to, &id)? {
+                let reason = record.task.note.clone().filter(|_| record.by_office);
+                message.task = Some(record.task_ref());
+                return Ok(sent(&message, reason));
+            }
+            let deadline = message.task.take().and_then(|task| task.deadline);
+            return self.send_task(message, &recipient, deadline, None, Naming::Exact { nonce });
+        }
+        if message.kind == Kind::TaskUpdate {
+            self.take_over(&mut message)?;
+        } else if !recipient.card.allow_from.allows(&self.me) {
+            let detail = format!("{} does not take mail from {}; it is not in its allow_from", message.to, self.me);
+            return Err(OfficeError::new(Code::NotAllowed, detail));
+        }
+        if !(again && self.has_carried(&message.to, &file, &message.id)?) {
+            self.shared.deliver(&mut message, Naming::Exact { nonce })?;
+        }
+        Ok(sent(&message, None))
+    }
+
+    /// Whether the message was put there before, though its recipient may have taken or removed it since.
+    fn has_carried(&self, to: &AgentName, file: &str, id: &MessageId) -> Result<bool, OfficeError> {
+        if self.shared.locate(to, file)?.is_some() || self.shared.paths.refused(to).join(file).exists() {
+            return Ok(true);
+        }
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        let sent = |line: &Line| matches!(line, Line::Out { brief, .. } if brief.id == *id);
+        Ok(self.shared.log(&self.me).find_last(&text, sent).doing("could not read the log")?.is_some())
+    }
+
+    /// Brings the record of a task of this agent's to where the update says it is, and gives the update the callback that
+    /// the task's owner set. Twice is as good as once.
+    fn take_over(&self, update: &mut Message) -> Result<(), OfficeError> {
+        let Some(said) = &update.task else { return Err(OfficeError::invalid("an update of no task")) };
+        let _locked = self.shared.lock_agent(&self.me)?;
+        let Some(mut record) = self.shared.record(&self.me, &said.id)? else {
+            return Err(OfficeError::not_found(format!("no task {} was given to {} here", said.id, self.me)));
+        };
+        update.callback = record.task.callback.clone();
+        update.reply_to = Some(record.task.message_id.clone());
+        if record.task.state.path_to(said.state).is_empty() {
+            return Ok(());
+        }
+        record.task.state = said.state;
+        record.task.note = Some(update.text()).filter(|text| !text.is_empty());
+        record.task.updated_at = update.sent_at.max(record.task.updated_at);
+        self.shared.keep_record(&record, Wait::Synced)?;
+        self.shared.write_tasks_of(&self.me, self.shared.current_tasks(&self.me)?)
+    }
+
+    /// Moves a message that cannot be carried on out of the mailbox, to be looked at by a person.
+    fn refuse(&self, id: &MessageId) -> Result<(), OfficeError> {
+        let mut book = self.notice()?;
+        let Some(name) = book.by_id(id).map(|(name, _)| name.clone()) else { return Ok(()) };
+        let paths = &self.shared.paths;
+        let (inbox, refused) = (paths.inbox(&self.me), paths.refused(&self.me));
+        let moved: io::Result<()> = durable::make_dir(&refused, &self.shared.syncer).and_then(|()| {
+            durable::move_into(&inbox.join(&name), &refused, &name, paths.suffix())?;
+            self.shared.syncer.sync(&refused)?;
+            self.shared.syncer.sync(&inbox)
+        });
+        moved.doing("could not move a refused message aside")?;
+        book.known.remove(&name);
+        Ok(())
+    }
+}
+
+impl DirOffice {
+    /// The id and the name of the file that a message of `from` gets when it is carried with these two.
+    pub fn carried_as(&self, from: &AgentName, at: Timestamp, nonce: u32) -> (MessageId, String) {
+        let layout = self.shared.paths.layout;
+        let id = letter::new_id(layout, at, from, nonce);
+        let file = match layout {
+            Layout::Nanobot => amb_core::wire::filename::nanobot_with_suffix(at, from, nonce),
+            Layout::Chipset => format!("{id}{}", amb_core::wire::filename::CHIPSET_ENDING),
+        };
+        (id, file)
+    }
+
+    /// What has become of a message that was carried into this agent's mailbox.
+    pub async fn fate(&self, agent: &AgentName, file: &str) -> Result<Fate, OfficeError> {
+        let (shared, agent, file) = (self.shared.clone(), agent.clone(), file.to_owned());
+        let fate = tokio::task::spawn_blocking(move || shared.fate(&agent, &file));
+        fate.await.map_err(OfficeError::internal)?
+    }
+}
+
+impl DirSeat {
+    /// Puts a message of this agent's, which another office accepted, into its recipient's mailbox: durable when this
+    /// answers, and there once, however often it is carried with the same moment (`message.sent_at`) and number. Say
+    /// `again` where it may have been carried before.
+    pub async fn carry(&self, message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
+        self.run(move |desk| desk.carry(message, nonce, again)).await
+    }
+
+    /// Puts a message that came to this agent aside, where it is kept and not shown.
+    pub async fn refuse(&self, id: &MessageId) -> Result<(), OfficeError> {
+        let id = id.clone();
+        self.run(move |desk| desk.refuse(&id)).await
+    }
+}
