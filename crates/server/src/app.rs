@@ -3,8 +3,10 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use amb_core::OfficeError;
 use amb_core::transcript::TranscriptKey;
-use amb_store::{Store, Written};
+use amb_mount::Mount;
+use amb_store::{News, Store, Written};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -38,6 +40,8 @@ pub(crate) struct Inner {
     pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
     /// There may be mail to make findable.
     pub(crate) mail_came: Notify,
+    /// Mounted directories.
+    pub(crate) mounts: Vec<Mount>,
     /// Cancelled when the office is to close: long polls answer, sockets say goodbye.
     pub(crate) closing: CancellationToken,
     /// Everything that a shutdown waits for.
@@ -53,8 +57,11 @@ impl Deref for App {
 }
 
 impl App {
-    pub(crate) fn new(store: Arc<dyn Store>, config: Config) -> Self {
-        Self(Arc::new(Inner {
+    /// # Errors
+    /// Where a directory that is to be mounted is none.
+    pub(crate) fn new(store: Arc<dyn Store>, config: Config) -> Result<Self, OfficeError> {
+        let mounts = config.mounts.iter().map(|directory| Mount::new(directory)).collect::<Result<_, _>>()?;
+        Ok(Self(Arc::new(Inner {
             store,
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
@@ -65,17 +72,27 @@ impl App {
             mail_came: Notify::new(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
+            mounts,
             config,
-        }))
+        })))
     }
 
     /// Tells the sockets what a verb wrote, and gives its answer. Called after the commit, never before.
     pub(crate) fn told<T>(&self, written: Written<T>) -> T {
-        if !written.news.is_empty() {
-            self.hub.publish(&written.news);
-            self.mail_came.notify_one();
-        }
+        self.tell(&written.news);
         written.answer
+    }
+
+    /// Tells whoever listens what was put into logs.
+    pub(crate) fn tell(&self, news: &[News]) {
+        if news.is_empty() {
+            return;
+        }
+        self.hub.publish(news);
+        self.mail_came.notify_one();
+        for mount in &self.mounts {
+            news.iter().for_each(|news| mount.ring(news.agent));
+        }
     }
 
     /// Tells those who follow a transcript that it grew.

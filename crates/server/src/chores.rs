@@ -1,8 +1,11 @@
-//! What the office does by itself: signs of life, deliveries, deadlines, expiry, indexing, pruning.
+//! What the office does by itself: signs of life, deliveries, deadlines, expiry, indexing, pruning, mounts.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError, Timestamp};
+use amb_mount::{Mount, Terms};
+use amb_store::News;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
@@ -30,6 +33,21 @@ pub(crate) fn start(app: &App) {
     app.tasks.spawn(keeping(app.clone()));
     app.tasks.spawn(deliveries(app.clone()));
     app.tasks.spawn(index(app.clone()));
+    for mount in &app.mounts {
+        app.tasks.spawn(mount.clone().run(
+            app.store.clone(),
+            Arc::new({
+                let app = app.clone();
+                move |news: &[News]| app.tell(news)
+            }),
+            Terms {
+                private_codes: app.config.private_codes,
+                code_ttl: app.config.code_ttl,
+                max_pending: app.config.max_pending,
+            },
+            app.closing.clone(),
+        ));
+    }
     if let Some(hints) = app.store.hints() {
         app.tasks.spawn(relay_hints(app.clone(), hints));
     }
@@ -195,8 +213,14 @@ async fn relay_hints(app: App, mut hints: Receiver<amb_store::AgentKey>) {
             () = app.closing.cancelled() => return,
         };
         match hint {
-            Ok(agent) => app.hub.poke(agent),
-            Err(RecvError::Lagged(_)) => app.hub.poke_all(),
+            Ok(agent) => {
+                app.hub.poke(agent);
+                app.mounts.iter().for_each(|mount| mount.ring(agent));
+            }
+            Err(RecvError::Lagged(_)) => {
+                app.hub.poke_all();
+                app.mounts.iter().for_each(Mount::ring_all);
+            }
             Err(RecvError::Closed) => return,
         }
     }

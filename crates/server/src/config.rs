@@ -44,6 +44,8 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// How long a client may take to send the head of a request, and then its body.
     pub header_timeout: Duration,
+    /// Directories whose agents are reached from here, and the other way round.
+    pub mounts: Vec<PathBuf>,
     /// Certificate and key, for those without a proxy.
     pub tls: Option<TlsFiles>,
 }
@@ -79,6 +81,7 @@ impl Default for Config {
             key_grace: Duration::from_secs(60 * 60),
             shutdown_grace: Duration::from_secs(10),
             header_timeout: Duration::from_secs(15),
+            mounts: Vec::new(),
             tls: None,
         }
     }

@@ -20,6 +20,7 @@ mod hub;
 mod key;
 mod listen;
 mod meter;
+mod mounts;
 mod openapi;
 mod problem;
 mod query;

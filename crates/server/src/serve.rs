@@ -14,6 +14,7 @@ use crate::app::App;
 use crate::chores;
 use crate::config::Config;
 use crate::listen;
+use crate::mounts;
 use crate::routes;
 use crate::tls::Tls;
 
@@ -37,7 +38,7 @@ impl From<TcpListener> for Listeners {
 /// Does not close the store: whoever opened it does, after this returned.
 ///
 /// # Errors
-/// Where the certificate or its key cannot be used. Failures of single connections are logged, never returned.
+/// Where the certificate or its key cannot be used, or a directory to be mounted is none. Failures of single connections are logged, never returned.
 pub async fn serve(
     listeners: impl Into<Listeners>,
     store: Arc<dyn Store>,
@@ -46,7 +47,7 @@ pub async fn serve(
 ) -> io::Result<()> {
     let Listeners { office, metrics } = listeners.into();
     let tls = config.tls.as_ref().map(Tls::load).transpose()?;
-    let app = App::new(store, config);
+    let app = App::new(store, config).map_err(io::Error::other)?;
     let router = routes::router(&app)?;
     chores::start(&app);
     let accepting = {
@@ -76,7 +77,7 @@ fn metrics_router(app: &App) -> Router {
         "/metrics",
         get({
             let app = app.clone();
-            async move || (text, app.meter.render())
+            async move || (text, app.meter.render() + &mounts::figures(&app.mounts))
         }),
     )
 }

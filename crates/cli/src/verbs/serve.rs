@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use amb_dir::{DirOffice, DirOptions};
 use amb_server::{Config, Listeners, TlsFiles, serve};
 use anyhow::{Context, Result};
 use serde::Deserialize;
@@ -26,6 +27,7 @@ const LISTEN: &str = "127.0.0.1:8000";
 Examples:
   amb serve
   amb serve --listen 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem
+  amb serve --mount ~/.nanobot/mailboxes
   DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000")]
 pub(crate) struct Serve {
     /// A TOML file with any of these settings
@@ -76,6 +78,10 @@ struct Settings {
     /// Believe X-Forwarded-For; only behind a proxy that writes it
     #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
     trust_forwarded_for: Option<bool>,
+    /// Mount a directory of mailboxes: its agents and the office's write to each other; repeat for more
+    #[arg(long = "mount", value_name = "DIR", env = "AMB_MOUNTS", value_delimiter = ',')]
+    #[serde(rename = "mount")]
+    mounts: Vec<PathBuf>,
     /// The certificate chain, in PEM
     #[arg(long, value_name = "FILE", env = "AMB_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -107,6 +113,7 @@ impl Settings {
             keep_read_mail: self.keep_read_mail.or(other.keep_read_mail),
             cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
             trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
+            mounts: if self.mounts.is_empty() { other.mounts } else { self.mounts },
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
         }
@@ -134,6 +141,7 @@ impl Settings {
             trust_forwarded_for: self.trust_forwarded_for.unwrap_or(defaults.trust_forwarded_for),
             event_retention: self.event_retention_days.map(days),
             read_mail_retention: self.keep_read_mail.map(days),
+            mounts: self.mounts.clone(),
             tls,
             ..defaults
         })
@@ -159,6 +167,10 @@ impl Serve {
             None => self.settings,
         };
         let config = settings.config()?;
+        for directory in &config.mounts {
+            // Before anybody is told that the office is open.
+            DirOffice::open(directory, DirOptions::default())?;
+        }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let office = bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?;
         let metrics = match &settings.metrics_listen {

@@ -7,6 +7,12 @@ mod keeping;
 mod mcp;
 mod mcp_client;
 mod mcp_live;
+mod mount;
+mod mount_kill;
+mod mount_mcp;
+mod mount_names;
+mod mount_nanobot;
+mod mount_world;
 #[path = "../../../live/tests/it/server.rs"]
 #[allow(dead_code)] // The stories of live goals need more of it.
 mod nats_server;

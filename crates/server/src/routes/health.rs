@@ -8,6 +8,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::mounts::{self, MountView};
 use crate::problem::Problem;
 use crate::reply::Found;
 
@@ -21,9 +22,14 @@ pub(crate) struct Health {
     status: &'static str,
     /// The version of the office.
     version: &'static str,
+    /// Mounted directories. What fails there stops no mail that stays here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    mounts: Vec<MountView>,
 }
 
-const OK: Health = Health { status: "ok", version: env!("CARGO_PKG_VERSION") };
+fn ok(mounts: Vec<MountView>) -> Health {
+    Health { status: "ok", version: env!("CARGO_PKG_VERSION"), mounts }
+}
 
 /// Whether the office is there and can take mail
 #[utoipa::path(get, path = "/health", tag = "health", responses(
@@ -39,7 +45,7 @@ pub(crate) async fn health(state: State<App>) -> Result<Found<Health>, Problem> 
     (status = 200, description = "It is", body = Health),
 ))]
 pub(crate) async fn live() -> Found<Health> {
-    Found(OK)
+    Found(ok(Vec::new()))
 }
 
 /// Whether the office can take mail
@@ -52,7 +58,7 @@ pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Probl
         return Err(OfficeError::unavailable("the office is closing").into());
     }
     match tokio::time::timeout(PATIENCE, app.store.ready()).await {
-        Ok(Ok(())) => Ok(Found(OK)),
+        Ok(Ok(())) => Ok(Found(ok(mounts::views(&app.mounts)))),
         // The store says what is wrong with it, a full disk for one.
         Ok(Err(error)) if error.code() == Code::Unavailable => Err(error.into()),
         Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),

@@ -1,0 +1,99 @@
+//! Who may write across.
+//!
+//! A resident hears whom its card's `allow_from` names: requests for a connection with it are answered by that at once.
+//! A guest is asked as any agent of the office is: by a request for a connection, while the mail waits. One whose own
+//! `allow_from` names the resident has said yes already.
+
+use amb_core::doc::{ConnectionChange, ConnectionStatus};
+use amb_core::{AgentName, Code, OfficeError, Timestamp};
+use amb_store::{Agent, Ask};
+
+use crate::people::Resident;
+use crate::post::Post;
+
+/// What to do with a message of a resident's to an agent that it is not connected with.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Verdict {
+    /// They are connected now.
+    Go,
+    /// It waits until the agent has decided.
+    Wait,
+    /// The agent does not want it.
+    Refuse(String),
+}
+
+/// Answers a request for a connection with a resident, as its card says.
+pub(crate) async fn answer(post: &Post, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
+    let Some(card) = post.people.resident(&resident.name).map(|resident| resident.card.clone()) else {
+        return Ok(());
+    };
+    let now = Timestamp::now();
+    let answered = if card.allow_from.allows(from) {
+        post.store.accept_connection(resident, from, now).await.map(|written| post.told(written)).map(drop)
+    } else {
+        let change = ConnectionChange::Reject;
+        post.store.change_connection(resident, from, change, now).await.map(|written| post.told(written)).map(drop)
+    };
+    match answered {
+        // Answered before, run out, or taken back.
+        Err(error) if matches!(error.code(), Code::NotFound | Code::Gone | Code::Conflict) => Ok(()),
+        answered => answered,
+    }
+}
+
+/// What to do with a message that has waited since `since`; asks for a connection where nobody has.
+pub(crate) async fn ask(
+    post: &Post,
+    resident: &Resident,
+    guest: &AgentName,
+    since: Timestamp,
+) -> Result<Verdict, OfficeError> {
+    let (me, now) = (&resident.agent, Timestamp::now());
+    let connections = post.store.connections(me, now).await?;
+    let standing = connections.iter().find(|connection| connection.agent_name == *guest);
+    let mut asked = false;
+    match standing.map(|standing| (standing.status, standing.outgoing)) {
+        Some((ConnectionStatus::Active, _)) => return Ok(Verdict::Go),
+        Some((ConnectionStatus::Pending, true)) => asked = true,
+        // Said after the mail was written. Mail that is written later may ask again.
+        Some((ConnectionStatus::Rejected, true) | (ConnectionStatus::Revoked, _))
+            if standing.is_some_and(|standing| standing.updated_at >= since) =>
+        {
+            return Ok(Verdict::Refuse(format!("{guest} does not want a connection with {}", me.name)));
+        }
+        _ => {}
+    }
+    if !asked {
+        let ask = Ask {
+            private_code: post.terms.private_codes,
+            expires_at: now.checked_add(post.terms.code_ttl).ok(),
+            max_pending: Some(post.terms.max_pending),
+            ..Ask::new(guest.clone(), Some(format!("{} has mail for you; it lives in a mounted directory", me.name)))
+        };
+        match post.store.request_connection(me, ask, now).await {
+            Ok(written) => drop(post.told(written)),
+            Err(error) => {
+                return match error.code() {
+                    // Somebody was quicker, or too many of its requests wait: the next look tells.
+                    Code::Conflict | Code::TooManyRequests => Ok(Verdict::Wait),
+                    Code::NotAllowed | Code::NotFound | Code::Invalid => Ok(Verdict::Refuse(error.to_string())),
+                    _ => Err(error),
+                };
+            }
+        }
+    }
+    let wants = |name: &str| name == me.name.as_str();
+    let named = match post.store.agent(me, guest, now).await {
+        Ok(entry) => entry.card.allow_from.0.iter().any(|name| wants(name)),
+        Err(error) if error.code() == Code::NotFound => false,
+        Err(error) => return Err(error),
+    };
+    if named && let Some(target) = post.store.agent_by_name(guest).await? {
+        post.told(post.store.accept_connection(&target, &me.name, now).await?);
+        return Ok(Verdict::Go);
+    }
+    if !asked {
+        tracing::info!(from = %me.name, to = %guest, "mail waits: the agent was asked for a connection");
+    }
+    Ok(Verdict::Wait)
+}

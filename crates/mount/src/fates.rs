@@ -1,0 +1,66 @@
+//! What became in the directory of what was carried there, told to those who sent it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError, Timestamp};
+use amb_dir::Fate;
+
+use crate::ledger::{State, Way};
+use crate::post::{Patience, Post};
+
+/// How often is looked. Other programs take a file away and tell nobody.
+const LOOK: Duration = Duration::from_secs(1);
+/// Messages looked at in one round; with more of them unread, a round looks at the next ones.
+const SOME: u32 = 500;
+
+const DOING: &str = "looking after mail in the directory";
+
+pub(crate) async fn keep(post: Arc<Post>) {
+    let mut after = 0;
+    let mut patience = Patience::default();
+    loop {
+        let wait = match look(&post, after).await {
+            Ok(last) => {
+                post.stats.works(DOING);
+                patience.restore();
+                after = last;
+                LOOK
+            }
+            Err(error) => {
+                post.stats.failed(DOING, &error);
+                patience.next()
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = post.closing.cancelled() => return,
+        }
+    }
+}
+
+/// Looks at some messages after this one; answers after which to go on, 0 being from the first.
+async fn look(post: &Post, after: i64) -> Result<i64, OfficeError> {
+    let unread = post.ledger.open_ones(Way::In, State::Across, None, after, SOME).await?;
+    let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
+    let mut states = Vec::new();
+    for row in unread {
+        let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
+        match post.office.fate(&row.recipient, file).await? {
+            Fate::Waiting => {}
+            Fate::Refused => states.push((row.number, State::Refused)),
+            Fate::Handled => {
+                let Some(resident) = post.people.resident(&row.recipient) else { continue };
+                match post.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
+                    Ok(written) => drop(post.told(written)),
+                    // Removed from the office meanwhile.
+                    Err(error) if error.code() == Code::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+                states.push((row.number, State::Read));
+            }
+        }
+    }
+    post.ledger.note(states).await?;
+    Ok(last)
+}

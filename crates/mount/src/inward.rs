@@ -1,0 +1,231 @@
+//! From the office to the directory: one loop for each resident, over the log of its account.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use amb_core::task::TaskRef;
+use amb_core::{
+    AgentName, Code, Entry, Event, Kind, Message, MessageId, Object, Office, OfficeError, ReceiptState, SessionId,
+    TaskId, Timestamp,
+};
+use amb_store::Agent;
+use uuid::Uuid;
+
+use crate::consent;
+use crate::ledger::{Crossing, NewCrossing, State, Way, What};
+use crate::people;
+use crate::post::{Patience, Post, is_passing};
+
+/// Entries dealt with between two notes in the ledger.
+const PAGE: usize = 100;
+/// How long to wait for a ring before looking anyway: one may be lost.
+const LOOK: Duration = Duration::from_secs(30);
+/// The subject of mail that has none, in either office.
+pub(crate) const NO_SUBJECT: &str = "(no subject)";
+
+/// Carries what comes to a resident's account, until the mount closes.
+pub(crate) async fn keep(post: Arc<Post>, resident: Agent) {
+    let doing = format!("carrying mail to {}", resident.name);
+    let bell = post.people.bells.of(resident.key);
+    let mut patience = Patience::default();
+    loop {
+        let wait = match carry_page(&post, &resident).await {
+            Ok(0) => {
+                post.stats.works(&doing);
+                patience.restore();
+                LOOK
+            }
+            Ok(_) if !post.closing.is_cancelled() => continue,
+            Ok(_) => return,
+            Err(error) => {
+                post.stats.failed(&doing, &error);
+                patience.next()
+            }
+        };
+        tokio::select! {
+            () = bell.notified() => {}
+            () = tokio::time::sleep(wait) => {}
+            () = post.closing.cancelled() => return,
+        }
+    }
+}
+
+/// Deals with some entries; answers how many. What was done before a failure is noted as done.
+async fn carry_page(post: &Arc<Post>, resident: &Agent) -> Result<usize, OfficeError> {
+    let from = post.ledger.cursor(Way::In, &resident.name).await?;
+    let entries = post.store.events(resident.key, from, PAGE).await?;
+    if entries.is_empty() {
+        return Ok(0);
+    }
+    let mut mail = load(post, resident, &entries).await?;
+    let (mut up_to, mut states, mut delivered) = (from, Vec::new(), Runs::default());
+    let mut result = Ok(entries.len());
+    for entry in entries {
+        let number = entry.cursor.as_number().unwrap_or(up_to + 1);
+        let dealt = match entry.event {
+            Event::NewMessage(event) => match mail.pop_front_if(|(id, _)| *id == event.message_id) {
+                Some((_, Some((row, message)))) => carry(post, resident, row, message).await.map(|(row, state)| {
+                    if state == State::Across {
+                        delivered.add(number);
+                    }
+                    states.push((row, state));
+                }),
+                // Removed from the office meanwhile, since it was old and read.
+                _ => Ok(()),
+            },
+            Event::ConnectionRequest { from_agent, .. } => consent::answer(post, resident, &from_agent).await,
+            Event::ConnectionApproved { connected_agent: peer, .. } | Event::ConnectionChanged { agent: peer, .. } => {
+                if let Some(guest) = post.people.guest(&peer) {
+                    guest.flush.notify_one();
+                }
+                Ok(())
+            }
+            Event::Receipt { message_id, receipt } if receipt.state == ReceiptState::Read => {
+                read(post, &message_id, &receipt.recipient).await
+            }
+            Event::Receipt { .. } | Event::TaskOverdue { .. } => Ok(()),
+        };
+        if let Err(error) = dealt {
+            result = Err(error);
+            break;
+        }
+        up_to = number;
+    }
+    for (after, up_to) in delivered.0 {
+        post.told(post.store.delivered(resident, after, up_to, Timestamp::now()).await?);
+    }
+    post.ledger.settle(Way::In, &resident.name, up_to, states).await?;
+    result
+}
+
+/// Runs of entries that were carried: after which, and up to which.
+#[derive(Default)]
+struct Runs(Vec<(u64, u64)>);
+
+impl Runs {
+    fn add(&mut self, number: u64) {
+        match self.0.last_mut() {
+            Some((_, up_to)) if *up_to + 1 == number => *up_to = number,
+            _ => self.0.push((number.saturating_sub(1), number)),
+        }
+    }
+}
+
+type Mail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
+
+/// The messages of these entries, each written down as about to cross.
+async fn load(post: &Post, resident: &Agent, entries: &[Entry]) -> Result<Mail, OfficeError> {
+    let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
+    for entry in entries {
+        let Event::NewMessage(event) = &entry.event else { continue };
+        let message = match post.store.message(resident, &event.message_id).await {
+            Ok(found) => Some(found.message),
+            Err(error) if error.code() == Code::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        ids.push(event.message_id.clone());
+        if let Some((message, office_id)) = message.and_then(|message| Some((message, event.message_id.as_uuid()?))) {
+            let task = message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone());
+            new.push(NewCrossing {
+                sender: message.from.clone(),
+                recipient: resident.name.clone(),
+                what: What::In { office_id, sent_at: message.sent_at, nonce: nonce(office_id), task },
+            });
+            messages.push(Some(message));
+        } else {
+            messages.push(None);
+        }
+    }
+    let mut rows = post.ledger.begin(new).await?.into_iter();
+    let with_row = |message: Option<Message>| message.and_then(|message| Some((rows.next()?, message)));
+    Ok(ids.into_iter().zip(messages.into_iter().map(with_row)).collect())
+}
+
+/// A number for the name of a file: the random end of the message's id.
+fn nonce(id: Uuid) -> u32 {
+    id.as_u128() as u32
+}
+
+/// Carries one message; answers how far it has come.
+async fn carry(
+    post: &Arc<Post>,
+    resident: &Agent,
+    row: Crossing,
+    message: Message,
+) -> Result<(i64, State), OfficeError> {
+    if !matches!(row.state, State::Crossing) {
+        return Ok((row.number, row.state));
+    }
+    let (id, from) = (message.id.clone(), message.from.clone());
+    let refused = |why: String| {
+        post.stats.refused.fetch_add(1, Ordering::Relaxed);
+        tracing::warn!(message = %id, %from, to = %resident.name, why, "a message was not carried to the directory");
+        Ok((row.number, State::Refused))
+    };
+    let Some(guest) = people::find_guest(post, &message.from, resident).await? else {
+        return refused("an agent of the directory has the sender's name".into());
+    };
+    let Some(message) = of_directory(post, &row, message).await? else {
+        return refused("it is about a task that did not cross here".into());
+    };
+    match guest.seat.carry(message, row.nonce, row.again).await {
+        Ok(_) => {
+            post.stats.carried_in.fetch_add(1, Ordering::Relaxed);
+            Ok((row.number, State::Across))
+        }
+        Err(error) if is_passing(&error) || error.code() == Code::NotFound => Err(error),
+        Err(error) => refused(error.to_string()),
+    }
+}
+
+/// The message as the directory keeps it. None for an update of a task that the ledger does not know.
+async fn of_directory(post: &Post, row: &Crossing, message: Message) -> Result<Option<Message>, OfficeError> {
+    let reply_to = match &message.reply_to {
+        Some(id) => post.ledger.dir_id(id).await?,
+        None => None,
+    };
+    let task = match (&message.kind, message.task) {
+        (Kind::TaskUpdate, Some(task)) => match post.ledger.dir_task(&task.id).await? {
+            Some(id) => Some(task_ref(id, &task)),
+            None => return Ok(None),
+        },
+        (Kind::TaskUpdate, None) => return Ok(None),
+        (_, Some(task)) => Some(task_ref(TaskId::parse(row.dir_id.as_str())?, &task)),
+        (_, None) => None,
+    };
+    let subject = message.subject.filter(|subject| subject != NO_SUBJECT);
+    Ok(Some(Message {
+        id: row.dir_id.clone(),
+        sent_at: row.at,
+        session: Some(session(&message.from, &message.to, subject.as_deref())),
+        subject,
+        reply_to,
+        task,
+        // A callback is its setter's own affair, and stays on its side.
+        callback: None,
+        ..message
+    }))
+}
+
+/// The thread of a pair and a subject in a directory.
+fn session(from: &AgentName, to: &AgentName, subject: Option<&str>) -> SessionId {
+    SessionId::between(from, to, subject.unwrap_or(NO_SUBJECT))
+}
+
+fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
+    TaskRef { id, state: task.state, deadline: task.deadline, extra: Object::new() }
+}
+
+/// A message that a resident sent was read in the office: so it is in the directory.
+async fn read(post: &Post, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
+    let Some(id) = message.as_uuid() else { return Ok(()) };
+    let Some(row) = post.ledger.sent_as(by, id).await? else { return Ok(()) };
+    match post.office.seat(by.clone()).ack(std::slice::from_ref(&row.dir_id)).await {
+        Ok(_) => {}
+        Err(error) if error.code() == Code::NotFound => {}
+        Err(error) => return Err(error),
+    }
+    post.ledger.note(vec![(row.number, State::Read)]).await
+}

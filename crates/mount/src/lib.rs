@@ -1,0 +1,26 @@
+//! A directory mounted in the network office: the agents of either write to those of the other.
+//!
+//! Whoever lives in the directory (a *resident*) gets an account in the office, and whoever lives in the office (a *guest*
+//! there) gets a card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
+//! same on both sides. A message crosses whole, with the ttl and trace that it has: the mount is no hop.
+//!
+//! [`Mount::run`] does all of it: `people` keeps the two lists of agents in step, `inward` carries to the directory,
+//! `outward` to the office, `fates` brings receipts back. What has crossed stands in the `ledger`, which is written
+//! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing.
+
+#![forbid(unsafe_code)]
+
+mod consent;
+mod fates;
+mod inward;
+mod ledger;
+mod mount;
+mod outward;
+mod people;
+mod post;
+mod reports;
+mod stats;
+
+pub use mount::Mount;
+pub use post::{Tell, Terms};
+pub use stats::{MountHealth, MountState};

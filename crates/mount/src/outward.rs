@@ -1,0 +1,263 @@
+//! From the directory to the office: one loop for each guest, over the log of its mailbox.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use amb_core::event::Cursor;
+use amb_core::id::fresh_uuid;
+use amb_core::route::Hop;
+use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, TaskState, Timestamp};
+use amb_store::Crossing as Carried;
+
+use crate::consent::{self, Verdict};
+use crate::inward::NO_SUBJECT;
+use crate::ledger::{Crossing, NewCrossing, State, Way, What};
+use crate::people::{self, Guest, Resident};
+use crate::post::{Patience, Post, is_passing};
+use crate::reports;
+
+/// How long a look at a mailbox waits for mail; then what waits for consent is looked at again.
+const WAIT: Duration = Duration::from_secs(20);
+/// Messages that wait for consent and are looked at in one round.
+const SOME: u32 = 200;
+
+/// What became of a message.
+pub(crate) enum Outcome {
+    /// It has come so far.
+    Done(State),
+    /// It cannot be carried, and why.
+    Refuse(String),
+}
+
+/// Carries what is put into a guest's mailbox, until the mount closes or the name is not the guest's any more.
+pub(crate) async fn keep(post: Arc<Post>, guest: Arc<Guest>) {
+    let doing = format!("carrying mail of {}", guest.seat.me());
+    let mut patience = Patience::default();
+    loop {
+        let carried = tokio::select! {
+            carried = carry_some(&post, &guest) => carried,
+            () = guest.gone.cancelled() => return,
+            () = post.closing.cancelled() => return,
+        };
+        match carried {
+            Ok(()) => {
+                post.stats.works(&doing);
+                patience.restore();
+            }
+            Err(error) => {
+                post.stats.failed(&doing, &error);
+                tokio::select! {
+                    () = tokio::time::sleep(patience.next()) => {}
+                    () = guest.gone.cancelled() => return,
+                    () = post.closing.cancelled() => return,
+                }
+            }
+        }
+    }
+}
+
+/// Looks at what waits, then at what is new.
+async fn carry_some(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> {
+    let me = guest.seat.me();
+    flush(post, guest).await?;
+    let from = post.ledger.cursor(Way::Out, me).await?;
+    let page = tokio::select! {
+        page = guest.seat.events(Some(Cursor::from(from)), WAIT) => page?,
+        () = guest.flush.notified() => return Ok(()),
+    };
+    let (mut up_to, mut result) = (from, Ok(()));
+    let mut states = Vec::new();
+    for entry in page.events {
+        let dealt = match &entry.event {
+            Event::NewMessage(event) => deal(post, guest, &event.message_id).await,
+            _ => Ok(None),
+        };
+        match dealt {
+            Ok(state) => {
+                states.extend(state);
+                up_to = entry.cursor.as_number().unwrap_or(up_to);
+            }
+            Err(error) => {
+                result = Err(error);
+                break;
+            }
+        }
+    }
+    if up_to != from {
+        post.ledger.settle(Way::Out, me, up_to, states).await?;
+    }
+    result
+}
+
+/// Deals with one message of the mailbox; answers what is to be noted of it.
+async fn deal(post: &Arc<Post>, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
+    let me = guest.seat.me();
+    let found = match guest.seat.message(id).await {
+        Ok(found) => found,
+        // Removed by a program that put it there, or by a person.
+        Err(error) if error.code() == Code::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let message = found.message;
+    // Handled before this directory was mounted.
+    let handled = found.receipts.iter().any(|receipt| receipt.read_at.is_some());
+    if handled && post.ledger.outward(me, id).await?.is_none() {
+        return Ok(None);
+    }
+    let Some(resident) = people::find_resident(post, &message.from).await? else {
+        let why = "its sender is no agent of the directory that the office knows; let it register under a free name";
+        put_aside(post, guest, &message, why).await?;
+        return Ok(None);
+    };
+    let (sender, recipient) = (message.from.clone(), me.clone());
+    let now = Timestamp::now();
+    let what = match message.kind {
+        Kind::TaskUpdate => What::Report { dir_id: id.clone(), at: now },
+        _ => What::Out {
+            dir_id: id.clone(),
+            office_id: fresh_uuid(now),
+            at: now,
+            task: message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone()),
+        },
+    };
+    // In the order in which they were written, also where the first of them waits.
+    let behind = waiting_from(post, me, &sender).await?;
+    let Some(row) = post.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
+        return Ok(None);
+    };
+    if row.state != State::Crossing {
+        return Ok(None);
+    }
+    let outcome = match message.kind {
+        Kind::TaskUpdate => reports::report(post, guest, &resident, &row, &message).await?,
+        _ if behind => Outcome::Done(State::Waiting),
+        _ => send(post, &resident, &row, &message).await?,
+    };
+    settle(post, guest, &row, &message, outcome).await.map(Some)
+}
+
+async fn waiting_from(post: &Post, guest: &AgentName, sender: &AgentName) -> Result<bool, OfficeError> {
+    let waiting = post.ledger.open_ones(Way::Out, State::Waiting, Some(guest), 0, SOME).await?;
+    Ok(waiting.iter().any(|row| row.sender == *sender))
+}
+
+/// Sends what waited for consent and has it now.
+async fn flush(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> {
+    let me = guest.seat.me();
+    let mut undecided = HashSet::new();
+    let mut after = 0;
+    loop {
+        let waiting = post.ledger.open_ones(Way::Out, State::Waiting, Some(me), after, SOME).await?;
+        let Some(last) = waiting.last() else { return Ok(()) };
+        after = last.number;
+        for row in waiting {
+            if undecided.contains(&row.sender) {
+                continue;
+            }
+            let message = match guest.seat.message(&row.dir_id).await {
+                Ok(found) => found.message,
+                Err(error) if error.code() == Code::NotFound => {
+                    post.ledger.note(vec![(row.number, State::Refused)]).await?;
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let Some(resident) = people::find_resident(post, &row.sender).await? else { continue };
+            let outcome = send(post, &resident, &row, &message).await?;
+            let (number, state) = settle(post, guest, &row, &message, outcome).await?;
+            if state == State::Waiting {
+                undecided.insert(row.sender);
+            } else {
+                post.ledger.note(vec![(number, state)]).await?;
+            }
+        }
+    }
+}
+
+/// Sends a message in the office, as its sender.
+async fn send(
+    post: &Arc<Post>,
+    resident: &Resident,
+    row: &Crossing,
+    message: &Message,
+) -> Result<Outcome, OfficeError> {
+    let Some(id) = row.office_id else { return Ok(Outcome::Done(State::Refused)) };
+    let reply_to = match &message.reply_to {
+        Some(id) => post.ledger.office_id(&resident.agent.name, id).await?,
+        None => None,
+    };
+    let draft = Draft {
+        to: row.recipient.clone(),
+        kind: message.kind.clone(),
+        subject: Some(message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into())),
+        session: None,
+        parts: message.parts.clone(),
+        priority: message.priority,
+        deadline: message.task.as_ref().filter(|_| message.kind == Kind::Task).and_then(|task| task.deadline),
+        // A callback is its setter's own affair, and stays on its side.
+        callback: None,
+        reply_to,
+        relay_of: None,
+        correlation_id: message.correlation_id.clone(),
+        metadata: message.metadata.clone(),
+        idempotency_key: Some(format!("mount-{id}")),
+    };
+    if let Err(error) = draft.check() {
+        return Ok(Outcome::Refuse(error.to_string()));
+    }
+    let crossing = Carried { id, hop: Hop { ttl: message.ttl, trace: message.trace.clone() } };
+    loop {
+        let now = Timestamp::now();
+        match post.store.carry(&resident.agent, draft.clone(), crossing.clone(), now).await {
+            Ok(written) => {
+                post.told(written);
+                post.stats.carried_out.fetch_add(1, Ordering::Relaxed);
+                return Ok(Outcome::Done(State::Across));
+            }
+            Err(error) if error.code() == Code::NotConnected => {
+                match consent::ask(post, resident, &row.recipient, row.at).await? {
+                    Verdict::Go => {}
+                    Verdict::Wait => return Ok(Outcome::Done(State::Waiting)),
+                    Verdict::Refuse(why) => return Ok(Outcome::Refuse(why)),
+                }
+            }
+            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) => return Ok(Outcome::Refuse(error.to_string())),
+        }
+    }
+}
+
+/// Puts aside what cannot be carried. Answers what is to be noted.
+async fn settle(
+    post: &Post,
+    guest: &Guest,
+    row: &Crossing,
+    message: &Message,
+    outcome: Outcome,
+) -> Result<(i64, State), OfficeError> {
+    match outcome {
+        Outcome::Done(state) => Ok((row.number, state)),
+        Outcome::Refuse(why) => {
+            put_aside(post, guest, message, &why).await?;
+            Ok((row.number, State::Refused))
+        }
+    }
+}
+
+/// A task is rejected, so that its owner hears of it; other mail is kept in `refused/`.
+async fn put_aside(post: &Post, guest: &Guest, message: &Message, why: &str) -> Result<(), OfficeError> {
+    post.stats.refused.fetch_add(1, Ordering::Relaxed);
+    tracing::warn!(
+        message = %message.id, from = %message.from, to = %message.to, why,
+        "a message was not carried to the office"
+    );
+    let task = message.task.as_ref().filter(|_| message.kind == Kind::Task);
+    if let Some(task) = task
+        && guest.seat.set_task_state(&task.id, TaskState::Rejected, Some(why.to_owned())).await.is_ok()
+    {
+        return guest.seat.ack(std::slice::from_ref(&message.id)).await.map(drop);
+    }
+    guest.seat.refuse(&message.id).await
+}

@@ -1,0 +1,454 @@
+//! Who lives on which side, kept in step: residents get accounts in the office, guests get mailboxes in the directory.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
+
+use amb_core::doc::{AgentEntry, ConnectionStatus};
+use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
+use amb_core::{AgentName, AllowFrom, Card, Code, Office, OfficeError, Presence, Status, Timestamp};
+use amb_dir::{DirSeat, Home};
+use amb_store::{Agent, AgentKey, AgentsPage, KeyHash, NewAgent, ProfilePatch};
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::post::{Patience, Post};
+
+/// How often the two lists are compared.
+const LOOK: Duration = Duration::from_secs(2);
+/// In which rounds signs of life are given to guests, well below the time after which silence means offline.
+const BEAT: u32 = 5;
+/// In which rounds connections are looked through for agents that the list of the office does not show.
+const CONNECTIONS: u32 = 30;
+/// Agents of the office that get a mailbox unasked. Beyond these, those do that are connected with a resident.
+const MOST_GUESTS: usize = 250;
+/// Agents of the office asked for at once.
+const PAGE: u32 = 100;
+/// Beyond this many, guests go by their silence: a goodbye costs a look at everybody.
+const GOODBYES: usize = 100;
+
+const KEEPING: &str = "keeping the lists of agents in step";
+
+/// An agent of the directory.
+#[derive(Debug)]
+pub(crate) struct Resident {
+    /// Its account in the office.
+    pub(crate) agent: Agent,
+    /// Whom it hears, and what it says of itself.
+    pub(crate) card: Card,
+}
+
+/// An agent of the office.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// Its seat in the directory.
+    pub(crate) seat: DirSeat,
+    /// Rung when mail that waits may be able to go.
+    pub(crate) flush: Notify,
+    /// Cancelled when the name is no longer the guest's.
+    pub(crate) gone: CancellationToken,
+    shown: Mutex<Shown>,
+}
+
+/// What the directory was last told of a guest.
+#[derive(Debug, Default, PartialEq)]
+struct Shown {
+    card: Option<Card>,
+    here: bool,
+}
+
+/// Wakes the loops that wait for entries in a resident's log.
+#[derive(Debug, Default)]
+pub(crate) struct Bells(Mutex<HashMap<AgentKey, Arc<Notify>>>);
+
+impl Bells {
+    fn bells(&self) -> std::sync::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn of(&self, agent: AgentKey) -> Arc<Notify> {
+        self.bells().entry(agent).or_default().clone()
+    }
+
+    pub(crate) fn ring(&self, agent: AgentKey) {
+        if let Some(bell) = self.bells().get(&agent) {
+            bell.notify_one();
+        }
+    }
+
+    pub(crate) fn ring_all(&self) {
+        self.bells().values().for_each(|bell| bell.notify_one());
+    }
+}
+
+/// Both lists.
+pub(crate) struct People {
+    /// From it follow the keys of the residents' accounts, which so are nobody else's.
+    secret: String,
+    pub(crate) bells: Arc<Bells>,
+    lists: RwLock<Lists>,
+    /// Held while the lists are changed.
+    changing: tokio::sync::Mutex<()>,
+    /// Who came since the mount last looked; it starts their loops.
+    newcomers: Mutex<Vec<Newcomer>>,
+    /// Rung when somebody came.
+    pub(crate) came: Notify,
+}
+
+/// Somebody whose mail is to be carried from now on.
+pub(crate) enum Newcomer {
+    /// An agent of the directory, by its account.
+    Resident(Agent),
+    /// An agent of the office.
+    Guest(Arc<Guest>),
+}
+
+#[derive(Default)]
+struct Lists {
+    residents: HashMap<AgentName, Arc<Resident>>,
+    guests: HashMap<AgentName, Arc<Guest>>,
+}
+
+impl People {
+    pub(crate) fn new(secret: String, bells: Arc<Bells>) -> Self {
+        Self {
+            secret,
+            bells,
+            lists: RwLock::default(),
+            changing: tokio::sync::Mutex::default(),
+            newcomers: Mutex::default(),
+            came: Notify::new(),
+        }
+    }
+
+    fn read(&self) -> RwLockReadGuard<'_, Lists> {
+        self.lists.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, Lists> {
+        self.lists.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn resident(&self, name: &AgentName) -> Option<Arc<Resident>> {
+        self.read().residents.get(name).cloned()
+    }
+
+    pub(crate) fn guest(&self, name: &AgentName) -> Option<Arc<Guest>> {
+        self.read().guests.get(name).cloned()
+    }
+
+    fn comes(&self, newcomer: Newcomer) {
+        self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(newcomer);
+        self.came.notify_one();
+    }
+
+    /// All who came since the last call.
+    pub(crate) fn newcomers(&self) -> Vec<Newcomer> {
+        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn guests(&self) -> Vec<Arc<Guest>> {
+        self.read().guests.values().cloned().collect()
+    }
+
+    fn residents(&self) -> Vec<Arc<Resident>> {
+        self.read().residents.values().cloned().collect()
+    }
+
+    fn key(&self, name: &AgentName) -> KeyHash {
+        KeyHash::of(&format!("mount-{}-{name}", self.secret))
+    }
+}
+
+/// Compares the lists again and again.
+pub(crate) async fn keep(post: Arc<Post>) {
+    let mut patience = Patience::default();
+    let mut round = 0;
+    loop {
+        let wait = match compare(&post, round).await {
+            Ok(()) => {
+                post.stats.works(KEEPING);
+                patience.restore();
+                LOOK
+            }
+            Err(error) => {
+                post.stats.failed(KEEPING, &error);
+                patience.next().max(LOOK)
+            }
+        };
+        round = round.wrapping_add(1);
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = post.closing.cancelled() => return,
+        }
+    }
+}
+
+/// Guests are offline in a directory that is not mounted.
+pub(crate) async fn goodbye(post: &Post) {
+    for guest in post.people.guests().into_iter().take(GOODBYES) {
+        if let Err(error) = guest.seat.leave().await {
+            tracing::debug!(%error, guest = %guest.seat.me(), "no goodbye; silence will do");
+        }
+    }
+}
+
+/// An agent of the directory by its name, which may have come since the last look.
+pub(crate) async fn find_resident(post: &Arc<Post>, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
+    if let Some(resident) = post.people.resident(name) {
+        return Ok(Some(resident));
+    }
+    let _changing = post.people.changing.lock().await;
+    look_at_directory(post).await?;
+    Ok(post.people.resident(name))
+}
+
+/// The seat of an agent of the office that has written to a resident; none where the directory has an agent of that name.
+pub(crate) async fn find_guest(
+    post: &Arc<Post>,
+    name: &AgentName,
+    resident: &Agent,
+) -> Result<Option<Arc<Guest>>, OfficeError> {
+    if let Some(guest) = post.people.guest(name) {
+        return Ok(Some(guest));
+    }
+    let _changing = post.people.changing.lock().await;
+    let at_home = look_at_directory(post).await?;
+    if at_home.contains(name) {
+        return Ok(None);
+    }
+    let entry = match post.store.agent(resident, name, Timestamp::now()).await {
+        Ok(entry) => entry,
+        // It has gone, or does not want to be seen any more; what it wrote before is delivered all the same.
+        Err(error) if error.code() == Code::NotFound => {
+            AgentEntry { name: name.clone(), card: Card::default(), presence: Presence::default(), registered_at: None }
+        }
+        Err(error) => return Err(error),
+    };
+    show_guest(post, &entry, false).await?;
+    Ok(post.people.guest(name))
+}
+
+async fn compare(post: &Arc<Post>, round: u32) -> Result<(), OfficeError> {
+    let _changing = post.people.changing.lock().await;
+    let at_home = look_at_directory(post).await?;
+    look_at_office(post, &at_home, round).await?;
+    let lists = (post.people.read().residents.len(), post.people.read().guests.len());
+    post.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
+    post.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
+    post.stats.waiting.store(post.ledger.waiting().await?, Ordering::Relaxed);
+    Ok(())
+}
+
+/// Gives every agent of the directory an account, and the office their cards and signs of life. Answers their names.
+async fn look_at_directory(post: &Arc<Post>) -> Result<HashSet<AgentName>, OfficeError> {
+    let mut at_home = HashSet::new();
+    let mut alive = Vec::new();
+    for (entry, home) in post.office.everybody().await? {
+        match home {
+            Home::Directory => {
+                at_home.insert(entry.name.clone());
+                let resident = enter_resident(post, &entry).await?;
+                if entry.presence.status != Status::Offline {
+                    alive.extend(resident.map(|resident| resident.agent.key));
+                }
+            }
+            Home::Office => {
+                // Of an earlier run: mail may wait for it that was written meanwhile.
+                if post.people.guest(&entry.name).is_none() && post.store.agent_by_name(&entry.name).await?.is_some() {
+                    take_seat(post, &entry.name);
+                }
+            }
+            Home::Taken => {
+                at_home.insert(entry.name.clone());
+                let gone = post.people.write().guests.remove(&entry.name);
+                if let Some(guest) = gone {
+                    guest.gone.cancel();
+                }
+                post.office.seat(entry.name.clone()).give_up_mounted().await?;
+                post.stats.collides(&entry.name, "a program in the directory registered under an office agent's name");
+            }
+        }
+    }
+    if !alive.is_empty() {
+        post.store.seen(&alive, Timestamp::now()).await?;
+    }
+    Ok(at_home)
+}
+
+/// The account of an agent of the directory, made where it has none. None where somebody else has the name.
+async fn enter_resident(post: &Arc<Post>, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
+    let card = fitting(&entry.card, "mounted directory");
+    if let Some(known) = post.people.resident(&entry.name) {
+        if known.card == card {
+            return Ok(Some(known));
+        }
+        update_card(post, &known.agent, &card).await?;
+        let resident = Arc::new(Resident { agent: known.agent.clone(), card });
+        post.people.write().residents.insert(entry.name.clone(), resident.clone());
+        return Ok(Some(resident));
+    }
+    let (now, key_hash) = (Timestamp::now(), post.people.key(&entry.name));
+    let agent = match post.store.agent_by_key_hash(key_hash, now).await? {
+        Some(agent) => {
+            update_card(post, &agent, &card).await?;
+            agent
+        }
+        None => {
+            let new = NewAgent {
+                name: entry.name.clone(),
+                key_hash,
+                key_prefix: "mount".into(),
+                owner_contact: Some(format!("mounted directory {}", post.office.root().display())),
+                card: card.clone(),
+            };
+            match post.store.register_agent(new, now).await {
+                Ok(agent) => agent,
+                Err(error) if error.code() == Code::Conflict => {
+                    post.stats.collides(&entry.name, "the office has an agent or a group of this name");
+                    return Ok(None);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    post.stats.no_collision(&entry.name);
+    let resident = Arc::new(Resident { agent: agent.clone(), card });
+    post.people.write().residents.insert(entry.name.clone(), resident.clone());
+    post.people.comes(Newcomer::Resident(agent));
+    Ok(Some(resident))
+}
+
+async fn update_card(post: &Post, agent: &Agent, card: &Card) -> Result<(), OfficeError> {
+    let patch = ProfilePatch {
+        description: Some(card.description.clone()),
+        capabilities: Some(card.capabilities.clone()),
+        allow_from: Some(card.allow_from.clone()),
+        max_concurrent_tasks: Some(card.max_concurrent_tasks),
+        discoverable: None,
+    };
+    post.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
+}
+
+/// Gives agents of the office a card and signs of life in the directory.
+async fn look_at_office(post: &Arc<Post>, at_home: &HashSet<AgentName>, round: u32) -> Result<(), OfficeError> {
+    let residents = post.people.residents();
+    // Everybody sees the same, but for blocks and connections.
+    let Some(viewer) = residents.first() else { return Ok(()) };
+    let mut seen = HashSet::new();
+    let mut after = None;
+    'pages: loop {
+        let page = AgentsPage { after: after.take(), limit: PAGE };
+        let agents = post.store.agents(&viewer.agent, page, Timestamp::now()).await?;
+        let Some(last) = agents.last() else { break };
+        after = Some(last.name.clone());
+        let whole = agents.len() == PAGE as usize;
+        for entry in agents {
+            if at_home.contains(&entry.name) || post.people.resident(&entry.name).is_some() {
+                continue;
+            }
+            if seen.len() == MOST_GUESTS {
+                break 'pages;
+            }
+            show_guest(post, &entry, round.is_multiple_of(BEAT)).await?;
+            seen.insert(entry.name);
+        }
+        if !whole {
+            break;
+        }
+    }
+    if !round.is_multiple_of(CONNECTIONS) {
+        return Ok(());
+    }
+    for resident in residents {
+        for connection in post.store.connections(&resident.agent, Timestamp::now()).await? {
+            let name = &connection.agent_name;
+            let known = seen.contains(name) || at_home.contains(name) || post.people.resident(name).is_some();
+            if connection.status == ConnectionStatus::Active && !known {
+                match post.store.agent(&resident.agent, name, Timestamp::now()).await {
+                    Ok(entry) => show_guest(post, &entry, true).await?,
+                    Err(error) if error.code() == Code::NotFound => {}
+                    Err(error) => return Err(error),
+                }
+                seen.insert(name.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
+async fn show_guest(post: &Arc<Post>, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
+    let guest = take_seat(post, &entry.name);
+    let card = fitting(&entry.card, "network office");
+    let here = entry.presence.status != Status::Offline;
+    let (new_card, was_here) = {
+        let shown = guest.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        (shown.card.as_ref() != Some(&card), shown.here)
+    };
+    if new_card {
+        guest.seat.register_mounted(card.clone(), LOOK * BEAT).await?;
+    }
+    match (here, new_card || was_here) {
+        (true, _) if beat || !was_here => guest.seat.heartbeat().await?,
+        (false, true) => guest.seat.leave().await?,
+        _ => {}
+    }
+    *guest.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown { card: Some(card), here };
+    Ok(())
+}
+
+/// The seat of a guest, taken where there is none; its mailbox is read from then on.
+fn take_seat(post: &Arc<Post>, name: &AgentName) -> Arc<Guest> {
+    if let Some(guest) = post.people.guest(name) {
+        return guest;
+    }
+    let guest = Arc::new(Guest {
+        seat: post.office.seat(name.clone()),
+        flush: Notify::new(),
+        gone: CancellationToken::new(),
+        shown: Mutex::default(),
+    });
+    post.people.write().guests.insert(name.clone(), guest.clone());
+    post.people.comes(Newcomer::Guest(guest.clone()));
+    guest
+}
+
+/// A card that the other side takes, with a word on where its agent lives. Cards of other programs know no limits.
+fn fitting(card: &Card, home: &str) -> Card {
+    let home = format!("({home})");
+    let room = MAX_DESCRIPTION_CHARS - home.chars().count() - 1;
+    let text: String = card.description.replace('\0', "").chars().take(room).collect();
+    let description = if text.trim().is_empty() { home } else { format!("{text} {home}") };
+    let is_word = |word: &&String| !word.is_empty() && word.chars().count() <= MAX_CAPABILITY_CHARS;
+    // What is no name can be nobody's, so that leaving it out lets nobody in.
+    let is_name = |name: &&String| *name == "*" || AgentName::parse(name).is_ok();
+    Card {
+        description,
+        capabilities: card.capabilities.iter().filter(is_word).take(MAX_CAPABILITIES).cloned().collect(),
+        allow_from: AllowFrom(card.allow_from.0.iter().filter(is_name).take(MAX_ALLOW_FROM).cloned().collect()),
+        max_concurrent_tasks: card.max_concurrent_tasks,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_card_is_made_to_fit_and_lets_nobody_in_who_was_not() {
+        let card = Card {
+            description: "x".repeat(5_000),
+            capabilities: vec![String::new(), "rust".into(), "y".repeat(500)],
+            allow_from: AllowFrom(vec!["../x".into(), "ann".into()]),
+            max_concurrent_tasks: 1,
+        };
+        let fit = fitting(&card, "network office");
+        fit.check().unwrap();
+        assert!(fit.description.ends_with(" (network office)"));
+        assert_eq!(fit.capabilities, ["rust"]);
+        assert_eq!(fit.allow_from, AllowFrom(vec!["ann".into()]));
+        assert_eq!(fitting(&Card::default(), "mounted directory").description, "(mounted directory)");
+    }
+}

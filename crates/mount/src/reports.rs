@@ -1,0 +1,49 @@
+//! What residents say of tasks that agents of the office gave them.
+
+use amb_core::{Code, Message, Office, OfficeError, TaskState};
+
+use crate::ledger::{Crossing, State};
+use crate::outward::Outcome;
+use crate::people::{Guest, Resident};
+use crate::post::{Post, is_passing};
+
+/// Moves the task in the office, once, and the office tells its owner.
+///
+/// The moment in the ledger is the task's moment of change: a task that has it was moved by this very report, by a
+/// process that ended before it could note that.
+pub(crate) async fn report(
+    post: &Post,
+    guest: &Guest,
+    resident: &Resident,
+    row: &Crossing,
+    update: &Message,
+) -> Result<Outcome, OfficeError> {
+    let unknown = || Ok(Outcome::Refuse("it is about a task that did not cross here".into()));
+    let Some(said) = &update.task else { return unknown() };
+    let Some(task) = post.ledger.office_task(&row.recipient, &row.sender, &said.id).await? else { return unknown() };
+    let me = &resident.agent;
+    let moved_before = row.again && post.store.task(me, &task).await.is_ok_and(|task| task.updated_at == row.at);
+    if !moved_before {
+        // What the office would write itself need not be said twice.
+        let note = Some(update.text()).filter(|text| !text.is_empty() && *text != format!("task is {}", said.state));
+        match post.store.set_task_state(me, &task, said.state, note, row.at).await {
+            Ok(written) => {
+                let now = post.told(written);
+                if now.state == TaskState::Rejected && said.state != TaskState::Rejected {
+                    // The office has not let it be taken on: it is over here too.
+                    let seat = post.office.seat(me.name.clone());
+                    if let Err(error) = seat.set_task_state(&said.id, TaskState::Failed, now.note).await {
+                        tracing::warn!(%error, task = %said.id, "a task that the office rejected goes on in the directory");
+                    }
+                }
+            }
+            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) if error.code() == Code::IllegalMove => {
+                tracing::info!(%error, task = %said.id, from = %me.name, "an update that says nothing new was passed over");
+            }
+            Err(error) => return Ok(Outcome::Refuse(error.to_string())),
+        }
+    }
+    guest.seat.ack(std::slice::from_ref(&update.id)).await?;
+    Ok(Outcome::Done(State::Read))
+}

@@ -1,0 +1,84 @@
+//! Mounted directories in figures: for those who watch over the office, and, without paths and names, for anybody.
+
+use std::fmt::Write;
+
+use amb_mount::{Mount, MountHealth, MountState};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// How a mounted directory is.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct MountView {
+    /// `mounted`; `waiting` for another process to let go of it; `failing` while something is tried again.
+    state: &'static str,
+    /// Agents of the directory that the office knows.
+    residents: u64,
+    /// Agents of the office that the directory knows.
+    guests: u64,
+    /// Messages that wait for their recipient's consent.
+    waiting: u64,
+    /// Names that both sides have, under which no mail crosses.
+    collisions: u64,
+}
+
+/// All of them, in the order of their flags.
+pub(crate) fn views(mounts: &[Mount]) -> Vec<MountView> {
+    let view = |health: MountHealth| MountView {
+        state: health.state.as_str(),
+        residents: health.residents,
+        guests: health.guests,
+        waiting: health.waiting,
+        collisions: health.collisions.len() as u64,
+    };
+    mounts.iter().map(|mount| view(mount.health())).collect()
+}
+
+/// One figure of a mount.
+type Figure = fn(&MountHealth) -> u64;
+
+/// What is counted, in Prometheus' words: name, kind, label, what it is, and how many.
+const FIGURES: &[(&str, &str, &str, &str, Figure)] = &[
+    ("amb_mount_up", "gauge", "", "Whether the directory is mounted and nothing fails.", |health| {
+        u64::from(health.state == MountState::Mounted)
+    }),
+    ("amb_mount_carried", "counter", r#",to="directory""#, "Messages carried.", |health| health.carried_in),
+    ("amb_mount_carried", "counter", r#",to="office""#, "", |health| health.carried_out),
+    ("amb_mount_refused", "counter", "", "Messages put aside.", |health| health.refused),
+    ("amb_mount_failures", "counter", "", "Tries that failed.", |health| health.failures),
+    ("amb_mount_waiting", "gauge", "", "Messages that wait for consent.", |health| health.waiting),
+    ("amb_mount_collisions", "gauge", "", "Names that both sides have.", |health| health.collisions.len() as u64),
+];
+
+/// The figures in Prometheus' text form.
+pub(crate) fn figures(mounts: &[Mount]) -> String {
+    let mounts: Vec<MountHealth> = mounts.iter().map(Mount::health).collect();
+    let mut text = String::new();
+    for (name, kind, label, help, figure) in FIGURES.iter().filter(|_| !mounts.is_empty()) {
+        if !help.is_empty() {
+            let _infallible = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        }
+        for health in &mounts {
+            let directory = escaped(&health.directory.display().to_string());
+            let _infallible = writeln!(text, r#"{name}{{directory="{directory}"{label}}} {}"#, figure(health));
+        }
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('\\', r"\\").replace('"', r#"\""#).replace('\n', r"\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_counted_by_its_directory() {
+        assert_eq!(figures(&[]), "");
+        let text = figures(&[Mount::new("a\"b".as_ref()).unwrap()]);
+        assert!(text.contains("amb_mount_up{directory=\"a\\\"b\"} 0\n"), "{text}");
+        assert!(text.contains("amb_mount_carried{directory=\"a\\\"b\",to=\"office\"} 0\n"), "{text}");
+        assert_eq!(text.matches("# TYPE amb_mount_carried counter").count(), 1);
+    }
+}
