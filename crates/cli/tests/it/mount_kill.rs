@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use amb_core::office::ClaimRequest;
-use amb_core::{Draft, Kind, Office as _, TaskState};
+use amb_core::{Card, Draft, Kind, Office as _, TaskState};
 use amb_dir::{DirSeat, Layout};
 use serde_json::{Value, json};
 
@@ -54,7 +54,8 @@ fn reader(world: &World) -> DirSeat {
 
 async fn kill_again_and_again(database: Database, layout: Layout) {
     let mut world = World::new(database, layout).await;
-    let coder = world.resident("coder").await;
+    let card = Card { max_concurrent_tasks: 1_000, ..Card::default() };
+    let coder = world.resident_with("coder", card).await;
     let ann = world.server.register("ann-mcp").await;
     world.connect(&ann, "coder").await;
     world.shown("ann-mcp").await;
@@ -98,15 +99,18 @@ async fn kill_again_and_again(database: Database, layout: Layout) {
     for id in &got.tasks {
         reader(&world).set_task_state(id, TaskState::Completed, Some("done".into())).await.unwrap();
     }
-    let ended = format!("/tasks?owned=true&state=completed&limit=200");
+    let ended = "/tasks?owned=true&state=completed&limit=200";
     until(async || {
-        let page = world.server.get(&ann, &ended).await.expect(200);
+        let page = world.server.get(&ann, ended).await.expect(200);
         page["tasks"].as_array().unwrap().len() == rounds()
     })
     .await;
 
     let expected = |side: &str| -> Vec<String> {
-        (0..rounds()).flat_map(|round| (0..EACH).map(move |n| (round, n))).map(|(r, n)| format!("{side}{r}.{n}")).collect()
+        (0..rounds())
+            .flat_map(|round| (0..EACH).map(move |n| (round, n)))
+            .map(|(r, n)| format!("{side}{r}.{n}"))
+            .collect()
     };
     assert_eq!(got.words, expected("s"), "what the server's agent wrote, once and in order");
     assert_eq!(texts(&world, &ann, "Files").await, expected("f"), "what the file agent wrote, once and in order");
