@@ -1,6 +1,6 @@
 //! A server with a directory mounted, and the agents on both sides of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use amb_core::{AgentName, Card, Message, Office as _};
@@ -37,9 +37,14 @@ impl Database {
 
 pub(crate) struct World {
     pub(crate) server: Office,
-    pub(crate) root: TempDir,
-    pub(crate) layout: Layout,
-    database: Database,
+    pub(crate) database: Database,
+    /// The directory that is mounted.
+    pub(crate) root: PathBuf,
+    layout: Layout,
+    /// What else the server is told when it starts.
+    flags: Vec<String>,
+    /// Removes the directory at the end.
+    _temporary: Option<TempDir>,
 }
 
 pub(crate) fn name(text: &str) -> AgentName {
@@ -48,22 +53,39 @@ pub(crate) fn name(text: &str) -> AgentName {
 
 impl World {
     pub(crate) async fn new(database: Database, layout: Layout) -> Self {
-        let root = TempDir::new().unwrap();
-        let server = start(&database.url(), root.path(), layout).await;
-        Self { server, root, layout, database }
+        Self::with_flags(database, layout, &[]).await
+    }
+
+    pub(crate) async fn with_flags(database: Database, layout: Layout, flags: &[&str]) -> Self {
+        let temporary = TempDir::new().unwrap();
+        let world = Self::at(database, temporary.path(), layout, flags).await;
+        Self { _temporary: Some(temporary), ..world }
+    }
+
+    /// A server with a directory of the test's own.
+    pub(crate) async fn at(database: Database, root: &Path, layout: Layout, flags: &[&str]) -> Self {
+        let (root, flags) = (root.to_owned(), flags.iter().map(|flag| flag.to_string()).collect::<Vec<_>>());
+        let server = start(&database.url(), &root, layout, &flags).await;
+        Self { server, database, root, layout, flags, _temporary: None }
     }
 
     /// The directory as another process sees it.
     pub(crate) fn directory(&self) -> DirOffice {
-        open(self.root.path(), self.layout)
+        open(&self.root, self.layout)
     }
 
     /// kill -9, and a server that begins where the other ended.
     pub(crate) async fn restart(self) -> Self {
-        let Self { server, root, layout, database } = self;
-        server.kill().await;
-        let server = start(&database.url(), root.path(), layout).await;
-        Self { server, root, layout, database }
+        self.server.kill().await;
+        let server = start(&self.database.url(), &self.root, self.layout, &self.flags).await;
+        Self { server, ..self }
+    }
+
+    /// The names of all files in a directory of the directory.
+    pub(crate) fn files(&self, under: &str) -> Vec<String> {
+        let Ok(entries) = fs_err::read_dir(self.root.join(under)) else { return Vec::new() };
+        let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        names.filter(|name| name.ends_with(".json")).collect()
     }
 
     /// A registered agent of the directory.
@@ -110,13 +132,13 @@ impl World {
         self.server.post(from, "/messages/send", body).await.expect(201)
     }
 
-    /// Waits for an unread message from this agent, and takes it.
+    /// Waits for an unread message from this agent, and takes the oldest.
     pub(crate) async fn comes(&self, to: &Agent, from: &str) -> Value {
-        let path = format!("/messages?unread=true&from={from}&limit=1");
+        let path = format!("/messages?unread=true&from={from}&limit=100");
         let mut found = Value::Null;
         until(async || {
             let page = self.server.get(to, &path).await.expect(200);
-            found = page["messages"][0].clone();
+            found = page["messages"].as_array().unwrap().last().cloned().unwrap_or_default();
             !found.is_null()
         })
         .await;
@@ -136,11 +158,12 @@ impl World {
     }
 }
 
-async fn start(url: &str, root: &Path, layout: Layout) -> Office {
+/// Starts a server with this directory mounted.
+pub(crate) async fn start(url: &str, root: &Path, layout: Layout, flags: &[String]) -> Office {
     // Makes the layout known to whoever looks.
     open(root, layout).lock_mount().unwrap();
     let mut command = serve_command(url);
-    command.arg("--mount").arg(root);
+    command.arg("--mount").arg(root).args(flags);
     Office::start_with(command).await
 }
 

@@ -1,6 +1,6 @@
 //! A full disk: refused clearly, nothing lost, and well again when there is room.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -8,11 +8,11 @@ use tempfile::TempDir;
 use crate::server_office::Office;
 
 /// A small disk of its own, unmounted when this is dropped.
-struct Disk(TempDir);
+pub(crate) struct Disk(TempDir);
 
 impl Disk {
     /// `None` where mounting is not permitted.
-    fn mount(size: &str) -> Option<Self> {
+    pub(crate) fn mount(size: &str) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let options = format!("size={size},mode=0700");
         let output = Command::new("mount").args(["-t", "tmpfs", "-o", &options, "tmpfs"]).arg(dir.path()).output();
@@ -29,12 +29,12 @@ impl Disk {
         }
     }
 
-    fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.0.path()
     }
 
     /// Writes until nothing more fits.
-    fn fill(&self) {
+    pub(crate) fn fill(&self) {
         use std::io::Write;
         let mut file = fs_err::File::create(self.path().join("filler")).unwrap();
         for block in [64 * 1024, 4096, 1] {
@@ -42,8 +42,26 @@ impl Disk {
         }
     }
 
-    fn free(&self) {
+    pub(crate) fn free(&self) {
         fs_err::remove_file(self.path().join("filler")).unwrap();
+    }
+
+    /// Makes a directory on it read-only, until what this answers is dropped.
+    pub(crate) fn read_only(&self, under: &str) -> ReadOnly {
+        let path = self.path().join(under);
+        let mount = |arguments: &[&str]| Command::new("mount").args(arguments).arg(&path).status().unwrap();
+        assert!(mount(&["--bind", path.to_str().unwrap()]).success());
+        assert!(mount(&["-o", "remount,bind,ro"]).success());
+        ReadOnly(path)
+    }
+}
+
+/// A directory that is read-only while this is there.
+pub(crate) struct ReadOnly(PathBuf);
+
+impl Drop for ReadOnly {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
 }
 
