@@ -43,6 +43,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Watch {
     /// A receiver that changes whenever something appears in the directory; none if it cannot be watched.
     pub(crate) fn directory(&self, path: &Path) -> Option<watch::Receiver<u64>> {
+        // The kernel's news come with whole paths, wherever the office was opened from.
+        let path = &std::path::absolute(path).ok()?;
         let inode = fs_err::metadata(path).ok()?.ino();
         let mut state = lock(&self.state);
         if let Some(watched) = lock(&state.directories).get(path)
@@ -107,6 +109,25 @@ fn dispatch(directories: &Mutex<HashMap<PathBuf, Watched>>, event: notify::Resul
         let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
         if !hidden && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
             wake(watched);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_directory_named_from_here_is_watched_as_one_named_whole() {
+        let dir = tempfile::tempdir_in(".").unwrap();
+        let name = dir.path().file_name().unwrap();
+        for path in [Path::new(name), dir.path()] {
+            let watch = Watch::default();
+            let mut changes = watch.directory(path).expect("a watch");
+            changes.mark_unchanged();
+            fs_err::write(path.join(format!("{}.json", path.components().count())), "{}").unwrap();
+            let told = tokio::time::timeout(std::time::Duration::from_secs(60), changes.changed()).await;
+            told.unwrap_or_else(|_| panic!("nobody was told of a file in {}", path.display())).unwrap();
         }
     }
 }

@@ -53,10 +53,16 @@ pub(crate) async fn keep(post: Arc<Post>, resident: Agent) {
 }
 
 /// Deals with some entries; answers how many. What was done before a failure is noted as done.
-async fn carry_page(post: &Arc<Post>, resident: &Agent) -> Result<usize, OfficeError> {
+async fn carry_page(post: &Post, resident: &Agent) -> Result<usize, OfficeError> {
     let from = post.ledger.cursor(Way::In, &resident.name).await?;
     let entries = post.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
+        if from > post.store.event_head(resident.key).await? {
+            tracing::warn!(agent = %resident.name, "the office has an older log, as after a restore; reading it anew");
+            // What has crossed is known by its id, and crosses no second time.
+            post.ledger.settle(Way::In, &resident.name, 0, Vec::new()).await?;
+            return Ok(1);
+        }
         return Ok(0);
     }
     let mut mail = load(post, resident, &entries).await?;
@@ -149,12 +155,7 @@ fn nonce(id: Uuid) -> u32 {
 }
 
 /// Carries one message; answers how far it has come.
-async fn carry(
-    post: &Arc<Post>,
-    resident: &Agent,
-    row: Crossing,
-    message: Message,
-) -> Result<(i64, State), OfficeError> {
+async fn carry(post: &Post, resident: &Agent, row: Crossing, message: Message) -> Result<(i64, State), OfficeError> {
     if !matches!(row.state, State::Crossing) {
         return Ok((row.number, row.state));
     }

@@ -59,13 +59,21 @@ pub(crate) async fn keep(post: Arc<Post>, guest: Arc<Guest>) {
 }
 
 /// Looks at what waits, then at what is new.
-async fn carry_some(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> {
+async fn carry_some(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.seat.me();
     flush(post, guest).await?;
     let from = post.ledger.cursor(Way::Out, me).await?;
     let page = tokio::select! {
-        page = guest.seat.events(Some(Cursor::from(from)), WAIT) => page?,
+        page = guest.seat.events(Some(Cursor::from(from)), WAIT) => page,
         () = guest.flush.notified() => return Ok(()),
+    };
+    let page = match page {
+        Err(error) if error.code() == Code::Invalid && from > 0 => {
+            tracing::warn!(agent = %me, %error, "the mailbox has another log; reading it anew");
+            // What has crossed is known by its id, and crosses no second time.
+            return post.ledger.settle(Way::Out, me, 0, Vec::new()).await;
+        }
+        page => page?,
     };
     let (mut up_to, mut result) = (from, Ok(()));
     let mut states = Vec::new();
@@ -92,7 +100,7 @@ async fn carry_some(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> 
 }
 
 /// Deals with one message of the mailbox; answers what is to be noted of it.
-async fn deal(post: &Arc<Post>, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
+async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
     let me = guest.seat.me();
     let found = match guest.seat.message(id).await {
         Ok(found) => found,
@@ -144,7 +152,7 @@ async fn waiting_from(post: &Post, guest: &AgentName, sender: &AgentName) -> Res
 }
 
 /// Sends what waited for consent and has it now.
-async fn flush(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> {
+async fn flush(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.seat.me();
     let mut undecided = HashSet::new();
     let mut after = 0;
@@ -177,12 +185,7 @@ async fn flush(post: &Arc<Post>, guest: &Guest) -> Result<(), OfficeError> {
 }
 
 /// Sends a message in the office, as its sender.
-async fn send(
-    post: &Arc<Post>,
-    resident: &Resident,
-    row: &Crossing,
-    message: &Message,
-) -> Result<Outcome, OfficeError> {
+async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Message) -> Result<Outcome, OfficeError> {
     let Some(id) = row.office_id else { return Ok(Outcome::Done(State::Refused)) };
     let reply_to = match &message.reply_to {
         Some(id) => post.ledger.office_id(&resident.agent.name, id).await?,

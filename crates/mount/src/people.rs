@@ -195,7 +195,7 @@ pub(crate) async fn goodbye(post: &Post) {
 }
 
 /// An agent of the directory by its name, which may have come since the last look.
-pub(crate) async fn find_resident(post: &Arc<Post>, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
+pub(crate) async fn find_resident(post: &Post, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
     if let Some(resident) = post.people.resident(name) {
         return Ok(Some(resident));
     }
@@ -206,7 +206,7 @@ pub(crate) async fn find_resident(post: &Arc<Post>, name: &AgentName) -> Result<
 
 /// The seat of an agent of the office that has written to a resident; none where the directory has an agent of that name.
 pub(crate) async fn find_guest(
-    post: &Arc<Post>,
+    post: &Post,
     name: &AgentName,
     resident: &Agent,
 ) -> Result<Option<Arc<Guest>>, OfficeError> {
@@ -230,7 +230,7 @@ pub(crate) async fn find_guest(
     Ok(post.people.guest(name))
 }
 
-async fn compare(post: &Arc<Post>, round: u32) -> Result<(), OfficeError> {
+async fn compare(post: &Post, round: u32) -> Result<(), OfficeError> {
     let _changing = post.people.changing.lock().await;
     let at_home = look_at_directory(post).await?;
     look_at_office(post, &at_home, round).await?;
@@ -242,7 +242,7 @@ async fn compare(post: &Arc<Post>, round: u32) -> Result<(), OfficeError> {
 }
 
 /// Gives every agent of the directory an account, and the office their cards and signs of life. Answers their names.
-async fn look_at_directory(post: &Arc<Post>) -> Result<HashSet<AgentName>, OfficeError> {
+async fn look_at_directory(post: &Post) -> Result<HashSet<AgentName>, OfficeError> {
     let mut at_home = HashSet::new();
     let mut alive = Vec::new();
     for (entry, home) in post.office.everybody().await? {
@@ -278,7 +278,7 @@ async fn look_at_directory(post: &Arc<Post>) -> Result<HashSet<AgentName>, Offic
 }
 
 /// The account of an agent of the directory, made where it has none. None where somebody else has the name.
-async fn enter_resident(post: &Arc<Post>, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
+async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
     let card = fitting(&entry.card, "mounted directory");
     if let Some(known) = post.people.resident(&entry.name) {
         if known.card == card {
@@ -332,7 +332,7 @@ async fn update_card(post: &Post, agent: &Agent, card: &Card) -> Result<(), Offi
 }
 
 /// Gives agents of the office a card and signs of life in the directory.
-async fn look_at_office(post: &Arc<Post>, at_home: &HashSet<AgentName>, round: u32) -> Result<(), OfficeError> {
+async fn look_at_office(post: &Post, at_home: &HashSet<AgentName>, round: u32) -> Result<(), OfficeError> {
     let residents = post.people.residents();
     // Everybody sees the same, but for blocks and connections.
     let Some(viewer) = residents.first() else { return Ok(()) };
@@ -379,7 +379,7 @@ async fn look_at_office(post: &Arc<Post>, at_home: &HashSet<AgentName>, round: u
 }
 
 /// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
-async fn show_guest(post: &Arc<Post>, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
+async fn show_guest(post: &Post, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
     let guest = take_seat(post, &entry.name);
     let card = fitting(&entry.card, "network office");
     let here = entry.presence.status != Status::Offline;
@@ -400,7 +400,7 @@ async fn show_guest(post: &Arc<Post>, entry: &AgentEntry, beat: bool) -> Result<
 }
 
 /// The seat of a guest, taken where there is none; its mailbox is read from then on.
-fn take_seat(post: &Arc<Post>, name: &AgentName) -> Arc<Guest> {
+fn take_seat(post: &Post, name: &AgentName) -> Arc<Guest> {
     if let Some(guest) = post.people.guest(name) {
         return guest;
     }

@@ -185,6 +185,9 @@ impl Serve {
         // Whoever reads that it listens may stop it at once.
         let shutdown = interruption()?;
         announce(output, scheme, address, place)?;
+        for directory in &config.mounts {
+            output.note(format!("mounting {}", directory.display()));
+        }
         serve(Listeners { office, metrics }, store.clone(), config, shutdown).await?;
         store.close().await;
         Ok(())

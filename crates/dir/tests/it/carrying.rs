@@ -63,7 +63,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         let reply = coder.send(Draft::reply(&coder.message(&id).await.unwrap().message, "back")).await.unwrap();
         assert_eq!(coder.message(&reply.message_id).await.unwrap().message.ttl, 0);
 
-        coder.ack(&[id.clone()]).await.unwrap();
+        coder.ack(std::slice::from_ref(&id)).await.unwrap();
         assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), Fate::Handled);
         net.carry(message.clone(), 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "handled is handled");
