@@ -125,9 +125,13 @@ impl ServerHandler for Handler {
             Ok(office) => Arc::clone(office),
             Err(error) => return Ok(failure(name, &error).into()),
         };
+        let seen = self.seen_by(&context);
+        if let Err(error) = seen.find_place(&*office).await {
+            return Ok(failure(name, &error).into());
+        }
         let desk = Desk {
             office,
-            seen: self.seen_by(&context),
+            seen,
             peers: self.options.peers.clone(),
             over: context.ct.clone(),
             closing: closing.clone(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use amb_core::Cursor;
+use amb_core::{Cursor, Office, OfficeError};
 
 use crate::seat::Seat;
 
@@ -59,15 +59,24 @@ impl Seen {
         *lock(&self.cursor) = cursor;
     }
 
-    /// The client has come: what happens from here on is news to it. Where the office cannot say, the first wait begins
-    /// at the end of the log as it is then.
+    /// The client has come: what happens from here on is news to it. An office that is slow, or not there at all, is not
+    /// waited for; the client's first call finds the place then.
     pub(crate) async fn begin(&self, seat: &Seat) {
-        let place = async { seat.office().await?.events(None, Duration::ZERO).await };
+        let place = async { self.find_place(&**seat.office().await?).await };
         match tokio::time::timeout(HEAD_START, place).await {
-            Ok(Ok(page)) => self.set_cursor(Some(page.cursor)),
+            Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "no place in the log yet"),
             Err(_) => tracing::debug!("no place in the log yet: the office takes its time"),
         }
+    }
+
+    /// Takes the end of the log for the place where this client's news begins, unless it has one.
+    pub(crate) async fn find_place(&self, office: &dyn Office) -> Result<(), OfficeError> {
+        if self.cursor().is_none() {
+            let end = office.events(None, Duration::ZERO).await?.cursor;
+            lock(&self.cursor).get_or_insert(end);
+        }
+        Ok(())
     }
 
     /// Counts a wait until the answer is dropped.

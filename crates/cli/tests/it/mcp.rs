@@ -26,8 +26,17 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
     let told = model.fails("mailbox_send", json!({"to": "from-0", "subject": "s", "content": "c"})).await;
     assert!(told.contains("nothing was accepted"), "{told}");
 
-    let _office = Office::start_with(serve_command_at(&address, &database)).await;
+    let office_again = Office::start_with(serve_command_at(&address, &database)).await;
     assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 1);
+    // What happens after the first call that got through is news, although the client came when nobody could say.
+    let carol = office_again.register("carol").await;
+    let asked = model.call("mailbox_connect", json!({"target_agent_name": "carol"})).await;
+    office_again
+        .post(&carol, "/connections/approve", json!({"verification_code": asked["verification_code"]}))
+        .await
+        .expect(200);
+    let told = model.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
+    assert_eq!(told["news"][0]["agent"], "carol", "{told}");
     assert!(model.close().await.success());
 }
 
