@@ -93,6 +93,7 @@ async def talk(alice, bob):
 async def work(alice, bob):
     sent = await alice.call("mailbox_send", to="bob", subject="Tests", content="Run them", kind="task", priority="high")
     task = sent["task"]["id"]
+    assert sent["task"]["state"] == "pending", sent
     listed = await bob.call("mailbox_task", action="list")
     assert task in [item["id"] for item in listed["tasks"]], listed
     for action, state in (("accept", "accepted"), ("working", "working"), ("done", "completed")):
