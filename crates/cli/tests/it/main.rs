@@ -24,3 +24,4 @@ mod server_load;
 mod server_office;
 mod server_outage;
 mod server_proxy;
+mod setup_prompt;
