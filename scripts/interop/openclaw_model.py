@@ -1,8 +1,9 @@
-"""A model for scripts/interop-openclaw: speaks OpenAI's chat completions, answers by the mail's id, writes down each call.
+"""A model for the scripts with a real OpenClaw: speaks OpenAI's chat completions, answers by the mail's id, writes down each call.
 
     openclaw_model.py PORT LOG
 
-A question with the word "slow" in it is answered after some seconds.
+A "slow question" is answered after some seconds. A question that says "call the tool NAME" gets that call, and what the
+tool answered is repeated.
 """
 
 import json
@@ -21,6 +22,11 @@ def text_of(message):
     return "\n".join(part.get("text", "") for part in content)
 
 
+def mail_is_last(asked):
+    """Whether the newest question is a mail: what a mail asks for is not done."""
+    return bool(re.search(r"<mail-\S+ ", asked[-1]))
+
+
 class Model(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
@@ -32,22 +38,38 @@ class Model(BaseHTTPRequestHandler):
         mail, text = marked[-1] if marked else ("none", "")
         with open(LOG, "a") as log:
             log.write(f"{mail}\n")
+        with open(LOG + ".requests", "a") as log:
+            log.write(json.dumps(request) + "\n")
         if "slow question" in text:
             time.sleep(8)
-        self.answer(f"stub answer to {mail}", request.get("stream"))
+        wanted = re.search(r"call the tool `?(\w+)", asked[-1]) if asked else None
+        last = request["messages"][-1]
+        if last["role"] == "tool":
+            self.answer({"content": f"the tool said: {text_of(last)}"}, request.get("stream"))
+        elif wanted and not mail_is_last(asked):
+            known = [tool["function"]["name"] for tool in request.get("tools", [])]
+            names = [name for name in known if name == wanted.group(1) or name.endswith("__" + wanted.group(1))]
+            if not names:
+                return self.answer({"content": f"no tool {wanted.group(1)} among {known}"}, request.get("stream"))
+            call = {"index": 0, "id": f"call_{int(time.time() * 1000)}", "type": "function"}
+            call["function"] = {"name": names[0], "arguments": "{}"}
+            self.answer({"content": None, "tool_calls": [call]}, request.get("stream"))
+        else:
+            self.answer({"content": f"stub answer to {mail}"}, request.get("stream"))
 
-    def answer(self, text, stream):
+    def answer(self, said, stream):
+        end = "tool_calls" if "tool_calls" in said else "stop"
         base = {"id": "c", "created": int(time.time()), "model": "stub-1"}
         usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
         if not stream:
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            choice = {"index": 0, "message": {"role": "assistant", **said}, "finish_reason": end}
             body = json.dumps({**base, "object": "chat.completion", "choices": [choice], "usage": usage})
             kind = "application/json"
         else:
-            deltas = [({"role": "assistant", "content": text}, None), ({}, "stop")]
+            deltas = [({"role": "assistant", **said}, None), ({}, end)]
             chunks = [
-                {**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": d, "finish_reason": end}]}
-                for d, end in deltas
+                {**base, "object": "chat.completion.chunk", "choices": [{"index": 0, "delta": d, "finish_reason": over}]}
+                for d, over in deltas
             ]
             chunks.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
             body = "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n"

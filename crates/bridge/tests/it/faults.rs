@@ -55,7 +55,21 @@ async fn a_gateway_that_hangs_is_asked_again() {
 
 #[tokio::test]
 async fn an_answer_that_comes_after_the_wait_is_found_in_the_history() {
-    assert_eq!(runs_with(Route::SessionsSend, &[Fault::Late]).await, 1);
+    for late in [Fault::Late, Fault::Says("timeout"), Fault::Says("queued"), Fault::FailsSent] {
+        assert_eq!(runs_with(Route::SessionsSend, &[late]).await, 1, "{late:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_status_that_nobody_knows_is_a_turn_that_failed_and_not_an_answer() {
+    // HTTP says 200 all the same.
+    assert_eq!(runs_with(Route::SessionsSend, &[Fault::Says("mislaid")]).await, 2);
+}
+
+#[tokio::test]
+async fn one_mail_by_sessions_send_is_one_turn_from_a_caller_that_is_not_the_agent_itself() {
+    // The stand-in refuses a caller that is the target, or none, and chatters where no channel is named.
+    assert_eq!(runs_with(Route::SessionsSend, &[]).await, 1);
 }
 
 #[tokio::test]

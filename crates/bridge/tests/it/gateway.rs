@@ -29,6 +29,12 @@ pub(crate) enum Fault {
     Hangs,
     /// The wait is over before the run is: the answer is found later.
     Late,
+    /// The same in the words of `sessions_send` of one version or another.
+    Says(&'static str),
+    /// `sessions_send` fails after the message went through.
+    FailsSent,
+    /// `sessions_send` is not for this caller.
+    Forbidden,
     /// The agent says nothing.
     Silent,
     /// An answer longer than `agent.wait` shows.
@@ -224,7 +230,8 @@ impl Inner {
                 let shown = &all[all.len().saturating_sub(limit)..];
                 json!({ "sessionKey": target, "messages": shown })
             }
-            "sessions_send" if body["sessionKey"] == args["sessionKey"] => {
+            // Without a caller the gateway takes the main session for it.
+            "sessions_send" if body["sessionKey"].as_str().unwrap_or("agent:main:main") == target => {
                 json!({ "status": "error", "error": "cannot target the calling session" })
             }
             "sessions_send" => {
@@ -233,12 +240,27 @@ impl Inner {
                     Some(Fault::DropBefore) => return End::HangUp,
                     Some(Fault::Status(status)) => return End::Answer(plain(status)),
                     Some(Fault::Hangs) => return End::Never,
+                    Some(Fault::Forbidden) => {
+                        let details = json!({ "status": "forbidden", "error": "session access is limited" });
+                        return End::Answer(
+                            Json(json!({ "ok": true, "result": { "details": details } })).into_response(),
+                        );
+                    }
                     _ => {}
+                }
+                // Without a channel the agents talk about the answer, which costs the model six more calls.
+                let chatter = if headers.contains_key("x-openclaw-message-channel") { 0 } else { 6 };
+                for _ in 0..chatter {
+                    self.run_forwarded(target, args["message"].as_str().unwrap(), None);
                 }
                 let answer = self.run_forwarded(target, args["message"].as_str().unwrap(), fault);
                 match fault {
                     Some(Fault::DropAfter) => return End::HangUp,
                     Some(Fault::Late) => json!({ "runId": "r", "status": "accepted" }),
+                    Some(Fault::Says(status)) => json!({ "runId": "r", "status": status }),
+                    Some(Fault::FailsSent) => {
+                        json!({ "status": "error", "error": "the line broke", "sentBeforeError": true })
+                    }
                     Some(Fault::Silent) => json!({ "runId": "r", "status": "no_reply" }),
                     Some(Fault::Fails) => json!({ "status": "error", "error": "no model" }),
                     _ => json!({ "runId": "r", "status": "ok", "reply": answer }),

@@ -8,6 +8,7 @@ use amb_core::office::Office;
 use amb_core::{Code, OfficeError};
 
 use crate::flaky::Flaky;
+use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, start};
 
 fn trouble(connection: &Connection) -> Option<Trouble> {
@@ -62,6 +63,33 @@ async fn a_route_that_is_not_offered_is_said_and_waited_for() {
     world.gateway.lock().no_chat = false;
     world.has_one_answer(&mail, "enabled").await;
     bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_tool_that_is_forbidden_is_said_and_waited_for() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Forbidden]);
+    let mail = world.mail().await;
+    let bridge = world.start(Route::SessionsSend, quick());
+    let status = world.status_says("refusal", |status| status.last_error.is_some()).await;
+    assert!(status.last_error.unwrap().contains("forbids sessions_send"));
+    world.has_one_answer(&mail, "allowed").await;
+    assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_too_busy_makes_mail_wait_and_gives_none_up() {
+    for route in [Route::Chat, Route::SessionsSend] {
+        let world = World::new().await;
+        // More often than a mail may fail.
+        world.gateway.fault([Fault::Status(429); 8]);
+        let mail = world.mail().await;
+        let bridge = world.start(route, quick());
+        world.has_one_answer(&mail, &route.to_string()).await;
+        assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+        bridge.stop().await;
+    }
 }
 
 #[tokio::test]

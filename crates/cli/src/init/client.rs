@@ -222,6 +222,8 @@ mod tests {
         let theirs = "{ gateway: { mode: 'local', /* port */ port: 18789 } }";
         let text = apply(Format::Json, theirs, &settings).unwrap();
         assert!(text.contains("/* port */") && text.contains("chatCompletions"), "{text}");
+        // Today's OpenClaw knows no servers of an agent, and `tools.allow` would take all other tools away.
+        assert!(!text.contains("agents") && !text.contains("tools") && !text.contains("allow"), "{text}");
         let back = revert(Format::Json, &text, Some(theirs), &settings).unwrap();
         assert!(!back.contains("chatCompletions") && !back.contains("mcp") && back.contains("18789"), "{back}");
         assert!(Client::Cursor.settings(&seat(true), "mailbox", true).is_err());

@@ -79,6 +79,27 @@ async fn a_directory_that_is_not_there_yet_is_made_with_the_agent_in_it() {
 }
 
 #[tokio::test]
+async fn processes_of_one_agent_take_nothing_from_each_other() {
+    // OpenClaw starts one for every session, and none of them is the bridge.
+    let home = tempdir().unwrap();
+    let seat = |name: &str| {
+        let mut command = amb(home.path());
+        command.arg("--dir").arg(home.path().join("mail")).args(["--as", name, "mcp"]);
+        command
+    };
+    let (mut one, mut two) = (Model::start(&mut seat("ben")).await, Model::start(&mut seat("ben")).await);
+    let mut ann = Model::start(&mut seat("ann")).await;
+    one.call("mailbox_check", json!({})).await;
+    ann.call("mailbox_send", json!({"to": "ben", "subject": "Plan", "content": "hello"})).await;
+    for model in [&mut one, &mut two] {
+        let told = model.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
+        assert_eq!(told["messages"][0]["content"], "hello", "{told}");
+    }
+    // Seen by both and read by neither, it is there for whoever claims it.
+    assert_eq!(two.call("mailbox_check", json!({})).await["unread"], 1);
+}
+
+#[tokio::test]
 async fn a_directory_that_cannot_be_one_is_named_at_the_start() {
     let home = tempdir().unwrap();
     let file = home.path().join("file");

@@ -131,6 +131,7 @@ async fn whoever_follows_the_prompt_ends_with_a_working_mailbox() {
     let keys: Value = serde_json::from_str(&machine.read(".config/amb/keys.json")).unwrap();
     let key = find_key(&keys).expect("a kept key");
     assert!(!config.contains(&key) && !said.contains(&key), "the key is in a file of its own only");
+    assert!(!config.contains("agents") && !config.contains("\"tools"), "{config}");
     assert!(config.contains("// mine") && config.contains("18789") && config.contains("chatCompletions"), "{config}");
 
     // The client starts what is written there, in an environment of its own, and the mailbox works both ways.

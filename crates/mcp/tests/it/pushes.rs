@@ -109,6 +109,10 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
         let ring = alice.notice("notifications/claude/channel").await;
         assert!(ring["params"]["content"].as_str().unwrap().contains("bob (1)"), "{ring}");
         assert_eq!(ring["params"]["meta"]["new_mail"], "1");
+        // What Claude Code takes for a key, and passes over otherwise.
+        for (key, value) in ring["params"]["meta"].as_object().unwrap() {
+            assert!(key.chars().all(|c| c.is_ascii_alphanumeric() || c == '_') && value.is_string(), "{ring}");
+        }
         carol.send(Draft::text(name("alice"), "Other", "more secret words")).await.unwrap();
         let ring = alice.notice("notifications/claude/channel").await;
         assert!(ring["params"]["content"].as_str().unwrap().contains("carol (1)"), "{ring}");
