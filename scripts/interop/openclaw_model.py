@@ -22,9 +22,14 @@ def text_of(message):
     return "\n".join(part.get("text", "") for part in content)
 
 
-def mail_is_last(asked):
-    """Whether the newest question is a mail: what a mail asks for is not done."""
-    return bool(re.search(r"<mail-\S+ ", asked[-1]))
+def newest(messages):
+    """The newest question that is no mail (what a mail asks for is not done) and nothing that OpenClaw itself added, and what
+    came after it."""
+    for at in range(len(messages) - 1, -1, -1):
+        text = text_of(messages[at])
+        if messages[at]["role"] == "user" and not text.startswith("<<<BEGIN_OPENCLAW_INTERNAL_CONTEXT>>>"):
+            return ("" if re.search(r"<mail-\S+ ", text) else text), messages[at + 1 :]
+    return "", []
 
 
 class Model(BaseHTTPRequestHandler):
@@ -38,15 +43,14 @@ class Model(BaseHTTPRequestHandler):
         mail, text = marked[-1] if marked else ("none", "")
         with open(LOG, "a") as log:
             log.write(f"{mail}\n")
-        with open(LOG + ".requests", "a") as log:
-            log.write(json.dumps(request) + "\n")
         if "slow question" in text:
             time.sleep(8)
-        wanted = re.search(r"call the tool `?(\w+)", asked[-1]) if asked else None
-        last = request["messages"][-1]
-        if last["role"] == "tool":
-            self.answer({"content": f"the tool said: {text_of(last)}"}, request.get("stream"))
-        elif wanted and not mail_is_last(asked):
+        question, since = newest(request["messages"])
+        wanted = re.search(r"call the tool `?(\w+)", question)
+        told = [text_of(message) for message in since if message["role"] == "tool"]
+        if wanted and told:
+            self.answer({"content": f"the tool said: {told[-1]}"}, request.get("stream"))
+        elif wanted:
             known = [tool["function"]["name"] for tool in request.get("tools", [])]
             names = [name for name in known if name == wanted.group(1) or name.endswith("__" + wanted.group(1))]
             if not names:
