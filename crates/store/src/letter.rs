@@ -46,8 +46,8 @@ pub(crate) struct Letter {
 pub(crate) enum Thread {
     /// One that exists.
     Existing(Uuid),
-    /// The one of this subject, with the id it gets if it has to be made.
-    Subject { subject: String, key: String, fresh: Uuid },
+    /// The one of this subject, made where it is missing.
+    Subject { subject: String, key: String },
 }
 
 /// The message that a draft names.
@@ -96,7 +96,7 @@ impl Letter {
             (Some(session), _) => Thread::Existing(session_uuid(session)?),
             (None, Some(subject)) => {
                 words::check_text("subject", Some(&subject))?;
-                Thread::Subject { key: fold_subject(&subject), subject, fresh: amb_core::id::fresh_uuid(at) }
+                Thread::Subject { key: fold_subject(&subject), subject }
             }
             (None, None) => return Err(StoreError::invalid("say a subject, or the session_id to continue")),
         };
@@ -134,6 +134,11 @@ impl Letter {
         }
         let letter = Self::new(from, draft, now)?;
         Ok(Self { id, task_id: letter.task_id.map(|_| id), hop: Some(hop), ..letter })
+    }
+
+    /// Whether it can be accepted without a look at other mail.
+    pub(crate) fn is_plain(&self) -> bool {
+        self.kind != Kind::Task && self.parent.is_none() && self.hop.is_none()
     }
 
     /// What the sender is answered.

@@ -5,8 +5,7 @@ use std::str::FromStr;
 use amb_core::doc::MessageView;
 use amb_core::event::NewMessage;
 use amb_core::message::text_of;
-use amb_core::task::TaskRef;
-use amb_core::{AgentName, Callback, CorrelationId, Kind, Message, Object, Part, Priority, Receipt, Timestamp};
+use amb_core::{AgentName, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -71,26 +70,23 @@ impl MessageRow {
 
     /// The message in a thread or an inbox.
     pub(crate) fn view(self, viewer: &AgentName) -> Result<MessageView> {
-        let sender_name = name(&self.from)?;
-        let callback: Option<Callback> = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
-        let metadata: Option<Object> = parse(self.metadata)?;
-        let task: Option<TaskRef> = parse(self.task)?;
-        let (content, parts) = content(self.content, parse(self.parts)?);
-        Ok(MessageView {
-            id: self.id.into(),
-            sender_name,
-            content,
-            created_at: self.at,
+        let callback = if self.shows_callback(viewer) { self.callback } else { None };
+        let view = ViewRow {
+            id: self.id,
+            sender: name(&self.from)?,
+            at: self.at,
             is_read: self.read_at.is_some(),
-            kind: kind(self.kind.as_deref())?,
-            priority: priority(self.priority),
-            parts,
-            task,
-            reply_to: self.reply_to.map(Into::into),
-            correlation_id: correlation(self.correlation_id)?,
+            priority: self.priority,
+            kind: self.kind,
+            reply_to: self.reply_to,
+            correlation_id: self.correlation_id,
+            task: self.task,
             callback,
-            metadata: metadata.unwrap_or_default(),
-        })
+            content: self.content,
+            parts: self.parts,
+            metadata: self.metadata,
+        };
+        view.view()
     }
 
     /// The message as an event.
@@ -112,9 +108,8 @@ impl MessageRow {
         })
     }
 
-    /// A callback is for the agent that set it: the sender, or the owner to whom an update brings it back.
     fn shows_callback(&self, viewer: &AgentName) -> bool {
-        let setter = if self.kind.as_deref() == Some(Kind::TaskUpdate.as_str()) { &self.to } else { &self.from };
+        let setter = if callback_is_senders(self.kind.as_deref()) { &self.from } else { &self.to };
         setter == viewer.as_str()
     }
 
@@ -122,6 +117,52 @@ impl MessageRow {
     pub(crate) fn receipt(&self) -> Result<Receipt> {
         Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at))
     }
+}
+
+/// What a thread or an inbox shows of a message. JSON columns are still text.
+#[derive(Debug)]
+pub(crate) struct ViewRow {
+    pub(crate) id: Uuid,
+    pub(crate) sender: AgentName,
+    pub(crate) at: Timestamp,
+    pub(crate) is_read: bool,
+    pub(crate) priority: i64,
+    pub(crate) kind: Option<String>,
+    pub(crate) reply_to: Option<Uuid>,
+    pub(crate) correlation_id: Option<String>,
+    pub(crate) task: Option<String>,
+    /// Where the viewer may see it.
+    pub(crate) callback: Option<String>,
+    pub(crate) content: String,
+    pub(crate) parts: Option<String>,
+    pub(crate) metadata: Option<String>,
+}
+
+impl ViewRow {
+    pub(crate) fn view(self) -> Result<MessageView> {
+        let (content, parts) = content(self.content, parse(self.parts)?);
+        Ok(MessageView {
+            id: self.id.into(),
+            sender_name: self.sender,
+            content,
+            created_at: self.at,
+            is_read: self.is_read,
+            kind: kind(self.kind.as_deref())?,
+            priority: priority(self.priority),
+            parts,
+            task: parse(self.task)?,
+            reply_to: self.reply_to.map(Into::into),
+            correlation_id: correlation(self.correlation_id)?,
+            callback: parse(self.callback)?,
+            metadata: parse(self.metadata)?.unwrap_or_default(),
+        })
+    }
+}
+
+/// Whether a callback is shown to the one who sent the message, or to the one it went to: an update of a task brings it
+/// back to the owner who set it.
+pub(crate) fn callback_is_senders(kind: Option<&str>) -> bool {
+    kind != Some(Kind::TaskUpdate.as_str())
 }
 
 /// The text and the parts as they are shown. Where there are parts, the text is theirs.

@@ -7,6 +7,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use amb_core::doc::Sent;
+use amb_core::id::fresh_uuid;
 use amb_core::route::{self, Hop};
 use amb_core::task::{Asked, Decision, decide};
 use amb_core::{AgentName, Card, Kind, TaskState};
@@ -183,14 +184,14 @@ impl Known {
         // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
         let mut missing = std::collections::BTreeMap::new();
         for (caller, letter) in letters {
-            let (Some(peer), letter::Thread::Subject { subject, key, fresh }) =
+            let (Some(peer), letter::Thread::Subject { subject, key }) =
                 (self.reachable(caller, letter).ok(), &letter.thread)
             else {
                 continue;
             };
             let (low, high) = pair(caller.key.0, peer.id);
             if !self.by_subject.contains_key(&(low, high, key.clone())) {
-                missing.entry((low, high, key.as_str())).or_insert((subject, *fresh, caller.key.0, peer.id, letter.at));
+                missing.entry((low, high, key.as_str())).or_insert((subject, caller.key.0, peer.id, letter.at));
             }
         }
         if missing.is_empty() {
@@ -210,8 +211,8 @@ impl Known {
             )
             .await?;
         let mut subjects = BTreeSet::new();
-        for ((low, high, key), (subject, fresh, me, peer, at)) in &missing {
-            tx.execute(&insert, &[fresh, subject, key, me, peer, low, high, at]).await?;
+        for ((low, high, key), (subject, me, peer, at)) in &missing {
+            tx.execute(&insert, &[&fresh_uuid(*at), subject, key, me, peer, low, high, at]).await?;
             subjects.insert(((*low, *high), *key));
         }
         let made = threads(tx, &subjects, &BTreeSet::new()).await?;

@@ -1,5 +1,6 @@
 //! Groups: who is in them, and mail to all of them.
 
+use amb_core::id::fresh_uuid;
 use amb_core::{AgentName, Draft, Kind, Timestamp, route};
 use deadpool_postgres::{GenericClient, Transaction};
 use uuid::Uuid;
@@ -196,7 +197,7 @@ async fn session(tx: &Transaction<'_>, group: i64, me: i64, letter: &Letter) -> 
             }
             Ok((row.try_get(0)?, *id, row.try_get(1)?))
         }
-        letter::Thread::Subject { subject, key, fresh } => {
+        letter::Thread::Subject { subject, key } => {
             let insert = tx
                 .prepare_cached(
                     "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
@@ -209,7 +210,7 @@ async fn session(tx: &Transaction<'_>, group: i64, me: i64, letter: &Letter) -> 
                 .await?;
             let mut found = tx.query_opt(&select, &[&group, key]).await?;
             if found.is_none() {
-                tx.execute(&insert, &[fresh, subject, key, &me, &group, &letter.at]).await?;
+                tx.execute(&insert, &[&fresh_uuid(letter.at), subject, key, &me, &group, &letter.at]).await?;
                 found = tx.query_opt(&select, &[&group, key]).await?;
             }
             let row = found.ok_or_else(no_session)?;

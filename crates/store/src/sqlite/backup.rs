@@ -153,7 +153,9 @@ pub(super) fn examine(path: &Path) -> Result<Contents> {
         Ok(u64::try_from(rows).unwrap_or(0))
     };
     let bytes = fs_err::metadata(path).map_err(cannot)?.len();
-    Ok(Contents { agents: count("agents")?, messages: count("messages")?, bytes })
+    // What is accepted but not sorted yet is mail too; forms before the third had no tray.
+    let unsorted = if form >= 3 { count("tray")? } else { 0 };
+    Ok(Contents { agents: count("agents")?, messages: count("messages")? + unsorted, bytes })
 }
 
 /// Makes sure that a name in a directory is there after a crash.

@@ -1,9 +1,9 @@
 //! Groups: who is in them, and mail to all of them.
 
+use amb_core::id::fresh_uuid;
 use amb_core::route;
 use amb_core::{AgentName, Draft, Kind, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
-use uuid::Uuid;
 
 use super::cache::Thread;
 use super::error::{failed, is_taken};
@@ -130,8 +130,8 @@ impl Desk {
                 }
                 thread
             }
-            letter::Thread::Subject { subject, key, fresh } => {
-                self.group_session(group, caller.key.0, subject, key, *fresh, letter.at)?
+            letter::Thread::Subject { subject, key } => {
+                self.group_session(group, caller.key.0, subject, key, letter.at)?
             }
         };
         let members = self.audience(group, caller.key.0)?;
@@ -158,15 +158,7 @@ impl Desk {
             .map_err(failed)
     }
 
-    fn group_session(
-        &mut self,
-        group: i64,
-        me: i64,
-        subject: &str,
-        key: &str,
-        public_id: Uuid,
-        now: Timestamp,
-    ) -> Result<Thread> {
+    fn group_session(&mut self, group: i64, me: i64, subject: &str, key: &str, now: Timestamp) -> Result<Thread> {
         let known: Option<i64> = self
             .db
             .prepared("SELECT id FROM sessions WHERE group_id = ?1 AND subject_key = ?2")
@@ -181,7 +173,7 @@ impl Desk {
                      VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
                 )
                 .and_then(|mut insert| {
-                    insert.insert(params![public_id.as_bytes(), subject, key, me, group, now.as_microsecond()])
+                    insert.insert(params![fresh_uuid(now).as_bytes(), subject, key, me, group, now.as_microsecond()])
                 })
                 .map_err(failed)?,
         };

@@ -6,58 +6,121 @@ use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSumma
 use amb_core::limits::INBOX_PREVIEW;
 use amb_core::office::HistoryPage;
 use amb_core::receipt::Receipt;
-use amb_core::{Event, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use amb_core::{AgentName, Event, Timestamp};
+use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{instant_at, owner_of, range, uuid_at};
+use super::keys::{instant_at, maybe_uuid_at, owner_of, range, uuid_at};
 use super::messages::{DELIVERED, message_columns, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, no_session};
-use crate::row;
+use crate::row::{self, ViewRow, callback_is_senders};
 use crate::types::{Agent, News};
 use crate::words;
 
-/// The newest messages of a session before a row, with the viewer's own copy of each. Of a group's session an agent sees
-/// what it sent and what came to it, not what was said before it joined or after it left.
-const PAGE: &str = concat!(
-    "SELECT ",
-    message_columns!(),
-    ", e.id, s.group_id IS NOT NULL AND m.sender_id = ?4 AND NOT EXISTS (
-         SELECT 1 FROM copies o JOIN entries r ON r.id = o.entry_id WHERE o.message_id = m.id AND r.read_at IS NULL)
-     FROM messages m
-     JOIN sessions s ON s.id = m.id >> 32
-     JOIN agents f ON f.id = m.sender_id
-     LEFT JOIN copies c ON m.delivery_id IS NULL AND c.message_id = m.id AND c.agent_id = ?4
-     LEFT JOIN entries e ON e.id = coalesce(m.delivery_id, c.entry_id)
-     LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
-     WHERE m.id > ?1 AND m.id < ?2 AND (s.group_id IS NULL OR m.sender_id = ?4 OR c.entry_id IS NOT NULL)
-     ORDER BY m.id DESC LIMIT ?3"
-);
+/// A session that the viewer is in.
+struct Viewed<'a> {
+    id: i64,
+    /// The other agent; `None` in a group.
+    other: Option<&'a AgentName>,
+}
 
-/// One page, and what of it the viewer has not read: the entries that deliver it.
+/// One page, newest first, and what of it the viewer has not read: the entries that deliver it.
 struct Page {
     views: Vec<MessageView>,
     unread: Vec<i64>,
 }
 
-fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) -> Result<Page> {
+/// The newest messages of a session before a row.
+fn page(db: &Connection, caller: &Agent, session: &Viewed<'_>, before: i64, limit: i64) -> Result<Page> {
+    match session.other {
+        Some(other) => page_of_pair(db, caller, other, session.id, before, limit),
+        None => page_of_group(db, caller, session.id, before, limit),
+    }
+}
+
+/// A page between two agents. Who they are is known, so nothing but the messages and their deliveries is looked at.
+fn page_of_pair(
+    db: &Connection,
+    caller: &Agent,
+    other: &AgentName,
+    session: i64,
+    before: i64,
+    limit: i64,
+) -> Result<Page> {
     let (first, _) = range(session);
-    let mut select = db.prepared(PAGE).map_err(failed)?;
+    let mut select = db
+        .prepared(
+            "SELECT m.sender_id, m.delivery_id, e.read_at, m.kind, m.public_id, m.created_at, m.priority, m.reply_to,
+                    m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata
+             FROM messages m LEFT JOIN entries e ON e.id = m.delivery_id
+             WHERE m.id > ?1 AND m.id < ?2 ORDER BY m.id DESC LIMIT ?3",
+        )
+        .map_err(failed)?;
+    let mut rows = select.query([first, before, limit]).map_err(failed)?;
+    let mut page = Page { views: Vec::new(), unread: Vec::new() };
+    while let Some(row) = rows.next().map_err(failed)? {
+        let (message, delivery) = pair_row(row, caller, other).map_err(failed)?;
+        if !message.is_read
+            && let Some(delivery) = delivery
+            && owner_of(delivery) == caller.key.0
+        {
+            page.unread.push(delivery);
+        }
+        page.views.push(message.view()?);
+    }
+    Ok(page)
+}
+
+fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Result<(ViewRow, Option<i64>)> {
+    let mine = row.get::<_, i64>(0)? == caller.key.0;
+    let kind: Option<String> = row.get(3)?;
+    let message = ViewRow {
+        id: uuid_at(row, 4)?,
+        sender: if mine { caller.name.clone() } else { other.clone() },
+        at: instant_at(row, 5)?,
+        is_read: row.get::<_, Option<i64>>(2)?.is_some(),
+        priority: row.get(6)?,
+        reply_to: maybe_uuid_at(row, 7)?,
+        correlation_id: row.get(8)?,
+        task: row.get(9)?,
+        callback: if mine == callback_is_senders(kind.as_deref()) { row.get(10)? } else { None },
+        kind,
+        content: row.get(11)?,
+        parts: row.get(12)?,
+        metadata: row.get(13)?,
+    };
+    Ok((message, row.get(1)?))
+}
+
+/// A page of a group's session, with the viewer's own copy of each message: an agent sees what it sent and what came to
+/// it, not what was said before it joined or after it left.
+fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) -> Result<Page> {
+    let (first, _) = range(session);
+    let sql = concat!(
+        "SELECT ",
+        message_columns!(),
+        ", e.id, m.sender_id = ?4 AND NOT EXISTS (
+             SELECT 1 FROM copies o JOIN entries r ON r.id = o.entry_id WHERE o.message_id = m.id AND r.read_at IS NULL)
+         FROM messages m
+         JOIN sessions s ON s.id = m.id >> 32
+         JOIN agents f ON f.id = m.sender_id
+         LEFT JOIN copies c ON c.message_id = m.id AND c.agent_id = ?4
+         LEFT JOIN entries e ON e.id = c.entry_id
+         LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
+         WHERE m.id > ?1 AND m.id < ?2 AND (m.sender_id = ?4 OR c.entry_id IS NOT NULL)
+         ORDER BY m.id DESC LIMIT ?3"
+    );
+    let mut select = db.prepared(sql).map_err(failed)?;
     let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
     let mut page = Page { views: Vec::new(), unread: Vec::new() };
     while let Some(row) = rows.next().map_err(failed)? {
         let message = message_row(row).map_err(failed)?;
         let delivery: Option<i64> = row.get(DELIVERED).map_err(failed)?;
-        if let Some(delivery) = delivery
-            && message.read_at.is_none()
-            && owner_of(delivery) == caller.key.0
-        {
-            page.unread.push(delivery);
-        }
+        page.unread.extend(delivery.filter(|_| message.read_at.is_none()));
         let mut view = message.view(&caller.name)?;
         view.is_read |= row.get::<_, bool>(DELIVERED + 1).map_err(failed)?;
         page.views.push(view);
@@ -65,8 +128,14 @@ fn page(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) 
     Ok(page)
 }
 
-/// The caller's sessions and the requests that wait for it.
-pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
+/// The caller's sessions and the requests that wait for it; nothing where there are more sessions than `at_most`.
+pub(super) fn inbox(
+    db: &Connection,
+    caller: &Agent,
+    unread_only: bool,
+    now: Timestamp,
+    at_most: Option<usize>,
+) -> Result<Option<Inbox>> {
     let mut select = db
         .prepared(
             "SELECT b.session_id, b.unread, s.public_id, s.subject, a.name, s.created_at, g.name
@@ -80,23 +149,28 @@ pub(super) fn inbox(db: &Connection, caller: &Agent, unread_only: bool, now: Tim
     let mut rows = select.query([caller.key.0, i64::from(unread_only)]).map_err(failed)?;
     let mut sessions = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        let other: String = row.get(4).map_err(failed)?;
+        if at_most == Some(sessions.len()) {
+            return Ok(None);
+        }
+        let other = row::name(&row.get::<_, String>(4).map_err(failed)?)?;
+        let group: Option<String> = row.get(6).map_err(failed)?;
         let id: i64 = row.get(0).map_err(failed)?;
         let (_, last) = range(id);
-        let recent = page(db, caller, id, last, INBOX_PREVIEW as i64)?.views;
+        let session = Viewed { id, other: group.is_none().then_some(&other) };
+        let recent = page(db, caller, &session, last, INBOX_PREVIEW as i64)?.views;
         let created_at = instant_at(row, 5).map_err(failed)?;
         sessions.push(SessionSummary {
             session_id: uuid_at(row, 2).map_err(failed)?.into(),
             subject: row.get(3).map_err(failed)?,
-            other_agent_name: row::name(&other)?,
+            other_agent_name: other,
             unread_count: row.get::<_, u32>(1).map_err(failed)?.into(),
             last_message_at: recent.first().map_or(created_at, |message| message.created_at),
             recent_messages: recent,
-            group: row.get(6).map_err(failed)?,
+            group,
         });
     }
     sessions.sort_by_key(|session| Reverse(session.last_message_at));
-    Ok(Inbox { sessions, pending_connections: pending(db, caller, now)? })
+    Ok(Some(Inbox { sessions, pending_connections: pending(db, caller, now)? }))
 }
 
 /// The requests that wait for the caller.
@@ -136,19 +210,22 @@ pub(super) fn history(
     session: Uuid,
     wanted: &HistoryPage,
 ) -> Result<(History, Vec<i64>)> {
-    let found: Option<(i64, String, bool)> = db
+    let found: Option<(i64, String, bool, Option<String>)> = db
         .prepared(
             "SELECT s.id, s.subject,
-                    EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = ?2 AND b.session_id = s.id)
-             FROM sessions s WHERE s.public_id = ?1",
+                    EXISTS (SELECT 1 FROM session_members b WHERE b.agent_id = ?2 AND b.session_id = s.id), a.name
+             FROM sessions s LEFT JOIN agents a ON a.id = s.low_id + s.high_id - ?2
+             WHERE s.public_id = ?1",
         )
         .and_then(|mut select| {
             select
-                .query_row(params![session.as_bytes(), caller.key.0], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+                .query_row(params![session.as_bytes(), caller.key.0], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                })
                 .optional()
         })
         .map_err(failed)?;
-    let Some((id, subject, member)) = found else { return Err(no_session()) };
+    let Some((id, subject, member, other)) = found else { return Err(no_session()) };
     if !member {
         return Err(words::not_a_member());
     }
@@ -163,7 +240,8 @@ pub(super) fn history(
             row.filter(|row| owner_of(*row) == id).ok_or_else(|| no_message(before))?
         }
     };
-    let mut page = page(db, caller, id, before, wanted.limit.into())?;
+    let other = other.as_deref().map(row::name).transpose()?;
+    let mut page = page(db, caller, &Viewed { id, other: other.as_ref() }, before, wanted.limit.into())?;
     // What is answered is read by the time it is answered.
     for view in &mut page.views {
         view.is_read |= view.sender_name != caller.name;

@@ -20,6 +20,7 @@ impl Desk {
             *head += 1;
             return Ok(*head);
         }
+        self.sort()?;
         let next = head(&self.db, agent)? + 1;
         self.caches.heads.put(agent, next);
         Ok(next)

@@ -1,11 +1,12 @@
 //! The store in one SQLite file.
 //!
-//! One connection writes, on a thread of its own ([`writer`]); a few read-only connections read ([`readers`]). Another
-//! process on the same file is refused ([`lock`]).
+//! One connection writes, on a thread of its own ([`writer`]); another thread makes durable what it wrote ([`sync`]); a few
+//! read-only connections read ([`readers`]). Another process on the same file is refused ([`lock`]).
 
 mod agents;
 mod backup;
 mod cache;
+mod checkpoint;
 mod claim;
 mod connect;
 mod consent;
@@ -28,9 +29,11 @@ mod restore;
 mod room;
 mod search;
 mod send;
+mod sync;
 mod tasks;
 mod threads;
 mod transcripts;
+mod tray;
 mod verbs;
 mod writer;
 

@@ -8,10 +8,13 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::checkpoint::Checkpoints;
 use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
+use super::sync::Durability;
+use super::tray::HoldsMail;
 use super::writer::{STATEMENTS, Writer};
 use crate::StoreError;
 use crate::error::Result;
@@ -28,10 +31,12 @@ pub struct SqliteStore {
     pub(super) path: PathBuf,
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
-    pub(super) readers: Readers,
+    readers: Readers,
+    holds_mail: HoldsMail,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
+    checkpoints: Mutex<Option<Checkpoints>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Let go last, when nothing of ours touches the file any more.
     lock: Mutex<Option<Lock>>,
@@ -64,16 +69,28 @@ impl SqliteStore {
         prepare_writer(&db).map_err(failed)?;
         migrate(&mut db)?;
         let indexer = Indexer::open(&path)?;
-        let readers = Readers::open(&path, std::thread::available_parallelism().map_or(2, usize::from).clamp(2, 8))?;
-        let unindexed = Arc::new(Unindexed::default());
-        let (writer, thread) = Writer::start(db, unindexed.clone()).map_err(cannot_open)?;
+        let durability = Arc::new(Durability::default());
+        let cores = std::thread::available_parallelism().map_or(2, usize::from);
+        let readers = Readers::open(&path, cores.clamp(2, 8), durability.clone())?;
+        let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
+        folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
+        let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
+        // One and the same file for as long as a connection is open, and nothing but this syncs a commit in it.
+        let log =
+            fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
+        let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
+        let (writer, thread) =
+            Writer::start(db, unindexed.clone(), holds_mail.clone(), durability, move || log.sync_data())
+                .map_err(cannot_open)?;
         Ok(Self {
             path,
             writer: Mutex::new(Some(writer)),
             readers,
+            holds_mail,
             indexer,
             unindexed,
             known: Arc::default(),
+            checkpoints: Mutex::new(Some(checkpoints)),
             thread: Mutex::new(Some(thread)),
             lock: Mutex::new(Some(lock)),
         })
@@ -84,9 +101,19 @@ impl SqliteStore {
         writer.clone().ok_or_else(super::error::closed)
     }
 
+    /// The readers, with all mail where they look for it.
+    pub(super) async fn readers(&self) -> Result<&Readers> {
+        if self.holds_mail.get() {
+            // Every operation has the tray sorted first.
+            self.writer()?.write(|_| Ok(())).await?;
+        }
+        Ok(&self.readers)
+    }
+
     pub(super) async fn shut(&self) {
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.readers.close();
+        drop(self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
             // Joining waits for the last transaction; the thread reports its own failures.
@@ -116,10 +143,10 @@ pub(super) fn tune(db: &Connection) -> rusqlite::Result<()> {
 
 fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
     tune(db)?;
-    // FULL: with NORMAL an acknowledged commit can be lost when the power fails.
+    // NORMAL leaves the sync of a commit to us: see `sync`.
     db.execute_batch(
-        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-         PRAGMA wal_autocheckpoint = 8000; PRAGMA journal_size_limit = 67108864;",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;
+         PRAGMA wal_autocheckpoint = 16000; PRAGMA journal_size_limit = 67108864;",
     )
 }
 

@@ -117,7 +117,7 @@ impl Desk {
         Ok(())
     }
 
-    fn next_in_session(&mut self, session: i64) -> Result<i64> {
+    pub(super) fn next_in_session(&mut self, session: i64) -> Result<i64> {
         let Some(thread) = self.thread(session)? else { return Err(crate::letter::no_session()) };
         let place = thread.last + 1;
         if let Some(cached) = self.caches.threads.get_mut(&session) {

@@ -11,10 +11,11 @@ use super::error::{closed, failed};
 use super::open::tune;
 use super::plans::Prepared;
 use super::search::path_of;
+use super::sync::Durability;
 use crate::StoreError;
 use crate::error::Result;
 
-/// A few read-only connections, used on threads that may block.
+/// A few read-only connections.
 #[derive(Debug, Clone)]
 pub(super) struct Readers {
     shared: Arc<Shared>,
@@ -25,12 +26,19 @@ struct Shared {
     idle: Mutex<Vec<Connection>>,
     /// As many as there are connections, so that whoever has one finds a connection.
     permits: Arc<Semaphore>,
+    /// Fewer, so that long reads leave connections to short ones.
+    long: Arc<Semaphore>,
+    durability: Arc<Durability>,
 }
 
+/// Reads at once that may take long.
+const LONG: usize = 2;
+
 impl Readers {
-    /// Opens `count` connections.
-    pub(super) fn open(path: &Path, count: usize) -> Result<Self> {
+    /// Opens `count` connections for short reads, and some more for long ones.
+    pub(super) fn open(path: &Path, count: usize, durability: Arc<Durability>) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let count = count + LONG;
         let mut idle = Vec::with_capacity(count);
         for _ in 0..count {
             let db = Connection::open_with_flags(path, flags).map_err(failed)?;
@@ -39,48 +47,59 @@ impl Readers {
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
         }
-        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits: Arc::new(Semaphore::new(count)) }) })
+        let (permits, long) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(LONG)));
+        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits, long, durability }) })
     }
 
-    /// Reads one consistent state.
+    /// Reads one consistent state, here and now: for what takes microseconds, where going to another thread and back
+    /// would take longer than the reading.
+    pub(super) async fn look<T>(&self, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let permit = self.shared.permits.acquire().await.map_err(|_| closed())?;
+        let seen = self.shared.with(|db| snapshot(db, look));
+        drop(permit);
+        self.shared.durability.of_what_was_seen().await.and(seen)
+    }
+
+    /// Reads one consistent state, on a thread that may block.
     pub(super) async fn read<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
     {
-        self.with(move |db| snapshot(db, look)).await
-    }
-
-    async fn with<T, F>(&self, look: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
-    {
+        let long = self.shared.long.clone().acquire_owned().await.map_err(|_| closed())?;
         let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
         let shared = self.shared.clone();
+        // The permits go along: a caller that goes away meanwhile leaves the connection in use.
         let task = tokio::task::spawn_blocking(move || {
-            let db = shared.take()?;
-            let seen = catch_unwind(AssertUnwindSafe(|| look(&db)))
-                .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
-            // What panicked may have left its transaction open.
-            if !db.is_autocommit() {
-                db.execute_batch("ROLLBACK").map_err(failed)?;
-            }
-            shared.give_back(db);
-            drop(permit);
+            let seen = shared.with(|db| snapshot(db, look));
+            drop((permit, long));
             seen
         });
-        task.await.map_err(StoreError::internal)?
+        let seen = task.await.map_err(StoreError::internal)?;
+        self.shared.durability.of_what_was_seen().await.and(seen)
     }
 
     /// Takes no more reads, and lets go of the connections as they come free.
     pub(super) fn close(&self) {
+        self.shared.long.close();
         self.shared.permits.close();
         self.shared.idle.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 }
 
 impl Shared {
+    fn with<T>(&self, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+        let db = self.take()?;
+        let seen = catch_unwind(AssertUnwindSafe(|| look(&db)))
+            .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
+        // What panicked may have left its transaction open.
+        if !db.is_autocommit() {
+            db.execute_batch("ROLLBACK").map_err(failed)?;
+        }
+        self.give_back(db);
+        seen
+    }
+
     fn take(&self) -> Result<Connection> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop().ok_or_else(closed)
     }

@@ -48,7 +48,10 @@ impl Desk {
                 let thread = self.thread_of(me, peer.id, &letter)?;
                 self.place(caller, &peer, &thread, &letter, &hop)?
             }
-            Recipient::Group(group) => self.place_in_group(caller, group, &letter)?,
+            Recipient::Group(group) => {
+                self.sort()?;
+                self.guarded(|desk| desk.place_in_group(caller, group, &letter))?
+            }
         };
         if let Some(once) = &letter.once {
             self.remember_answer(me, once, &letter.sent(&placed), letter.at)?;
@@ -101,7 +104,7 @@ impl Desk {
                 }
                 Ok(thread)
             }
-            letter::Thread::Subject { subject, key, fresh } => {
+            letter::Thread::Subject { subject, key } => {
                 let (low, high) = pair(me, peer);
                 let cached = self.caches.by_subject.get(&(low, high, key.as_str().into())).copied();
                 let known = match cached {
@@ -110,18 +113,22 @@ impl Desk {
                 };
                 match known {
                     Some(id) => self.thread(id)?.ok_or_else(no_session),
-                    None => self.new_session(me, peer, subject, key, *fresh, letter.at),
+                    None => self.new_session(me, peer, subject, key, letter.at),
                 }
             }
         }
     }
 
-    /// Writes the message, its delivery and the unread count.
+    /// Accepts the message.
     fn place(&mut self, caller: &Agent, peer: &Peer, thread: &Thread, letter: &Letter, hop: &Hop) -> Result<Placed> {
         if letter.kind == Kind::Task {
             return self.place_task(caller, peer, thread, letter, hop);
         }
-        let (_, copies) = self.post(thread.id, letter_post(caller, letter, hop, None)?, To::One(peer.id))?;
+        let post = letter_post(caller, letter, hop, None)?;
+        let copies = match letter.is_plain() {
+            true => vec![(AgentKey(peer.id), self.lay(thread.id, post, peer.id)?)],
+            false => self.post(thread.id, post, To::One(peer.id))?.1,
+        };
         Ok(placed(thread, copies))
     }
 

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use amb_core::Timestamp;
+use amb_core::id::fresh_uuid;
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
@@ -46,6 +47,7 @@ impl Desk {
         if let Some(thread) = self.caches.threads.get(&id) {
             return Ok(Some(thread.clone()));
         }
+        self.sort()?;
         let (first, last) = range(id);
         let found = self
             .db
@@ -82,9 +84,9 @@ impl Desk {
         peer: i64,
         subject: &str,
         key: &str,
-        public_id: Uuid,
         now: Timestamp,
     ) -> Result<Thread> {
+        let public_id = fresh_uuid(now);
         let (low, high) = pair(me, peer);
         let id = self
             .db

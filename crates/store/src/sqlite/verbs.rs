@@ -10,6 +10,7 @@ use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, Tas
 use async_trait::async_trait;
 
 use super::send::Outcome;
+use super::writer::Desk;
 use super::{
     SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
 };
@@ -24,11 +25,17 @@ use crate::tasks::task_uuid;
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
 use crate::{StoreError, words};
 
+/// Sessions in an inbox that is put together at once, without a thread for it.
+const SMALL_INBOX: usize = 64;
+
 impl SqliteStore {
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        Ok(match self.writer()?.write(move |desk| desk.send(&caller, letter)).await? {
+        let (writer, plain) = (self.writer()?, letter.is_plain());
+        let send = move |desk: &mut Desk| desk.send(&caller, letter);
+        let outcome = if plain { writer.write_unsorted(send).await? } else { writer.write(send).await? };
+        Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {
                 let (letter, placed) = *placed;
@@ -43,7 +50,7 @@ impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
         self.writer()?.write(|_| Ok(())).await?;
         let path = self.path.clone();
-        self.readers.read(move |_| room::check(&path)).await
+        self.readers().await?.read(move |_| room::check(&path)).await
     }
 
     async fn close(&self) {
@@ -60,7 +67,7 @@ impl Store for SqliteStore {
             Ok(agent) => return Ok(Some(agent)),
             Err(age) => age,
         };
-        let found = self.readers.read(move |db| agents::by_key(db, hash, now)).await?;
+        let found = self.readers().await?.look(move |db| agents::by_key(db, hash, now)).await?;
         Ok(found.map(|(agent, until)| {
             self.known.remember(age, hash, &agent, until);
             agent
@@ -69,7 +76,7 @@ impl Store for SqliteStore {
 
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
         let name = name.clone();
-        self.readers.read(move |db| agents::by_name(db, &name)).await
+        self.readers().await?.look(move |db| agents::by_name(db, &name)).await
     }
 
     async fn request_connection(
@@ -102,8 +109,14 @@ impl Store for SqliteStore {
     }
 
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
+        let readers = self.readers().await?;
+        let small = readers.look(|db| inbox::inbox(db, caller, unread_only, now, Some(SMALL_INBOX))).await?;
+        if let Some(inbox) = small {
+            return Ok(inbox);
+        }
         let caller = caller.clone();
-        self.readers.read(move |db| inbox::inbox(db, &caller, unread_only, now)).await
+        let whole = readers.read(move |db| inbox::inbox(db, &caller, unread_only, now, None)).await?;
+        Ok(whole.unwrap_or_default())
     }
 
     async fn history(
@@ -115,7 +128,8 @@ impl Store for SqliteStore {
     ) -> Result<Written<History>> {
         let session = session_uuid(session)?;
         let reader = caller.clone();
-        let (history, unread) = self.readers.read(move |db| inbox::history(db, &reader, session, &page)).await?;
+        let (history, unread) =
+            self.readers().await?.look(move |db| inbox::history(db, &reader, session, &page)).await?;
         if unread.is_empty() {
             return Ok(Written::quiet(history));
         }
@@ -125,11 +139,11 @@ impl Store for SqliteStore {
     }
 
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        self.readers.read(move |db| log::entries(db, agent.0, since, limit)).await
+        self.readers().await?.look(move |db| log::entries(db, agent.0, since, limit)).await
     }
 
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        let head = self.readers.read(move |db| log::head(db, agent.0)).await?;
+        let head = self.readers().await?.look(move |db| log::head(db, agent.0)).await?;
         Ok(u64::try_from(head).unwrap_or(0))
     }
 
@@ -139,17 +153,17 @@ impl Store for SqliteStore {
 
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
         let caller = caller.clone();
-        self.readers.read(move |db| directory::agents(db, &caller, &page, now)).await
+        self.readers().await?.read(move |db| directory::agents(db, &caller, &page, now)).await
     }
 
     async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
         let (caller, name) = (caller.clone(), name.clone());
-        self.readers.read(move |db| directory::agent(db, &caller, &name, now)).await
+        self.readers().await?.look(move |db| directory::agent(db, &caller, &name, now)).await
     }
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        self.readers.read(move |db| directory::profile(db, &caller, now)).await
+        self.readers().await?.look(move |db| directory::profile(db, &caller, now)).await
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
@@ -190,12 +204,12 @@ impl Store for SqliteStore {
 
     async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
         let caller = caller.clone();
-        self.readers.read(move |db| consent::connections(db, &caller)).await
+        self.readers().await?.read(move |db| consent::connections(db, &caller)).await
     }
 
     async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
         let caller = caller.clone();
-        self.readers.read(move |db| inbox::pending(db, &caller, now)).await
+        self.readers().await?.look(move |db| inbox::pending(db, &caller, now)).await
     }
 
     async fn change_connection(
@@ -215,12 +229,12 @@ impl Store for SqliteStore {
 
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let (caller, id) = (caller.clone(), message_uuid(id)?);
-        self.readers.read(move |db| receipts::message(db, &caller, id)).await
+        self.readers().await?.look(move |db| receipts::message(db, &caller, id)).await
     }
 
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
         let caller = caller.clone();
-        self.readers.read(move |db| receipts::messages(db, &caller, &query)).await
+        self.readers().await?.read(move |db| receipts::messages(db, &caller, &query)).await
     }
 
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
@@ -257,17 +271,17 @@ impl Store for SqliteStore {
 
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
         let caller = caller.clone();
-        self.readers.read(move |db| tasks::list(db, &caller, &filter, limit)).await
+        self.readers().await?.read(move |db| tasks::list(db, &caller, &filter, limit)).await
     }
 
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
         let (key, id) = (caller.key.0, task_uuid(id)?);
-        self.readers.read(move |db| tasks::find(db, key, id)?.task(key)).await
+        self.readers().await?.look(move |db| tasks::find(db, key, id)?.task(key)).await
     }
 
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
         let (caller, id) = (caller.clone(), task_uuid(id)?);
-        self.readers.read(move |db| tasks::chain(db, &caller, id)).await
+        self.readers().await?.read(move |db| tasks::chain(db, &caller, id)).await
     }
 
     async fn set_task_state(
@@ -302,7 +316,7 @@ impl Store for SqliteStore {
 
     async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
         let (caller, key) = (caller.clone(), key.clone());
-        self.readers.read(move |db| transcripts::recent(db, &caller, &key, limit)).await
+        self.readers().await?.read(move |db| transcripts::recent(db, &caller, &key, limit)).await
     }
 
     async fn transcript_after(
@@ -313,7 +327,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
         let (caller, key) = (caller.clone(), key.clone());
-        self.readers.read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
+        self.readers().await?.read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
     }
 
     async fn transcript_share(
@@ -330,7 +344,7 @@ impl Store for SqliteStore {
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let caller = caller.clone();
-        self.readers.read(move |db| search::search(db, &caller, &query)).await
+        self.readers().await?.read(move |db| search::search(db, &caller, &query)).await
     }
 
     async fn index_mail(&self) -> Result<u64> {
@@ -339,11 +353,11 @@ impl Store for SqliteStore {
                 Ok(Some(agent)) => agent,
                 Ok(None) => return Ok(0),
                 Err(()) => {
-                    self.unindexed.complete(self.readers.read(search::behind).await?);
+                    self.unindexed.complete(self.readers().await?.read(search::behind).await?);
                     continue;
                 }
             };
-            let Some(page) = self.readers.read(move |db| search::page(db, agent)).await? else { continue };
+            let Some(page) = self.readers().await?.read(move |db| search::page(db, agent)).await? else { continue };
             // There may be more of this agent's.
             self.unindexed.add(agent);
             let indexer = self.indexer.clone();
@@ -359,7 +373,7 @@ impl Store for SqliteStore {
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
         let caller = caller.clone();
-        self.readers.read(move |db| groups::groups(db, &caller)).await
+        self.readers().await?.read(move |db| groups::groups(db, &caller)).await
     }
 
     async fn invite_to_group(
@@ -379,7 +393,7 @@ impl Store for SqliteStore {
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
-        let (old, next) = self.readers.read(move |db| keep::old_mail(db, before, from)).await?;
+        let (old, next) = self.readers().await?.read(move |db| keep::old_mail(db, before, from)).await?;
         if old.is_empty() {
             return Ok(Removed { messages: 0, next });
         }
@@ -391,6 +405,6 @@ impl Store for SqliteStore {
 
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let (caller, after) = (caller.clone(), query.after.as_ref().map(message_uuid).transpose()?);
-        self.readers.read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
+        self.readers().await?.read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
     }
 }

@@ -39,6 +39,65 @@ async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
 }
 
 #[tokio::test]
+async fn mail_that_nobody_has_looked_at_survives_a_crash() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    // More than is kept back unsorted, and some more.
+    for n in 0..1_500 {
+        let (from, to) = if n % 3 == 0 { (&bob, &alice) } else { (&alice, &bob) };
+        desk.say(from, to, &format!("Plan {}", n % 2), &n.to_string()).await;
+    }
+    // What a killed process leaves behind: the files as they are, with nothing folded in and nothing said goodbye to.
+    let crashed = SqliteFile::fresh();
+    for suffix in ["", "-wal"] {
+        let of = |file: &SqliteFile| format!("{}{suffix}", file.path().display());
+        fs_err::copy(of(&file), of(&crashed)).unwrap();
+    }
+    let desk = open(&crashed).await;
+    let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
+    assert_eq!((inbox.sessions.len(), inbox.unread()), (2, 1_000));
+    for session in &inbox.sessions {
+        let parity = if session.subject == "Plan 0" { 0 } else { 1 };
+        let expected: Vec<_> = (0..1_500).rev().filter(|n| n % 2 == parity).map(|n: u32| n.to_string()).collect();
+        assert_eq!(desk.texts(&bob, &session.session_id, 1_000).await, expected, "all, once each, in order");
+    }
+    let log: Vec<_> = desk.events(bob.key, 0, 2_000).await.unwrap();
+    let numbers: Vec<_> = log.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
+    assert!(numbers.iter().copied().eq(1..=numbers.len() as u64), "no gap, and nothing twice");
+}
+
+#[tokio::test]
+async fn a_send_that_is_refused_takes_no_other_with_it() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let group = desk.create_group(&alice, &"crew".parse().unwrap(), at(1)).await.unwrap();
+    let sends: Vec<_> = (0..200)
+        .map(|n| {
+            let (desk, alice, bob, group) = (desk.clone(), alice.clone(), bob.clone(), group.name.clone());
+            tokio::spawn(async move {
+                match n % 4 {
+                    0 => desk.send(&alice, Draft::text("nobody".parse().unwrap(), "Plan", "x"), at(1)).await.is_ok(),
+                    // A group in which the sender is alone.
+                    1 => desk.send(&alice, Draft::text(group, "Plan", "x"), at(1)).await.is_ok(),
+                    _ => {
+                        desk.say(&alice, &bob, "Plan", "x").await;
+                        true
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut accepted = 0;
+    for sent in sends {
+        accepted += u32::from(sent.await.unwrap());
+    }
+    assert_eq!(desk.inbox(&bob, false, at(2)).await.unwrap().unread(), 100);
+    assert!(accepted >= 100);
+}
+
+#[tokio::test]
 async fn a_database_of_an_unknown_future_is_refused() {
     let file = SqliteFile::fresh();
     open(&file).await.close().await;

@@ -1,0 +1,51 @@
+//! Folding the write-ahead log into the database, on a thread and a connection of its own: neither sends nor reads wait for
+//! it. What this leaves over, because it came meanwhile, the writer folds in when the log has grown long.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use rusqlite::Connection;
+
+use super::sync::Durability;
+
+/// How often it looks whether there is something to fold in.
+const PERIOD: Duration = Duration::from_millis(250);
+
+/// The thread; ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct Checkpoints {
+    stop: Option<SyncSender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpoints {
+    pub(super) fn start(db: Connection, durability: Arc<Durability>) -> io::Result<Self> {
+        let (stop, stopped) = sync_channel(0);
+        let thread = std::thread::Builder::new().name("amb-sqlite-fold".into()).spawn(move || {
+            let mut folded = 0;
+            while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
+                let begun = durability.begun();
+                if begun == folded {
+                    continue;
+                }
+                match db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
+                    Ok(()) => folded = begun,
+                    Err(error) => tracing::warn!(%error, "the write-ahead log was not folded in; trying again"),
+                }
+            }
+        })?;
+        Ok(Self { stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+impl Drop for Checkpoints {
+    fn drop(&mut self) {
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
