@@ -19,8 +19,9 @@ use crate::error::Result;
 use crate::letter::Letter;
 use crate::types::Agent;
 
-/// Transactions of sends under way at once.
-const LANES: usize = 4;
+/// Transactions of sends under way at once. Few, so that each carries many: two carry more than four did, and one that waits
+/// for a lock does not hold up everybody.
+const LANES: usize = 2;
 /// Letters that wait in one lane; beyond this a sender waits for its place.
 const QUEUE: usize = 1_024;
 /// Letters in one transaction.

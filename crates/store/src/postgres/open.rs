@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::Timestamp;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
@@ -51,6 +51,8 @@ impl PostgresStore {
         let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
+            // The connection used last has its plans made and its pages at hand.
+            .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             .create_timeout(Some(Duration::from_secs(5)))
             .wait_timeout(Some(PATIENCE))
