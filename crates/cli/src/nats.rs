@@ -1,16 +1,18 @@
-//! How the live verbs reach NATS.
+//! How the live verbs and the replicas of an office reach NATS.
 
 use std::path::PathBuf;
 
 use amb_live::{BrokerError, LivePeers, NatsAuth, NatsOptions, NatsTls};
 use anyhow::Context;
+use serde::Deserialize;
 
 use crate::failure::Failure;
 
 /// Where NATS is, and who we are to it.
-#[derive(Debug, Clone, Default, clap::Args)]
+#[derive(Debug, Clone, Default, Deserialize, clap::Args)]
+#[serde(deny_unknown_fields, default)]
 pub(crate) struct NatsArgs {
-    /// The NATS server that live goals meet at; several separated by commas
+    /// The NATS server that live goals, or replicas of an office, meet at; several separated by commas
     #[arg(long, value_name = "URL", env = "NATS_URL")]
     pub(crate) nats_url: Option<String>,
     /// A shared token
@@ -34,6 +36,14 @@ impl NatsArgs {
     /// Whether a server is named at all.
     pub(crate) fn is_named(&self) -> bool {
         self.nats_url.as_deref().is_some_and(|url| !url.trim().is_empty())
+    }
+
+    /// What is said here, and for the rest what `other` says. Who we are is said in one place.
+    pub(crate) fn or(self, other: Self) -> Self {
+        let who =
+            [self.nats_token.is_some(), self.nats_user.is_some(), self.nats_nkey.is_some(), self.nats_creds.is_some()];
+        let who = if who.contains(&true) { self.clone() } else { other.clone() };
+        Self { nats_url: self.nats_url.or(other.nats_url), nats_ca: self.nats_ca.or(other.nats_ca), ..who }
     }
 
     /// Everything about the connection.

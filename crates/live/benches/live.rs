@@ -3,21 +3,17 @@
 //! `cargo bench -p amb-live` prints them; no number is asserted. NATS is a server of our own on the loopback.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
-#[path = "../tests/it/server.rs"]
-#[allow(dead_code)]
-mod server;
-
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, GoalId, Timestamp};
+use amb_live::testing::NatsServer;
 use amb_live::{
     Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, Parcel, SendToPeer, inbox_subject,
     send_to_peer,
 };
 use futures_util::StreamExt;
-use server::NatsServer;
 use tokio::sync::{Mutex, mpsc};
 
 const BODY: &str = "task #1 is ready for handoff: the draft is in notes/draft.md, the open questions are at its end. \

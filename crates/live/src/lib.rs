@@ -14,6 +14,7 @@
 //! | the tools of a model | [`list_peers`], [`send_to_peer`], [`tools::call`] |
 //! | bodies for programs | [`Protocol`] |
 //! | durable mail wakes a goal | [`MailBell`] |
+//! | notes between the processes of an office | [`NoticeBoard`] |
 
 #![forbid(unsafe_code)]
 
@@ -28,8 +29,8 @@ mod outbox;
 mod peers;
 mod protocol;
 mod router;
-#[cfg(test)]
-mod testing;
+#[cfg(any(test, feature = "test-support"))]
+pub mod testing;
 pub mod tools;
 
 pub use amb_core::GoalId;
@@ -44,7 +45,9 @@ pub use message::{
     BadPayload, INBOX_SUBJECT_PREFIX, InboxMessage, MAX_BODY_BYTES, MIN_BODY_CHARS, goal_of_subject, inbox_subject,
     render_peer_messages_block,
 };
-pub use nats::{NatsAuth, NatsBroker, NatsOptions, NatsTls, OnOutage, OutboxCounts, PRESENCE_BUCKET};
+pub use nats::{
+    NatsAuth, NatsBroker, NatsOptions, NatsTls, Notice, NoticeBoard, OnOutage, OutboxCounts, PRESENCE_BUCKET,
+};
 pub use outbox::OutboxOptions;
 pub use peers::{Goal, LivePeers, Sender, Transport};
 pub use protocol::Protocol;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use amb_core::OfficeError;
 use amb_core::transcript::TranscriptKey;
 use amb_mount::Mount;
-use amb_store::{News, Store, Written};
+use amb_store::{AgentKey, News, Store, Written};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -17,6 +17,7 @@ use crate::deliveries::Deliveries;
 use crate::hub::Hub;
 use crate::meter::Meter;
 use crate::rate::Limiter;
+use crate::replicas::Fellows;
 
 /// Appends that a follower may fall behind before it just looks.
 const TRANSCRIPT_NEWS: usize = 64;
@@ -34,6 +35,8 @@ pub(crate) struct Inner {
     pub(crate) meter: Meter,
     /// Who gave a sign of life.
     pub(crate) alive: Alive,
+    /// Other processes on the same database.
+    pub(crate) fellows: Fellows,
     /// What reached its readers.
     pub(crate) deliveries: Deliveries,
     /// Transcripts that grew.
@@ -67,6 +70,7 @@ impl App {
             limits: Limiter::new(config.rate_limits),
             meter: Meter::new(),
             alive: Alive::default(),
+            fellows: Fellows::default(),
             deliveries: Deliveries::default(),
             transcripts: broadcast::Sender::new(TRANSCRIPT_NEWS),
             mail_came: Notify::new(),
@@ -77,7 +81,8 @@ impl App {
         })))
     }
 
-    /// Tells the sockets what a verb wrote, and gives its answer. Called after the commit, never before.
+    /// Tells the sockets, here and on other replicas, what a verb wrote, and gives its answer. Called after the commit,
+    /// never before.
     pub(crate) fn told<T>(&self, written: Written<T>) -> T {
         self.tell(&written.news);
         written.answer
@@ -89,10 +94,17 @@ impl App {
             return;
         }
         self.hub.publish(news);
+        self.fellows.tell(news);
         self.mail_came.notify_one();
         for mount in &self.mounts {
             news.iter().for_each(|news| mount.ring(news.agent));
         }
+    }
+
+    /// Another replica wrote to this agent's log, which has entries up to this number now.
+    pub(crate) fn grew(&self, agent: AgentKey, up_to: u64) {
+        self.hub.poke(agent, up_to);
+        self.mounts.iter().for_each(|mount| mount.ring(agent));
     }
 
     /// Tells those who follow a transcript that it grew.

@@ -53,7 +53,7 @@ pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, 
             Ok(agent)
         }
         None => {
-            app.limits.wrong_key(address)?;
+            app.limits.wrong_key(&*app.store, address).await?;
             Err(unauthorized("this key is not known here; register, or ask the office's operator"))
         }
     }

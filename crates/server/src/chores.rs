@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError, Timestamp};
-use amb_mount::{Mount, Terms};
+use amb_mount::Terms;
 use amb_store::News;
-use tokio::sync::broadcast::Receiver;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
+use crate::replicas;
 
 /// How often idle cells of the limits are forgotten and figures folded.
 const UPKEEP: Duration = Duration::from_secs(10);
@@ -48,9 +47,7 @@ pub(crate) fn start(app: &App) {
             app.closing.clone(),
         ));
     }
-    if let Some(hints) = app.store.hints() {
-        app.tasks.spawn(relay_hints(app.clone(), hints));
-    }
+    replicas::start(app);
 }
 
 fn every(period: Duration) -> Interval {
@@ -60,7 +57,7 @@ fn every(period: Duration) -> Interval {
 }
 
 /// Says that a chore failed; it is tried again in its turn. A store that cannot do it at all is no failure.
-fn failed(chore: &str, error: &OfficeError) {
+pub(crate) fn failed(chore: &str, error: &OfficeError) {
     if error.code() != Code::Unsupported {
         tracing::warn!(chore, %error, cause = ?std::error::Error::source(error), "a chore failed; trying again later");
     }
@@ -73,6 +70,9 @@ async fn regular(app: App) {
             _ = upkeep.tick() => {
                 app.limits.sweep();
                 app.meter.upkeep();
+                if let Err(error) = app.store.forgive().await {
+                    failed("forgiving what is earned back", &error);
+                }
             }
             _ = seen.tick() => write_seen(&app).await,
             _ = sweep.tick() => sweep_due(&app).await,
@@ -201,27 +201,6 @@ async fn index(app: App) {
         tokio::select! {
             () = sleep(INDEX_REST) => {}
             () = app.closing.cancelled() => return,
-        }
-    }
-}
-
-/// Wakes listeners whose logs grew by the hand of another process.
-async fn relay_hints(app: App, mut hints: Receiver<amb_store::AgentKey>) {
-    loop {
-        let hint = tokio::select! {
-            hint = hints.recv() => hint,
-            () = app.closing.cancelled() => return,
-        };
-        match hint {
-            Ok(agent) => {
-                app.hub.poke(agent);
-                app.mounts.iter().for_each(|mount| mount.ring(agent));
-            }
-            Err(RecvError::Lagged(_)) => {
-                app.hub.poke_all();
-                app.mounts.iter().for_each(Mount::ring_all);
-            }
-            Err(RecvError::Closed) => return,
         }
     }
 }

@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use amb_live::NatsOptions;
+
 use crate::rate::RateLimits;
 
 /// Everything about an office that can be set, except where it listens and what it remembers.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Config {
     /// Withhold verification codes from the target's inbox and events, so that they must travel by a human channel.
     pub private_codes: bool,
@@ -46,6 +48,10 @@ pub struct Config {
     pub header_timeout: Duration,
     /// Directories whose agents are reached from here, and the other way round.
     pub mounts: Vec<PathBuf>,
+    /// Where replicas on one database hear from each other; without it, through the database.
+    pub nats: Option<NatsOptions>,
+    /// How often listeners are looked after: what a lost hint, or a key that ended, costs at most.
+    pub look_interval: Duration,
     /// Certificate and key, for those without a proxy.
     pub tls: Option<TlsFiles>,
 }
@@ -82,6 +88,8 @@ impl Default for Config {
             shutdown_grace: Duration::from_secs(10),
             header_timeout: Duration::from_secs(15),
             mounts: Vec::new(),
+            nats: None,
+            look_interval: Duration::from_secs(5),
             tls: None,
         }
     }

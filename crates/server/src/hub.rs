@@ -2,11 +2,11 @@
 //! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use amb_core::Entry;
-use amb_store::{AgentKey, News};
+use amb_store::{AgentKey, KeyHash, News, Seated};
 use axum::extract::ws::Utf8Bytes;
 use tokio::sync::Notify;
 
@@ -21,8 +21,11 @@ pub(crate) struct Hub {
 }
 
 /// One listener's place.
-#[derive(Default)]
 pub(crate) struct Seat {
+    /// The key that the listener came with, where it listens for long.
+    key: Option<KeyHash>,
+    /// The last entry that the listener has.
+    at: AtomicU64,
     /// News in the order in which they were offered, at most [`QUEUE`].
     queue: Mutex<VecDeque<(u64, Utf8Bytes)>>,
     /// Something may be in the log that is not in the queue.
@@ -44,6 +47,22 @@ pub(crate) enum Next {
 }
 
 impl Seat {
+    fn new(key: Option<KeyHash>) -> Self {
+        Self {
+            key,
+            at: AtomicU64::new(0),
+            queue: Mutex::default(),
+            look: AtomicBool::new(false),
+            evicted: AtomicBool::new(false),
+            wake: Notify::new(),
+        }
+    }
+
+    /// The listener has everything up to here.
+    pub(crate) fn is_at(&self, cursor: u64) {
+        self.at.store(cursor, Ordering::Relaxed);
+    }
+
     fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Utf8Bytes)>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,8 +79,21 @@ impl Seat {
         self.wake.notify_one();
     }
 
-    fn poke(&self) {
+    fn look(&self) {
         self.look.store(true, Ordering::Release);
+        self.wake.notify_one();
+    }
+
+    /// The log has entries up to this number.
+    pub(crate) fn poke(&self, up_to: u64) {
+        if self.at.load(Ordering::Relaxed) < up_to {
+            self.look();
+        }
+    }
+
+    /// The listener must go: its key is no longer one.
+    pub(crate) fn evict(&self) {
+        self.evicted.store(true, Ordering::Release);
         self.wake.notify_one();
     }
 
@@ -107,21 +139,22 @@ impl Seat {
 
     /// Asks for another look; for a listener that did not read the log to its end.
     pub(crate) fn look_again(&self) {
-        self.poke();
+        self.look();
     }
 }
 
 impl Hub {
-    /// Takes a place; it is given back when the ticket is dropped. `None` where the agent has `most` already.
+    /// Takes a place; it is given back when the ticket is dropped. `None` where the agent has `most` already. One that
+    /// listens for long gives its key, and is sent away when that ends.
     ///
     /// Take a place before reading the head of the log: then nothing falls between the two.
-    pub(crate) fn sit(&self, agent: AgentKey, most: usize) -> Option<Ticket<'_>> {
+    pub(crate) fn sit(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<Ticket<'_>> {
         let mut seats = self.seats.write().unwrap_or_else(PoisonError::into_inner);
         let mine = seats.entry(agent).or_insert_with(|| Vec::with_capacity(1));
         if mine.len() >= most {
             return None;
         }
-        let seat = Arc::new(Seat::default());
+        let seat = Arc::new(Seat::new(key));
         mine.push(seat.clone());
         Some(Ticket { hub: self, agent, seat })
     }
@@ -136,24 +169,21 @@ impl Hub {
             let Some(mine) = seats.get(agent) else { continue };
             match (entry.cursor.as_number(), text_of(entry)) {
                 (Some(number), Some(text)) => mine.iter().for_each(|seat| seat.offer(number, &text)),
-                _ => mine.iter().for_each(|seat| seat.poke()),
+                _ => mine.iter().for_each(|seat| seat.look()),
             }
         }
     }
 
-    /// Another process wrote to this agent's log.
-    pub(crate) fn poke(&self, agent: AgentKey) {
+    /// Another process wrote to this agent's log, which has entries up to this number now.
+    pub(crate) fn poke(&self, agent: AgentKey, up_to: u64) {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.poke());
+        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.poke(up_to));
     }
 
     /// Sends all listeners of an agent away: its key is no longer one.
     pub(crate) fn evict(&self, agent: AgentKey) {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        for seat in seats.get(&agent).into_iter().flatten() {
-            seat.evicted.store(true, Ordering::Release);
-            seat.wake.notify_one();
-        }
+        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.evict());
     }
 
     /// Adds all agents that somebody listens for.
@@ -161,10 +191,20 @@ impl Hub {
         agents.extend(self.seats.read().unwrap_or_else(PoisonError::into_inner).keys());
     }
 
-    /// Another process wrote, and nobody knows where.
-    pub(crate) fn poke_all(&self) {
+    /// The listeners of one agent, or of all, and how far each is.
+    pub(crate) fn seated(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Seat>)> {
         let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        seats.values().flatten().for_each(|seat| seat.poke());
+        let of = |(agent, seats): (&AgentKey, &Vec<Arc<Seat>>)| -> Vec<_> {
+            let seated = |seat: &Arc<Seat>| {
+                let at = seat.at.load(Ordering::Relaxed);
+                (Seated { agent: *agent, at, key: seat.key }, Arc::clone(seat))
+            };
+            seats.iter().map(seated).collect()
+        };
+        match agent {
+            Some(agent) => seats.get_key_value(&agent).into_iter().flat_map(of).collect(),
+            None => seats.iter().flat_map(of).collect(),
+        }
     }
 }
 
@@ -203,7 +243,7 @@ mod tests {
 
     #[test]
     fn news_at_the_cursor_are_sent_and_old_ones_dropped() {
-        let seat = Seat::default();
+        let seat = Seat::new(None);
         (3..=5).for_each(|number| offer(&seat, number));
         assert_eq!(seat.next(3), Next::Send(4, "4".into()));
         assert_eq!(seat.next(4), Next::Send(5, "5".into()));
@@ -212,7 +252,7 @@ mod tests {
 
     #[test]
     fn a_gap_is_read_from_the_log() {
-        let seat = Seat::default();
+        let seat = Seat::new(None);
         offer(&seat, 7);
         assert_eq!(seat.next(5), Next::Look);
         offer(&seat, 6);
@@ -220,8 +260,20 @@ mod tests {
     }
 
     #[test]
+    fn a_hint_of_what_the_listener_has_is_no_reason_to_look() {
+        let hub = Hub::default();
+        let agent = "7".parse().unwrap();
+        let ticket = hub.sit(agent, None, 1).unwrap();
+        ticket.seat.is_at(5);
+        hub.poke(agent, 5);
+        assert_eq!(ticket.seat.next(5), Next::Wait);
+        hub.poke(agent, 6);
+        assert_eq!(ticket.seat.next(5), Next::Look);
+    }
+
+    #[test]
     fn what_does_not_fit_is_read_from_the_log() {
-        let seat = Seat::default();
+        let seat = Seat::new(None);
         let many = QUEUE as u64 + 5;
         (1..=many).for_each(|number| offer(&seat, number));
         let mut cursor = 0;

@@ -4,7 +4,8 @@
 //!
 //! A request is met at the front desk (`front`: its id, its limits, its line in the log), routed to one file under
 //! `routes`, and answered with a document of core or a problem (`problem`). What a verb wrote is offered to the listeners
-//! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor.
+//! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor. Other processes on the
+//! same database are told of it (`replicas`).
 
 #![forbid(unsafe_code)]
 
@@ -25,6 +26,7 @@ mod openapi;
 mod problem;
 mod query;
 mod rate;
+mod replicas;
 mod reply;
 mod routes;
 mod serve;

@@ -67,6 +67,8 @@ pub(crate) struct Meter {
     routes: Vec<RouteMeter>,
     /// Open WebSockets.
     pub(crate) sockets: Gauge,
+    /// Processes on this database, this one among them.
+    pub(crate) replicas: Gauge,
     /// Entries sent over WebSockets.
     pub(crate) pushed: Counter,
     /// WebSockets cut off because they did not take what was sent.
@@ -108,6 +110,8 @@ impl Meter {
             "Time from the head of a request to the head of its answer.".into(),
         );
         recorder.describe_gauge(KeyName::from("amb_ws_sockets"), Some(Unit::Count), "Open WebSockets.".into());
+        let replicas = "Processes on this database, this one among them.";
+        recorder.describe_gauge(KeyName::from("amb_replicas"), Some(Unit::Count), replicas.into());
         let route = |route: &'static str| {
             let by = |status: String| {
                 counter(&recorder, "amb_http_requests", vec![Label::new("route", route), Label::new("status", status)])
@@ -122,6 +126,7 @@ impl Meter {
         Self {
             routes: ROUTES.iter().map(|name| route(name)).collect(),
             sockets: recorder.register_gauge(&Key::from_name("amb_ws_sockets"), &METADATA),
+            replicas: recorder.register_gauge(&Key::from_name("amb_replicas"), &METADATA),
             pushed: counter(&recorder, "amb_events_pushed", vec![]),
             slow: counter(&recorder, "amb_ws_cut_off", vec![]),
             mail_removed: counter(&recorder, "amb_mail_removed", vec![]),

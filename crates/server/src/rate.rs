@@ -1,14 +1,19 @@
-//! Who may call how often. A cell per agent and per address; an idle cell is forgotten.
+//! Who may call how often, on all replicas together.
 
+mod limit;
+
+use std::fmt::Display;
 use std::hash::Hash;
 use std::net::IpAddr;
-use std::num::NonZeroU32;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError};
-use amb_store::AgentKey;
-use governor::clock::{Clock, DefaultClock};
-use governor::{DefaultKeyedRateLimiter, Quota};
+use amb_store::{AgentKey, Charge, Store};
+
+use limit::{Limit, Rates};
+
+/// Charges in one statement.
+const CHARGES_AT_ONCE: usize = 1_000;
 
 /// A steady rate with room for a burst.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,12 +37,14 @@ impl Rate {
         Self { count, period: Duration::from_secs(60), burst }
     }
 
-    fn quota(self) -> Quota {
-        let burst = NonZeroU32::new(self.burst).unwrap_or(NonZeroU32::MIN);
-        let each = self.period / self.count.max(1);
-        // A period of nothing would be no limit at all; the smallest one is as good as none.
-        let each = each.max(Duration::from_nanos(1));
-        Quota::with_period(each).unwrap_or_else(|| Quota::per_second(burst)).allow_burst(burst)
+    /// How long it takes to earn one. A period of nothing would be no limit at all; the smallest one is as good as none.
+    fn each(self) -> Duration {
+        (self.period / self.count.max(1)).max(Duration::from_nanos(1))
+    }
+
+    /// How much may be owed at once.
+    fn room(self) -> Duration {
+        self.each() * self.burst.max(1)
     }
 }
 
@@ -71,30 +78,11 @@ impl Default for RateLimits {
     }
 }
 
-/// One limit, with a cell for each key.
-struct Limit<K: Hash + Eq + Clone> {
-    cells: DefaultKeyedRateLimiter<K>,
-    clock: DefaultClock,
-}
-
-impl<K: Hash + Eq + Clone> Limit<K> {
-    fn new(rate: Rate) -> Self {
-        Self { cells: DefaultKeyedRateLimiter::keyed(rate.quota()), clock: DefaultClock::default() }
-    }
-
-    /// Takes one from the cell, or says how long until there is one.
-    fn take(&self, key: &K) -> Result<(), Duration> {
-        self.cells.check_key(key).map_err(|full| full.wait_time_from(self.clock.now()))
-    }
-
-    /// Drops the cells that are as good as new.
-    fn sweep(&self) {
-        self.cells.retain_recent();
-        self.cells.shrink_to_fit();
-    }
-}
-
 /// All limits of a running office; without limits, every question is answered yes.
+///
+/// Those of agents and addresses are asked at every request and kept in memory; what much was spent of is charged to all
+/// replicas' account once a second (see `replicas`). The others are rare, and each is charged to that account at once: a
+/// search of all codes gets no further on ten replicas than on one.
 pub(crate) struct Limiter(Option<Limits>);
 
 struct Limits {
@@ -133,12 +121,12 @@ fn network(address: IpAddr) -> IpAddr {
 impl Limiter {
     pub(crate) fn new(limits: Option<RateLimits>) -> Self {
         Self(limits.map(|limits| Limits {
-            agent: Limit::new(limits.agent),
-            address: Limit::new(limits.address),
-            register: Limit::new(limits.register),
-            connect: Limit::new(limits.connect),
-            guess_agent: Limit::new(limits.guess_agent),
-            guess_address: Limit::new(limits.guess_address),
+            agent: Limit::new("agent", limits.agent),
+            address: Limit::new("address", limits.address),
+            register: Limit::new("register", limits.register),
+            connect: Limit::new("connect", limits.connect),
+            guess_agent: Limit::new("guess_agent", limits.guess_agent),
+            guess_address: Limit::new("guess_address", limits.guess_address),
         }))
     }
 
@@ -155,29 +143,45 @@ impl Limiter {
     }
 
     /// A registration from this address.
-    pub(crate) fn register(&self, address: IpAddr) -> Allowed {
+    pub(crate) async fn register(&self, store: &dyn Store, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        limits.register.take(&network(address)).map_err(|wait| refuse("too many registrations from this address", wait))
+        spend(store, &limits.register, &network(address), "too many registrations from this address").await
     }
 
     /// A request for a connection by this agent.
-    pub(crate) fn connect(&self, agent: AgentKey) -> Allowed {
+    pub(crate) async fn connect(&self, store: &dyn Store, agent: AgentKey) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        limits.connect.take(&agent).map_err(|wait| refuse("too many requests for connections", wait))
+        spend(store, &limits.connect, &agent, "too many requests for connections").await
     }
 
     /// A try of a verification code. Charged before it is looked up, so that guesses in parallel are counted too.
-    pub(crate) fn code(&self, agent: AgentKey, address: IpAddr) -> Allowed {
+    pub(crate) async fn code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        limits.guess_agent.take(&agent).map_err(|wait| refuse("too many tries of verification codes", wait))?;
-        self.wrong_key(address)
+        spend(store, &limits.guess_agent, &agent, "too many tries of verification codes").await?;
+        self.wrong_key(store, address).await
     }
 
     /// A wrong key from this address.
-    pub(crate) fn wrong_key(&self, address: IpAddr) -> Allowed {
+    pub(crate) async fn wrong_key(&self, store: &dyn Store, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        let taken = limits.guess_address.take(&network(address));
-        taken.map_err(|wait| refuse("too many wrong codes or keys from this address", wait))
+        spend(store, &limits.guess_address, &network(address), "too many wrong codes or keys from this address").await
+    }
+
+    /// Charges to all replicas' account what this one let pass, and holds back those who spent too much on all of them
+    /// together. `others` is how many other replicas there are. Whoever spends little, all of them together a tenth of
+    /// the limit at most, costs no write.
+    pub(crate) async fn settle(&self, store: &dyn Store, others: u32, since: Duration) -> Result<(), OfficeError> {
+        let Some(limits) = &self.0 else { return Ok(()) };
+        settle(store, &limits.agent, others, since).await?;
+        settle(store, &limits.address, others, since).await
+    }
+
+    /// Forgets what was let pass without settling it.
+    pub(crate) fn forget_spent(&self) {
+        if let Some(limits) = &self.0 {
+            limits.agent.take_spent(u32::MAX);
+            limits.address.take_spent(u32::MAX);
+        }
     }
 
     /// Forgets idle cells; called now and then.
@@ -193,36 +197,80 @@ impl Limiter {
     }
 }
 
+fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32, done: bool) -> Charge {
+    let Rates { each, room } = limit.rates();
+    Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, done }
+}
+
+/// Spends one here, and if there is one to spend, one of all replicas' account.
+async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K, refusal: &str) -> Allowed {
+    limit.take(key).map_err(|wait| refuse(refusal, wait))?;
+    let charged = store.charge(&[charge(limit, key, 1, false)]).await?;
+    match charged.first() {
+        Some(charged) if charged.refused => {
+            limit.owe(key, charged.owed);
+            let Rates { each, room } = limit.rates();
+            Err(refuse(refusal, (charged.owed + each).saturating_sub(room)))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn settle<K: Display + Hash + Eq + Clone>(
+    store: &dyn Store,
+    limit: &Limit<K>,
+    others: u32,
+    since: Duration,
+) -> Result<(), OfficeError> {
+    let earned = since.as_nanos() / limit.rates().each.as_nanos().max(1);
+    let little = earned / 10 / (u128::from(others) + 1);
+    let spent = limit.take_spent(u32::try_from(little).unwrap_or(u32::MAX));
+    for some in spent.chunks(CHARGES_AT_ONCE) {
+        let charges: Vec<_> = some.iter().map(|(key, count)| charge(limit, key, *count, true)).collect();
+        for ((key, _), charged) in some.iter().zip(store.charge(&charges).await?) {
+            limit.owe(key, charged.owed);
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
+    use amb_store::testing::SqliteFile;
+
     use super::*;
 
-    #[test]
-    fn a_burst_passes_and_then_the_answer_says_how_long_to_wait() {
+    #[tokio::test]
+    async fn a_burst_passes_and_then_the_answer_says_how_long_to_wait() {
+        let file = SqliteFile::fresh();
+        let store = amb_store::open(&file.url()).await.unwrap();
         let limits = RateLimits { register: Rate::per_minute(1, 2), ..RateLimits::default() };
         let limiter = Limiter::new(Some(limits));
         let here = "192.0.2.1".parse().unwrap();
-        assert!(limiter.register(here).is_ok());
-        assert!(limiter.register(here).is_ok());
-        let refused = limiter.register(here).unwrap_err();
+        assert!(limiter.register(&*store, here).await.is_ok());
+        assert!(limiter.register(&*store, here).await.is_ok());
+        let refused = limiter.register(&*store, here).await.unwrap_err();
         assert_eq!(refused.code(), Code::TooManyRequests);
         assert!(whole_seconds(refused.wait().unwrap()) >= 1);
-        assert!(limiter.register("192.0.2.2".parse().unwrap()).is_ok(), "another address is not touched");
+        assert!(
+            limiter.register(&*store, "192.0.2.2".parse().unwrap()).await.is_ok(),
+            "another address is not touched"
+        );
     }
 
     #[test]
     fn without_limits_nothing_is_refused() {
         let limiter = Limiter::new(None);
         let here = "192.0.2.1".parse().unwrap();
-        assert!((0..10_000).all(|_| limiter.register(here).is_ok()));
+        assert!((0..10_000).all(|_| limiter.address(here).is_ok()));
     }
 
     #[test]
     fn one_network_of_ipv6_is_one_address() {
-        let limits = RateLimits { register: Rate::per_minute(1, 1), ..RateLimits::default() };
+        let limits = RateLimits { address: Rate::per_minute(1, 1), ..RateLimits::default() };
         let limiter = Limiter::new(Some(limits));
-        assert!(limiter.register("2001:db8::1".parse().unwrap()).is_ok());
-        assert!(limiter.register("2001:db8::2".parse().unwrap()).is_err());
-        assert!(limiter.register("2001:db8:0:1::1".parse().unwrap()).is_ok());
+        assert!(limiter.address("2001:db8::1".parse().unwrap()).is_ok());
+        assert!(limiter.address("2001:db8::2".parse().unwrap()).is_err());
+        assert!(limiter.address("2001:db8:0:1::1".parse().unwrap()).is_ok());
     }
 }

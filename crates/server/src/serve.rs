@@ -15,6 +15,7 @@ use crate::chores;
 use crate::config::Config;
 use crate::listen;
 use crate::mounts;
+use crate::replicas;
 use crate::routes;
 use crate::tls::Tls;
 
@@ -68,6 +69,7 @@ pub async fn serve(
     if tokio::time::timeout(app.config.shutdown_grace, app.tasks.wait()).await.is_err() {
         tracing::warn!(left = app.tasks.len(), "closing without waiting any longer");
     }
+    replicas::tell_now(&app).await;
     Ok(())
 }
 

@@ -15,7 +15,7 @@
 //! A verb that writes answers [`Written`]: its answer, and the [`News`] it put into logs, whole, so that whoever holds the
 //! sockets can push them without reading them back. Two verbs may be answered in another order than their entries have
 //! in a log: whoever pushes compares cursors, and reads [`Store::events`] where one is missing. Other processes on the
-//! same database are told by [`Store::hints`].
+//! same database are told by [`Store::hint`] and hear by [`Store::hints`]; [`Store::astray`] finds who missed a hint.
 
 #![forbid(unsafe_code)]
 
@@ -29,6 +29,7 @@ mod open;
 mod postgres;
 mod profile;
 mod query;
+mod replicas;
 mod row;
 mod search;
 mod sqlite;
@@ -49,6 +50,7 @@ pub use query::{
     Access, AgentsPage, Appended, ExportQuery, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile,
     ProfilePatch, ReadPlace, Removed,
 };
+pub use replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{

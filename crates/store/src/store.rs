@@ -15,6 +15,7 @@ use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
     ReadPlace, Removed,
 };
+use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written};
 
 /// What the network office remembers.
@@ -32,11 +33,38 @@ pub trait Store: Send + Sync {
     /// Finishes what was accepted and lets go of the database. Verbs after this answer `unavailable`.
     async fn close(&self);
 
-    /// Agents whose logs grew by the hand of another process on the same database. A hint to look, never the news
-    /// itself: one may be lost or come twice. `None` where no other process can be there.
-    fn hints(&self) -> Option<broadcast::Receiver<AgentKey>> {
+    // Other processes on the same database. Where there can be none, nothing is to be done.
+
+    /// What other processes say. `None` where no other process can be there.
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
     }
+
+    /// Tells other processes whose logs grew, and up to which number. Called after the commit; gather some.
+    async fn hint(&self, _grown: &[(AgentKey, u64)]) -> Result<()> {
+        Ok(())
+    }
+
+    /// A sign of life of this process, once in some seconds; answers who else is there. `hears` says whether hints reach
+    /// this process by another way than [`Store::hint`].
+    async fn heartbeat(&self, _hears: bool) -> Result<Replicas> {
+        Ok(Replicas::ALONE)
+    }
+
+    /// Spends of limits that hold for all processes together, and answers for each what became of it, in order. A limit
+    /// that nobody else can spend from is the caller's own affair.
+    async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
+        Ok(vec![Charged::NOTHING; charges.len()])
+    }
+
+    /// Forgets who owes nothing to such limits; now and then.
+    async fn forgive(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Of these listeners those that must do something: whose log is longer than they know, or whose key has ended. What
+    /// a lost hint would have said.
+    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>>;
 
     // Who is here.
 

@@ -19,6 +19,15 @@ impl AgentKey {
     }
 }
 
+impl std::str::FromStr for AgentKey {
+    type Err = std::num::ParseIntError;
+
+    /// Reads the number that another process on the same database wrote.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 impl fmt::Display for AgentKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

@@ -2,7 +2,8 @@
 
 use amb_core::AgentName;
 use amb_live::{
-    AllowedDelegates, LivePeers, PeerContext, SendToPeer, list_peers, render_peer_messages_block, send_to_peer,
+    AllowedDelegates, LivePeers, PeerContext, SendReport, SendToPeer, list_peers, render_peer_messages_block,
+    send_to_peer,
 };
 
 use crate::args::OfficeArgs;
@@ -119,8 +120,7 @@ impl Peer {
                 if output.json {
                     return Ok(output.document(&report)?);
                 }
-                let told = report.delivered_to.len() + report.published_to.len();
-                output.say(format!("{told} goals, {} mailboxes", report.mailed_to.len()))?;
+                output.say(summary(&report))?;
                 report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
                 Ok(())
             }
@@ -143,6 +143,23 @@ impl Peer {
     }
 }
 
+/// What became of a message, in one line. What is known is told from what is hoped.
+fn summary(report: &SendReport) -> String {
+    let goals = |count: usize| if count == 1 { "1 goal".to_owned() } else { format!("{count} goals") };
+    let mut said = vec![format!("delivered to {}", goals(report.delivered_to.len()))];
+    if !report.published_to.is_empty() {
+        said.push(format!("published to {} without an acknowledgement", goals(report.published_to.len())));
+    }
+    if !report.queued_for.is_empty() {
+        said.push(format!("queued for {}", goals(report.queued_for.len())));
+    }
+    if !report.mailed_to.is_empty() {
+        let names: Vec<_> = report.mailed_to.iter().map(|mailed| mailed.agent_id.as_str()).collect();
+        said.push(format!("mailed to {}", names.join(", ")));
+    }
+    said.join(", ")
+}
+
 async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Result<(), Failure> {
     while left > 0 {
         let turn = goal.next().await;
@@ -156,4 +173,21 @@ async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Resul
         turn.confirm();
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_acknowledged_is_told_from_what_was_only_published() {
+        let goal = || amb_core::GoalId(uuid::Uuid::from_u128(7));
+        let mut report = SendReport { delivered_to: vec![goal()], ..SendReport::default() };
+        assert_eq!(summary(&report), "delivered to 1 goal");
+        report.published_to = vec![goal(), goal()];
+        report.queued_for = vec![goal()];
+        let said = "delivered to 1 goal, published to 2 goals without an acknowledgement, queued for 1 goal";
+        assert_eq!(summary(&report), said);
+        assert_eq!(summary(&SendReport::default()), "delivered to 0 goals");
+    }
 }

@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 use crate::args::OfficeArgs;
 use crate::database::default_url;
 use crate::failure::Failure;
+use crate::nats::NatsArgs;
 use crate::output::Output;
 use crate::verbs::watch::interruption;
 
@@ -28,13 +29,16 @@ Examples:
   amb serve
   amb serve --listen 0.0.0.0:8000 --tls-cert cert.pem --tls-key key.pem
   amb serve --mount ~/.nanobot/mailboxes
-  DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000")]
+  DATABASE_URL=postgres://mailbox@localhost/agent_mailbox amb serve --metrics-listen 127.0.0.1:9000
+  amb serve --database-url postgres://… --nats-url nats://127.0.0.1:4222      one of several replicas")]
 pub(crate) struct Serve {
     /// A TOML file with any of these settings
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
     settings: Settings,
+    #[command(flatten)]
+    nats: NatsArgs,
 }
 
 /// What can be set. The names are the same in the file, with `_` for `-`.
@@ -162,11 +166,15 @@ fn days(count: u64) -> Duration {
 
 impl Serve {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let settings = match &self.config {
-            Some(path) => self.settings.or(read(path)?),
-            None => self.settings,
+        let (settings, nats) = match &self.config {
+            Some(path) => {
+                let (settings, nats) = read(path)?;
+                (self.settings.or(settings), self.nats.or(nats))
+            }
+            None => (self.settings, self.nats),
         };
-        let config = settings.config()?;
+        let nats = nats.is_named().then(|| nats.options()).transpose()?;
+        let config = Config { nats, ..settings.config()? };
         for directory in &config.mounts {
             // Before anybody is told that the office is open.
             DirOffice::open(directory, DirOptions::default())?;
@@ -212,6 +220,12 @@ async fn bind(address: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}; is another server there?"))
 }
 
-fn read(path: &Path) -> Result<Settings> {
-    toml::from_str(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
+/// The settings in a file: those of NATS begin with its name, and are the same for every verb that uses it.
+fn read(path: &Path) -> Result<(Settings, NatsArgs)> {
+    let split = |text: &str| -> Result<_, toml::de::Error> {
+        let all: toml::Table = toml::from_str(text)?;
+        let (nats, rest): (toml::Table, toml::Table) = all.into_iter().partition(|(name, _)| name.starts_with("nats_"));
+        Ok((rest.try_into()?, nats.try_into()?))
+    };
+    split(&fs_err::read_to_string(path)?).with_context(|| path.display().to_string())
 }

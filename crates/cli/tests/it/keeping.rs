@@ -50,7 +50,7 @@ async fn a_backup_of_a_working_office_is_put_back_whole() {
     let office = Office::start(&url).await;
     let (alice, bob) = office.pair(100).await;
     let session = office.send(&alice, &bob, "before").await.expect(201)["session_id"].as_str().unwrap().to_owned();
-    let load = Load::begin(&office).await;
+    let load = Load::begin(&[&office]).await;
     load.advance(20).await;
     let copies = tempfile::tempdir().unwrap();
     let copy = copies.path().join("copy.db");

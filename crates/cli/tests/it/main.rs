@@ -14,9 +14,7 @@ mod mount_mcp;
 mod mount_names;
 mod mount_nanobot;
 mod mount_world;
-#[path = "../../../live/tests/it/server.rs"]
-#[allow(dead_code)] // The stories of live goals need more of it.
-mod nats_server;
+mod peers;
 mod server_disk;
 mod server_kill;
 mod server_life;
@@ -24,4 +22,5 @@ mod server_load;
 mod server_office;
 mod server_outage;
 mod server_proxy;
+mod server_replicas;
 mod setup_prompt;

@@ -6,19 +6,19 @@ use crate::server_load::Load;
 use crate::server_office::Office;
 
 /// How often the server is killed. `AMB_KILL_ROUNDS=50` is the full proof.
-fn rounds() -> usize {
+pub(crate) fn rounds() -> usize {
     std::env::var("AMB_KILL_ROUNDS").map_or(10, |rounds| rounds.parse().expect("AMB_KILL_ROUNDS is a number"))
 }
 
 async fn kill_again_and_again(database_url: &str) {
     let mut office = Office::start(database_url).await;
-    let load = Load::begin(&office).await;
+    let load = Load::begin(&[&office]).await;
     for round in 0..rounds() {
         // At another point each time: right after the start, and in the middle of full batches.
         load.advance(1 + round * 37 % 90).await;
         office.kill().await;
         office = Office::start(database_url).await;
-        load.moved_to(&office);
+        load.moved_to(0, &office);
     }
     load.advance(20).await;
     let answered = load.check(&office).await;

@@ -29,7 +29,7 @@ async fn a_polite_end_finishes_what_was_accepted_and_says_goodbye_to_sockets() {
     let file = SqliteFile::fresh();
     let mut office = Office::start(&file.url()).await;
     let (_, bob) = office.pair(100).await;
-    let load = Load::begin(&office).await;
+    let load = Load::begin(&[&office]).await;
     for _ in 0..3 {
         let mut socket = office.socket(&bob, 0).await;
         greeted(&mut socket).await;
@@ -53,7 +53,7 @@ async fn a_polite_end_finishes_what_was_accepted_and_says_goodbye_to_sockets() {
             .collect();
         assert!(left.is_empty(), "the write-ahead log is folded in at the end: {left:?}");
         office = Office::start(&file.url()).await;
-        load.moved_to(&office);
+        load.moved_to(0, &office);
     }
     load.advance(10).await;
     load.check(&office).await;

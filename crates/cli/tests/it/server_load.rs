@@ -25,8 +25,8 @@ struct Log {
 }
 
 struct Shared {
-    /// Where the server is now; it may be gone already.
-    place: watch::Sender<SocketAddr>,
+    /// Where each replica is now; it may be gone already.
+    places: Vec<watch::Sender<SocketAddr>>,
     answered: AtomicUsize,
     /// Somebody was answered.
     progress: Notify,
@@ -48,10 +48,11 @@ pub(crate) struct Load {
 
 impl Load {
     /// Pairs of agents; in each one sends and the other listens. Every second sender repeats what was not answered,
-    /// under one Idempotency-Key; the others go on to the next message.
-    pub(crate) async fn begin(office: &Office) -> Self {
+    /// under one Idempotency-Key; the others go on to the next message. With several replicas each message goes to another,
+    /// and whoever finds one gone turns to the next.
+    pub(crate) async fn begin(offices: &[&Office]) -> Self {
         let shared = Arc::new(Shared {
-            place: watch::Sender::new(office.address),
+            places: offices.iter().map(|office| watch::Sender::new(office.address)).collect(),
             answered: AtomicUsize::new(0),
             progress: Notify::new(),
             stop: AtomicBool::new(false),
@@ -60,10 +61,10 @@ impl Load {
         });
         let mut load = Self { shared, pairs: Vec::new(), senders: Vec::new(), listeners: Vec::new(), ends: Vec::new() };
         for number in 0..PAIRS {
-            let (from, to) = office.pair(number).await;
+            let (from, to) = offices[0].pair(number).await;
             let end = watch::Sender::new(None);
             load.senders.push(tokio::spawn(send(load.shared.clone(), from.clone(), to.clone(), number % 2 == 0)));
-            load.listeners.push(tokio::spawn(listen(load.shared.clone(), to.clone(), end.subscribe())));
+            load.listeners.push(tokio::spawn(listen(load.shared.clone(), to.clone(), number / 2, end.subscribe())));
             load.ends.push(end);
             load.pairs.push((from, to));
         }
@@ -100,9 +101,9 @@ impl Load {
         .await;
     }
 
-    /// The server is somewhere else now.
-    pub(crate) fn moved_to(&self, office: &Office) {
-        self.shared.place.send_replace(office.address);
+    /// This replica is somewhere else now.
+    pub(crate) fn moved_to(&self, replica: usize, office: &Office) {
+        self.shared.places[replica].send_replace(office.address);
     }
 
     /// Ends the load, and checks the promises against what the office has. Answers how many sends were answered.
@@ -166,13 +167,17 @@ fn check_events(heard: &[Value], head: u64, kept: &[(String, String)]) {
 async fn send(shared: Arc<Shared>, from: Agent, to: Agent, repeats: bool) -> Log {
     let http = client();
     let mut log = Log::default();
-    let mut place = shared.place.subscribe();
+    let mut places: Vec<_> = shared.places.iter().map(watch::Sender::subscribe).collect();
+    let replicas = places.len();
+    let mut replica = 0;
     for number in 0.. {
         let content = format!("{}-{number}", from.name);
         let body = json!({"to": to.name, "subject": "Load", "content": content});
         let key = repeats.then_some(content.as_str());
         let mut id = None;
         while id.is_none() {
+            replica = (replica + 1) % replicas;
+            let place = &mut places[replica];
             let address = *place.borrow_and_update();
             match attempt(&http, address, &from, key, &body).await {
                 Ok(answer) if answer.status == 201 => {
@@ -194,9 +199,9 @@ async fn send(shared: Arc<Shared>, from: Agent, to: Agent, repeats: bool) -> Log
                     shared.odd.lock().unwrap().push(format!("{}: {}", answer.status, answer.body));
                     return log;
                 }
-                // Not answered: the server died. Go on when there is another.
+                // Not answered: the server died. Go on where there is another.
                 Err(_) => {
-                    if *place.borrow() == address {
+                    if replicas == 1 && *place.borrow() == address {
                         soon(place.changed()).await.unwrap();
                     }
                     if !repeats {
@@ -229,11 +234,18 @@ async fn attempt(
 }
 
 /// Hears everything from the beginning of the agent's log to its end, over as many sockets as it takes.
-async fn listen(shared: Arc<Shared>, agent: Agent, mut end: watch::Receiver<Option<u64>>) -> Vec<Value> {
+async fn listen(
+    shared: Arc<Shared>,
+    agent: Agent,
+    mut replica: usize,
+    mut end: watch::Receiver<Option<u64>>,
+) -> Vec<Value> {
     let mut heard: Vec<Value> = Vec::new();
     let mut cursor = 0;
-    let mut place = shared.place.subscribe();
+    let mut places: Vec<_> = shared.places.iter().map(watch::Sender::subscribe).collect();
     loop {
+        replica = (replica + 1) % places.len();
+        let place = &mut places[replica];
         let address = *place.borrow_and_update();
         if let Ok(mut socket) = connect_socket(address, &agent, cursor).await {
             loop {

@@ -25,7 +25,7 @@ async fn an_office_whose_database_is_cut_off_says_so_and_comes_back_by_itself() 
     let (_database, proxy, url) = behind_a_proxy().await;
     let office = Office::start(&url).await;
     let (alice, bob) = office.pair(100).await;
-    let load = Load::begin(&office).await;
+    let load = Load::begin(&[&office]).await;
     for round in 0..3 {
         load.advance(20 + round * 15).await;
         assert!(office.is_ready().await);

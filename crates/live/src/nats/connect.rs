@@ -15,8 +15,12 @@ const CLIENT_QUEUE: usize = 1_024;
 /// The longest pause between two tries to connect again.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 
-/// Connects as told. Everything that happens to the connection afterwards goes to `events`.
-pub(super) async fn connect(options: &NatsOptions, events: mpsc::Sender<Event>) -> Result<Client, BrokerError> {
+/// Connects as told, and as `adjust` says besides. Everything that happens to the connection afterwards goes to `events`.
+pub(super) async fn connect(
+    options: &NatsOptions,
+    events: mpsc::Sender<Event>,
+    adjust: impl FnOnce(ConnectOptions) -> ConnectOptions,
+) -> Result<Client, BrokerError> {
     let rejected = |error: &dyn std::error::Error| {
         BrokerError::Rejected(format!("cannot connect to {}: {}", options.servers.join(","), causes(error)))
     };
@@ -65,7 +69,7 @@ pub(super) async fn connect(options: &NatsOptions, events: mpsc::Sender<Event>) 
             BrokerError::Rejected(format!("cannot read the credentials in {}: {error}", path.display()))
         })?,
     };
-    connect.connect(addresses).await.map_err(|error| rejected(&error))
+    adjust(connect).connect(addresses).await.map_err(|error| rejected(&error))
 }
 
 /// Follows the connection: tells who waits when it breaks, and has everything caught up on when it is back.

@@ -1,6 +1,7 @@
 //! The broker between processes: NATS. The client crate changes often; nothing outside this module names it.
 
 mod acks;
+mod board;
 mod connect;
 mod options;
 mod presence;
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+pub use board::{Notice, NoticeBoard};
 pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 
 use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
@@ -76,7 +78,7 @@ impl NatsBroker {
             }
         };
         let (events_in, events) = mpsc::channel(64);
-        let client = connect::connect(&options, events_in).await?;
+        let client = connect::connect(&options, events_in, |connect| connect).await?;
         let (url, envelope) = (options.servers.join(","), options.envelope);
         let awaited = Awaited::new(&client.new_inbox());
         let subscribe = |subject: String| {

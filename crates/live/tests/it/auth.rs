@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use amb_live::{LivePeers, NatsAuth, NatsBroker, NatsOptions, NatsTls};
 
-use crate::server::{NatsServer, fixture};
+use amb_live::testing::NatsServer;
+
+use crate::world::fixture;
 use crate::world::{fresh, join, name};
 
 const NKEY_SEED: &str = "SUAKVAOFWAMFAPJEC6Q3YTWBVLTAS5BTVD4J7WO3LXLNC2VWNLOFAYMBI4";

@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod auth;
+mod board;
 mod buffers;
 mod gates;
 mod mail;
@@ -12,6 +13,5 @@ mod outage;
 mod presence;
 mod processes;
 mod routing;
-mod server;
 mod wire;
 mod world;

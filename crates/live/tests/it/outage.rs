@@ -8,8 +8,8 @@ use amb_live::{
     Broker, BrokerError, Goal, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Outcome, inbox_subject,
 };
 
-use crate::server::NatsServer;
 use crate::world::{bodies, fresh, join, message, name, sees, soon, until};
+use amb_live::testing::NatsServer;
 
 async fn connect(options: NatsOptions) -> (Arc<NatsBroker>, LivePeers) {
     let broker = NatsBroker::connect(options).await.unwrap();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use amb_live::{LivePeers, NatsOptions};
 use serde_json::json;
 
-use crate::server::NatsServer;
 use crate::world::{join, name, sees, until};
+use amb_live::testing::NatsServer;
 
 fn quick(server: &NatsServer) -> NatsOptions {
     NatsOptions { expiry: Duration::from_millis(600), ..server.options() }

@@ -6,8 +6,8 @@ use amb_live::{InboxMessage, LivePeers, NatsOptions, inbox_subject};
 use futures_util::StreamExt;
 use serde_json::{Value, json};
 
-use crate::server::NatsServer;
 use crate::world::{bodies, fresh, join, name, soon};
+use amb_live::testing::NatsServer;
 
 #[tokio::test]
 async fn a_runtime_that_never_acknowledges_is_reported_as_published_to() {

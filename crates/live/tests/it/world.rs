@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::{AgentName, GoalId, Timestamp};
 use amb_live::{Broker, Goal, InboxMessage, LivePeers, LocalBroker, NatsBroker};
 
-use crate::server::NatsServer;
+use amb_live::testing::NatsServer;
 
 /// Makes two tests of each story: `local::NAME` and `nats::NAME`.
 macro_rules! on_both_brokers {
@@ -112,4 +112,8 @@ pub(crate) fn message(to: &str, body: &str) -> InboxMessage {
 
 pub(crate) fn bodies(messages: &[InboxMessage]) -> Vec<&str> {
     messages.iter().map(|message| &*message.body).collect()
+}
+
+pub(crate) fn fixture(name: &str) -> std::path::PathBuf {
+    std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures")).join(name)
 }

@@ -43,7 +43,7 @@ pub(crate) async fn approve(
     Peer(address): Peer,
     Body(body): Body<ApproveBody>,
 ) -> Result<Found<Connected>, Problem> {
-    app.limits.code(caller.key, address)?;
+    app.limits.code(&*app.store, caller.key, address).await?;
     let code = body.verification_code.trim().to_ascii_uppercase();
     if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
         return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());

@@ -52,7 +52,7 @@ pub(crate) async fn connect(
     if body.target_agent_name == caller.name {
         return Err(Problem::field("body.target_agent_name", "an agent is always connected with itself; name another"));
     }
-    app.limits.connect(caller.key)?;
+    app.limits.connect(&*app.store, caller.key).await?;
     let now = Timestamp::now();
     let ask = Ask {
         target: body.target_agent_name,

@@ -65,7 +65,7 @@ pub(crate) async fn events(
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_EVENTS}")));
     }
     // Before the first look, so that nothing falls between it and the waiting.
-    let Some(ticket) = app.hub.sit(caller.key, app.config.ws_per_agent) else {
+    let Some(ticket) = app.hub.sit(caller.key, None, app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
     };
     let head = app.store.event_head(caller.key).await?;
@@ -73,6 +73,7 @@ pub(crate) async fn events(
     let Some(since) = query.since else { return Ok(Found(empty(head))) };
     // A cursor beyond the end is of another database; there is nothing after the end.
     let since = since.min(head);
+    ticket.seat.is_at(since);
     app.deliveries.came_back(&caller, since);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {

@@ -81,7 +81,7 @@ pub(crate) async fn register(
 ) -> Result<Created<Registered>, Problem> {
     let key = ApiKey::fresh()?;
     let new = body.parse(&key)?;
-    app.limits.register(address)?;
+    app.limits.register(&*app.store, address).await?;
     let agent = app.store.register_agent(new, Timestamp::now()).await?;
     Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
 }

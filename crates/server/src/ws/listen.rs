@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 
 use amb_core::OfficeError;
-use amb_store::Agent;
+use amb_store::{Agent, KeyHash};
 use axum::body::Bytes;
 use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
@@ -25,7 +25,7 @@ pub(super) async fn first_message(
     app: &App,
     line: &mut Line,
     address: IpAddr,
-) -> Result<(Agent, Option<u64>), Farewell> {
+) -> Result<(Agent, KeyHash, Option<u64>), Farewell> {
     let said = async {
         loop {
             let answer = match line.recv().await? {
@@ -42,15 +42,22 @@ pub(super) async fn first_message(
     tokio::select! {
         said = timeout(app.config.ws_auth_timeout, said) => {
             let (key, since) = said.map_err(|_| Farewell::no_key())??;
-            Ok((who(app, &key, address).await?, since))
+            Ok((who(app, &key, address).await?, KeyHash::of(&key), since))
         }
         () = app.closing.cancelled() => Err(Farewell::closing()),
     }
 }
 
 /// Sends the agent's log from `since` on, for as long as client and office are there.
-pub(super) async fn listen(app: &App, line: &mut Line, agent: &Agent, since: Option<u64>, greet: bool) -> Farewell {
-    let Some(ticket) = app.hub.sit(agent.key, app.config.ws_per_agent) else {
+pub(super) async fn listen(
+    app: &App,
+    line: &mut Line,
+    agent: &Agent,
+    key: KeyHash,
+    since: Option<u64>,
+    greet: bool,
+) -> Farewell {
+    let Some(ticket) = app.hub.sit(agent.key, Some(key), app.config.ws_per_agent) else {
         return Farewell::later("too many sockets of this agent".to_owned());
     };
     // After taking the seat: what is written from now on is offered there.
@@ -60,6 +67,7 @@ pub(super) async fn listen(app: &App, line: &mut Line, agent: &Agent, since: Opt
     };
     // A cursor beyond the end is of another database; there is nothing after the end.
     let mut cursor = since.map_or(head, |since| since.min(head));
+    ticket.seat.is_at(cursor);
     if cursor < head {
         ticket.seat.look_again();
     }
@@ -196,6 +204,7 @@ impl Listener<'_> {
     async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), Cut> {
         self.line.feed(Message::Text(text)).await?;
         *self.cursor = number;
+        self.seat.is_at(number);
         Ok(())
     }
 

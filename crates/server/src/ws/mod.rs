@@ -7,7 +7,7 @@ mod listen;
 use std::net::IpAddr;
 
 use amb_core::{Code, OfficeError};
-use amb_store::Agent;
+use amb_store::{Agent, KeyHash};
 use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{WebSocket, WebSocketUpgrade};
@@ -74,7 +74,7 @@ pub(crate) async fn ws(
     let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
         None => Ok(None),
         Some(key) => match who(&app, key, address).await {
-            Ok(agent) => Ok(Some(agent)),
+            Ok(agent) => Ok(Some((agent, KeyHash::of(key)))),
             // A browser cannot see why a handshake failed, but it sees the code of a close.
             Err(error) if error.code() == Code::Unauthorized => Err(Farewell::bad_key()),
             Err(error) => return Problem::from(error).into_response(),
@@ -98,16 +98,16 @@ async fn run(
     app: &App,
     socket: WebSocket,
     address: IpAddr,
-    identified: Result<Option<Agent>, Farewell>,
+    identified: Result<Option<(Agent, KeyHash)>, Farewell>,
     since: Option<u64>,
 ) {
     let mut line = Line::new(socket, app.config.ws_slow_timeout);
     let farewell = match identified {
         Err(farewell) => farewell,
-        Ok(Some(agent)) => listen::listen(app, &mut line, &agent, since, false).await,
+        Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, since, false).await,
         Ok(None) => match listen::first_message(app, &mut line, address).await {
             Err(farewell) => farewell,
-            Ok((agent, first)) => listen::listen(app, &mut line, &agent, first.or(since), true).await,
+            Ok((agent, key, first)) => listen::listen(app, &mut line, &agent, key, first.or(since), true).await,
         },
     };
     line.close(farewell).await;

@@ -40,13 +40,19 @@ pub(crate) struct Desk {
     closing: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
     /// Removed when the story ends.
-    _database: Database,
+    database: Database,
 }
 
 /// A database of the story's own.
 enum Database {
-    Sqlite { _file: SqliteFile },
-    Postgres { _database: PostgresDatabase },
+    Sqlite {
+        _file: SqliteFile,
+    },
+    Postgres {
+        database: PostgresDatabase,
+    },
+    /// Another desk's, which must outlive this one.
+    Anothers,
 }
 
 pub(crate) struct Agent {
@@ -94,10 +100,33 @@ impl Desk {
     }
 
     pub(crate) async fn postgres() -> Self {
+        Self::postgres_with(Config { rate_limits: None, ..Config::default() }).await
+    }
+
+    pub(crate) async fn postgres_with(config: Config) -> Self {
         let database = PostgresDatabase::fresh().await;
         let store = amb_store::open(&database.url()).await.unwrap();
-        let config = Config { rate_limits: None, ..Config::default() };
-        Self::open(store, Database::Postgres { _database: database }, config).await
+        Self::open(store, Database::Postgres { database }, config).await
+    }
+
+    /// Another office on the same database, with connections of its own, as another process would have.
+    pub(crate) async fn replica(&self, config: Config) -> Self {
+        let Database::Postgres { database } = &self.database else { panic!("only PostgreSQL can be shared") };
+        Self::open(amb_store::open(&database.url()).await.unwrap(), Database::Anothers, config).await
+    }
+
+    /// Waits until the figures of this office say this.
+    pub(crate) async fn shows(&self, figure: &str) {
+        let look = async || {
+            let text = self.http.get(format!("http://{}/metrics", self.metrics)).send().await.unwrap();
+            text.text().await.unwrap().contains(figure)
+        };
+        soon(async {
+            while !look().await {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        })
+        .await;
     }
 
     async fn open(store: Arc<dyn Store>, database: Database, config: Config) -> Self {
@@ -110,7 +139,7 @@ impl Desk {
             store,
             closing: None,
             serving: None,
-            _database: database,
+            database,
         };
         desk.start(config).await;
         desk

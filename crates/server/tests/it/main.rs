@@ -19,6 +19,7 @@ mod openapi;
 mod operating;
 mod races;
 mod receipts;
+mod replicas;
 mod shared;
 mod socket;
 mod tasks;

@@ -3,6 +3,7 @@
 use amb_core::Event;
 
 use super::*;
+use crate::Seated;
 
 pub async fn entries_are_numbered_from_one_without_gaps(desk: Desk) {
     let (alice, bob) = desk.pair().await;
@@ -81,4 +82,27 @@ pub async fn numbers_are_not_given_twice_after_pruning(desk: Desk) {
     desk.say(&bob, &alice, "Plan", "x").await;
     let told = desk.events(alice.key, 1, 10).await.unwrap();
     assert_eq!(told[0].cursor.as_number(), Some(2));
+}
+
+pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
+    desk.say(&alice, &bob, "Plan", "hello").await;
+    let head = desk.event_head(bob.key).await.unwrap();
+    let seat = |at, key| Seated { agent: bob.key, at, key };
+    let seats = [seat(head, Some(old)), seat(head - 1, Some(old)), seat(head, None), seat(0, None)];
+    let looked = async |seats: &[Seated], seconds| {
+        let mut found = desk.astray(seats, at(seconds)).await.unwrap();
+        found.sort_by_key(|found| found.index);
+        found.into_iter().map(|found| (found.index, found.head, found.key_ended)).collect::<Vec<_>>()
+    };
+    assert_eq!(looked(&seats, 1).await, [(1, head, false), (3, head, false)]);
+    desk.rotate_key(&bob, new, "amb_new0", Some(at(100)), at(2)).await.unwrap();
+    let keys = [seat(head, Some(old)), seat(head, Some(new)), seat(head, None)];
+    assert_eq!(looked(&keys, 99).await, []);
+    assert_eq!(looked(&keys, 100).await, [(0, head, true)], "the old key's time is over");
+    assert_eq!(looked(&[Seated { agent: alice.key, at: 9, key: Some(new) }], 99).await.len(), 1, "another agent's key");
+    desk.delete_agent(&bob, at(101)).await.unwrap();
+    let ended = looked(&keys, 102).await.into_iter().filter(|(_, _, ended)| *ended).map(|(index, _, _)| index);
+    assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }

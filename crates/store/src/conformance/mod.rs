@@ -172,6 +172,7 @@ macro_rules! conformance {
                 the_news_of_a_verb_are_the_entries_of_the_log,
                 pruning_removes_old_events_and_never_mail,
                 numbers_are_not_given_twice_after_pruning,
+                a_listener_that_fell_behind_or_whose_key_ended_is_found,
             ]
             races: [
                 a_name_registered_at_once_has_one_winner,

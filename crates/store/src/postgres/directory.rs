@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use super::{consent, tasks};
+use super::{consent, replicas, tasks};
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
@@ -182,7 +182,7 @@ pub(super) async fn rotate_key(
         )
         .await?;
     tx.execute(&update, &[&caller.key.0, &key_hash.to_hex(), &key_prefix, &old_until]).await?;
-    Ok(())
+    replicas::keys_end(tx, caller.key).await
 }
 
 pub(super) async fn delete_agent(tx: &Transaction<'_>, caller: &Agent, now: Timestamp) -> Result<Written<()>, Trouble> {
@@ -202,6 +202,7 @@ pub(super) async fn delete_agent(tx: &Transaction<'_>, caller: &Agent, now: Time
         )
         .await?;
     tx.execute(&update, &[&caller.key.0, &now]).await?;
+    replicas::keys_end(tx, caller.key).await?;
     let delete = tx.prepare_cached("DELETE FROM group_members WHERE agent_id = $1").await?;
     tx.execute(&delete, &[&caller.key.0]).await?;
     Ok(Written { answer: (), news })

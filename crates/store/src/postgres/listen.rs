@@ -1,37 +1,55 @@
-//! Hearing of what other processes put into logs.
+//! Hearing what other processes do.
 //!
-//! A transaction that puts something into logs notifies [`CHANNEL`] with the numbers of their agents. Each process
-//! listens on a connection of its own, and again on a new one when that is lost.
+//! A process says what it did by notifications; each listens on a connection of its own, and again on a new one when that
+//! is lost. What was said in between is lost too, so whoever listens here is then told to look everywhere.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::broadcast;
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres::{AsyncMessage, Config, Notification};
+use uuid::Uuid;
 
 use super::tls::Tls;
+use crate::known::KnownKeys;
+use crate::replicas::Hint;
 use crate::types::AgentKey;
 
-/// Where logs are said to have grown.
-pub(super) const CHANNEL: &str = "amb_log";
+/// Where logs are said to have grown: who says it, then `AGENT:NUMBER` for each log.
+pub(super) const LOGS: &str = "amb_log";
+/// Where keys are said to end: an agent.
+pub(super) const KEYS: &str = "amb_keys";
+/// Where processes are said to come and go: who.
+pub(super) const REPLICAS: &str = "amb_replicas";
 /// Hints kept for a slow listener; one that falls behind looks everywhere.
 const HINTS: usize = 4_096;
 
 /// Listens while it lives.
 #[derive(Debug)]
 pub(super) struct Listener {
-    hints: broadcast::Sender<AgentKey>,
+    hints: broadcast::Sender<Hint>,
     task: AbortHandle,
 }
 
+/// What to do with what is heard.
+#[derive(Debug)]
+struct Ear {
+    /// Who listens; what it said itself is no news.
+    me: Uuid,
+    known: Arc<KnownKeys>,
+    hints: broadcast::Sender<Hint>,
+}
+
 impl Listener {
-    pub(super) fn start(config: Config, tls: Tls) -> Self {
+    pub(super) fn start(config: Config, tls: Tls, me: Uuid, known: Arc<KnownKeys>) -> Self {
         let (hints, _) = broadcast::channel(HINTS);
-        let task = tokio::spawn(listen_for_ever(config, tls, hints.clone())).abort_handle();
+        let ear = Ear { me, known, hints: hints.clone() };
+        let task = tokio::spawn(listen_for_ever(config, tls, ear)).abort_handle();
         Self { hints, task }
     }
 
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<AgentKey> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Hint> {
         self.hints.subscribe()
     }
 
@@ -46,11 +64,12 @@ impl Drop for Listener {
     }
 }
 
-async fn listen_for_ever(config: Config, tls: Tls, hints: broadcast::Sender<AgentKey>) {
-    let mut wait = Duration::from_millis(100);
+async fn listen_for_ever(config: Config, tls: Tls, ear: Ear) {
+    const FIRST: Duration = Duration::from_millis(100);
+    let mut wait = FIRST;
     loop {
-        match listen(&config, &tls, &hints).await {
-            Ok(()) => wait = Duration::from_millis(100),
+        match listen(&config, &tls, &ear).await {
+            Ok(()) => wait = FIRST,
             Err(error) => tracing::warn!(%error, "cannot listen for what other processes do; trying again"),
         }
         tokio::time::sleep(wait).await;
@@ -59,7 +78,7 @@ async fn listen_for_ever(config: Config, tls: Tls, hints: broadcast::Sender<Agen
 }
 
 /// Listens until the connection ends.
-async fn listen(config: &Config, tls: &Tls, hints: &broadcast::Sender<AgentKey>) -> Result<(), tokio_postgres::Error> {
+async fn listen(config: &Config, tls: &Tls, ear: &Ear) -> Result<(), tokio_postgres::Error> {
     let (client, mut connection) = config.connect(tls.clone()).await?;
     let (sender, mut notices) = tokio::sync::mpsc::channel(256);
     let driver = tokio::spawn(async move {
@@ -73,14 +92,40 @@ async fn listen(config: &Config, tls: &Tls, hints: &broadcast::Sender<AgentKey>)
     });
     // The driver ends with this function, and its connection with it.
     let _driver = AbortOnDrop(driver.abort_handle());
-    client.batch_execute(&format!("LISTEN {CHANNEL}")).await?;
+    client.batch_execute(&format!("LISTEN {LOGS}; LISTEN {KEYS}; LISTEN {REPLICAS}")).await?;
+    ear.known.forget();
+    ear.tell(Hint::Missed);
     while let Some(notice) = notices.recv().await {
-        for agent in notice.payload().split(',').filter_map(|number| number.parse().ok()) {
-            // No receiver is no failure: nobody is connected who wants to know.
-            let _ = hints.send(AgentKey(agent));
-        }
+        ear.hear(&notice);
     }
     Ok(())
+}
+
+impl Ear {
+    fn hear(&self, notice: &Notification) {
+        let mut words = notice.payload().split_ascii_whitespace();
+        match notice.channel() {
+            KEYS => {
+                // Before anybody is sent away: whoever comes back with an old key is looked up anew.
+                self.known.forget();
+                let agents = words.filter_map(|number| number.parse().ok());
+                agents.for_each(|agent| self.tell(Hint::Keys(AgentKey(agent))));
+            }
+            _ if words.next().and_then(|who| Uuid::try_parse(who).ok()) == Some(self.me) => {}
+            LOGS => {
+                let grown = words.filter_map(|word| word.split_once(':'));
+                let grown = grown.filter_map(|(agent, up_to)| Some((agent.parse().ok()?, up_to.parse().ok()?)));
+                grown.for_each(|(agent, up_to)| self.tell(Hint::Grew(AgentKey(agent), up_to)));
+            }
+            REPLICAS => self.tell(Hint::Replicas),
+            _ => {}
+        }
+    }
+
+    fn tell(&self, hint: Hint) {
+        // No receiver is no failure: nobody is connected who wants to know.
+        let _ = self.hints.send(hint);
+    }
 }
 
 struct AbortOnDrop(AbortHandle);

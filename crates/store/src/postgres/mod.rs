@@ -22,6 +22,7 @@ mod messages;
 mod open;
 mod prune;
 mod receipts;
+mod replicas;
 mod search;
 mod tasks;
 mod tls;

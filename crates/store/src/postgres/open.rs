@@ -9,16 +9,18 @@ use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode, Recycli
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
+use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
 use super::lane::Lanes;
 use super::listen::Listener;
+use super::replicas;
 use super::tls::{self, Tls};
 use super::transact::PATIENCE;
 use crate::StoreError;
 use crate::error::{Result, conflict};
 use crate::known::KnownKeys;
-use crate::types::AgentKey;
+use crate::replicas::Hint;
 use crate::unindexed::Unindexed;
 
 mod schema {
@@ -40,6 +42,8 @@ pub struct PostgresStore {
     pub(super) lanes: Lanes,
     pub(super) known: Arc<KnownKeys>,
     pub(super) unindexed: Unindexed,
+    /// Tells this process from others on the database.
+    pub(super) me: Uuid,
     listener: Listener,
 }
 
@@ -63,11 +67,13 @@ impl PostgresStore {
         migrate(&mut client).await?;
         is_whole(&client).await?;
         drop(client);
+        let (me, known) = (Uuid::now_v7(), Arc::<KnownKeys>::default());
         Ok(Self {
             lanes: Lanes::start(&pool),
-            listener: Listener::start(config, tls),
+            listener: Listener::start(config, tls, me, Arc::clone(&known)),
             pool,
-            known: Arc::default(),
+            known,
+            me,
             unindexed: Unindexed::default(),
         })
     }
@@ -77,12 +83,16 @@ impl PostgresStore {
         client(&self.pool).await
     }
 
-    pub(super) fn subscribe(&self) -> broadcast::Receiver<AgentKey> {
+    pub(super) fn subscribe(&self) -> broadcast::Receiver<Hint> {
         self.listener.subscribe()
     }
 
     pub(super) async fn shut(&self) {
         self.lanes.close().await;
+        if let Ok(client) = self.client().await {
+            // A goodbye that cannot be said is noticed by the silence.
+            let _ = tokio::time::timeout(Duration::from_secs(1), replicas::sign_off(&client, self.me)).await;
+        }
         self.listener.stop();
         self.pool.close();
     }

@@ -16,8 +16,8 @@ use super::batch::Outcome;
 use super::error::unavailable;
 use super::transact::{PATIENCE, transact};
 use super::{
-    PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, search, tasks,
-    transcripts,
+    PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, replicas,
+    search, tasks, transcripts,
 };
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
@@ -25,6 +25,7 @@ use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
     ReadPlace, Removed,
 };
+use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
@@ -75,8 +76,28 @@ impl Store for PostgresStore {
         self.shut().await;
     }
 
-    fn hints(&self) -> Option<broadcast::Receiver<AgentKey>> {
+    fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         Some(self.subscribe())
+    }
+
+    async fn hint(&self, grown: &[(AgentKey, u64)]) -> Result<()> {
+        look!(self, client => replicas::hint(&client, self.me, grown))
+    }
+
+    async fn heartbeat(&self, hears: bool) -> Result<Replicas> {
+        look!(self, client => replicas::heartbeat(&client, self.me, hears))
+    }
+
+    async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
+        look!(self, client => replicas::charge(&client, charges))
+    }
+
+    async fn forgive(&self) -> Result<()> {
+        look!(self, client => replicas::forgive(&client))
+    }
+
+    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
+        look!(self, client => replicas::astray(&client, seated, now))
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {

@@ -8,7 +8,6 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::Trouble;
-use super::listen::CHANNEL;
 use crate::error::Result;
 use crate::letter::json;
 use crate::types::{AgentKey, News};
@@ -262,15 +261,9 @@ impl Pages {
         Ok(Some(News { agent: AgentKey(agent), entry: Entry { event, cursor } }))
     }
 
-    /// Writes it all, and tells other processes whose logs grew. The statements travel together: one way there and back.
+    /// Writes it all. The statements travel together: one way there and back.
     pub(super) async fn write(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
-        tokio::try_join!(
-            self.write_mail(tx),
-            self.write_events(tx),
-            self.write_copies(tx),
-            self.write_tasks(tx),
-            self.notify(tx)
-        )?;
+        tokio::try_join!(self.write_mail(tx), self.write_events(tx), self.write_copies(tx), self.write_tasks(tx))?;
         Ok(())
     }
 
@@ -352,22 +345,6 @@ impl Pages {
                 &task.at,
             ];
             tx.execute(&statement, &columns).await?;
-        }
-        Ok(())
-    }
-
-    async fn notify(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
-        let mut agents: Vec<i64> = self.deliveries.agent.iter().chain(&self.events.agent).copied().collect();
-        agents.sort_unstable();
-        agents.dedup();
-        if agents.is_empty() {
-            return Ok(());
-        }
-        let statement = tx.prepare_cached("SELECT pg_notify($1, $2)").await?;
-        // A payload has at most 8,000 bytes.
-        for some in agents.chunks(300) {
-            let payload = some.iter().map(i64::to_string).collect::<Vec<_>>().join(",");
-            tx.execute(&statement, &[&CHANNEL, &payload]).await?;
         }
         Ok(())
     }

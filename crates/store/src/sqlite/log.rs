@@ -3,6 +3,7 @@
 use amb_core::{Entry, Event, Timestamp};
 use rusqlite::{Connection, params};
 
+use super::agents;
 use super::error::failed;
 use super::keys::{number_of, place_of, range, row};
 use super::messages::{DELIVERED, message_row};
@@ -11,6 +12,7 @@ use super::writer::Desk;
 use crate::StoreError;
 use crate::error::Result;
 use crate::letter::json;
+use crate::replicas::{Astray, Seated};
 use crate::types::{AgentKey, News};
 
 impl Desk {
@@ -46,6 +48,22 @@ pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
         .and_then(|mut select| select.query_row([first, last, agent], |row| Ok((row.get(0)?, row.get(1)?))))
         .map_err(failed)?;
     Ok(newest.map_or(0, place_of).max(floor.unwrap_or(0)))
+}
+
+/// Those listeners whose logs are longer than they know, or whose keys are none any more.
+pub(super) fn astray(db: &Connection, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
+    let mut found = Vec::new();
+    for (index, seat) in seated.iter().enumerate() {
+        let head = u64::try_from(head(db, seat.agent.0)?).unwrap_or(0);
+        let key_ended = match seat.key {
+            Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != seat.agent),
+            None => false,
+        };
+        if head > seat.at || key_ended {
+            found.push(Astray { index, head, key_ended });
+        }
+    }
+    Ok(found)
 }
 
 /// The entries after `since`.

@@ -20,6 +20,7 @@ use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
     ReadPlace, Removed,
 };
+use crate::replicas::{Astray, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
@@ -55,6 +56,11 @@ impl Store for SqliteStore {
 
     async fn close(&self) {
         self.shut().await;
+    }
+
+    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
+        let seated = seated.to_vec();
+        self.readers().await?.read(move |db| log::astray(db, &seated, now)).await
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {

@@ -6,5 +6,6 @@ mod copies;
 mod files;
 mod moving;
 mod postgres;
+mod replicas;
 mod sqlite;
 mod tls;

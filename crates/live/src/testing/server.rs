@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use amb_live::NatsOptions;
+use crate::NatsOptions;
 
 /// The binary: found or installed by the project's own script.
 fn binary() -> &'static Path {
@@ -20,7 +20,9 @@ fn binary() -> &'static Path {
     })
 }
 
-pub(crate) struct NatsServer {
+/// See the module.
+#[derive(Debug)]
+pub struct NatsServer {
     child: Option<Child>,
     port: u16,
     config: PathBuf,
@@ -29,12 +31,12 @@ pub(crate) struct NatsServer {
 
 impl NatsServer {
     /// A server with JetStream, open to everybody on the loopback.
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self::with_config("")
     }
 
     /// A server with more in its configuration.
-    pub(crate) fn with_config(config: &str) -> Self {
+    pub fn with_config(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("nats.conf");
         fs_err::write(&file, config).unwrap();
@@ -49,18 +51,19 @@ impl NatsServer {
         panic!("nats-server does not start: {}", server.log());
     }
 
-    pub(crate) fn url(&self) -> String {
+    /// Where it listens.
+    pub fn url(&self) -> String {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
     /// Options for tests: patient, since the machine may be busy with many of them.
-    pub(crate) fn options(&self) -> NatsOptions {
+    pub fn options(&self) -> NatsOptions {
         let patient = Duration::from_secs(20);
         NatsOptions { ack_timeout: patient, connect_timeout: patient, ..NatsOptions::new(&self.url()) }
     }
 
     /// Stops it at once, as a power cut would.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
             child.wait().unwrap();
@@ -68,12 +71,13 @@ impl NatsServer {
     }
 
     /// Starts it again on the same port.
-    pub(crate) fn restart(&mut self) {
+    pub fn restart(&mut self) {
         self.kill();
         assert!(self.try_up(), "nats-server does not come back: {}", self.log());
     }
 
-    pub(crate) fn restart_with_config(&mut self, config: &str) {
+    /// Starts it again with another configuration.
+    pub fn restart_with_config(&mut self, config: &str) {
         fs_err::write(&self.config, config).unwrap();
         self.restart();
     }
@@ -122,8 +126,4 @@ impl Drop for NatsServer {
 
 fn free_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
-}
-
-pub(crate) fn fixture(name: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/fixtures")).join(name)
 }

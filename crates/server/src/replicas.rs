@@ -1,0 +1,259 @@
+//! Other processes on the same database: told what grew here, heard of what grew there, and counted.
+//!
+//! The log in the database is the truth; what replicas tell each other is only that an agent's log reaches a number now. It
+//! travels after the commit, by NATS where that is configured and stands, else by the database's own notifications. A hint
+//! that is lost costs time and nothing else: every few seconds each replica asks the store which of its listeners are
+//! behind their log or came with a key that has ended ([`look`]), and at once after it may have missed something.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use amb_core::Timestamp;
+use amb_live::{NatsOptions, Notice, NoticeBoard};
+use amb_store::{AgentKey, Hint, News, Replicas, Seated};
+use axum::body::Bytes;
+use tokio::sync::Notify;
+use tokio::sync::broadcast::Receiver;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::time::{Instant, sleep, timeout};
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::chores::failed;
+use crate::hub::Seat;
+
+/// How often a replica says that it lives; several times within the time after which silence means gone.
+const BEAT: Duration = Duration::from_secs(2);
+/// How often what was spent of the limits is settled between replicas.
+const SETTLE: Duration = Duration::from_secs(1);
+/// Listeners asked about in one statement.
+const LOOKED_AT_ONCE: usize = 1_000;
+/// Logs in one note.
+const NOTED_AT_ONCE: usize = 1_000;
+/// The longest pause between two tries to reach NATS for the first time.
+const MAX_PAUSE: Duration = Duration::from_secs(10);
+
+/// What this process knows of the others, and has to tell them.
+#[derive(Default)]
+pub(crate) struct Fellows {
+    /// How many other replicas there are.
+    others: AtomicU32,
+    /// Whether NATS reaches all of them.
+    others_hear: AtomicBool,
+    /// Logs that grew here since others were told, and how far.
+    grown: Mutex<HashMap<AgentKey, u64>>,
+    /// There is something to tell.
+    grew: Notify,
+    /// A replica came or went.
+    changed: Notify,
+    /// A hint may have been missed.
+    missed: Notify,
+    board: OnceLock<NoticeBoard>,
+}
+
+impl Fellows {
+    /// Has other replicas told what was written. Costs one look at a number where there are none.
+    pub(crate) fn tell(&self, news: &[News]) {
+        if self.others.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        {
+            let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+            for News { agent, entry } in news {
+                let number = entry.cursor.as_number().unwrap_or(0);
+                let up_to = grown.entry(*agent).or_default();
+                *up_to = number.max(*up_to);
+            }
+        }
+        self.grew.notify_one();
+    }
+
+    fn hears(&self) -> bool {
+        self.board.get().is_some_and(NoticeBoard::hears)
+    }
+}
+
+/// Starts all that has to do with others; it ends when the office closes.
+pub(crate) fn start(app: &App) {
+    until_closing(app, look_regularly(app.clone()));
+    let Some(hints) = app.store.hints() else { return };
+    until_closing(app, hear(app.clone(), hints));
+    until_closing(app, beat(app.clone()));
+    until_closing(app, tell(app.clone()));
+    until_closing(app, settle(app.clone()));
+}
+
+fn until_closing(app: &App, task: impl Future<Output = ()> + Send + 'static) {
+    let closing = app.closing.clone();
+    app.tasks.spawn(async move { closing.run_until_cancelled(task).await });
+}
+
+/// Hears what other replicas say through the database.
+async fn hear(app: App, mut hints: Receiver<Hint>) {
+    loop {
+        match hints.recv().await {
+            Ok(Hint::Grew(agent, up_to)) => app.grew(agent, up_to),
+            Ok(Hint::Keys(agent)) => look(&app, app.hub.seated(Some(agent))).await,
+            Ok(Hint::Replicas) => app.fellows.changed.notify_one(),
+            Ok(Hint::Missed) | Err(RecvError::Lagged(_)) => app.fellows.missed.notify_one(),
+            Err(RecvError::Closed) => return,
+        }
+    }
+}
+
+/// Says that this replica lives, and learns who else does.
+async fn beat(app: App) {
+    let fellows = &app.fellows;
+    let mut nats = app.config.nats.clone();
+    loop {
+        match app.store.heartbeat(fellows.hears()).await {
+            Ok(Replicas { office, others, others_hear }) => {
+                fellows.others_hear.store(others_hear, Ordering::Relaxed);
+                let before = fellows.others.load(Ordering::Relaxed);
+                if before == 0 && others > 0 {
+                    // What was spent while there was nobody else is no concern of theirs.
+                    app.limits.forget_spent();
+                }
+                fellows.others.store(others, Ordering::Relaxed);
+                if before != others {
+                    tracing::info!(others, "other replicas on this database");
+                    fellows.missed.notify_one();
+                }
+                app.meter.replicas.set(f64::from(others) + 1.0);
+                if let Some(options) = nats.take() {
+                    until_closing(&app, read_board(app.clone(), options, office));
+                }
+            }
+            Err(error) => failed("a replica's sign of life", &error),
+        }
+        let _ = timeout(BEAT, fellows.changed.notified()).await;
+    }
+}
+
+/// Tells other replicas what grew here. What grows while they are being told goes with the next note.
+async fn tell(app: App) {
+    loop {
+        app.fellows.grew.notified().await;
+        tell_now(&app).await;
+    }
+}
+
+/// Tells what there is to tell; once more when the office has closed and nothing can be written any more.
+pub(crate) async fn tell_now(app: &App) {
+    let fellows = &app.fellows;
+    let grown = std::mem::take(&mut *fellows.grown.lock().unwrap_or_else(PoisonError::into_inner));
+    if grown.is_empty() {
+        return;
+    }
+    let grown: Vec<_> = grown.into_iter().collect();
+    let posted = match fellows.board.get() {
+        Some(board) => post(board, &grown).await,
+        None => false,
+    };
+    if posted && fellows.others_hear.load(Ordering::Relaxed) {
+        return;
+    }
+    if let Err(error) = app.store.hint(&grown).await {
+        // They will look by themselves.
+        failed("hints to other replicas", &error);
+    }
+}
+
+async fn post(board: &NoticeBoard, grown: &[(AgentKey, u64)]) -> bool {
+    for some in grown.chunks(NOTED_AT_ONCE) {
+        let words: Vec<_> = some.iter().map(|(agent, up_to)| format!("{agent}:{up_to}")).collect();
+        if let Err(error) = board.post(Bytes::from(words.join(" "))).await {
+            tracing::debug!(%error, "a hint did not go by NATS; the database tells it");
+            return false;
+        }
+    }
+    true
+}
+
+/// Opens the board, however long it takes, and hears what other replicas post there.
+async fn read_board(app: App, options: NatsOptions, office: Uuid) {
+    let subject = format!("amb.hints.{}", office.simple());
+    let mut pause = Duration::from_millis(500);
+    let mut notices = loop {
+        match NoticeBoard::open(&options, &subject).await {
+            Ok((board, notices)) => {
+                let _ = app.fellows.board.set(board);
+                break notices;
+            }
+            Err(error) => {
+                tracing::warn!(%error, "hints go by the database until NATS can be used; trying again");
+                sleep(pause).await;
+                pause = (pause * 2).min(MAX_PAUSE);
+            }
+        }
+    };
+    while let Some(notice) = notices.recv().await {
+        match notice {
+            Notice::Missed => {
+                app.fellows.missed.notify_one();
+                // Others are to know that we hear.
+                app.fellows.changed.notify_one();
+            }
+            Notice::Note(note) => {
+                for word in note.split(|byte| *byte == b' ') {
+                    if let Some((agent, up_to)) = grown_of(word) {
+                        app.grew(agent, up_to);
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn grown_of(word: &[u8]) -> Option<(AgentKey, u64)> {
+    let (agent, up_to) = std::str::from_utf8(word).ok()?.split_once(':')?;
+    Some((agent.parse().ok()?, up_to.parse().ok()?))
+}
+
+/// Looks after all listeners, now and then, and whenever a hint may have been missed.
+async fn look_regularly(app: App) {
+    loop {
+        // Whether it was time or something was missed makes no difference.
+        let _ = timeout(app.config.look_interval, app.fellows.missed.notified()).await;
+        look(&app, app.hub.seated(None)).await;
+        if app.fellows.others.load(Ordering::Relaxed) > 0 {
+            app.mounts.iter().for_each(amb_mount::Mount::ring_all);
+        }
+    }
+}
+
+/// Wakes the listeners that are behind their log, and sends those away whose key has ended.
+async fn look(app: &App, seats: Vec<(Seated, std::sync::Arc<Seat>)>) {
+    for some in seats.chunks(LOOKED_AT_ONCE) {
+        let asked: Vec<_> = some.iter().map(|(seated, _)| *seated).collect();
+        let astray = match app.store.astray(&asked, Timestamp::now()).await {
+            Ok(astray) => astray,
+            Err(error) => return failed("looking after listeners", &error),
+        };
+        for found in astray {
+            let Some((_, seat)) = some.get(found.index) else { continue };
+            match found.key_ended {
+                true => seat.evict(),
+                false => seat.poke(found.head),
+            }
+        }
+    }
+}
+
+/// Settles with the other replicas what was spent of the limits.
+async fn settle(app: App) {
+    let mut last = Instant::now();
+    loop {
+        sleep(SETTLE).await;
+        let others = app.fellows.others.load(Ordering::Relaxed);
+        let since = last.elapsed();
+        last = Instant::now();
+        if others > 0
+            && let Err(error) = app.limits.settle(&*app.store, others, since).await
+        {
+            failed("settling limits", &error);
+        }
+    }
+}

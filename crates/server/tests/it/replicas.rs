@@ -1,0 +1,240 @@
+//! Several offices on one PostgreSQL: each hears what happens in the others, and limits hold for all together.
+
+use std::time::Duration;
+
+use amb_core::Draft;
+use amb_live::testing::NatsServer;
+use amb_live::{NatsOptions, Notice, NoticeBoard};
+use amb_server::{Config, Rate, RateLimits};
+use amb_store::Hint;
+use reqwest::Method;
+use serde_json::json;
+
+use crate::desk::{Agent, Desk, Socket, soon};
+
+/// Longer than any story: what is heard is heard by a hint.
+const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
+
+fn config(nats: Option<NatsOptions>) -> Config {
+    Config { rate_limits: None, look_interval: NEVER, nats, ..Config::default() }
+}
+
+/// Two offices on one database that know of each other.
+async fn two(config: Config) -> (Desk, Desk) {
+    let one = Desk::postgres_with(config.clone()).await;
+    let other = one.replica(config).await;
+    one.shows("amb_replicas 2").await;
+    other.shows("amb_replicas 2").await;
+    (one, other)
+}
+
+async fn hears(socket: &mut Socket, content: &str) {
+    loop {
+        let heard = socket.hear().await;
+        if heard["type"] != "receipt" {
+            return assert_eq!(heard["content"], content, "{heard}");
+        }
+    }
+}
+
+/// Sends to and fro; each is heard on the other replica, once.
+async fn both_hear(
+    one: &Desk,
+    other: &Desk,
+    (alice, bob): &(Agent, Agent),
+    sockets: &mut (Socket, Socket),
+    what: &str,
+) {
+    for number in 0..3 {
+        let (there, back) = (format!("{what} there {number}"), format!("{what} back {number}"));
+        one.send(alice, bob, "Plan", &there).await;
+        hears(&mut sockets.1, &there).await;
+        other.send(bob, alice, "Plan", &back).await;
+        hears(&mut sockets.0, &back).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_heard_on_the_other_replica_by_the_databases_notifications() {
+    let (one, other) = two(config(None)).await;
+    let pair = one.pair().await;
+    let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
+    both_hear(&one, &other, &pair, &mut sockets, "database").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_heard_on_the_other_replica_by_nats() {
+    let nats = NatsServer::start();
+    let (one, other) = two(config(Some(nats.options()))).await;
+    let pair = one.pair().await;
+    let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
+    both_hear(&one, &other, &pair, &mut sockets, "nats").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_event_is_heard_on_the_other_replica_by_nats_and_by_the_database_while_nats_is_down() {
+    let mut nats = NatsServer::start();
+    // A hint that was on its way when NATS died is lost; looking makes up for it.
+    let look_interval = Duration::from_secs(1);
+    let (one, other) = two(Config { look_interval, ..config(Some(nats.options())) }).await;
+    let pair = one.pair().await;
+    let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
+    both_hear(&one, &other, &pair, &mut sockets, "nats").await;
+    nats.kill();
+    both_hear(&one, &other, &pair, &mut sockets, "outage").await;
+    nats.restart();
+    both_hear(&one, &other, &pair, &mut sockets, "back").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_office_opens_while_nats_is_out_of_reach() {
+    let mut nats = NatsServer::start();
+    let options = nats.options();
+    nats.kill();
+    let (one, other) = two(config(Some(options))).await;
+    let pair = one.pair().await;
+    let mut sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
+    both_hear(&one, &other, &pair, &mut sockets, "without").await;
+    nats.restart();
+    both_hear(&one, &other, &pair, &mut sockets, "with").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_that_go_by_nats_spare_the_database() {
+    let nats = NatsServer::start();
+    let (one, other) = two(config(Some(nats.options()))).await;
+    let pair = one.pair().await;
+    let _sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
+    let office = one.store.heartbeat(true).await.unwrap().office;
+    let (_board, mut notices) =
+        NoticeBoard::open(&nats.options(), &format!("amb.hints.{}", office.simple())).await.unwrap();
+    let bob = one.store.agent_by_name(&"bob-agent".parse().unwrap()).await.unwrap().unwrap().key;
+    let mut by_database = other.store.hints().unwrap();
+    // Until the replicas know of each other that they hear, the database tells too. Then one goes by NATS alone.
+    soon(async {
+        loop {
+            one.send(&pair.0, &pair.1, "Plan", "hello").await;
+            let note = async { while !matches!(notices.recv().await, Some(Notice::Note(_))) {} };
+            note.await;
+            // Notifications come in the order of their commits: had there been one, it would come before this.
+            one.store.hint(&[(bob, 1)]).await.unwrap();
+            let mut told = 0;
+            loop {
+                match by_database.recv().await.unwrap() {
+                    Hint::Grew(_, 1) => break,
+                    Hint::Grew(..) => told += 1,
+                    _ => {}
+                }
+            }
+            if told == 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_no_hint_told_of_is_found_by_looking() {
+    let desk = Desk::postgres_with(Config { look_interval: Duration::from_millis(50), ..config(None) }).await;
+    let pair = desk.pair().await;
+    let mut socket = desk.live(&pair.1).await;
+    // Written past the office: nobody tells anybody.
+    let name = |agent: &Agent| agent.name.parse().unwrap();
+    let alice = desk.store.agent_by_name(&name(&pair.0)).await.unwrap().unwrap();
+    for number in 0..3 {
+        let text = format!("unheard {number}");
+        desk.store.send(&alice, Draft::text(name(&pair.1), "Plan", &text), amb_core::Timestamp::now()).await.unwrap();
+        hears(&mut socket, &text).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
+    let (one, other) = two(config(None)).await;
+    let (alice, bob) = one.pair().await;
+    let (mut of_alice, mut of_bob) = (other.live(&alice).await, other.live(&bob).await);
+    let rotated = one.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 0})).await.expect(200);
+    assert_eq!(of_alice.closed().await.0, 4001);
+    let mut again = other.socket(&format!("?api_key={}", alice.key)).await;
+    assert_eq!(again.closed().await.0, 4001, "the old key does not come back in");
+    let alice = Agent { key: rotated["api_key"].as_str().unwrap().to_owned(), ..alice };
+    let mut of_alice = other.live(&alice).await;
+    one.call(Method::DELETE, "/agents/me", Some(&bob.key), None).await.expect(204);
+    let (_, close) = of_bob.hear_out().await;
+    assert_eq!(u16::from(close.unwrap().code), 4001);
+    assert_eq!(of_alice.hear().await["type"], "connection_changed", "others stay, and hear of it");
+}
+
+async fn sockets_of_an_old_key_end_with_its_grace(desk: Desk) {
+    let (alice, _) = desk.pair().await;
+    let mut old = desk.live(&alice).await;
+    let rotated = desk.post(&alice, "/agents/me/rotate-key", json!({"grace_seconds": 1})).await.expect(200);
+    let alice = Agent { key: rotated["api_key"].as_str().unwrap().to_owned(), ..alice };
+    let mut new = desk.live(&alice).await;
+    assert_eq!(old.closed().await.0, 4001);
+    new.say(json!({"type": "ping"})).await;
+    assert_eq!(new.hear().await, json!({"type": "pong"}), "the new key's socket stays");
+}
+
+crate::on_every_store!(sockets_of_an_old_key_end_with_its_grace);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guesses_at_codes_are_counted_on_all_replicas_together() {
+    let limits = RateLimits { guess_agent: Rate::per_minute(1, 4), ..RateLimits::default() };
+    let (one, other) = two(Config { rate_limits: Some(limits), ..config(None) }).await;
+    let bob = one.register("bob-agent").await;
+    let guess = json!({"verification_code": "AA-000"});
+    for desk in [&one, &other, &one, &other] {
+        desk.post(&bob, "/connections/approve", guess.clone()).await.problem(404, "not_found");
+    }
+    for desk in [&one, &other] {
+        desk.post(&bob, "/connections/approve", guess.clone()).await.problem(429, "too_many_requests");
+    }
+    // A replica that starts afresh knows of it too.
+    let third = one.replica(Config { rate_limits: Some(limits), ..config(None) }).await;
+    let answer = third.post(&bob, "/connections/approve", guess).await;
+    let wait: u64 = answer.headers["retry-after"].to_str().unwrap().parse().unwrap();
+    assert!((1..=60).contains(&wait), "{wait}");
+    answer.problem(429, "too_many_requests");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agents_calls_are_counted_on_all_replicas_together() {
+    const BURST: u32 = 20;
+    let limits = RateLimits { agent: Rate { count: 1, period: NEVER, burst: BURST }, ..RateLimits::default() };
+    let (one, other) = two(Config { rate_limits: Some(limits), ..config(None) }).await;
+    let bob = one.register("bob-agent").await;
+    for _ in 0..BURST {
+        one.get(&bob, "/inbox").await.expect(200);
+    }
+    // By itself the other would let as many pass again; settling comes first.
+    let mut passed = 0;
+    while other.get(&bob, "/inbox").await.status == 200 {
+        passed += 1;
+        assert!(passed < BURST, "the other replica never heard of it");
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_code_expires_and_presence_is_seen_on_every_replica() {
+    let (one, other) = two(Config { code_ttl: Duration::ZERO, ..config(None) }).await;
+    let (alice, bob) = (one.register("alice-agent").await, one.register("bob-agent").await);
+    let code = one.ask(&alice, &bob).await;
+    let late = other.post(&bob, "/connections/approve", json!({"verification_code": code})).await;
+    // 410 until either office has cleared it away, 404 from then on.
+    assert!(matches!(late.status.as_u16(), 404 | 410), "{}", late.body);
+    let carol = other.register("carol-agent").await;
+    other.post(&carol, "/agents/me/leave", json!({})).await;
+    let status = async || one.get(&alice, "/agents/carol-agent").await.expect(200)["status"].clone();
+    assert_eq!(status().await, "offline");
+    let _here = other.live(&carol).await;
+    soon(async {
+        while status().await != "idle" {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    })
+    .await;
+}

@@ -1,0 +1,157 @@
+//! Other processes on the same database: hints to them, who they are, and limits shared with them.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use amb_core::Timestamp;
+use deadpool_postgres::{Object, Transaction};
+use uuid::Uuid;
+
+use super::error::Trouble;
+use super::listen::{KEYS, LOGS, REPLICAS};
+use crate::replicas::{Astray, Charge, Charged, Replicas, Seated};
+use crate::types::{AgentKey, KeyHash};
+
+/// Entries of one notification: a payload has at most 8,000 bytes, and the longest entry 40.
+const HINTS_AT_ONCE: usize = 190;
+/// A process that was silent for this long is gone. Several times the pause between two signs of life.
+const GONE_AFTER: f64 = 10.0;
+
+/// Nothing is to be kept, so nothing is to be synced.
+const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)";
+
+/// Says whose logs grew, and how far.
+pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -> Result<(), Trouble> {
+    let notify = client.prepare_cached(NOTIFY).await?;
+    for some in grown.chunks(HINTS_AT_ONCE) {
+        let mut payload = me.simple().to_string();
+        for (agent, up_to) in some {
+            payload.push_str(&format!(" {agent}:{up_to}"));
+        }
+        client.execute(&notify, &[&LOGS, &payload]).await?;
+    }
+    Ok(())
+}
+
+/// Says, when the transaction commits, that keys of this agent's end.
+pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<(), Trouble> {
+    let notify = tx.prepare_cached("SELECT pg_notify($1, $2)").await?;
+    tx.execute(&notify, &[&KEYS, &agent.to_string()]).await?;
+    Ok(())
+}
+
+/// A sign of life; answers who else gave one lately.
+pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Trouble> {
+    let beat = client
+        .prepare_cached(
+            "WITH here AS (
+                 INSERT INTO replicas (id, seen_at, hears) VALUES ($1, now(), $2)
+                 ON CONFLICT (id) DO UPDATE SET seen_at = now(), hears = excluded.hears RETURNING xmax = 0 AS fresh
+             ), gone AS (
+                 DELETE FROM replicas WHERE id <> $1 AND seen_at < now() - interval '1 hour'
+             )
+             SELECT o.id, count(r.id), coalesce(bool_and(r.hears), TRUE), (SELECT fresh FROM here)
+             FROM office o LEFT JOIN replicas r ON r.id <> $1 AND r.seen_at > now() - make_interval(secs => $3)
+             GROUP BY o.id",
+        )
+        .await?;
+    let row = client.query_one(&beat, &[&me, &hears, &GONE_AFTER]).await?;
+    if row.get(3) {
+        tell_replicas(client, me).await?;
+    }
+    let others = u32::try_from(row.get::<_, i64>(1)).unwrap_or(u32::MAX);
+    Ok(Replicas { office: row.get(0), others, others_hear: row.get(2) })
+}
+
+/// Goodbye.
+pub(super) async fn sign_off(client: &Object, me: Uuid) -> Result<(), Trouble> {
+    client.execute("DELETE FROM replicas WHERE id = $1", &[&me]).await?;
+    tell_replicas(client, me).await
+}
+
+async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Trouble> {
+    let notify = client.prepare_cached(NOTIFY).await?;
+    client.execute(&notify, &[&REPLICAS, &me.simple().to_string()]).await?;
+    Ok(())
+}
+
+/// Those listeners whose logs are longer than they know, or whose keys are none any more.
+pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Trouble> {
+    let agents: Vec<i64> = seated.iter().map(|seat| seat.agent.0).collect();
+    let places: Vec<i64> = seated.iter().map(|seat| i64::try_from(seat.at).unwrap_or(i64::MAX)).collect();
+    let keys: Vec<Option<String>> = seated.iter().map(|seat| seat.key.map(KeyHash::to_hex)).collect();
+    let select = client
+        .prepare_cached(
+            "SELECT * FROM (
+                 SELECT s.place, m.head, m.head > s.at AS behind, s.key IS NOT NULL AND NOT coalesce(
+                     a.api_key_hash = s.key OR (a.previous_key_hash = s.key AND a.previous_key_until > $4), FALSE) AS ended
+                 FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS s (agent_id, at, key, place)
+                 JOIN agents a ON a.id = s.agent_id JOIN mailboxes m ON m.agent_id = s.agent_id
+             ) looked WHERE behind OR ended",
+        )
+        .await?;
+    let rows = client.query(&select, &[&agents, &places, &keys, &now]).await?;
+    let place = |number: i64| usize::try_from(number - 1).unwrap_or(usize::MAX);
+    let head = |number: i64| u64::try_from(number).unwrap_or(0);
+    Ok(rows
+        .iter()
+        .map(|row| Astray { index: place(row.get(0)), head: head(row.get(1)), key_ended: row.get(3) })
+        .collect())
+}
+
+/// Charges, and says for each what became of it. The database's clock counts: it is the same for everybody.
+pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Charged>, Trouble> {
+    // One row cannot be charged twice by one statement; and in one order, so that two processes do not wait for each other.
+    let mut sums: HashMap<(&str, &str), (i64, i64, bool)> = HashMap::new();
+    for charge in charges {
+        let sum = sums.entry((charge.of, &charge.key)).or_insert((0, micros(charge.room), charge.done));
+        sum.0 += micros(charge.cost);
+    }
+    let mut sums: Vec<_> = sums.into_iter().collect();
+    sums.sort_unstable();
+    let of: Vec<&str> = sums.iter().map(|((of, _), _)| *of).collect();
+    let keys: Vec<&str> = sums.iter().map(|((_, key), _)| *key).collect();
+    let costs: Vec<i64> = sums.iter().map(|(_, (cost, _, _))| *cost).collect();
+    let rooms: Vec<i64> = sums.iter().map(|(_, (_, room, _))| *room).collect();
+    let done: Vec<bool> = sums.iter().map(|(_, (_, _, done))| *done).collect();
+    let rows = client.query(&client.prepare_cached(CHARGE).await?, &[&of, &keys, &costs, &rooms, &done]).await?;
+    let owed = |micros: i64| Duration::from_micros(u64::try_from(micros).unwrap_or(0));
+    let charged: HashMap<(&str, &str), Charged> = rows
+        .iter()
+        .map(|row| ((row.get(0), row.get(1)), Charged { refused: row.get(2), owed: owed(row.get(3)) }))
+        .collect();
+    Ok(charges
+        .iter()
+        .map(|charge| charged.get(&(charge.of, &*charge.key)).copied().unwrap_or(Charged::NOTHING))
+        .collect())
+}
+
+/// What is owed is a moment: when all of it is earned back. One statement both looks and charges, so that tries at once,
+/// anywhere, are all counted.
+const CHARGE: &str = "
+WITH spent AS (
+    SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[])
+    AS s (of, key, cost, room, done)
+), charged AS (
+    INSERT INTO allowances AS a (of, key, earned_at)
+    SELECT of, key, now() + cost * interval '1 microsecond' FROM spent
+    ON CONFLICT (of, key) DO UPDATE SET
+        (earned_at, refused) = (
+            SELECT CASE WHEN fits THEN later ELSE a.earned_at END, NOT fits
+            FROM (SELECT later, s.done OR later <= now() + s.room * interval '1 microsecond' AS fits
+                  FROM spent s, LATERAL (SELECT greatest(a.earned_at, now()) + (excluded.earned_at - now()) AS later) l
+                  WHERE s.of = excluded.of AND s.key = excluded.key) t
+        )
+    RETURNING a.of, a.key, a.refused, a.earned_at
+)
+SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
+
+/// Forgets who owes nothing.
+pub(super) async fn forgive(client: &Object) -> Result<(), Trouble> {
+    client.execute("DELETE FROM allowances WHERE earned_at < now()", &[]).await?;
+    Ok(())
+}
+
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX / 4)
+}
