@@ -1,13 +1,13 @@
 //! A directory that a network office has mounted: who of its agents live there, and who lives here.
 //!
 //! An agent of the network office stands in the directory with a card, a mailbox and signs of life like any other, and
-//! with a mark that says whose it is: nobody else may register under its name or write in it through this office.
+//! with a mark that says whose it is: nobody else may register under its name, write in it or take its mail through this office.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use amb_core::doc::AgentEntry;
-use amb_core::{AgentName, Card, Code, OfficeError, Timestamp};
+use amb_core::{AgentName, Card, Code, MessageId, OfficeError, Task, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, Wait};
@@ -133,6 +133,18 @@ impl DirSeat {
     /// Enters the card of an agent of the network office, or replaces it, and marks the name as that office's.
     pub async fn register_mounted(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry, OfficeError> {
         self.run(move |desk| desk.register_mounted(card, poll_interval)).await
+    }
+
+    /// Marks messages as handled that the agent has handled in the network office.
+    pub async fn ack_mounted(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
+        let ids = ids.to_vec();
+        self.run(move |desk| desk.ack(&ids)).await
+    }
+
+    /// Rejects a task that does not get to the agent in the network office.
+    pub async fn reject_mounted(&self, id: &TaskId, why: String) -> Result<Task, OfficeError> {
+        let id = id.clone();
+        self.run(move |desk| desk.set_task_state(&id, TaskState::Rejected, Some(why))).await
     }
 
     /// Takes the mark back: a program here has the name now.

@@ -132,7 +132,7 @@ impl Office for DirSeat {
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let session = session.clone();
-        self.run(move |desk| desk.read(&session, &page)).await
+        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.read(&session, &page))).await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
@@ -142,11 +142,11 @@ impl Office for DirSeat {
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let ids = ids.to_vec();
-        self.run(move |desk| desk.ack(&ids)).await
+        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.ack(&ids))).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        self.run(move |desk| desk.claim(&request)).await
+        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.claim(&request))).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
@@ -160,7 +160,7 @@ impl Office for DirSeat {
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let id = id.clone();
-        self.run(move |desk| desk.set_task_state(&id, state, note)).await
+        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.set_task_state(&id, state, note))).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {

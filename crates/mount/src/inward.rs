@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use amb_core::task::TaskRef;
 use amb_core::{
-    AgentName, Code, Entry, Event, Kind, Message, MessageId, Object, Office, OfficeError, ReceiptState, SessionId,
-    TaskId, Timestamp,
+    AgentName, Code, Entry, Event, Kind, Message, MessageId, Object, OfficeError, ReceiptState, SessionId, TaskId,
+    Timestamp,
 };
 use amb_store::Agent;
 use uuid::Uuid;
@@ -223,7 +223,7 @@ fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
 async fn read(post: &Post, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
     let Some(row) = post.ledger.sent_as(by, id).await? else { return Ok(()) };
-    match post.office.seat(by.clone()).ack(std::slice::from_ref(&row.dir_id)).await {
+    match post.office.seat(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
         Ok(_) => {}
         Err(error) if error.code() == Code::NotFound => {}
         Err(error) => return Err(error),

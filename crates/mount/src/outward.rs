@@ -8,7 +8,7 @@ use std::time::Duration;
 use amb_core::event::Cursor;
 use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
-use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, TaskState, Timestamp};
+use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, Timestamp};
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
@@ -187,6 +187,9 @@ async fn flush(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
 /// Sends a message in the office, as its sender.
 async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Message) -> Result<Outcome, OfficeError> {
     let Some(id) = row.office_id else { return Ok(Outcome::Done(State::Refused)) };
+    if row.again && is_there(post, resident, id.into()).await? {
+        return Ok(Outcome::Done(State::Across));
+    }
     let reply_to = match &message.reply_to {
         Some(id) => post.ledger.office_id(&resident.agent.name, id).await?,
         None => None,
@@ -232,6 +235,15 @@ async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Messag
     }
 }
 
+/// Whether a process that ended had sent it. The office forgets idempotency keys in time, and mail only when it was read.
+async fn is_there(post: &Post, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
+    match post.store.message(&resident.agent, &id).await {
+        Ok(_) => Ok(true),
+        Err(error) if error.code() == Code::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
 /// Puts aside what cannot be carried. Answers what is to be noted.
 async fn settle(
     post: &Post,
@@ -258,9 +270,9 @@ async fn put_aside(post: &Post, guest: &Guest, message: &Message, why: &str) -> 
     );
     let task = message.task.as_ref().filter(|_| message.kind == Kind::Task);
     if let Some(task) = task
-        && guest.seat.set_task_state(&task.id, TaskState::Rejected, Some(why.to_owned())).await.is_ok()
+        && guest.seat.reject_mounted(&task.id, why.to_owned()).await.is_ok()
     {
-        return guest.seat.ack(std::slice::from_ref(&message.id)).await.map(drop);
+        return guest.seat.ack_mounted(std::slice::from_ref(&message.id)).await.map(drop);
     }
     guest.seat.refuse(&message.id).await
 }

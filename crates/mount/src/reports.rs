@@ -44,6 +44,6 @@ pub(crate) async fn report(
             Err(error) => return Ok(Outcome::Refuse(error.to_string())),
         }
     }
-    guest.seat.ack(std::slice::from_ref(&update.id)).await?;
+    guest.seat.ack_mounted(std::slice::from_ref(&update.id)).await?;
     Ok(Outcome::Done(State::Read))
 }

@@ -13,6 +13,7 @@ mod mount_kill;
 mod mount_mcp;
 mod mount_names;
 mod mount_nanobot;
+mod mount_restore;
 mod mount_world;
 mod peers;
 mod server_disk;

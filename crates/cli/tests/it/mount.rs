@@ -1,7 +1,7 @@
 //! `amb serve --mount`: mail and tasks between agents on files and agents on the server.
 
 use amb_core::office::TaskFilter;
-use amb_core::{Draft, Kind, Office as _, ReceiptState, TaskState};
+use amb_core::{Card, Draft, Kind, Office as _, ReceiptState, TaskState};
 use amb_dir::Layout;
 use serde_json::json;
 
@@ -144,4 +144,23 @@ async fn what_goes_round_through_the_mount_is_stopped_where_it_would_come_back()
         let relay = Draft { relay_of: Some(at_zoe.id.clone()), ..Draft::task(name(target), "Work", "you do it") };
         assert_eq!(zoe.send(relay).await.unwrap_err().code(), amb_core::Code::LoopRefused, "{target}");
     }
+}
+
+#[tokio::test]
+async fn a_task_that_the_directory_rejects_is_rejected_on_the_server() {
+    let world = World::new(Database::sqlite(), Layout::Nanobot).await;
+    let card = Card { max_concurrent_tasks: 1, ..Card::default() };
+    let (coder, zoe) = (world.resident_with("coder", card).await, world.resident("zoe").await);
+    let ann = world.server.register("ann-mcp").await;
+    world.connect(&ann, "coder").await;
+    // The server does not know of work that was given among files.
+    let busy = zoe.send(Draft::task(name("coder"), "Work", "keep busy")).await.unwrap().task.unwrap();
+    coder.set_task_state(&busy.id, TaskState::Accepted, None).await.unwrap();
+    let sent = world.send(&ann, "coder", json!({"kind": "task", "content": "one more"})).await;
+    let told = world.comes(&ann, "coder").await;
+    assert_eq!((&told["task"]["id"], &told["task"]["state"]), (&sent["task"]["id"], &json!("rejected")));
+    let path = format!("/tasks/{}", sent["task"]["id"].as_str().unwrap());
+    let task = world.server.get(&ann, &path).await.expect(200);
+    assert_eq!(task["state"], "rejected");
+    assert!(task["note"].as_str().is_some_and(|note| !note.is_empty()), "and why: {task}");
 }

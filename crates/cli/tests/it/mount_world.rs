@@ -81,6 +81,15 @@ impl World {
         Self { server, ..self }
     }
 
+    /// Ends the server politely, and starts one again after something was done in between.
+    pub(crate) async fn pause(self, between: impl FnOnce(&Database, &Path)) -> Self {
+        self.server.terminate();
+        assert!(self.server.ended().await.success());
+        between(&self.database, &self.root);
+        let server = start(&self.database.url(), &self.root, self.layout, &self.flags).await;
+        Self { server, ..self }
+    }
+
     /// The names of all files in a directory of the directory.
     pub(crate) fn files(&self, under: &str) -> Vec<String> {
         let Ok(entries) = fs_err::read_dir(self.root.join(under)) else { return Vec::new() };

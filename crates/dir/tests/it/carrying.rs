@@ -103,8 +103,8 @@ async fn a_carried_task_is_opened_once_and_its_updates_go_back() {
         assert_eq!(again.task.unwrap().state, TaskState::Accepted, "{layout}: it is where it was");
         coder.set_task_state(&id, TaskState::Completed, Some("done".into())).await.unwrap();
         let inbox = net.inbox(true).await.unwrap();
-        let history = net.read(&inbox.sessions[0].session_id, HistoryPage::newest(9).unwrap()).await.unwrap();
-        let states: Vec<_> = history.messages.iter().filter_map(|m| Some(m.task.as_ref()?.state)).collect();
+        let shown = inbox.sessions[0].recent_messages.iter();
+        let states: Vec<_> = shown.filter_map(|message| Some(message.task.as_ref()?.state)).collect();
         assert_eq!(states, [TaskState::Completed, TaskState::Accepted, TaskState::Pending], "{layout}");
     }
 }
@@ -146,6 +146,12 @@ async fn nobody_acts_here_in_the_name_of_an_agent_of_the_network_office() {
         assert_eq!(forged.code(), Code::Conflict);
         assert!(forged.detail().contains("network office"), "{forged}");
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0);
+        let sent = coder.send(text("net", "for the one who has the key")).await.unwrap();
+        assert_eq!(impostor.claim(Default::default()).await.unwrap_err().code(), Code::Conflict);
+        assert_eq!(impostor.ack(std::slice::from_ref(&sent.message_id)).await.unwrap_err().code(), Code::Conflict);
+        let page = HistoryPage::default();
+        assert_eq!(impostor.read(&sent.session_id, page).await.unwrap_err().code(), Code::Conflict);
+        assert_eq!(net.ack_mounted(&[sent.message_id]).await.unwrap(), 1, "the mount takes it");
         let homes = |everybody: Vec<(amb_core::doc::AgentEntry, Home)>| -> Vec<_> {
             everybody.into_iter().map(|(agent, home)| (agent.name.to_string(), home)).collect()
         };
