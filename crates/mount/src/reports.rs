@@ -9,8 +9,8 @@ use crate::post::{Post, is_passing};
 
 /// Moves the task in the office, once, and the office tells its owner.
 ///
-/// The moment in the ledger is the task's moment of change: a task that has it was moved by this very report, by a
-/// process that ended before it could note that.
+/// The moment in the ledger is the task's moment of change: a task that has it, or a later one, was moved by this very
+/// report before, by a process that ended before it could note that. Reports of one task come one after the other.
 pub(crate) async fn report(
     post: &Post,
     guest: &Guest,
@@ -22,7 +22,7 @@ pub(crate) async fn report(
     let Some(said) = &update.task else { return unknown() };
     let Some(task) = post.ledger.office_task(&row.recipient, &row.sender, &said.id).await? else { return unknown() };
     let me = &resident.agent;
-    let moved_before = row.again && post.store.task(me, &task).await.is_ok_and(|task| task.updated_at == row.at);
+    let moved_before = row.again && post.store.task(me, &task).await.is_ok_and(|task| task.updated_at >= row.at);
     if !moved_before {
         // What the office would write itself need not be said twice.
         let note = Some(update.text()).filter(|text| !text.is_empty() && *text != format!("task is {}", said.state));
@@ -45,5 +45,7 @@ pub(crate) async fn report(
         }
     }
     guest.seat.ack_mounted(std::slice::from_ref(&update.id)).await?;
+    // Noted at once, not with the page: a later report would hide that this one was made.
+    post.ledger.note(vec![(row.number, State::Read)]).await?;
     Ok(Outcome::Done(State::Read))
 }
