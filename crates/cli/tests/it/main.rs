@@ -15,11 +15,8 @@ mod mount_names;
 mod mount_nanobot;
 mod mount_restore;
 mod mount_world;
-#[path = "../../../live/tests/it/server.rs"]
-#[allow(dead_code)] // The stories of live goals need more of it.
-mod nats_server;
-mod readme;
 mod peers;
+mod readme;
 mod server_disk;
 mod server_kill;
 mod server_life;
