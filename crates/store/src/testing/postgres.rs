@@ -122,6 +122,7 @@ async fn template(client: &Client, admin: &str) -> String {
         include_str!("../../migrations/postgres/V1__mail.sql"),
         include_str!("../../migrations/postgres/V2__work.sql"),
         include_str!("../../migrations/postgres/V3__replicas.sql"),
+        include_str!("../../migrations/postgres/V4__search_pending.sql"),
     );
     let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
     // One test makes it while the others wait.
