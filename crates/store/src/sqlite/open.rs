@@ -14,7 +14,7 @@ use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
 use super::sync::Durability;
-use super::tray::HoldsMail;
+use super::tray::{AS_IF_SORTED, HoldsMail};
 use super::writer::{STATEMENTS, Writer};
 use crate::StoreError;
 use crate::error::Result;
@@ -32,6 +32,9 @@ pub struct SqliteStore {
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
     readers: Readers,
+    /// Those that look into the tray too, once there was need of them.
+    unsorted: Mutex<Option<Readers>>,
+    durability: Arc<Durability>,
     holds_mail: HoldsMail,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
@@ -71,7 +74,7 @@ impl SqliteStore {
         let indexer = Indexer::open(&path)?;
         let durability = Arc::new(Durability::default());
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let readers = Readers::open(&path, cores.clamp(2, 8), durability.clone())?;
+        let readers = Readers::open(&path, cores.clamp(2, 8), "", durability.clone())?;
         let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
         folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
         let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
@@ -80,12 +83,14 @@ impl SqliteStore {
             fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
         let (writer, thread) =
-            Writer::start(db, unindexed.clone(), holds_mail.clone(), durability, move || log.sync_data())
+            Writer::start(db, unindexed.clone(), holds_mail.clone(), durability.clone(), move || log.sync_data())
                 .map_err(cannot_open)?;
         Ok(Self {
             path,
             writer: Mutex::new(Some(writer)),
             readers,
+            unsorted: Mutex::new(None),
+            durability,
             holds_mail,
             indexer,
             unindexed,
@@ -102,17 +107,33 @@ impl SqliteStore {
     }
 
     /// The readers, with all mail where they look for it.
-    pub(super) async fn readers(&self) -> Result<&Readers> {
+    pub(super) async fn readers(&self) -> Result<Readers> {
         if self.holds_mail.get() {
             // Every operation has the tray sorted first.
-            self.writer()?.write(|_| Ok(())).await?;
+            let sorted = self.writer()?.write(|_| Ok(())).await;
+            if let Err(error) = sorted {
+                tracing::warn!(%error, "reading mail that could not be sorted");
+                return self.readers_of_unsorted();
+            }
         }
-        Ok(&self.readers)
+        Ok(self.readers.clone())
+    }
+
+    /// Readers for a disk that takes no more writes: what was accepted can be read all the same.
+    fn readers_of_unsorted(&self) -> Result<Readers> {
+        let mut readers = self.unsorted.lock().unwrap_or_else(PoisonError::into_inner);
+        if readers.is_none() {
+            *readers = Some(Readers::open(&self.path, 0, AS_IF_SORTED, self.durability.clone())?);
+        }
+        readers.clone().ok_or_else(super::error::closed)
     }
 
     pub(super) async fn shut(&self) {
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.readers.close();
+        if let Some(readers) = self.unsorted.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            readers.close();
+        }
         drop(self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {

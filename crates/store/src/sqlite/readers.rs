@@ -35,8 +35,8 @@ struct Shared {
 const LONG: usize = 2;
 
 impl Readers {
-    /// Opens `count` connections for short reads, and some more for long ones.
-    pub(super) fn open(path: &Path, count: usize, durability: Arc<Durability>) -> Result<Self> {
+    /// Opens `count` connections for short reads, and some more for long ones; `prepare` is run on each.
+    pub(super) fn open(path: &Path, count: usize, prepare: &str, durability: Arc<Durability>) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let count = count + LONG;
         let mut idle = Vec::with_capacity(count);
@@ -44,6 +44,7 @@ impl Readers {
             let db = Connection::open_with_flags(path, flags).map_err(failed)?;
             tune(&db).map_err(failed)?;
             db.execute("ATTACH DATABASE ?1 AS search", [path_of(path).to_string_lossy()]).map_err(failed)?;
+            db.execute_batch(prepare).map_err(failed)?;
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
         }

@@ -132,6 +132,27 @@ impl Desk {
     }
 }
 
+/// Views of one connection that take the place of the tables, with the tray's mail where it belongs: for reading where
+/// nothing can be written any more.
+pub(super) const AS_IF_SORTED: &str = "
+    CREATE TEMP VIEW messages AS
+        SELECT id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to, correlation_id,
+               task, callback, content, parts, metadata
+        FROM main.messages
+        UNION ALL
+        SELECT message_id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
+               correlation_id, NULL, callback, content, parts, metadata
+        FROM main.tray;
+    CREATE TEMP VIEW entries AS
+        SELECT id, message_id, priority, delivered_at, read_at, lease_until, event, at FROM main.entries
+        UNION ALL
+        SELECT delivery_id, message_id, priority, NULL, NULL, NULL, NULL, NULL FROM main.tray;
+    CREATE TEMP VIEW session_members AS
+        SELECT agent_id, session_id, unread + (
+            SELECT count(*) FROM main.tray t WHERE t.delivery_id >> 32 = agent_id AND t.message_id >> 32 = session_id
+        ) AS unread
+        FROM main.session_members;";
+
 /// In the order of the tables they go to, so that every page is visited once.
 const SORTING: [&str; 4] = [
     "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,

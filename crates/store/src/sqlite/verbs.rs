@@ -49,9 +49,11 @@ impl SqliteStore {
 #[async_trait]
 impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
-        self.writer()?.write(|_| Ok(())).await?;
+        // The disk first: where that is full, it is what an operator has to hear of.
         let path = self.path.clone();
-        self.readers().await?.read(move |_| room::check(&path)).await
+        tokio::task::spawn_blocking(move || room::check(&path)).await.map_err(StoreError::internal)??;
+        self.writer()?.write(|_| Ok(())).await?;
+        self.readers().await?.look(|_| Ok(())).await
     }
 
     async fn close(&self) {
