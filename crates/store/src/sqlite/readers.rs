@@ -44,6 +44,8 @@ impl Readers {
             let db = Connection::open_with_flags(path, flags).map_err(failed)?;
             tune(&db).map_err(failed)?;
             db.execute("ATTACH DATABASE ?1 AS search", [path_of(path).to_string_lossy()]).map_err(failed)?;
+            // Less than the writer has: there are several of these, and the system keeps pages too.
+            db.execute_batch("PRAGMA cache_size = -6000").map_err(failed)?;
             db.execute_batch(prepare).map_err(failed)?;
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
