@@ -1,7 +1,8 @@
 //! The one thread that writes.
 //!
-//! It takes whatever waits in its queue, runs it in one transaction, each operation under a savepoint of its own, commits,
-//! and has it answered when it is durable. So the cost of a sync is shared by everybody who waited for it.
+//! It takes whatever waits in its queue, runs it in one transaction, commits, and has it answered when it is durable. So the
+//! cost of a sync is shared by everybody who waited for it. An operation runs under a savepoint of its own, so that one that
+//! fails takes no other with it; a plain send needs none, because it fails only before it writes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
