@@ -3,10 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::OfficeError;
 use crate::limits::MAX_TRANSCRIPT_KEY_CHARS;
+use crate::wire::transcript::whole_millis;
 
 /// Which chat: `{channel}:{chat_id}`, any text of 1–255 characters without control characters.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
@@ -57,6 +58,11 @@ pub struct Line {
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub message_id: Option<String>,
     /// When, in milliseconds since 1970; the office fills it in where it is missing.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", serialize_with = "millis")]
     pub ts: Option<f64>,
+}
+
+/// As in the files: whole milliseconds have no point.
+fn millis<S: Serializer>(ts: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
+    ts.and_then(whole_millis).serialize(to)
 }

@@ -6,9 +6,10 @@ use amb_core::{Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Times
 
 use crate::durable::nonce;
 use crate::failure::Doing;
+use crate::layout::Layout;
 use crate::letter;
 use crate::log::{Line, NO_SUBJECT};
-use crate::office::Desk;
+use crate::office::{Desk, Shared};
 use crate::post::Naming;
 
 impl Desk {
@@ -40,7 +41,7 @@ impl Desk {
             from: self.me.clone(),
             to: draft.to,
             sent_at: at,
-            kind: draft.kind,
+            kind: self.shared.word_for(draft.kind),
             session: Some(session),
             subject,
             parts: draft.parts,
@@ -105,6 +106,17 @@ impl Desk {
             None => {
                 Err(OfficeError::not_found(format!("no session {session} of yours; leave it out and give a subject")))
             }
+        }
+    }
+}
+
+impl Shared {
+    /// The layout's word for what a message is for. The chipset's list has one for mail that is nothing in particular, and
+    /// its programs expect a word of that list.
+    fn word_for(&self, kind: Kind) -> Kind {
+        match (self.paths.layout, &kind) {
+            (Layout::Chipset, Kind::Message) => "coordination".parse().unwrap_or(kind),
+            _ => kind,
         }
     }
 }

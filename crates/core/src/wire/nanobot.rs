@@ -167,9 +167,8 @@ struct Written<'a> {
     // Left out rather than null: nanobot asks the callback for its fields whenever it is there.
     #[serde(skip_serializing_if = "Option::is_none")]
     callback: Option<&'a Callback>,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    // Null and empty as the description has them, so that a reader may count on both.
     reply_to: Option<&'a MessageId>,
-    #[serde(skip_serializing_if = "Object::is_empty")]
     metadata: &'a Object,
     #[serde(skip_serializing_if = "Option::is_none")]
     subject: Option<&'a str>,
@@ -300,7 +299,7 @@ mod tests {
         assert_eq!(message.sent_at, "2026-11-15T19:41:13.620167Z".parse().unwrap());
         assert_eq!((message.ttl, message.trace.len(), message.text().as_str()), (2, 1, "hi"));
         let keys: Vec<_> = value(&write(&message).unwrap()).as_object().unwrap().keys().cloned().collect();
-        assert_eq!(keys, ["content", "from", "id", "timestamp", "to", "trace", "ttl", "type"]);
+        assert_eq!(keys, ["content", "from", "id", "metadata", "reply_to", "timestamp", "to", "trace", "ttl", "type"]);
     }
 
     #[test]

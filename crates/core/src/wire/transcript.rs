@@ -93,7 +93,7 @@ pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
         content: &line.content,
         sender: &line.sender,
         message_id: line.message_id.as_deref(),
-        ts: line.ts.and_then(millis),
+        ts: line.ts.and_then(whole_millis),
     };
     ended(compact(&written, 160 + line.content.len() + line.content.len() / 8)?)
 }
@@ -103,14 +103,14 @@ struct Written<'a> {
     role: &'a str,
     content: &'a str,
     sender: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Written as `null` where there is none: readers may count on every field of the format.
     message_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<Number>,
 }
 
 /// Whole milliseconds without a point, as most writers have them.
-fn millis(ts: f64) -> Option<Number> {
+pub(crate) fn whole_millis(ts: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
 }
@@ -164,6 +164,15 @@ mod tests {
         let expected = format!("{SEED}\n");
         assert_eq!(write(&line).unwrap(), expected.as_bytes());
         assert_eq!(FileLine::parse(expected.as_bytes()).unwrap().write().unwrap(), expected.as_bytes());
+    }
+
+    #[test]
+    fn a_line_without_an_id_still_has_every_field() {
+        let (role, content, sender) = ("assistant".into(), "done".into(), "coder".into());
+        let line = Line { role, content, sender, message_id: None, ts: Some(1_772_706_600_123.0) };
+        let text = r#"{"role":"assistant","content":"done","sender":"coder","message_id":null,"ts":1772706600123}"#;
+        assert_eq!(write(&line).unwrap(), format!("{text}\n").as_bytes());
+        assert_eq!(parse(text.as_bytes()), Ok(line));
     }
 
     #[test]
