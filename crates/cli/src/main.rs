@@ -5,6 +5,7 @@ mod database;
 mod failure;
 mod home;
 mod init;
+mod input;
 mod keys;
 mod nats;
 mod offices;

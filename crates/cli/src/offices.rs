@@ -26,7 +26,15 @@ impl OfficeArgs {
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Office>, Failure> {
         match &self.server {
             Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key(server)?).await?)),
-            None => Ok(Arc::new(self.directory(options)?.seat(self.speaker()?))),
+            None => {
+                let seat = self.directory(options)?.seat(self.speaker()?);
+                // Whoever does something is there; a server notes the same of every request. It is no more than a note:
+                // where it cannot be made (nobody registered, a directory that can only be read) the verb goes on.
+                if let Err(error) = seat.heartbeat().await {
+                    tracing::debug!(%error, "no sign of life was noted");
+                }
+                Ok(Arc::new(seat))
+            }
         }
     }
 

@@ -110,7 +110,9 @@ impl Shared {
     /// Says what an agent is doing, which is a sign of life too. The caller holds the agent's lock.
     pub(crate) fn write_alive(&self, agent: &AgentName, alive: &Alive) -> Result<(), OfficeError> {
         // Signs of life are worth nothing after a power cut.
-        write_json(self, &self.alive_file(agent), alive, Wait::Cached)
+        write_json(self, &self.alive_file(agent), alive, Wait::Cached)?;
+        // The file system's clock lags behind ours: by it, an agent would have been heard before it registered.
+        self.touch(agent, self.now())
     }
 
     /// A change that is no sign of life, such as a task that another agent's process rejected: the old time is kept.

@@ -224,15 +224,16 @@ async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Resu
         return Ok(Some(true));
     }
     let seat = office.open().await?;
-    let entered = enlist(&*seat).await?;
+    // At a server, a key that opens a seat is the key of somebody who is registered.
+    let entered = office.server.is_none() && enlist(&*seat).await?;
     if entered {
         output.note(format!("{name} is registered at {}", seat.describe()));
     }
     Ok(Some(entered))
 }
 
-/// Enters the seat's agent with a plain card if nobody knows it yet: an agent that can write can be answered. Answers
-/// whether it was entered.
+/// Enters the seat's agent in a directory with a plain card if nobody knows it yet: an agent that can write can be
+/// answered. Answers whether it was entered.
 pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, OfficeError> {
     if seat.agents().await?.iter().any(|agent| agent.name == *seat.me()) {
         return Ok(false);

@@ -1,19 +1,19 @@
 //! `amb send`: a message or a task to another agent.
 
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use amb_core::limits::MAX_MESSAGE_BYTES;
 use amb_core::office::Office;
 use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
 use amb_dir::DirOptions;
+use jiff::Unit;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::input::stdin;
 use crate::output::Output;
 
 /// The subject of mail that was given none.
-const NO_SUBJECT: &str = "(no subject)";
+pub(crate) const NO_SUBJECT: &str = "(no subject)";
 
 /// Send a message or a task; when this answers, it is durable
 #[derive(Debug, clap::Args)]
@@ -126,16 +126,10 @@ impl Send {
     }
 }
 
-fn stdin() -> Result<String, Failure> {
-    let mut text = String::new();
-    // One byte more than fits, so that too much is told apart from just enough.
-    std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 /// The path as the recipient, who may stand elsewhere, can use it.
 fn reachable(file: &Path) -> Result<String, Failure> {
-    let path = fs_err::canonicalize(file)?;
+    let path = std::fs::canonicalize(file)
+        .map_err(|error| Failure::usage(format!("--file {}: {error}; name a file that is there", file.display())))?;
     path.into_os_string().into_string().map_err(|path| Failure::usage(format!("{path:?} is not UTF-8")))
 }
 
@@ -153,5 +147,7 @@ fn deadline(text: &str) -> Result<Timestamp, String> {
         return Ok(moment);
     }
     let span = crate::output::span(text).ok_or("a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h, 3d")?;
-    Timestamp::now().checked_add(span).map_err(|error| error.to_string())
+    let at = Timestamp::now().checked_add(span).map_err(|error| error.to_string())?;
+    // Finer than this, some readers of the files take it for no time at all.
+    at.round(Unit::Microsecond).map_err(|error| error.to_string())
 }

@@ -9,6 +9,7 @@ use amb_dir::transcript::TranscriptStore;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::home;
+use crate::input::stdin;
 use crate::output::{Output, visible};
 
 /// Append to, read and follow the shared record of a group chat
@@ -29,7 +30,7 @@ enum Action {
     Append {
         /// The chat, such as feishu:oc_123
         key: TranscriptKey,
-        /// What was said
+        /// What was said; - reads it from stdin
         text: String,
         /// user for people, assistant for agents
         #[arg(long, value_name = "R")]
@@ -88,7 +89,8 @@ impl Transcript {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
             Action::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
-                let line = Line { role, content: text, sender, message_id, ts: timestamp_ms };
+                let content = if text == "-" { stdin()? } else { text };
+                let line = Line { role, content, sender, message_id, ts: timestamp_ms };
                 match place.is_remote(office) {
                     true => office.open().await?.transcript_append(&key, line).await?,
                     false => place.store()?.append(&key, line).await?,

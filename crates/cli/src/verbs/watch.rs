@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use amb_core::event::{Event, NewMessage};
 use amb_core::office::{ClaimRequest, Office};
-use amb_core::{Cursor, Message, SessionId};
+use amb_core::{AgentName, Callback, Code, Cursor, Message, Object, OfficeError, SessionId};
+use serde::Serialize;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::visible;
 use crate::verbs::read::body;
+use crate::verbs::send::NO_SUBJECT;
 
 /// How long one look at the log waits. Only a bound: mail ends the wait at once.
 const WAIT: Duration = Duration::from_secs(30);
@@ -47,7 +49,7 @@ impl Watch {
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
-        seat.leave().await?;
+        unless_unregistered(seat.leave().await)?;
         ended
     }
 
@@ -92,10 +94,10 @@ async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, F
         }
         for message in mail {
             let id = message.id.clone();
-            let event = Event::NewMessage(arrived(message));
+            let taken = Taken::of(message);
             match output.json {
-                true => output.line_of(&event)?,
-                false => output.say(describe(&event))?,
+                true => output.line_of(&taken)?,
+                false => output.say(describe(&taken.event))?,
             }
             seat.ack(&[id]).await?;
             left -= 1;
@@ -106,10 +108,41 @@ async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, F
     }
 }
 
-fn arrived(message: Message) -> NewMessage {
-    let subject = message.subject.clone().unwrap_or_default();
-    let session = message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, &subject));
-    NewMessage::of(&message, session, subject)
+/// Mail as a consumer gets it: the event, and what a runtime needs to pass it on or to answer in the right chat.
+#[derive(Serialize)]
+struct Taken {
+    #[serde(flatten)]
+    event: Event,
+    ttl: u8,
+    trace: Vec<AgentName>,
+    /// Only where the agent itself set it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    callback: Option<Callback>,
+    #[serde(skip_serializing_if = "Object::is_empty")]
+    metadata: Object,
+}
+
+impl Taken {
+    fn of(message: Message) -> Self {
+        let subject = message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
+        let derived = || SessionId::between(&message.from, &message.to, &subject);
+        let session = message.session.clone().unwrap_or_else(derived);
+        Self {
+            event: Event::NewMessage(NewMessage::of(&message, session, subject)),
+            ttl: message.ttl,
+            trace: message.trace,
+            callback: message.callback,
+            metadata: message.metadata,
+        }
+    }
+}
+
+/// A mailbox of somebody who never registered is a mailbox all the same; only its presence is nobody's.
+fn unless_unregistered(told: Result<(), OfficeError>) -> Result<(), OfficeError> {
+    match told {
+        Err(error) if error.code() == Code::NotFound => Ok(()),
+        told => told,
+    }
 }
 
 fn describe(event: &Event) -> String {
@@ -140,7 +173,7 @@ fn describe(event: &Event) -> String {
 
 async fn heartbeats(seat: Arc<dyn Office>) {
     loop {
-        if let Err(error) = seat.heartbeat().await {
+        if let Err(error) = unless_unregistered(seat.heartbeat().await) {
             tracing::warn!(%error, "no heartbeat");
         }
         tokio::time::sleep(HEARTBEAT).await;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test that cannot go on fails, and says why.
 
 mod bridge;
+mod directory;
 mod keeping;
 mod mcp;
 mod mcp_client;
