@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use amb_core::OfficeError;
 use axum::Router;
-use axum::body::Body;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
@@ -19,6 +18,7 @@ use tower::Service;
 
 use crate::app::App;
 use crate::caller::Peer;
+use crate::leftover::lend;
 use crate::problem::{Cause, Problem};
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
@@ -67,24 +67,31 @@ pub(crate) async fn answer(
     app: App,
     mut router: Router,
     socket: IpAddr,
-    mut request: Request<Incoming>,
+    request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
     let id = request_id(request.headers());
     let address = address_of(&app, socket, request.headers());
     let method = request.method().clone();
     let uri = request.uri().clone();
+    let (parts, body) = request.into_parts();
+    let (body, leftover) = lend(body, &parts.headers);
+    let mut request = Request::from_parts(parts, body);
     let mut response = match app.limits.address(address) {
-        Err(refused) => Problem::from(refused).into_response(),
+        Err(refused) => {
+            drop(request);
+            Problem::from(refused).into_response()
+        }
         Ok(()) => {
             request.extensions_mut().insert(Peer(address));
-            let routed = AssertUnwindSafe(router.call(request.map(Body::new))).catch_unwind();
+            let routed = AssertUnwindSafe(router.call(request)).catch_unwind();
             match routed.await {
                 Ok(Ok(response)) => response,
                 Err(_) => Problem::from(OfficeError::internal("a handler panicked")).into_response(),
             }
         }
     };
+    leftover.clear(app.config.body_limit, &mut response).await;
     let took = started.elapsed();
     let status = response.status();
     // The path alone: the query of /ws may hold a key, and no other is worth a line.

@@ -19,6 +19,7 @@ mod deliveries;
 mod front;
 mod hub;
 mod key;
+mod leftover;
 mod listen;
 mod meter;
 mod mounts;

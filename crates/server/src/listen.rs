@@ -17,8 +17,9 @@ use crate::tls::Tls;
 
 /// How long to rest when the system has no more file descriptors: accepting at once would spin.
 const EXHAUSTED_REST: Duration = Duration::from_millis(50);
-/// The most that one connection keeps of a request's head.
-const HEAD_BYTES: usize = 64 * 1024;
+/// The most that one connection keeps of a request's head. What is beyond it is never read, and a client that still writes
+/// may see a broken connection instead of the 431; so it is far more than any true head.
+const HEAD_BYTES: usize = 256 * 1024;
 
 /// Accepts connections until the office closes. Each is served on a task that a shutdown waits for.
 pub(crate) async fn accept(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) {

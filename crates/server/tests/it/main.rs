@@ -13,6 +13,7 @@ mod flows;
 mod hostile;
 mod idempotency;
 mod inbox;
+mod kept;
 mod limits;
 mod messages;
 mod openapi;

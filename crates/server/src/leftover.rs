@@ -1,0 +1,117 @@
+//! Bodies that nobody read: a request that is refused by its head alone leaves one behind.
+//!
+//! HTTP/1 has no other way past such a body than to read it or to close the connection, and hyper closes it without saying
+//! so: the client's next request on that connection fails, though the answer before it was a plain 401. So what is left is
+//! read off and thrown away, within bounds, and beyond them the answer says that the connection ends.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::Response;
+use futures_util::StreamExt;
+use hyper::body::{Frame, Incoming, SizeHint};
+
+/// Longest that an answer waits for the rest of a body that nobody wants.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Where the body is put when it is let go of before its end.
+#[derive(Default)]
+struct Shelf(Mutex<Option<Incoming>>);
+
+impl Shelf {
+    fn put(&self, body: Incoming) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+    }
+
+    fn take(&self) -> Option<Incoming> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// A body on loan to a handler.
+struct Lent {
+    body: Option<Incoming>,
+    shelf: Arc<Shelf>,
+}
+
+impl HttpBody for Lent {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let this = self.get_mut();
+        let Some(body) = &mut this.body else { return Poll::Ready(None) };
+        let polled = Pin::new(body).poll_frame(cx);
+        if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
+            this.body = None;
+        }
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.as_ref().is_none_or(HttpBody::is_end_stream)
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.as_ref().map_or_else(|| SizeHint::with_exact(0), HttpBody::size_hint)
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
+            self.shelf.put(body);
+        }
+    }
+}
+
+/// What may be left of one request's body.
+pub(crate) struct Leftover {
+    shelf: Option<Arc<Shelf>>,
+    /// The client sends the body only when it is asked for, so there is nothing to wait for.
+    asks_first: bool,
+}
+
+/// The body for a handler, and what will be left of it.
+pub(crate) fn lend(body: Incoming, headers: &HeaderMap) -> (Body, Leftover) {
+    if body.is_end_stream() {
+        return (Body::empty(), Leftover { shelf: None, asks_first: false });
+    }
+    let shelf = Arc::new(Shelf::default());
+    let lent = Lent { body: Some(body), shelf: Arc::clone(&shelf) };
+    let asks_first = headers.contains_key(header::EXPECT);
+    (Body::new(lent), Leftover { shelf: Some(shelf), asks_first })
+}
+
+impl Leftover {
+    /// Reads off what is left, at most so many bytes, or says in the answer that the connection ends.
+    pub(crate) async fn clear(self, most: usize, response: &mut Response) {
+        let Some(body) = self.shelf.and_then(|shelf| shelf.take()) else { return };
+        // Whoever was too slow or sent too much has been waited for already.
+        let waited = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
+        let cleared = !waited && !self.asks_first && {
+            tokio::time::timeout(PATIENCE, read_off(body, most)).await.unwrap_or(false)
+        };
+        if !cleared {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+}
+
+/// Whether the body came to its end within so many bytes.
+async fn read_off(body: Incoming, most: usize) -> bool {
+    let mut frames = Body::new(body).into_data_stream();
+    let mut size = 0_usize;
+    while let Some(frame) = frames.next().await {
+        let Ok(frame) = frame else { return false };
+        size = size.saturating_add(frame.len());
+        if size > most {
+            return false;
+        }
+    }
+    true
+}

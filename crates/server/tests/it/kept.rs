@@ -1,0 +1,80 @@
+//! A connection that is kept: whatever was answered on it, the next request on it is answered too.
+
+use amb_server::{Config, Rate, RateLimits};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::desk::{Desk, soon};
+
+/// More than the office reads with the head of a request.
+const LARGE: usize = 300 * 1024;
+
+/// Posts a large body and answers the head of the answer.
+async fn post(line: &mut TcpStream, path: &str, extra: &str) -> String {
+    let head = format!("POST {path} HTTP/1.1\r\nHost: office\r\nContent-Length: {LARGE}\r\n{extra}\r\n");
+    soon(line.write_all(head.as_bytes())).await.unwrap();
+    soon(line.write_all(&vec![b' '; LARGE])).await.unwrap();
+    answer(line).await
+}
+
+/// Reads one answer and gives its head.
+async fn answer(line: &mut TcpStream) -> String {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        head.push(soon(line.read_u8()).await.expect("the connection was closed without a word"));
+    }
+    let head = String::from_utf8(head).unwrap().to_ascii_lowercase();
+    let (_, length) = head.split_once("content-length: ").unwrap();
+    let mut body = vec![0; length.split_once("\r\n").unwrap().0.parse().unwrap()];
+    soon(line.read_exact(&mut body)).await.unwrap();
+    head
+}
+
+async fn refusals_leave_the_connection_usable(desk: Desk) {
+    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    for (path, extra, status) in [
+        ("/messages/send", "", 401),
+        ("/messages/send", "X-API-Key: wrong\r\n", 401),
+        ("/inbox", "", 405),
+        ("/nowhere", "", 404),
+        ("/agents/register", "Content-Type: text/plain\r\n", 415),
+    ] {
+        let head = post(&mut line, path, extra).await;
+        assert!(head.starts_with(&format!("http/1.1 {status} ")), "{path}: {head}");
+        assert!(!head.contains("connection: close"), "{path}: {head}");
+    }
+}
+
+#[tokio::test]
+async fn so_does_a_refusal_for_calling_too_often() {
+    let limits = RateLimits { address: Rate::per_minute(1, 1), ..RateLimits::default() };
+    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    post(&mut line, "/messages/send", "").await;
+    for _ in 0..3 {
+        assert!(post(&mut line, "/messages/send", "").await.starts_with("http/1.1 429 "));
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_asks_before_it_sends_is_answered_at_once_and_told_of_the_close() {
+    let desk = Desk::sqlite().await;
+    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    let head = "POST /messages/send HTTP/1.1\r\nHost: office\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n";
+    soon(line.write_all(head.as_bytes())).await.unwrap();
+    let head = answer(&mut line).await;
+    assert!(head.starts_with("http/1.1 401 ") && head.contains("connection: close"), "{head}");
+}
+
+#[tokio::test]
+async fn a_long_head_is_read_whole() {
+    let desk = Desk::sqlite().await;
+    let mut line = TcpStream::connect(&desk.host).await.unwrap();
+    for _ in 0..3 {
+        let head = format!("GET /inbox HTTP/1.1\r\nHost: office\r\nX-API-Key: {}\r\n\r\n", "k".repeat(200_000));
+        soon(line.write_all(head.as_bytes())).await.unwrap();
+        assert!(answer(&mut line).await.starts_with("http/1.1 401 "));
+    }
+}
+
+crate::on_every_store!(refusals_leave_the_connection_usable);
