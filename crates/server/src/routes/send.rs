@@ -154,7 +154,9 @@ impl Content {
     /// The draft of this content, checked.
     pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
         let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);
-        match &self.subject {
+        // A thread that is named has its subject; clients that fill in every field send a blank one then.
+        let subject = self.subject.filter(|subject| session.is_none() || !subject.trim().is_empty());
+        match &subject {
             None if session.is_none() => return Err(Problem::field("body.subject", "is needed without a session_id")),
             Some(subject) if subject.trim().is_empty() => {
                 return Err(Problem::field("body.subject", "cannot be blank"));
@@ -177,7 +179,7 @@ impl Content {
         let draft = Draft {
             to,
             kind: self.kind.unwrap_or_default(),
-            subject: self.subject,
+            subject,
             session,
             parts,
             priority: self.priority.unwrap_or_default(),

@@ -46,6 +46,10 @@ async fn test_send_message_to_session(desk: Desk) {
     let second = desk.post(&bob, "/messages/send", body).await.expect(201);
     assert_eq!((&second["session_id"], &second["subject"]), (session, &json!("Plan")));
 
+    // Clients that fill in every field send a blank subject with the session.
+    let blank = json!({"to": bob.name, "subject": "", "content": "three", "session_id": session});
+    assert_eq!(desk.post(&alice, "/messages/send", blank).await.expect(201)["subject"], "Plan");
+
     let unknown = json!({"to": bob.name, "content": "x", "session_id": "0190b4a0-0000-7000-8000-000000000000"});
     desk.post(&alice, "/messages/send", unknown).await.problem(404, "not_found");
     let others = json!({"to": carol.name, "content": "x", "session_id": session});
