@@ -214,6 +214,11 @@ pub(crate) fn text_of(entry: &Entry) -> Option<Utf8Bytes> {
     serde_json::to_string(entry).ok().map(Utf8Bytes::from)
 }
 
+/// Whether such a text is of a receipt. The type comes first, as an event is written.
+pub(crate) fn is_receipt(text: &str) -> bool {
+    text.starts_with(r#"{"type":"receipt","#)
+}
+
 /// A place that is given back when this is dropped.
 pub(crate) struct Ticket<'a> {
     hub: &'a Hub,

@@ -9,11 +9,12 @@ use axum::body::Bytes;
 use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::Wish;
 use super::frame::{self, Said};
 use super::line::{Cut, Farewell, Line};
 use crate::app::App;
 use crate::caller::who;
-use crate::hub::{Next, Seat, text_of};
+use crate::hub::{Next, Seat, is_receipt, text_of};
 
 /// Entries read from the log at once.
 const PAGE: usize = 32;
@@ -48,13 +49,13 @@ pub(super) async fn first_message(
     }
 }
 
-/// Sends the agent's log from `since` on, for as long as client and office are there.
+/// Sends what the socket wishes to hear of the agent's log, for as long as client and office are there.
 pub(super) async fn listen(
     app: &App,
     line: &mut Line,
     agent: &Agent,
     key: KeyHash,
-    since: Option<u64>,
+    wish: Wish,
     greet: bool,
 ) -> Farewell {
     let Some(ticket) = app.hub.sit(agent.key, Some(key), app.config.ws_per_agent) else {
@@ -66,7 +67,7 @@ pub(super) async fn listen(
         Err(error) => return unreadable(&error),
     };
     // A cursor beyond the end is of another database; there is nothing after the end.
-    let mut cursor = since.map_or(head, |since| since.min(head));
+    let mut cursor = wish.from.map_or(head, |from| from.min(head));
     ticket.seat.is_at(cursor);
     if cursor < head {
         ticket.seat.look_again();
@@ -75,7 +76,9 @@ pub(super) async fn listen(
         return Farewell::gone();
     }
     let arrived = cursor;
-    let mut listener = Listener { app, agent, seat: &ticket.seat, line, cursor: &mut cursor, arrived, asked: None };
+    let seat = &ticket.seat;
+    let receipts = wish.receipts;
+    let mut listener = Listener { app, agent, seat, line, cursor: &mut cursor, receipts, arrived, asked: None };
     match listener.run().await {
         Ok(farewell) => farewell,
         Err(Cut::Gone) => Farewell::gone(),
@@ -98,6 +101,8 @@ struct Listener<'a> {
     line: &'a mut Line,
     /// The last entry that was handed to the line.
     cursor: &'a mut u64,
+    /// Whether receipts are sent.
+    receipts: bool,
     /// The last entry that is known to have arrived: the client answered the ping after it.
     arrived: u64,
     /// The entry before the ping that has not been answered yet.
@@ -202,7 +207,9 @@ impl Listener<'_> {
     }
 
     async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), Cut> {
-        self.line.feed(Message::Text(text)).await?;
+        if self.receipts || !is_receipt(&text) {
+            self.line.feed(Message::Text(text)).await?;
+        }
         *self.cursor = number;
         self.seat.is_at(number);
         Ok(())

@@ -36,17 +36,34 @@ const WRITE_BUFFER: usize = 4 * 1024;
 pub(crate) struct WsQuery {
     /// The agent's key. A header or a first message does as well, and keeps it out of proxies' logs.
     api_key: Option<String>,
-    /// The cursor of the last entry seen: what came after it is sent first. Without it only what happens from now on.
+    /// The cursor of the last entry seen: what came after it is sent first. Without it only what happens from now on, and
+    /// no receipts.
     #[serde(default, deserialize_with = "place")]
     #[param(minimum = 0)]
     since: Option<u64>,
 }
 
+/// What a socket wants to hear.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// What came after this entry; without it, what happens from now on.
+    from: Option<u64>,
+    /// Receipts too. A client that never names a cursor knows the contract's three events and takes the next one for the
+    /// answer that it waits for, so it gets none.
+    receipts: bool,
+}
+
+impl Wish {
+    fn since(since: Option<u64>) -> Self {
+        Self { from: since, receipts: since.is_some() }
+    }
+}
+
 /// The log of the caller's mailbox, as it grows
 ///
 /// The key comes as `api_key` in the query, as a header, or as a first message `{"type":"auth","api_key":"…","since":7}`
-/// within five seconds. Every entry is one text message, as in `GET /events`. `{"type":"ping"}` is answered with
-/// `{"type":"pong"}`. Closed with 4000 (no key in time), 4001 (wrong key), 1013 (too slow: come back with `since`),
+/// within five seconds. Every entry is one text message, as in `GET /events`; receipts only where `since` was given.
+/// `{"type":"ping"}` is answered with `{"type":"pong"}`. Closed with 4000 (no key in time), 4001 (wrong key), 1013 (too slow: come back with `since`),
 /// 1001 (the office closes) or 1011 (no answer to pings).
 #[utoipa::path(
     get,
@@ -71,10 +88,20 @@ pub(crate) async fn ws(
         Ok(upgrade) => upgrade,
         Err(rejection) => return not_a_handshake(&rejection),
     };
+    let mut wish = Wish::since(query.since);
     let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
         None => Ok(None),
         Some(key) => match who(&app, key, address).await {
-            Ok(agent) => Ok(Some((agent, KeyHash::of(key)))),
+            Ok(agent) => {
+                // Before the handshake is answered: whatever is sent after a client sees it open reaches the socket.
+                if wish.from.is_none() {
+                    wish.from = match app.store.event_head(agent.key).await {
+                        Ok(head) => Some(head),
+                        Err(error) => return Problem::from(error).into_response(),
+                    };
+                }
+                Ok(Some((agent, KeyHash::of(key))))
+            }
             // A browser cannot see why a handshake failed, but it sees the code of a close.
             Err(error) if error.code() == Code::Unauthorized => Err(Farewell::bad_key()),
             Err(error) => return Problem::from(error).into_response(),
@@ -88,7 +115,7 @@ pub(crate) async fn ws(
         .max_frame_size(MAX_CLIENT_MESSAGE)
         .on_upgrade(move |socket| async move {
             app.meter.sockets.increment(1.0);
-            run(&app, socket, address, identified, query.since).await;
+            run(&app, socket, address, identified, wish).await;
             app.meter.sockets.decrement(1.0);
             drop(token);
         })
@@ -99,15 +126,18 @@ async fn run(
     socket: WebSocket,
     address: IpAddr,
     identified: Result<Option<(Agent, KeyHash)>, Farewell>,
-    since: Option<u64>,
+    wish: Wish,
 ) {
     let mut line = Line::new(socket, app.config.ws_slow_timeout);
     let farewell = match identified {
         Err(farewell) => farewell,
-        Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, since, false).await,
+        Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, wish, false).await,
         Ok(None) => match listen::first_message(app, &mut line, address).await {
             Err(farewell) => farewell,
-            Ok((agent, key, first)) => listen::listen(app, &mut line, &agent, key, first.or(since), true).await,
+            Ok((agent, key, first)) => {
+                let wish = first.map_or(wish, |first| Wish::since(Some(first)));
+                listen::listen(app, &mut line, &agent, key, wish, true).await
+            }
         },
     };
     line.close(farewell).await;

@@ -249,6 +249,12 @@ impl Desk {
         socket
     }
 
+    /// The same with receipts, which a socket hears when it names a cursor.
+    pub(crate) async fn live_with_receipts(&self, agent: &Agent) -> Socket {
+        let head = self.get(agent, "/events").await.expect(200)["cursor"].as_u64().unwrap();
+        self.since(agent, head).await
+    }
+
     pub(crate) async fn since(&self, agent: &Agent, cursor: u64) -> Socket {
         self.socket(&format!("?api_key={}&since={cursor}", agent.key)).await
     }

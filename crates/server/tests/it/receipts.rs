@@ -24,7 +24,7 @@ async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
     assert_eq!(state(&desk, &alice, &sent).await, "queued");
-    let mut to_alice = desk.live(&alice).await;
+    let mut to_alice = desk.live_with_receipts(&alice).await;
     // The socket is read, so its pings are answered: the message is in bob's process.
     let mut to_bob = desk.since(&bob, 0).await;
     assert_eq!(to_bob.hear().await["type"], "connection_request");
@@ -37,6 +37,21 @@ async fn a_receipt_goes_from_queued_to_delivered_to_read(desk: Desk) {
     desk.get(&bob, &path).await.expect(200);
     until(&desk, &alice, &sent, "read").await;
     assert_eq!(to_alice.hear().await["receipt"]["state"], "read");
+    reading.abort();
+}
+
+async fn a_socket_that_named_no_cursor_hears_answers_and_no_receipts(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    assert_eq!(to_bob.hear().await["content"], "hello");
+    let reading = tokio::spawn(async move { to_bob.hear_out().await });
+    until(&desk, &alice, &sent, "delivered").await;
+    let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
+    desk.get(&bob, &path).await.expect(200);
+    until(&desk, &alice, &sent, "read").await;
+    desk.send(&bob, &alice, "Plan", "hello back").await;
+    assert_eq!(to_alice.hear().await["content"], "hello back", "the next event is the answer");
     reading.abort();
 }
 
@@ -105,6 +120,7 @@ async fn messages_are_listed_by_pages(desk: Desk) {
 
 crate::on_every_store!(
     a_receipt_goes_from_queued_to_delivered_to_read,
+    a_socket_that_named_no_cursor_hears_answers_and_no_receipts,
     a_poll_that_comes_back_says_that_the_page_before_arrived,
     acknowledging_marks_as_read_once,
     a_claimed_message_is_held_by_one_consumer,

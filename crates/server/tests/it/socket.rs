@@ -98,6 +98,15 @@ async fn without_since_only_what_happens_from_now_on_is_heard(desk: Desk) {
     assert_eq!(socket.hear().await["content"], "after");
 }
 
+async fn what_is_sent_after_the_handshake_is_heard(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for _ in 0..20 {
+        let mut socket = desk.socket(&format!("?api_key={}", bob.key)).await;
+        let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+        assert_eq!(socket.hear().await["message_id"], sent["message_id"]);
+    }
+}
+
 async fn a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled(desk: Desk) {
     const MESSAGES: usize = 300;
     let (alice, bob) = desk.pair().await;
@@ -229,6 +238,7 @@ crate::on_every_store!(
     every_kind_of_event_is_pushed,
     several_sockets_of_one_agent_all_hear,
     without_since_only_what_happens_from_now_on_is_heard,
+    what_is_sent_after_the_handshake_is_heard,
     a_socket_that_breaks_in_mid_stream_resumes_with_nothing_missed_or_doubled,
     what_a_client_says_is_answered_and_never_fatal,
     a_plain_request_is_told_to_upgrade,
