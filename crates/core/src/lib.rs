@@ -21,6 +21,7 @@
 
 pub mod card;
 pub mod doc;
+pub mod draft;
 pub mod error;
 pub mod event;
 pub mod id;
@@ -44,10 +45,11 @@ pub mod conformance;
 pub mod memory;
 
 pub use card::{AllowFrom, Card, Presence, Status};
+pub use draft::Draft;
 pub use error::{Code, OfficeError};
 pub use event::{Cursor, Entry, Event};
 pub use id::{ConnectionId, CorrelationId, GoalId, MessageId, SessionId, TaskId};
-pub use message::{Callback, Draft, Kind, Message, Part, Priority};
+pub use message::{Callback, Kind, Message, Part, Priority};
 pub use name::AgentName;
 pub use office::Office;
 pub use receipt::{Receipt, ReceiptState};

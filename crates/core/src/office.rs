@@ -17,11 +17,12 @@ use crate::doc::{
     AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
     SearchHit, Sent,
 };
+use crate::draft::Draft;
 use crate::error::OfficeError;
 use crate::event::{Cursor, EventPage};
 use crate::id::{MessageId, SessionId, TaskId};
 use crate::limits::{DEFAULT_HISTORY, MAX_HISTORY};
-use crate::message::{Draft, Message};
+use crate::message::Message;
 use crate::name::AgentName;
 use crate::task::{Task, TaskState};
 use crate::transcript::{Line, TranscriptKey};

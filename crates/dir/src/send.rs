@@ -1,6 +1,7 @@
 //! Sending.
 
 use amb_core::doc::Sent;
+use amb_core::draft::Accepted;
 use amb_core::route::{self, Hop};
 use amb_core::{Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
@@ -36,26 +37,12 @@ impl Desk {
         let (hop, parent) = self.hop(&draft)?;
         let (session, subject) = self.thread(&draft)?;
         let (Naming::Free { nonce } | Naming::Exact { nonce }) = naming;
-        let mut message = Message {
-            id: letter::new_id(self.shared.paths.layout, at, &self.me, nonce),
-            from: self.me.clone(),
-            to: draft.to,
-            sent_at: at,
-            kind: self.shared.word_for(draft.kind),
-            session: Some(session),
-            subject,
-            parts: draft.parts,
-            priority: draft.priority,
-            ttl: hop.ttl,
-            trace: hop.trace,
-            task: None,
-            callback: draft.callback,
-            reply_to: draft.reply_to,
-            correlation_id: draft.correlation_id,
-            metadata: draft.metadata,
-        };
+        let id = letter::new_id(self.shared.paths.layout, at, &self.me, nonce);
+        let deadline = draft.deadline;
+        let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
+        message.kind = self.shared.word_for(message.kind);
         if message.kind == Kind::Task {
-            return self.send_task(message, &recipient, draft.deadline, parent, naming);
+            return self.send_task(message, &recipient, deadline, parent, naming);
         }
         self.shared.deliver(&mut message, naming)?;
         Ok(sent(&message, None))

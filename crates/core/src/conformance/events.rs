@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Post, name, pair, seat};
 use crate::card::{Card, Status};
+use crate::draft::Draft;
 use crate::event::{Cursor, Event};
-use crate::message::Draft;
 use crate::office::Office;
 
 const LONG: Duration = Duration::from_secs(20);

@@ -7,9 +7,10 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Post, name, pair, seat};
+use crate::draft::Draft;
 use crate::error::Code;
 use crate::id::MessageId;
-use crate::message::{Draft, Kind, Part, Priority};
+use crate::message::{Kind, Part, Priority};
 use crate::office::{ClaimRequest, HistoryPage, Office};
 use crate::receipt::ReceiptState;
 

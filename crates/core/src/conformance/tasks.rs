@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::{Post, name, pair, seat};
 use crate::card::{AllowFrom, Card, Status};
 use crate::doc::Sent;
+use crate::draft::Draft;
 use crate::error::Code;
 use crate::id::TaskId;
-use crate::message::{Callback, Draft, Kind, Message};
+use crate::message::{Callback, Kind, Message};
 use crate::office::{ClaimRequest, Office, TaskFilter};
 use crate::task::TaskState;
 

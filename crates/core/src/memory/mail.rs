@@ -4,10 +4,11 @@ use jiff::Timestamp;
 
 use super::{State, Stored, Thread};
 use crate::doc::Sent;
+use crate::draft::{Accepted, Draft};
 use crate::error::{Code, OfficeError};
 use crate::event::{Event, NewMessage};
 use crate::id::{MessageId, SessionId};
-use crate::message::{Draft, Kind, Message};
+use crate::message::{Kind, Message};
 use crate::name::AgentName;
 use crate::office::Result;
 use crate::route;
@@ -59,31 +60,17 @@ impl State {
         }
         let hop = self.hop(me, &draft)?;
         let session = self.thread_for(me, &draft)?;
-        let mut message = Message {
-            id: MessageId::fresh(now),
-            from: me.clone(),
-            to: draft.to,
-            sent_at: now,
-            kind: draft.kind,
-            subject: Some(self.sessions[&session].subject.clone()),
-            session: Some(session),
-            parts: draft.parts,
-            priority: draft.priority,
-            ttl: hop.ttl,
-            trace: hop.trace,
-            task: None,
-            callback: draft.callback,
-            reply_to: draft.reply_to,
-            correlation_id: draft.correlation_id,
-            metadata: draft.metadata,
-        };
+        let (deadline, relay_of) = (draft.deadline, draft.relay_of.clone());
+        let (id, from, at) = (MessageId::fresh(now), me.clone(), now);
+        let subject = Some(self.sessions[&session].subject.clone());
+        let mut message = draft.into_message(Accepted { id, from, at, session, subject, hop });
         if message.kind != Kind::Task {
             let sent = sent(&message, None);
             self.deliver(message);
             return Ok(sent);
         }
-        let parent = draft.relay_of.and_then(|relayed| self.find(me, &relayed).ok()?.message.task.clone());
-        let reason = self.open_task(&mut message, draft.deadline, parent.map(|task| task.id), &card, now);
+        let parent = relay_of.and_then(|relayed| self.find(me, &relayed).ok()?.message.task.clone());
+        let reason = self.open_task(&mut message, deadline, parent.map(|task| task.id), &card, now);
         Ok(sent(&message, reason))
     }
 

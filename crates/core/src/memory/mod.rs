@@ -15,11 +15,12 @@ pub use seat::MemorySeat;
 
 use crate::card::{Card, Presence, Status};
 use crate::doc::{AgentEntry, Sent};
+use crate::draft::Draft;
 use crate::error::OfficeError;
 use crate::event::{Entry, Event};
 use crate::id::{SessionId, TaskId};
 use crate::limits::HEARTBEAT_TIMEOUT;
-use crate::message::{Draft, Message};
+use crate::message::Message;
 use crate::name::AgentName;
 use crate::suggest::unknown_agent;
 use crate::task::Task;

@@ -12,11 +12,12 @@ use crate::doc::{
     AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageView,
     MessageWithReceipts, SearchHit, Sent, SessionSummary,
 };
+use crate::draft::Draft;
 use crate::error::{Code, OfficeError};
 use crate::event::{Cursor, Event, EventPage};
 use crate::id::{MessageId, SessionId, TaskId};
 use crate::limits::{INBOX_PREVIEW, MAX_EVENTS};
-use crate::message::{Draft, Message};
+use crate::message::Message;
 use crate::name::AgentName;
 use crate::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
 use crate::receipt::Receipt;

@@ -1,0 +1,268 @@
+//! What a sender hands in: a [`Draft`] until the office takes it, a [`Message`] after.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::Object;
+use crate::error::OfficeError;
+use crate::id::{CorrelationId, MessageId, SessionId};
+use crate::limits::*;
+use crate::message::{Callback, Kind, Message, Part, Priority};
+use crate::name::AgentName;
+use crate::route::Hop;
+
+/// What a sender hands in. The office adds who, when, which session, ttl and trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct Draft {
+    /// Who shall receive it.
+    pub to: AgentName,
+    /// What it is for.
+    #[serde(default)]
+    pub kind: Kind,
+    /// The thread's subject. Needed where there is no `session`, unless the office has a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    /// An existing thread to continue.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<SessionId>,
+    /// The content.
+    pub parts: Vec<Part>,
+    /// How soon it wants to be read.
+    #[serde(default)]
+    pub priority: Priority,
+    /// For a task: when it must be done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// For a task: where the answer shall go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub callback: Option<Callback>,
+    /// The message this answers; it must have come to, or gone from, the caller.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reply_to: Option<MessageId>,
+    /// The message this passes on; it must have come to the caller. Its ttl and trace go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub relay_of: Option<MessageId>,
+    /// Ties a question to its answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<CorrelationId>,
+    /// Whatever else the sender wants to say to programs.
+    #[serde(default, skip_serializing_if = "Object::is_empty")]
+    pub metadata: Object,
+    /// A repeat with the same key answers with the first result and sends nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub idempotency_key: Option<String>,
+}
+
+/// What the office adds to a draft.
+#[derive(Debug, Clone)]
+pub struct Accepted {
+    /// The message's id.
+    pub id: MessageId,
+    /// Who the office says sent it.
+    pub from: AgentName,
+    /// When it was accepted.
+    pub at: Timestamp,
+    /// The thread it lies in.
+    pub session: SessionId,
+    /// The subject to be written down, where there is one.
+    pub subject: Option<String>,
+    /// Its hops and trace.
+    pub hop: Hop,
+}
+
+impl Draft {
+    /// A plain text message.
+    pub fn text(to: AgentName, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self {
+            to,
+            kind: Kind::Message,
+            subject: Some(subject.into()),
+            session: None,
+            parts: vec![Part::text(text)],
+            priority: Priority::Normal,
+            deadline: None,
+            callback: None,
+            reply_to: None,
+            relay_of: None,
+            correlation_id: None,
+            metadata: Object::new(),
+            idempotency_key: None,
+        }
+    }
+
+    /// A task described in words.
+    pub fn task(to: AgentName, subject: impl Into<String>, text: impl Into<String>) -> Self {
+        Self { kind: Kind::Task, ..Self::text(to, subject, text) }
+    }
+
+    /// A reply to a message the caller received, in the same thread.
+    pub fn reply(parent: &Message, text: impl Into<String>) -> Self {
+        Self {
+            session: parent.session.clone(),
+            subject: parent.subject.clone(),
+            reply_to: Some(parent.id.clone()),
+            correlation_id: parent.correlation_id.clone(),
+            ..Self::text(parent.from.clone(), "", text)
+        }
+    }
+
+    /// The message that this becomes once an office takes it. A task is opened by the office; it is not in there yet.
+    pub fn into_message(self, accepted: Accepted) -> Message {
+        Message {
+            id: accepted.id,
+            from: accepted.from,
+            to: self.to,
+            sent_at: accepted.at,
+            kind: self.kind,
+            session: Some(accepted.session),
+            subject: accepted.subject,
+            parts: self.parts,
+            priority: self.priority,
+            ttl: accepted.hop.ttl,
+            trace: accepted.hop.trace,
+            task: None,
+            callback: self.callback,
+            reply_to: self.reply_to,
+            correlation_id: self.correlation_id,
+            metadata: self.metadata,
+        }
+    }
+
+    /// Checks everything that can be checked without looking anything up.
+    pub fn check(&self) -> Result<(), OfficeError> {
+        let too_long = |what: &str, max: usize| OfficeError::invalid(format!("{what} has at most {max} characters"));
+        if let Some(subject) = &self.subject
+            && subject.chars().count() > MAX_SUBJECT_CHARS
+        {
+            return Err(too_long("subject", MAX_SUBJECT_CHARS));
+        }
+        if self.parts.is_empty() {
+            return Err(OfficeError::invalid("a message needs content: text, data or a file"));
+        }
+        if self.parts.len() > MAX_PARTS {
+            return Err(OfficeError::invalid(format!("a message has at most {MAX_PARTS} parts")));
+        }
+        if let [Part::Text { text }] = self.parts.as_slice()
+            && text.is_empty()
+        {
+            return Err(OfficeError::invalid("content is empty; say something"));
+        }
+        if self.kind == Kind::TaskUpdate {
+            return Err(OfficeError::invalid("a task update is sent by changing the task's state, not as a message"));
+        }
+        if self.kind != Kind::Task && self.deadline.is_some() {
+            return Err(OfficeError::invalid("only a task has a deadline; send it with kind task"));
+        }
+        if let Some(callback) = &self.callback {
+            let fields = [&callback.channel, &callback.session_id, &callback.chat_id];
+            if fields.into_iter().flatten().any(|field| field.chars().count() > MAX_CALLBACK_CHARS) {
+                return Err(too_long("each field of callback", MAX_CALLBACK_CHARS));
+            }
+        }
+        if self.reply_to.is_some() && self.relay_of.is_some() {
+            return Err(OfficeError::invalid("a message answers one message or passes one on, not both"));
+        }
+        if let Some(key) = &self.idempotency_key
+            && (key.is_empty() || key.chars().count() > MAX_IDEMPOTENCY_KEY_CHARS || key.contains(char::is_control))
+        {
+            return Err(OfficeError::invalid(format!(
+                "an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY_CHARS} printable characters"
+            )));
+        }
+        let metadata = json_len(&self.metadata);
+        if metadata > MAX_METADATA_BYTES {
+            return Err(OfficeError::too_large(format!("metadata has {metadata} bytes, at most {MAX_METADATA_BYTES}")));
+        }
+        let size = json_len(&self.parts) + metadata;
+        if size > MAX_MESSAGE_BYTES {
+            return Err(OfficeError::too_large(format!(
+                "the message has {size} bytes, at most {MAX_MESSAGE_BYTES}; put large content in a file and send its path"
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a value as JSON, counted without building the text.
+fn json_len(value: &impl Serialize) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    match serde_json::to_writer(&mut count, value) {
+        Ok(()) => count.0,
+        // Only a map with keys that are not text can fail, and ours all are.
+        Err(_) => usize::MAX,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn draft() -> Draft {
+        Draft::text("bob".parse().unwrap(), "Plan", "hello")
+    }
+
+    #[test]
+    fn a_draft_is_checked_before_anything_is_looked_up() {
+        assert!(draft().check().is_ok());
+        assert!(Draft { subject: Some("é".repeat(255)), ..draft() }.check().is_ok(), "lengths count characters");
+        let bad = [
+            Draft { subject: Some("x".repeat(256)), ..draft() },
+            Draft { parts: vec![], ..draft() },
+            Draft { parts: vec![Part::text("")], ..draft() },
+            Draft { parts: vec![Part::text("x"); MAX_PARTS + 1], ..draft() },
+            Draft { kind: Kind::TaskUpdate, ..draft() },
+            Draft { deadline: Some(Timestamp::UNIX_EPOCH), ..draft() },
+            Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
+            Draft { idempotency_key: Some(String::new()), ..draft() },
+            Draft {
+                reply_to: Some(MessageId::parse("a").unwrap()),
+                relay_of: Some(MessageId::parse("b").unwrap()),
+                ..draft()
+            },
+        ];
+        for draft in bad {
+            assert!(draft.check().is_err(), "{draft:?}");
+        }
+    }
+
+    #[test]
+    fn a_message_has_all_that_was_drafted_and_what_the_office_added() {
+        let drafted = Draft {
+            kind: Kind::Task,
+            priority: Priority::Urgent,
+            callback: Some(Callback { channel: Some("feishu".into()), ..Callback::default() }),
+            reply_to: Some(MessageId::parse("m0").unwrap()),
+            correlation_id: Some(CorrelationId::parse("c").unwrap()),
+            metadata: [("k".to_owned(), 1.into())].into_iter().collect(),
+            ..draft()
+        };
+        let from: AgentName = "ann".parse().unwrap();
+        let accepted = Accepted {
+            id: MessageId::parse("m1").unwrap(),
+            from: from.clone(),
+            at: Timestamp::UNIX_EPOCH,
+            session: SessionId::between(&from, &drafted.to, "Plan"),
+            subject: Some("Plan".into()),
+            hop: crate::route::fresh(&from),
+        };
+        let message = drafted.clone().into_message(accepted.clone());
+        assert_eq!((&message.id, &message.from, message.sent_at), (&accepted.id, &from, accepted.at));
+        assert_eq!((message.session, message.subject), (Some(accepted.session), accepted.subject));
+        assert_eq!((message.ttl, message.trace, message.task), (accepted.hop.ttl, accepted.hop.trace, None));
+        assert_eq!((message.to, message.kind, message.parts), (drafted.to, drafted.kind, drafted.parts));
+        assert_eq!((message.priority, message.callback), (drafted.priority, drafted.callback));
+        assert_eq!((message.reply_to, message.correlation_id), (drafted.reply_to, drafted.correlation_id));
+        assert_eq!(message.metadata, drafted.metadata);
+    }
+}
