@@ -6,12 +6,14 @@
 //!
 //! [`Mount::run`] does all of it: `people` keeps the two lists of agents in step, `inward` carries to the directory,
 //! `outward` to the office, `fates` brings receipts back. What has crossed stands in the `ledger`, which is written
-//! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing.
+//! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing;
+//! `forget` removes from it what the office has removed.
 
 #![forbid(unsafe_code)]
 
 mod consent;
 mod fates;
+mod forget;
 mod inward;
 mod ledger;
 mod mount;

@@ -14,7 +14,7 @@ use crate::ledger::Ledger;
 use crate::people::{self, Bells, Newcomer, People};
 use crate::post::{Patience, Post, Tell, Terms};
 use crate::stats::{MountHealth, Stats};
-use crate::{fates, inward, outward};
+use crate::{fates, forget, inward, outward};
 
 /// How often a directory that another process has mounted is asked for: it is free at once when that process ends.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -70,6 +70,7 @@ impl Mount {
         self.stats.mounted(true);
         post.tasks.spawn(people::keep(post.clone()));
         post.tasks.spawn(fates::keep(post.clone()));
+        post.tasks.spawn(forget::keep(post.clone()));
         loop {
             for newcomer in post.people.newcomers() {
                 match newcomer {

@@ -3,13 +3,21 @@
 //! A row is written, durably, before its message is carried: it fixes the ids that the message will have on the other
 //! side, so that carrying it again can be recognised, and so that an answer finds its question from the first moment on.
 
+mod forget;
+mod ids;
+mod row;
+#[cfg(test)]
+mod tests;
+
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::{AgentName, MessageId, OfficeError, TaskId, Timestamp};
 use amb_dir::DirOffice;
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
+
+use row::{begin_one, columns, crossing};
 
 const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS crossings (
@@ -35,13 +43,6 @@ CREATE TABLE IF NOT EXISTS cursors (agent TEXT NOT NULL, inward INTEGER NOT NULL
                                     PRIMARY KEY (agent, inward)) STRICT, WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT, WITHOUT ROWID;
 ";
-
-/// The columns of a crossing, and the rest of a statement.
-macro_rules! concat_columns {
-    ($rest:literal) => {
-        concat!("SELECT number, sender, recipient, office_id, dir_id, file, at, nonce, state FROM crossings ", $rest)
-    };
-}
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -233,82 +234,6 @@ impl Ledger {
         .await
     }
 
-    /// The crossing of this message of the directory's, if it was begun.
-    pub(crate) async fn outward(&self, recipient: &AgentName, dir_id: &MessageId) -> Result<Option<Crossing>> {
-        let (recipient, dir_id) = (recipient.clone(), dir_id.clone());
-        self.run(move |db| find(db, "inward = 0 AND dir_id = ?1 AND recipient = ?2", dir_id.as_str(), &recipient)).await
-    }
-
-    /// The crossing by which this message of the office's came to be.
-    pub(crate) async fn sent_as(&self, recipient: &AgentName, office_id: Uuid) -> Result<Option<Crossing>> {
-        let recipient = recipient.clone();
-        self.run(move |db| {
-            find(db, "inward = 0 AND office_id = ?1 AND recipient = ?2", &office_id.to_string(), &recipient)
-        })
-        .await
-    }
-
-    /// The id in the directory of a message of the office's.
-    pub(crate) async fn dir_id(&self, office_id: &MessageId) -> Result<Option<MessageId>> {
-        let id = office_id.to_string();
-        let found: Option<String> = self
-            .run(move |db| {
-                db.query_row("SELECT dir_id FROM crossings WHERE office_id = ?1", [id], |row| row.get(0)).optional()
-            })
-            .await?;
-        Ok(found.and_then(|id| MessageId::parse(&id).ok()))
-    }
-
-    /// The id in the office of a message of the directory's that came to this agent or was sent by it.
-    pub(crate) async fn office_id(&self, agent: &AgentName, dir_id: &MessageId) -> Result<Option<MessageId>> {
-        let (agent, id) = (agent.clone(), dir_id.clone());
-        let found: Option<Option<String>> = self
-            .run(move |db| {
-                db.query_row(
-                    "SELECT office_id FROM crossings WHERE dir_id = ?1 AND (sender = ?2 OR recipient = ?2)",
-                    [id.as_str(), agent.as_str()],
-                    |row| row.get(0),
-                )
-                .optional()
-            })
-            .await?;
-        Ok(found.flatten().and_then(|id| MessageId::parse(&id).ok()))
-    }
-
-    /// The id in the directory of a task of the office's that crossed.
-    pub(crate) async fn dir_task(&self, office_task: &TaskId) -> Result<Option<TaskId>> {
-        let id = office_task.to_string();
-        let found: Option<String> = self
-            .run(move |db| {
-                let sql = "SELECT dir_task FROM crossings WHERE office_task = ?1 AND dir_task IS NOT NULL";
-                db.query_row(sql, [id], |row| row.get(0)).optional()
-            })
-            .await?;
-        Ok(found.and_then(|id| TaskId::parse(&id).ok()))
-    }
-
-    /// The id in the office of a task that crossed to the directory, from its owner to its assignee.
-    pub(crate) async fn office_task(
-        &self,
-        owner: &AgentName,
-        assignee: &AgentName,
-        dir_task: &TaskId,
-    ) -> Result<Option<TaskId>> {
-        let (owner, assignee, id) = (owner.clone(), assignee.clone(), dir_task.clone());
-        let found: Option<String> = self
-            .run(move |db| {
-                db.query_row(
-                    "SELECT office_task FROM crossings
-                     WHERE dir_task = ?1 AND sender = ?2 AND recipient = ?3 AND inward = 1 AND office_task IS NOT NULL",
-                    [id.as_str(), owner.as_str(), assignee.as_str()],
-                    |row| row.get(0),
-                )
-                .optional()
-            })
-            .await?;
-        Ok(found.and_then(|id| TaskId::parse(&id).ok()))
-    }
-
     /// Messages of this state after a number, in order.
     pub(crate) async fn open_ones(
         &self,
@@ -320,7 +245,7 @@ impl Ledger {
     ) -> Result<Vec<Crossing>> {
         let recipient = recipient.map(AgentName::to_string);
         self.run(move |db| {
-            let mut select = db.prepare_cached(concat_columns!(
+            let mut select = db.prepare_cached(columns!(
                 "WHERE inward = ?1 AND state = ?2 AND state < 3 AND number > ?3 AND (?4 IS NULL OR recipient = ?4)
                  ORDER BY number LIMIT ?5"
             ))?;
@@ -348,181 +273,4 @@ fn set_states(db: &Connection, states: &[(i64, State)]) -> rusqlite::Result<()> 
         update.execute(params![number, *state as i64])?;
     }
     Ok(())
-}
-
-fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -> rusqlite::Result<Crossing> {
-    let NewCrossing { sender, recipient, what } = new;
-    let before = match &what {
-        What::In { office_id, .. } => {
-            find(db, "inward = 1 AND office_id = ?1 AND recipient = ?2", &office_id.to_string(), &recipient)?
-        }
-        What::Out { dir_id, .. } | What::Report { dir_id, .. } => {
-            find(db, "inward = 0 AND dir_id = ?1 AND recipient = ?2", dir_id.as_str(), &recipient)?
-        }
-    };
-    if let Some(before) = before {
-        return Ok(before);
-    }
-    let inward = matches!(what, What::In { .. });
-    let (mut file, mut of_office, mut of_dir) = (None, None, None);
-    let (office_id, dir_id, at, nonce) = match what {
-        What::In { office_id, sent_at, nonce, task } => {
-            let mut at = sent_at;
-            let mut named = office.carried_as(&sender, at, nonce);
-            // Where names are made of the moment alone, two of one sender's may have the same.
-            while is_taken(db, &named.0)? {
-                at = Timestamp::from_microsecond(at.as_microsecond() + 1).unwrap_or(at);
-                named = office.carried_as(&sender, at, nonce);
-            }
-            of_dir = task.as_ref().map(|_| named.0.to_string());
-            of_office = task.map(|task| task.to_string());
-            file = Some(named.1);
-            (Some(office_id), named.0, at, nonce)
-        }
-        What::Out { dir_id, office_id, at, task } => {
-            of_office = task.as_ref().map(|_| office_id.to_string());
-            of_dir = task.map(|task| task.to_string());
-            (Some(office_id), dir_id, at, 0)
-        }
-        What::Report { dir_id, at } => (None, dir_id, at, 0),
-    };
-    db.prepare_cached(
-        "INSERT INTO crossings (inward, sender, recipient, office_id, dir_id, file, at, nonce, office_task, dir_task,
-                                state)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, 0)",
-    )?
-    .execute(params![
-        inward,
-        sender.as_str(),
-        recipient.as_str(),
-        office_id.map(|id| id.to_string()),
-        dir_id.as_str(),
-        file,
-        at.as_microsecond(),
-        nonce,
-        of_office,
-        of_dir,
-    ])?;
-    let number = db.last_insert_rowid();
-    Ok(Crossing { number, sender, recipient, office_id, dir_id, file, at, nonce, state: State::Crossing, again: false })
-}
-
-fn is_taken(db: &Connection, dir_id: &MessageId) -> rusqlite::Result<bool> {
-    db.prepare_cached("SELECT 1 FROM crossings WHERE dir_id = ?1")?.exists([dir_id.as_str()])
-}
-
-fn find(db: &Connection, condition: &str, id: &str, recipient: &AgentName) -> rusqlite::Result<Option<Crossing>> {
-    let sql = format!("{}{condition}", concat_columns!("WHERE "));
-    db.prepare_cached(&sql)?.query_row([id, recipient.as_str()], crossing).optional()
-}
-
-/// A crossing from its row. Names and ids were checked when they were written.
-fn crossing(row: &Row<'_>) -> rusqlite::Result<Crossing> {
-    fn bad(error: impl std::error::Error + Send + Sync + 'static) -> rusqlite::Error {
-        rusqlite::Error::FromSqlConversionFailure(0, rusqlite::types::Type::Text, Box::new(error))
-    }
-    let name = |at: usize| -> rusqlite::Result<AgentName> { row.get::<_, String>(at)?.parse().map_err(bad) };
-    let office_id: Option<String> = row.get(3)?;
-    Ok(Crossing {
-        number: row.get(0)?,
-        sender: name(1)?,
-        recipient: name(2)?,
-        office_id: office_id.map(|id| id.parse().map_err(bad)).transpose()?,
-        dir_id: MessageId::parse(&row.get::<_, String>(4)?).map_err(bad)?,
-        file: row.get(5)?,
-        at: Timestamp::from_microsecond(row.get(6)?).map_err(bad)?,
-        nonce: row.get(7)?,
-        state: State::of(row.get(8)?),
-        again: true,
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use amb_dir::Layout;
-
-    fn opened(directory: &Path, layout: Layout) -> Ledger {
-        let options = amb_dir::DirOptions { layout: Some(layout), ..Default::default() };
-        Ledger::open(directory, DirOffice::open(directory, options).unwrap()).unwrap()
-    }
-
-    fn between(what: What) -> NewCrossing {
-        NewCrossing { sender: "ann".parse().unwrap(), recipient: "ben".parse().unwrap(), what }
-    }
-
-    fn incoming(office_id: u128, task: Option<TaskId>) -> NewCrossing {
-        let sent_at = Timestamp::from_second(office_id as i64).unwrap();
-        between(What::In { office_id: Uuid::from_u128(office_id), sent_at, nonce: 7, task })
-    }
-
-    fn outgoing(dir_id: &str, office_id: u128) -> NewCrossing {
-        let (dir_id, at) = (dir_id.parse().unwrap(), Timestamp::UNIX_EPOCH);
-        between(What::Out { dir_id, office_id: Uuid::from_u128(office_id), at, task: None })
-    }
-
-    #[tokio::test]
-    async fn two_messages_of_one_moment_get_two_names() {
-        for layout in [Layout::Nanobot, Layout::Chipset] {
-            let dir = tempfile::tempdir().unwrap();
-            let ledger = opened(dir.path(), layout);
-            let same = |office_id| match incoming(office_id, None) {
-                NewCrossing { sender, recipient, what: What::In { office_id, nonce, task, .. } } => {
-                    let sent_at = Timestamp::UNIX_EPOCH;
-                    NewCrossing { sender, recipient, what: What::In { office_id, sent_at, nonce, task } }
-                }
-                other => other,
-            };
-            let rows = ledger.begin(vec![same(1), same(2)]).await.unwrap();
-            assert_ne!((&rows[0].dir_id, &rows[0].file), (&rows[1].dir_id, &rows[1].file), "{layout}");
-        }
-    }
-
-    #[tokio::test]
-    async fn what_was_begun_comes_back_as_it_was_written_first() {
-        let dir = tempfile::tempdir().unwrap();
-        let ledger = opened(dir.path(), Layout::Nanobot);
-        let first = ledger.begin(vec![outgoing("d1", 1), incoming(2, None)]).await.unwrap();
-        assert!(first.iter().all(|row| !row.again && row.state == State::Crossing));
-        drop(ledger);
-        let ledger = opened(dir.path(), Layout::Nanobot);
-        // Another try has other ids for the other side: those that were written down hold.
-        let again = ledger.begin(vec![outgoing("d1", 9), incoming(2, None)]).await.unwrap();
-        assert!(again.iter().all(|row| row.again));
-        assert_eq!(again[0].office_id, Some(Uuid::from_u128(1)));
-        assert_eq!((&again[1].dir_id, again[1].at), (&first[1].dir_id, first[1].at));
-        assert_eq!(again.iter().map(|row| row.number).collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[tokio::test]
-    async fn states_and_cursors_are_kept_together() {
-        let dir = tempfile::tempdir().unwrap();
-        let ledger = opened(dir.path(), Layout::Nanobot);
-        let ben: AgentName = "ben".parse().unwrap();
-        ledger.begin(vec![outgoing("d1", 1), outgoing("d2", 2)]).await.unwrap();
-        ledger.settle(Way::Out, &ben, 70, vec![(1, State::Across), (2, State::Waiting)]).await.unwrap();
-        assert_eq!(ledger.cursor(Way::Out, &ben).await.unwrap(), 70);
-        assert_eq!(ledger.cursor(Way::In, &ben).await.unwrap(), 0);
-        let waiting = ledger.open_ones(Way::Out, State::Waiting, Some(&ben), 0, 9).await.unwrap();
-        assert_eq!(waiting.iter().map(|row| row.dir_id.as_str()).collect::<Vec<_>>(), ["d2"]);
-        assert_eq!(ledger.waiting().await.unwrap(), 1);
-    }
-
-    #[tokio::test]
-    async fn ids_are_found_from_either_side() {
-        let dir = tempfile::tempdir().unwrap();
-        let ledger = opened(dir.path(), Layout::Nanobot);
-        let (ann, ben, zoe): (AgentName, AgentName, AgentName) =
-            ("ann".parse().unwrap(), "ben".parse().unwrap(), "zoe".parse().unwrap());
-        let task = |text: &str| Some(text.parse::<TaskId>().unwrap());
-        let row = ledger.begin(vec![incoming(1, task("o"))]).await.unwrap().remove(0);
-        let (d1, o1): (MessageId, MessageId) = (row.dir_id, Uuid::from_u128(1).into());
-        let of_dir: TaskId = d1.as_str().parse().unwrap();
-        assert_eq!(ledger.dir_id(&o1).await.unwrap(), Some(d1.clone()));
-        assert_eq!(ledger.office_id(&ben, &d1).await.unwrap(), Some(o1));
-        assert_eq!(ledger.office_id(&zoe, &d1).await.unwrap(), None, "another's message");
-        assert_eq!(ledger.dir_task(&task("o").unwrap()).await.unwrap(), Some(of_dir.clone()));
-        assert_eq!(ledger.office_task(&ann, &ben, &of_dir).await.unwrap(), task("o"));
-        assert_eq!(ledger.office_task(&zoe, &ben, &of_dir).await.unwrap(), None);
-    }
 }

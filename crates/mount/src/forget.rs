@@ -1,0 +1,132 @@
+//! The ledger forgets what the office has forgotten; see [`crate::ledger`]. Else it would grow for ever.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::{Code, OfficeError};
+
+use crate::ledger::Crossing;
+use crate::post::{Patience, Post};
+
+/// When is looked first: by then it is known who lives where.
+const FIRST: Duration = Duration::from_secs(30);
+/// How often is looked. The office removes mail days after it was read.
+const LOOK: Duration = Duration::from_secs(600);
+/// Rows looked at in one round; the next round looks at the next ones. So a look costs the same however long the ledger is.
+const SOME: u32 = 500;
+
+const DOING: &str = "forgetting mail that the office has removed";
+
+pub(crate) async fn keep(post: Arc<Post>) {
+    let (mut after, mut wait) = (0, FIRST);
+    let mut patience = Patience::default();
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(wait) => {}
+            () = post.closing.cancelled() => return,
+        }
+        wait = match look(&post, after).await {
+            Ok((last, forgotten)) => {
+                post.stats.works(DOING);
+                patience.restore();
+                after = last;
+                // Where all of them were removed, the next ones are likely to be.
+                if forgotten == SOME as usize { Duration::ZERO } else { LOOK }
+            }
+            Err(error) => {
+                post.stats.failed(DOING, &error);
+                patience.next()
+            }
+        };
+    }
+}
+
+/// Looks at some rows after this one; answers after which to go on, 0 being from the first, and how many were forgotten.
+async fn look(post: &Post, after: i64) -> Result<(i64, usize), OfficeError> {
+    let rows = post.ledger.read_ones(after, SOME).await?;
+    let last = if rows.len() == SOME as usize { rows.last().map_or(0, |row| row.number) } else { 0 };
+    let mut forgotten = Vec::new();
+    for row in rows {
+        if is_over(post, &row).await? {
+            forgotten.push(row.number);
+        }
+    }
+    let count = forgotten.len();
+    post.ledger.forget(forgotten).await?;
+    Ok((last, count))
+}
+
+/// Whether nobody can come back to a message that was read.
+async fn is_over(post: &Post, row: &Crossing) -> Result<bool, OfficeError> {
+    // A report: the office wrote its own message of it.
+    let Some(id) = row.office_id else { return Ok(true) };
+    // One of the two is the resident, who sees what the office keeps of it.
+    let resident = post.people.resident(&row.recipient).or_else(|| post.people.resident(&row.sender));
+    let Some(resident) = resident else { return Ok(false) };
+    match post.store.message(&resident.agent, &id.into()).await {
+        Ok(_) => Ok(false),
+        Err(error) if error.code() == Code::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amb_core::id::fresh_uuid;
+    use amb_core::{AgentName, Card, MessageId, Office, Timestamp};
+    use amb_dir::{DirOffice, DirOptions, Layout};
+    use amb_store::SqliteStore;
+    use amb_store::conformance::Desk;
+    use amb_store::testing::SqliteFile;
+    use tokio_util::sync::CancellationToken;
+    use tokio_util::task::TaskTracker;
+
+    use crate::ledger::{Ledger, NewCrossing, State, What};
+    use crate::people::{People, find_resident};
+    use crate::post::Terms;
+    use crate::stats::Stats;
+
+    #[tokio::test]
+    async fn the_ledger_forgets_what_the_office_has_removed_and_nothing_else() {
+        let (dir, file) = (tempfile::tempdir().unwrap(), SqliteFile::fresh());
+        let options = DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() };
+        let office = DirOffice::open(dir.path(), options).unwrap();
+        let coder: AgentName = "coder".parse().unwrap();
+        office.seat(coder.clone()).register(Card::default()).await.unwrap();
+        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let post = Post {
+            store: desk.0.clone(),
+            tell: Arc::new(|_| {}),
+            terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5 },
+            ledger: Ledger::open(dir.path(), office.clone()).unwrap(),
+            people: People::new("secret".into(), Arc::default()),
+            stats: Arc::new(Stats::new(dir.path())),
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            office,
+        };
+        let resident = find_resident(&post, &coder).await.unwrap().unwrap();
+        let ann = desk.enter("ann-mcp").await;
+        desk.connect(&resident.agent, &ann).await;
+        let there = desk.say(&resident.agent, &ann, "Plan", "kept by the office").await.answer.message_id;
+
+        let now = Timestamp::now();
+        let row = |what| NewCrossing { sender: coder.clone(), recipient: ann.name.clone(), what };
+        let out = |id: &str, office_id| What::Out { dir_id: id.parse().unwrap(), office_id, at: now, task: None };
+        let rows = post.ledger.begin(vec![
+            row(out("removed", fresh_uuid(now))),
+            row(out("kept", there.as_uuid().unwrap())),
+            row(What::Report { dir_id: "report".parse().unwrap(), at: now }),
+            row(out("unread", fresh_uuid(now))),
+        ]);
+        let rows = rows.await.unwrap();
+        post.ledger.note(rows[..3].iter().map(|row| (row.number, State::Read)).collect()).await.unwrap();
+
+        assert_eq!(look(&post, 0).await.unwrap(), (0, 2));
+        for (id, stays) in [("removed", false), ("kept", true), ("report", false), ("unread", true)] {
+            let id: MessageId = id.parse().unwrap();
+            assert_eq!(post.ledger.outward(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");
+        }
+    }
+}

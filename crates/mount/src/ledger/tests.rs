@@ -1,0 +1,109 @@
+//! What the ledger promises.
+
+use super::*;
+use amb_dir::Layout;
+
+fn opened(directory: &Path, layout: Layout) -> Ledger {
+    let options = amb_dir::DirOptions { layout: Some(layout), ..Default::default() };
+    Ledger::open(directory, DirOffice::open(directory, options).unwrap()).unwrap()
+}
+
+fn between(what: What) -> NewCrossing {
+    NewCrossing { sender: "ann".parse().unwrap(), recipient: "ben".parse().unwrap(), what }
+}
+
+fn incoming(office_id: u128, task: Option<TaskId>) -> NewCrossing {
+    let sent_at = Timestamp::from_second(office_id as i64).unwrap();
+    between(What::In { office_id: Uuid::from_u128(office_id), sent_at, nonce: 7, task })
+}
+
+fn outgoing(dir_id: &str, office_id: u128) -> NewCrossing {
+    let (dir_id, at) = (dir_id.parse().unwrap(), Timestamp::UNIX_EPOCH);
+    between(What::Out { dir_id, office_id: Uuid::from_u128(office_id), at, task: None })
+}
+
+#[tokio::test]
+async fn two_messages_of_one_moment_get_two_names() {
+    for layout in [Layout::Nanobot, Layout::Chipset] {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = opened(dir.path(), layout);
+        let same = |office_id| match incoming(office_id, None) {
+            NewCrossing { sender, recipient, what: What::In { office_id, nonce, task, .. } } => {
+                let sent_at = Timestamp::UNIX_EPOCH;
+                NewCrossing { sender, recipient, what: What::In { office_id, sent_at, nonce, task } }
+            }
+            other => other,
+        };
+        let rows = ledger.begin(vec![same(1), same(2)]).await.unwrap();
+        assert_ne!((&rows[0].dir_id, &rows[0].file), (&rows[1].dir_id, &rows[1].file), "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_begun_comes_back_as_it_was_written_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let first = ledger.begin(vec![outgoing("d1", 1), incoming(2, None)]).await.unwrap();
+    assert!(first.iter().all(|row| !row.again && row.state == State::Crossing));
+    drop(ledger);
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    // Another try has other ids for the other side: those that were written down hold.
+    let again = ledger.begin(vec![outgoing("d1", 9), incoming(2, None)]).await.unwrap();
+    assert!(again.iter().all(|row| row.again));
+    assert_eq!(again[0].office_id, Some(Uuid::from_u128(1)));
+    assert_eq!((&again[1].dir_id, again[1].at), (&first[1].dir_id, first[1].at));
+    assert_eq!(again.iter().map(|row| row.number).collect::<Vec<_>>(), [1, 2]);
+}
+
+#[tokio::test]
+async fn states_and_cursors_are_kept_together() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let ben: AgentName = "ben".parse().unwrap();
+    ledger.begin(vec![outgoing("d1", 1), outgoing("d2", 2)]).await.unwrap();
+    ledger.settle(Way::Out, &ben, 70, vec![(1, State::Across), (2, State::Waiting)]).await.unwrap();
+    assert_eq!(ledger.cursor(Way::Out, &ben).await.unwrap(), 70);
+    assert_eq!(ledger.cursor(Way::In, &ben).await.unwrap(), 0);
+    let waiting = ledger.open_ones(Way::Out, State::Waiting, Some(&ben), 0, 9).await.unwrap();
+    assert_eq!(waiting.iter().map(|row| row.dir_id.as_str()).collect::<Vec<_>>(), ["d2"]);
+    assert_eq!(ledger.waiting().await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn ids_are_found_from_either_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let (ann, ben, zoe): (AgentName, AgentName, AgentName) =
+        ("ann".parse().unwrap(), "ben".parse().unwrap(), "zoe".parse().unwrap());
+    let task = |text: &str| Some(text.parse::<TaskId>().unwrap());
+    let row = ledger.begin(vec![incoming(1, task("o"))]).await.unwrap().remove(0);
+    let (d1, o1): (MessageId, MessageId) = (row.dir_id, Uuid::from_u128(1).into());
+    let of_dir: TaskId = d1.as_str().parse().unwrap();
+    assert_eq!(ledger.dir_id(&o1).await.unwrap(), Some(d1.clone()));
+    assert_eq!(ledger.office_id(&ben, &d1).await.unwrap(), Some(o1));
+    assert_eq!(ledger.office_id(&zoe, &d1).await.unwrap(), None, "another's message");
+    assert_eq!(ledger.dir_task(&task("o").unwrap()).await.unwrap(), Some(of_dir.clone()));
+    assert_eq!(ledger.office_task(&ann, &ben, &of_dir).await.unwrap(), task("o"));
+    assert_eq!(ledger.office_task(&zoe, &ben, &of_dir).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn only_what_was_read_and_brought_no_task_can_be_forgotten() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let task = Some("o".parse::<TaskId>().unwrap());
+    let report = between(What::Report { dir_id: "r1".parse().unwrap(), at: Timestamp::UNIX_EPOCH });
+    let rows =
+        vec![outgoing("d1", 1), outgoing("d2", 2), incoming(3, task), incoming(4, None), report, outgoing("d3", 5)];
+    let rows = ledger.begin(rows).await.unwrap();
+    let read = [0, 2, 3, 4, 5].map(|at: usize| (rows[at].number, State::Read));
+    ledger.note(read.to_vec()).await.unwrap();
+    let found = |rows: Vec<Crossing>| rows.iter().map(|row| row.number).collect::<Vec<_>>();
+    assert_eq!(found(ledger.read_ones(0, 9).await.unwrap()), [rows[0].number, rows[3].number, rows[4].number]);
+    assert_eq!(found(ledger.read_ones(rows[0].number, 1).await.unwrap()), [rows[3].number], "a page after a number");
+    ledger.forget(vec![rows[0].number, rows[4].number]).await.unwrap();
+    assert_eq!(found(ledger.read_ones(0, 9).await.unwrap()), [rows[3].number]);
+    assert!(ledger.outward(&rows[0].recipient, &rows[0].dir_id).await.unwrap().is_none());
+    let next = ledger.begin(vec![outgoing("d9", 9)]).await.unwrap();
+    assert!(next[0].number > rows[5].number, "a number is never given twice: {}", next[0].number);
+}
