@@ -7,6 +7,7 @@ use amb_core::limits::MAX_HISTORY;
 use amb_core::office::HistoryPage;
 use amb_core::{AgentName, OfficeError, SessionId};
 
+use crate::book::Known;
 use crate::failure::Doing;
 use crate::log::{Brief, Line, Placed};
 use crate::office::Desk;
@@ -17,8 +18,8 @@ impl Desk {
         if page.limit == 0 || page.limit > MAX_HISTORY {
             return Err(OfficeError::invalid(format!("limit is 1 to {MAX_HISTORY}, not {}", page.limit)));
         }
-        drop(self.notice()?);
-        let mut thread = self.thread_of(session)?;
+        let shown_only = self.not_entered(session)?;
+        let mut thread = self.thread_of(session, shown_only)?;
         let Some((first, _, _)) = thread.first() else {
             return Err(OfficeError::not_found(format!("no session {session} of yours; `amb inbox` lists them")));
         };
@@ -49,11 +50,30 @@ impl Desk {
         Ok(History { session_id: session.clone(), subject, messages })
     }
 
+    /// Mail of a thread that could not be entered in the log, as on a full disk: it can be read all the same.
+    fn not_entered(&self, session: &SessionId) -> Result<Vec<Placed>, OfficeError> {
+        let book = self.notice()?;
+        let known = book.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
+        let line = |(f, known): (&String, &Known)| Line::In {
+            f: f.clone(),
+            i: 0,
+            brief: known.brief.clone(),
+            read: known.read,
+            withheld: known.withheld,
+        };
+        Ok(known.map(|known| Placed { end: 0, line: line(known) }).collect())
+    }
+
     /// Everything in a thread, newest first: what it is, whose mailbox it went to, and its file there.
-    fn thread_of(&self, session: &SessionId) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
+    fn thread_of(
+        &self,
+        session: &SessionId,
+        not_entered: Vec<Placed>,
+    ) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
         let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
         let doing = "could not read the log";
-        let lines = self.shared.log(&self.me).find(&[&text]).doing(doing)?;
+        let mut lines = self.shared.log(&self.me).find(&[&text]).doing(doing)?;
+        lines.extend(not_entered);
         let mut thread = Vec::new();
         let mut seen = HashSet::new();
         let mut peers = HashSet::new();

@@ -4,6 +4,7 @@ use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use rmcp::ServiceExt;
@@ -16,6 +17,9 @@ use crate::handler::Handler;
 use crate::options::{Options, ServeError};
 use crate::seat::Seat;
 use crate::watch::Watch;
+
+/// How long the office may take to note that the agent has left.
+const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
 pub async fn serve_stdio(seat: impl Into<Seat>, options: Options) -> Result<(), ServeError> {
@@ -47,21 +51,24 @@ where
     if options.channel {
         tokio::spawn(doorbell::ring(running.peer().clone(), seat.clone(), seen, watch, options.peers.clone()));
     }
-    if options.heartbeat {
-        tokio::spawn(stay_alive(seat, closing.clone()));
-    }
+    let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(seat, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;
+    closing.cancel();
+    if let Some(alive) = alive {
+        // No client waits for us any more: a goodbye that takes longer is left to the heartbeats that stay away.
+        let _said_or_not = tokio::time::timeout(GOODBYE, alive).await;
+    }
     Ok(())
 }
 
-/// A client that is connected is an agent that is alive.
+/// A client that is connected is an agent that is alive; one that has gone is an agent that has left.
 async fn stay_alive(seat: Seat, closing: CancellationToken) {
     let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
     let mut failing = false;
     loop {
         tokio::select! {
             _ = beat.tick() => {}
-            () = closing.cancelled() => return,
+            () = closing.cancelled() => break,
         }
         let alive = async { seat.office().await?.heartbeat().await };
         match alive.await {
@@ -73,6 +80,13 @@ async fn stay_alive(seat: Seat, closing: CancellationToken) {
             }
             Err(_) => {}
         }
+    }
+    if failing {
+        return;
+    }
+    let left = async { seat.office().await?.leave().await };
+    if let Err(error) = left.await {
+        tracing::debug!(%error, "no goodbye");
     }
 }
 

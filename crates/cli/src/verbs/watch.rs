@@ -49,7 +49,10 @@ impl Watch {
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
-        unless_unregistered(seat.leave().await)?;
+        // What was printed was printed: a goodbye that cannot be written (a full disk) does not make it a failure.
+        if let Err(error) = unless_unregistered(seat.leave().await) {
+            tracing::warn!(%error, "no goodbye; others see it when the heartbeats stay away");
+        }
         ended
     }
 

@@ -117,6 +117,18 @@ async fn a_consumer_is_told_hops_trace_and_the_callback_that_it_set() {
 }
 
 #[tokio::test]
+async fn a_client_that_goes_is_an_agent_that_has_left() {
+    let world = World::new("nanobot");
+    let hello = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": {
+        "protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+    }});
+    let ready = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    let ended = world.run("coder", &["mcp"], format!("{hello}\n{ready}\n").as_bytes()).await;
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    assert_eq!(world.registry("coder")["status"], "offline");
+}
+
+#[tokio::test]
 async fn mail_without_a_subject_has_the_same_one_everywhere() {
     let world = World::new("nanobot");
     world.amb("ben", &["register"]).await;

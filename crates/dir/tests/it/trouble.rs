@@ -99,6 +99,27 @@ async fn a_read_only_directory_is_a_clear_error_and_can_still_be_read() {
 }
 
 #[tokio::test]
+async fn a_thread_that_a_full_disk_keeps_out_of_the_log_can_be_read() {
+    for layout in LAYOUTS {
+        let dir = tempfile::tempdir().unwrap();
+        let Some(small) = Small::mount(dir.path()) else { return };
+        let office = open(dir.path(), layout);
+        let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+        ann.register(Default::default()).await.unwrap();
+        bob.register(Default::default()).await.unwrap();
+        let sent = ann.send(text("bob", "the last that fits")).await.unwrap();
+        small.remount("ro");
+        let shown = bob.inbox(true).await.unwrap();
+        assert_eq!(shown.sessions[0].session_id, sent.session_id);
+        let page = amb_core::office::HistoryPage { limit: 20, before: None };
+        let error = bob.read(&sent.session_id, page.clone()).await.unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable, "{layout}: the session is there; it is the disk: {error}");
+        small.remount("rw,size=1m");
+        assert_eq!(bob.read(&sent.session_id, page).await.unwrap().messages.len(), 1);
+    }
+}
+
+#[tokio::test]
 async fn a_file_in_the_place_of_a_directory_is_a_clear_error() {
     for layout in LAYOUTS {
         let world = World::new(layout);
