@@ -1,4 +1,8 @@
 //! `amb`: a post office for AI agents, in one binary. One file a verb.
+//!
+//! A library with one function, so that it is compiled beside the crates below it, not after them.
+
+#![forbid(unsafe_code)]
 
 mod args;
 mod database;
@@ -19,7 +23,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-fn main() -> ExitCode {
+/// Does what the arguments of this process say.
+pub fn main() -> ExitCode {
     let cli = args::Cli::parse();
     let output = output::Output::new(cli.office.json);
     match run(cli, output) {

@@ -5,6 +5,9 @@ use std::io::{self, IsTerminal, Write};
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
+use tracing_subscriber::filter::{LevelFilter, Targets};
+use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::util::SubscriberInitExt;
 
 /// How a verb speaks.
 #[derive(Debug, Clone, Copy)]
@@ -75,16 +78,24 @@ impl Output {
 
 /// Log lines go to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
 pub(crate) fn init_log(verbose: u8) {
-    let default = match verbose {
-        0 => "warn",
-        1 => "info",
-        2 => "debug",
-        _ => "trace",
+    let level = match verbose {
+        0 => LevelFilter::WARN,
+        1 => LevelFilter::INFO,
+        2 => LevelFilter::DEBUG,
+        _ => LevelFilter::TRACE,
     };
-    let filter = tracing_subscriber::EnvFilter::try_from_env("AMB_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(default));
+    let wanted = std::env::var("AMB_LOG").ok().filter(|text| !text.is_empty()).map(|text| text.parse::<Targets>());
+    let (filter, wrong) = match wanted {
+        Some(Ok(filter)) => (filter, None),
+        Some(Err(error)) => (Targets::new().with_default(level), Some(error)),
+        None => (Targets::new().with_default(level), None),
+    };
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_ansi(colour).init();
+    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour);
+    tracing_subscriber::registry().with(filter).with(lines).init();
+    if let Some(error) = wrong {
+        tracing::warn!(%error, "AMB_LOG is no filter such as `warn,amb_server=debug`");
+    }
 }
 
 /// Text of others as a terminal may show it: no escape sequence, no bidi trick, one line.
