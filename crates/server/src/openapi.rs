@@ -1,17 +1,18 @@
 //! The OpenAPI document, generated from the handlers and the documents of core.
 
-use std::io;
+use std::sync::LazyLock;
 
+use amb_core::OfficeError;
 use axum::body::Bytes;
 use axum::http::header;
-use axum::response::IntoResponse;
+use axum::response::{self, IntoResponse};
 use serde_json::json;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, Http, HttpAuthScheme, SecurityScheme};
 use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 
-use crate::problem::ProblemBody;
+use crate::problem::{Problem, ProblemBody};
 use crate::routes::{
     agents, approve, connect, connections, events, export, groups, handle, health, history, inbox, me, messages,
     presence, register, rotate_key, search, send, tasks, transcripts,
@@ -178,8 +179,11 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
     serde_json::to_string_pretty(&document)
 }
 
-/// The answer to `GET /openapi.json`, made once.
-pub(crate) fn document_response() -> io::Result<impl IntoResponse + Clone + Send + Sync + 'static> {
-    let json = Bytes::from(openapi_json().map_err(io::Error::other)?);
-    Ok(([(header::CONTENT_TYPE, "application/json")], json))
+/// `GET /openapi.json`. The document is made when somebody first asks for it: making it takes megabytes.
+pub(crate) async fn document() -> response::Response {
+    static DOCUMENT: LazyLock<Result<Bytes, serde_json::Error>> = LazyLock::new(|| openapi_json().map(Bytes::from));
+    match &*DOCUMENT {
+        Ok(json) => ([(header::CONTENT_TYPE, "application/json")], json.clone()).into_response(),
+        Err(error) => Problem::from(OfficeError::internal(error.to_string())).into_response(),
+    }
 }

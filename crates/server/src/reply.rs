@@ -29,7 +29,7 @@ impl<T: Serialize> IntoResponse for Created<T> {
 
 /// A document with this status.
 pub(crate) fn json(status: StatusCode, document: &impl Serialize) -> Response {
-    let mut text = Vec::with_capacity(256);
+    let mut text = Vec::with_capacity(1_024);
     if let Err(error) = serde_json::to_writer(&mut text, document) {
         return Problem::from(OfficeError::internal(error)).into_response();
     }

@@ -82,11 +82,10 @@ fn table() -> Vec<(&'static str, MethodRouter<App>)> {
 
 /// All routes of the office.
 pub(crate) fn router(app: &App) -> io::Result<Router> {
-    let document = openapi::document_response()?;
     let router = table()
         .into_iter()
         .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
-        .route("/openapi.json", get(async move || document.clone().into_response()))
+        .route("/openapi.json", get(openapi::document))
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(app.clone());
