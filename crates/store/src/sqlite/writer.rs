@@ -218,12 +218,6 @@ impl Transactions {
                     break;
                 }
             }
-            if desk.tray.is_full()
-                && !desk.db.is_autocommit()
-                && let Err(error) = desk.sort()
-            {
-                tracing::warn!(error = %source_of(&error), "the tray was not sorted; trying again later");
-            }
             self.durability.begin();
             let committed = if desk.db.is_autocommit() { Err(lost()) } else { desk.commit() };
             match committed {
@@ -236,6 +230,25 @@ impl Transactions {
             }
             self.syncer.answer(replies);
         }
+        if desk.tray.is_full() {
+            self.sort();
+        }
+    }
+
+    /// Sorts the tray in a transaction of its own, while the disk still works on the one before and its senders are
+    /// answered.
+    fn sort(&mut self) {
+        let desk = &mut self.desk;
+        let sorted = desk.begin().and_then(|()| desk.sort());
+        self.durability.begin();
+        match sorted.and_then(|()| desk.commit()) {
+            Ok(()) => desk.tray.committed(),
+            Err(error) => {
+                tracing::warn!(error = %source_of(&error), "the tray was not sorted; trying again later");
+                desk.abandon();
+            }
+        }
+        self.syncer.answer(Vec::new());
     }
 
     fn finish(self) {
