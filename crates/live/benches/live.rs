@@ -1,8 +1,10 @@
 //! What live messaging costs, as ratios to the bare thing underneath, measured in the same run.
 //!
-//! `cargo bench -p amb-live` prints them; no number is asserted. NATS is a server of our own on the loopback.
+//! `cargo bench -p amb-live` prints them; no number is asserted. NATS is a server of our own on the loopback. For a profiler:
+//! `cargo bench -p amb-live -- 'WORDS OF A LINE' ours` runs that line alone, and of it our half (or `bare`) for some seconds.
 #![allow(clippy::print_stdout, clippy::unwrap_used)]
 
+use std::collections::VecDeque;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +12,7 @@ use std::time::{Duration, Instant};
 use amb_core::{AgentName, GoalId, Timestamp};
 use amb_live::testing::NatsServer;
 use amb_live::{
-    Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, Parcel, SendToPeer, inbox_subject,
+    Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, Outcome, Receipt, SendToPeer, inbox_subject,
     send_to_peer,
 };
 use futures_util::StreamExt;
@@ -36,6 +38,21 @@ fn name(text: &str) -> AgentName {
 
 /// Runs the bare thing and ours in turns, five times each, and compares the best of each: others share the machine.
 async fn versus(what: &str, count: usize, mut bare: impl AsyncFnMut(usize), mut ours: impl AsyncFnMut(usize)) {
+    let mut wanted = std::env::args().skip(1).filter(|word| !word.starts_with('-'));
+    if wanted.next().is_some_and(|words| !what.contains(&words)) {
+        return;
+    }
+    if let Some(half) = wanted.next() {
+        let (start, mut rounds) = (Instant::now(), 0);
+        while start.elapsed() < Duration::from_secs(6) {
+            match half == "bare" {
+                true => bare(count).await,
+                false => ours(count).await,
+            }
+            rounds += count;
+        }
+        return println!("{what}: {half} alone {:.0}/s", rounds as f64 / start.elapsed().as_secs_f64());
+    }
     let mut best = [f64::MAX; 2];
     bare(count / 10).await;
     ours(count / 10).await;
@@ -120,7 +137,7 @@ async fn over_nats(server: &NatsServer) {
     const COUNT: usize = 20_000;
     const FEW: usize = 1_000;
     const GOALS: usize = 64;
-    let payload = Parcel::from(message()).to_bytes().unwrap();
+    let payload = tokio_util::bytes::Bytes::from(message().write().unwrap());
     let publisher = async_nats::connect(server.url()).await.unwrap();
     let subscriber = async_nats::connect(server.url()).await.unwrap();
     let subjects: Vec<_> = (0..GOALS).map(|_| inbox_subject(GoalId::fresh(Timestamp::now()))).collect();
@@ -201,7 +218,7 @@ async fn over_nats(server: &NatsServer) {
     let inboxes: Vec<_> = goals.iter().map(|goal| inbox_subject(*goal)).collect();
     let send = async |number: usize| {
         let sent = sending.publish(&inboxes[number % GOALS], message().into()).await.unwrap();
-        assert_eq!(sent, amb_live::Outcome::Delivered);
+        assert_eq!(sent, Outcome::Delivered);
         black_box(buffers[number % GOALS].drain());
     };
     let single = async |count: usize| {
@@ -212,13 +229,34 @@ async fn over_nats(server: &NatsServer) {
     versus("NATS: acknowledged, one at a time, to bare publish/receive", FEW, &bare_single, &single).await;
     versus("NATS: acknowledged, one at a time, to bare request/reply", FEW, &bare_request, &single).await;
     answering.abort();
-    for window in [64, 256, 1_024] {
-        let pipelined = async |count: usize| {
-            futures_util::stream::iter(0..count).map(&send).buffer_unordered(window).for_each(async |()| {}).await;
+    let at_once = async |count: usize| {
+        futures_util::stream::iter(0..count).map(&send).buffer_unordered(1_024).for_each(async |()| {}).await;
+    };
+    versus("NATS: acknowledged, 1,024 senders, to bare publish/subscribe of bytes", COUNT, &bare_stream, &at_once)
+        .await;
+    for window in [64, 1_024] {
+        let posted = async |count: usize| {
+            let mut under_way = VecDeque::with_capacity(window);
+            let settle = async |(number, receipt): (usize, Receipt<'static>)| {
+                assert_eq!(receipt.await.unwrap(), Outcome::Delivered);
+                black_box(buffers[number % GOALS].drain());
+            };
+            for number in 0..count {
+                if under_way.len() == window {
+                    // One pause for many messages, rather than one for each.
+                    for sent in under_way.drain(..window / 2) {
+                        settle(sent).await;
+                    }
+                }
+                under_way.push_back((number, sending.post(&inboxes[number % GOALS], message().into()).await));
+            }
+            for sent in under_way {
+                settle(sent).await;
+            }
         };
-        let what = format!("NATS: acknowledged, {window} in flight, to bare publish/subscribe");
-        versus(&format!("{what} of bytes"), COUNT, &bare_stream, &pipelined).await;
-        versus(&format!("{what} of JSON"), COUNT, &bare_messages, &pipelined).await;
+        let what = format!("NATS: acknowledged, {window} posted ahead, to bare publish/subscribe");
+        versus(&format!("{what} of bytes"), COUNT, &bare_stream, &posted).await;
+        versus(&format!("{what} of JSON"), COUNT, &bare_messages, &posted).await;
     }
     let evicted: u64 = buffers.iter().map(|buffer| buffer.evicted()).sum();
     println!("messages evicted from full inboxes meanwhile: {evicted}");
@@ -266,9 +304,14 @@ async fn many_goals(what: &str, peers: &LivePeers, sends: usize) {
 
 #[tokio::main]
 async fn main() {
+    let all = std::env::args().skip(1).all(|word| word.starts_with('-'));
     in_process().await;
-    many_goals("in process", &LivePeers::over(LocalBroker::new()), 20_000).await;
+    if all {
+        many_goals("in process", &LivePeers::over(LocalBroker::new()), 20_000).await;
+    }
     let server = NatsServer::start();
     over_nats(&server).await;
-    many_goals("NATS", &LivePeers::connect(server.options()).await.unwrap(), 500).await;
+    if all {
+        many_goals("NATS", &LivePeers::connect(server.options()).await.unwrap(), 500).await;
+    }
 }

@@ -52,8 +52,7 @@ impl InboxBuffer {
 
     /// Takes everything, oldest first. What is done with it afterwards is the caller's affair alone.
     pub fn drain(&self) -> Vec<InboxMessage> {
-        let messages = std::mem::take(&mut *self.queue());
-        messages.into_iter().map(Arc::unwrap_or_clone).collect()
+        self.queue().drain(..).map(Arc::unwrap_or_clone).collect()
     }
 
     /// Takes everything, oldest first, on trial: unless the batch is [confirmed](Batch::confirm) it comes back to the

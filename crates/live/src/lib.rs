@@ -37,7 +37,7 @@ pub use amb_core::GoalId;
 /// How a background task ended, as its coordinator sees it.
 pub use amb_core::render::TaskNotification;
 pub use bell::MailBell;
-pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel};
+pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel, Receipt, Soon};
 pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
 pub use delegates::AllowedDelegates;
 pub use directory::{Peer, PeerDirectory};

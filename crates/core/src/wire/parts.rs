@@ -85,7 +85,7 @@ pub(crate) fn task(
     let id = match id {
         Some(Json::Number(number)) => number.to_string(),
         Some(id) => id.text("task.id")?.into_owned(),
-        None if *kind == Kind::TaskUpdate => reply_to.ok_or(WireError::missing("task.id"))?.to_string(),
+        None if *kind == Kind::TaskUpdate => reply_to.ok_or_else(|| WireError::missing("task.id"))?.to_string(),
         None => message.to_string(),
     };
     let id = TaskId::parse(&id).map_err(|bad| WireError::field("task.id", format!("is not an id: {bad}")))?;
@@ -124,7 +124,7 @@ pub(crate) fn callback(value: Json<'_>) -> Result<Callback, WireError> {
 
 /// A required name.
 pub(crate) fn name(value: Option<Json<'_>>, field: &'static str) -> Result<AgentName, WireError> {
-    let text = value.ok_or(WireError::missing(field))?.text(field)?;
+    let text = value.ok_or_else(|| WireError::missing(field))?.text(field)?;
     AgentName::parse(&text).map_err(|bad| WireError::field(field, format!("is not an agent's name: {bad}")))
 }
 

@@ -149,7 +149,7 @@ pub struct Strict(pub Timestamp);
 
 impl Strict {
     /// Writes into a buffer and gives back what was written; `None` outside the years 0 to 9999.
-    fn write<'b>(&self, buffer: &'b mut [u8; 30]) -> Option<&'b str> {
+    pub(super) fn write<'b>(&self, buffer: &'b mut [u8; 30]) -> Option<&'b str> {
         let civil = Offset::UTC.to_datetime(self.0);
         let year = u32::try_from(civil.year()).ok()?;
         let small = |part: i8| u32::from(part.unsigned_abs());

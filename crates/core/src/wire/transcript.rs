@@ -65,7 +65,7 @@ impl Seen<'_> {
         Ok(Line {
             // Lines without a role exist, and so far only people's were seen without one.
             role: text(self.role, "role", "user")?,
-            content: self.content.ok_or(WireError::missing("content"))?.text("content")?.into_owned(),
+            content: self.content.ok_or_else(|| WireError::missing("content"))?.text("content")?.into_owned(),
             sender: text(self.sender, "sender", "")?,
             message_id: match self.message_id {
                 Some(Json::Number(number)) => Some(number.to_string()),

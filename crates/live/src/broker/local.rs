@@ -8,7 +8,7 @@ use std::time::Duration;
 use amb_core::GoalId;
 use async_trait::async_trait;
 
-use super::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
+use super::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
 
 /// Delivers within the process. A publish that answers `Delivered` has put the message into the goal's buffer already.
 #[derive(Default)]
@@ -36,23 +36,7 @@ impl LocalBroker {
         Arc::default()
     }
 
-    fn unsubscriber(&self, end: impl FnOnce(&mut Table) + Send + Sync + 'static) -> Subscription {
-        let table: Weak<RwLock<Table>> = Arc::downgrade(&self.table);
-        Subscription::new(move || {
-            if let Some(table) = table.upgrade() {
-                end(&mut table.write().unwrap_or_else(PoisonError::into_inner));
-            }
-        })
-    }
-}
-
-#[async_trait]
-impl Broker for LocalBroker {
-    fn describe(&self) -> String {
-        "this process".into()
-    }
-
-    async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
+    fn deliver(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
         // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common case.
         let (first, others) = {
             let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
@@ -80,6 +64,30 @@ impl Broker for LocalBroker {
             Some(why) if !taken => Err(BrokerError::Refused(why.0)),
             _ => Ok(Outcome::Delivered),
         }
+    }
+
+    fn unsubscriber(&self, end: impl FnOnce(&mut Table) + Send + Sync + 'static) -> Subscription {
+        let table: Weak<RwLock<Table>> = Arc::downgrade(&self.table);
+        Subscription::new(move || {
+            if let Some(table) = table.upgrade() {
+                end(&mut table.write().unwrap_or_else(PoisonError::into_inner));
+            }
+        })
+    }
+}
+
+#[async_trait]
+impl Broker for LocalBroker {
+    fn describe(&self) -> String {
+        "this process".into()
+    }
+
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
+        Receipt::now(self.deliver(subject, parcel))
+    }
+
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
+        Soon::now(Receipt::now(self.deliver(subject, parcel)))
     }
 
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {

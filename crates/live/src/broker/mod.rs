@@ -1,6 +1,7 @@
 //! How peer messages travel. One small trait; in one process and over NATS behind it.
 
 mod local;
+mod receipt;
 mod roster;
 
 use std::fmt;
@@ -9,10 +10,12 @@ use std::time::Duration;
 
 use amb_core::{AgentName, GoalId};
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use serde::{Deserialize, Serialize};
 use tokio_util::bytes::Bytes;
 
 pub use local::LocalBroker;
+pub use receipt::{Receipt, Soon};
 pub use roster::{PresentAgent, Roster};
 
 use crate::InboxMessage;
@@ -24,8 +27,15 @@ pub trait Broker: Send + Sync + 'static {
     /// What and where it is, for people and logs.
     fn describe(&self) -> String;
 
-    /// Hands a parcel to the subscribers of a subject. The answer is what is known, not what is hoped.
-    async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError>;
+    /// Hands a parcel to the subscribers of a subject. The receipt tells what is known, not what is hoped; a broker may send
+    /// nothing before it is awaited.
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a>;
+
+    /// The same for a sender that has more to send: answers as soon as the parcel is on its way, with a receipt to await
+    /// later. Parcels of one sender to one subject arrive in the order in which they were posted.
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
+        Soon::later(self.publish(subject, parcel).map(Receipt::now))
+    }
 
     /// Has everything on a subject handed to `inlet`, from the moment this answers until the subscription is dropped.
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError>;
@@ -80,14 +90,6 @@ pub enum Parcel {
 }
 
 impl Parcel {
-    /// The bytes on the wire: the bare form of the message.
-    pub fn to_bytes(&self) -> Result<Bytes, BadPayload> {
-        match self {
-            Parcel::Message(message) => Ok(message.write()?.into()),
-            Parcel::Raw(bytes) => Ok(bytes.clone()),
-        }
-    }
-
     /// The message. Accepts the bare form and the event envelope around it, and neither blank nor oversized bodies.
     pub fn open(self) -> Result<Arc<InboxMessage>, BadPayload> {
         let message = match self {

@@ -7,7 +7,8 @@ use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::{Notify, mpsc};
 
 use super::presence::{Presence, causes};
-use super::{NatsAuth, NatsOptions, Wire};
+use super::wire::Wire;
+use super::{NatsAuth, NatsOptions};
 use crate::broker::BrokerError;
 
 /// Messages of one goal that may wait in the client before its router has looked at them.

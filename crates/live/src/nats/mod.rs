@@ -1,20 +1,24 @@
 //! The broker between processes: NATS. The client crate changes often; nothing outside this module names it.
 
-mod acks;
+mod answers;
+mod awaited;
 mod board;
 mod connect;
 mod options;
+mod pad;
 mod presence;
 mod receive;
 mod replay;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::wire::WireError;
 use amb_core::wire::inbox::Envelope;
 use amb_core::{GoalId, Timestamp, id::fresh_uuid};
-use async_nats::{Client, HeaderMap, connection::State};
 use async_trait::async_trait;
+use futures_util::FutureExt;
 use tokio::sync::mpsc;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -22,11 +26,11 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 pub use board::{Notice, NoticeBoard};
 pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 
-use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Roster, Subscription};
-use crate::message::BadPayload;
+use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
 use crate::outbox::{Entry, NotQueued, Outbox};
-use acks::{Awaited, Verdict};
+use awaited::{Awaited, Question, Verdict};
 use presence::{Presence, causes};
+use wire::Wire;
 
 /// Set where a message may be sent twice; receivers pass over the second.
 const ID_HEADER: &str = "Nats-Msg-Id";
@@ -55,14 +59,6 @@ pub struct OutboxCounts {
     pub dead: usize,
 }
 
-/// The connection, as far as sending one message needs it.
-struct Wire {
-    client: Client,
-    url: String,
-    awaited: Arc<Awaited>,
-    ack_timeout: Duration,
-}
-
 impl NatsBroker {
     /// Connects. The first connection must succeed, so that a wrong address or key is told at once.
     pub async fn connect(options: NatsOptions) -> Result<Arc<Self>, BrokerError> {
@@ -80,13 +76,13 @@ impl NatsBroker {
         let (events_in, events) = mpsc::channel(64);
         let client = connect::connect(&options, events_in, |connect| connect).await?;
         let (url, envelope) = (options.servers.join(","), options.envelope);
-        let awaited = Awaited::new(&client.new_inbox());
+        let awaited = Awaited::new(&client.new_inbox(), options.ack_timeout);
         let subscribe = |subject: String| {
             let client = client.clone();
             async move { client.subscribe(subject).await.map_err(|error| BrokerError::Rejected(causes(&error))) }
         };
         let replies = subscribe(awaited.subject()).await?;
-        let wire = Arc::new(Wire { client: client.clone(), url, awaited, ack_timeout: options.ack_timeout });
+        let wire = Arc::new(Wire::new(client.clone(), url, awaited, options.ack_timeout));
         let roster = Arc::new(Roster::default());
         let presence =
             Arc::new(Presence::new(client.clone(), options.presence_bucket, options.expiry, Arc::clone(&roster)));
@@ -103,7 +99,8 @@ impl NatsBroker {
                 tasks.run_until_cancelled(task).await;
             });
         };
-        run(Box::pin(acks::listen(replies, Arc::clone(&wire.awaited))));
+        run(Box::pin(awaited::listen(replies, Arc::clone(&wire.awaited))));
+        run(Box::pin(awaited::watch(Arc::clone(&wire.awaited))));
         run(Box::pin(receive::receive(client, new_lines)));
         run(Box::pin(receive::hear_presence(heard, Arc::clone(&presence))));
         run(Box::pin(connect::watch(events, Arc::clone(&wire), Arc::clone(&presence), Arc::clone(&replay))));
@@ -127,89 +124,33 @@ impl NatsBroker {
         }
     }
 
-    fn payload(&self, subject: &str, parcel: &Parcel) -> Result<Bytes, BadPayload> {
-        let Parcel::Message(message) = parcel else { return parcel.to_bytes() };
-        if !self.envelope {
-            return parcel.to_bytes();
-        }
-        let envelope = Envelope {
-            id: fresh_uuid(message.sent_at),
-            timestamp: message.sent_at,
-            topic: subject,
-            source: &message.from_agent_id,
-            session_id: None,
-            payload: message,
+    /// The bytes on the wire.
+    fn payload(&self, subject: &str, parcel: Parcel) -> Result<Bytes, BrokerError> {
+        let message = match parcel {
+            Parcel::Message(message) => message,
+            Parcel::Raw(bytes) => return Ok(bytes),
         };
-        Ok(envelope.write()?.into())
-    }
-
-    async fn queue(&self, outbox: &Arc<Outbox>, entry: Entry) -> Result<Outcome, BrokerError> {
-        let added = outbox.add(entry).await;
-        self.replay.notify_one();
-        match added {
-            Ok(()) => Ok(Outcome::Queued),
-            Err(NotQueued::Full(why)) => Err(BrokerError::OutboxFull(why)),
-            Err(NotQueued::Io(error)) => Err(BrokerError::Outbox(error)),
+        let rejected = |bad: WireError| BrokerError::Rejected(bad.to_string());
+        if self.envelope {
+            let envelope = Envelope {
+                id: fresh_uuid(message.sent_at),
+                timestamp: message.sent_at,
+                topic: subject,
+                source: &message.from_agent_id,
+                session_id: None,
+                payload: &message,
+            };
+            return Ok(envelope.write().map_err(rejected)?.into());
         }
-    }
-}
-
-impl Wire {
-    fn is_connected(&self) -> bool {
-        self.client.connection_state() == State::Connected
-    }
-
-    /// Sends one message and waits for what becomes of it.
-    async fn send(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Outcome, BrokerError> {
-        if !self.is_connected() {
-            return Err(BrokerError::Offline { broker: self.url.clone() });
-        }
-        let lost = || BrokerError::Lost { broker: self.url.clone() };
-        match tokio::time::timeout(self.ack_timeout, self.ask(subject, payload, id)).await {
-            Ok(Ok(Verdict::Buffered)) => Ok(Outcome::Delivered),
-            Ok(Ok(Verdict::Refused(why))) => Err(BrokerError::Refused(why)),
-            Ok(Ok(Verdict::NobodyListens)) => Err(BrokerError::NoSubscriber),
-            Ok(Ok(Verdict::ConnectionLost)) => Err(lost()),
-            Ok(Err(error)) => Err(error),
-            // No answer. What we publish to ourselves now comes back only after the server has taken the message before it.
-            Err(_) => match tokio::time::timeout(self.ack_timeout, self.round_trip()).await {
-                Ok(true) => Ok(Outcome::Published),
-                _ => Err(lost()),
-            },
-        }
+        let mut written = Ok(());
+        let bytes = self.wire.pad.write(message.size_hint(), |sheet| {
+            written = message.write_to(|piece| sheet.extend_from_slice(piece));
+        });
+        written.map_err(rejected)?;
+        Ok(bytes)
     }
 
-    async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Verdict, BrokerError> {
-        let mut question = self.awaited.ask();
-        let (subject, reply) = (subject.to_owned(), std::mem::take(&mut question.reply));
-        let sent = match id {
-            None => self.client.publish_with_reply(subject, reply, payload).await,
-            Some(id) => {
-                let mut headers = HeaderMap::new();
-                headers.insert(ID_HEADER, id);
-                self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await
-            }
-        };
-        sent.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        Ok(question.answer().await)
-    }
-
-    /// Whether a message to ourselves comes back.
-    async fn round_trip(&self) -> bool {
-        let mut question = self.awaited.ask();
-        let to_self = std::mem::take(&mut question.reply);
-        self.client.publish(to_self, Bytes::new()).await.is_ok() && question.answer().await == Verdict::Buffered
-    }
-}
-
-#[async_trait]
-impl Broker for NatsBroker {
-    fn describe(&self) -> String {
-        format!("NATS at {}", self.wire.url)
-    }
-
-    async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
-        let payload = self.payload(subject, &parcel).map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
+    async fn send(&self, subject: &str, payload: Bytes) -> Result<Outcome, BrokerError> {
         let Some(outbox) = &self.outbox else { return self.wire.send(subject, payload, None).await };
         let now = Timestamp::now();
         let id = fresh_uuid(now).to_string();
@@ -224,27 +165,76 @@ impl Broker for NatsBroker {
         self.queue(outbox, Entry { id, subject: subject.into(), queued_at: now, payload, why: None }).await
     }
 
+    async fn queue(&self, outbox: &Arc<Outbox>, entry: Entry) -> Result<Outcome, BrokerError> {
+        let added = outbox.add(entry).await;
+        self.replay.notify_one();
+        match added {
+            Ok(()) => Ok(Outcome::Queued),
+            Err(NotQueued::Full(why)) => Err(BrokerError::OutboxFull(why)),
+            Err(NotQueued::Io(error)) => Err(BrokerError::Outbox(error)),
+        }
+    }
+}
+
+#[async_trait]
+impl Broker for NatsBroker {
+    fn describe(&self) -> String {
+        format!("NATS at {}", self.wire.url)
+    }
+
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
+        match self.payload(subject, parcel) {
+            Ok(payload) => Receipt::later(self.send(subject, payload)),
+            Err(error) => Receipt::now(Err(error)),
+        }
+    }
+
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
+        let payload = match self.payload(subject, parcel) {
+            Ok(payload) => payload,
+            Err(error) => return Soon::now(Receipt::now(Err(error))),
+        };
+        if self.outbox.is_some() {
+            // What follows must not overtake what may yet have to wait in the outbox.
+            return Soon::later(self.send(subject, payload).map(Receipt::now));
+        }
+        let receipt = move |handed: Result<Question, BrokerError>| match handed {
+            Ok(question) => {
+                let wire = Arc::clone(&self.wire);
+                Receipt::later(async move { wire.outcome(question).await })
+            }
+            Err(error) => Receipt::now(Err(error)),
+        };
+        // Mostly there is room, and nothing to wait for.
+        let letter = match self.wire.letter(subject, payload, None) {
+            Ok(letter) => letter,
+            Err(error) => return Soon::now(Receipt::now(Err(error))),
+        };
+        match self.wire.hand_over(letter.clone()).now_or_never() {
+            Some(handed) => Soon::now(receipt(handed)),
+            None => Soon::later(self.wire.hand_over(letter).map(receipt)),
+        }
+    }
+
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {
         if !self.is_connected() {
-            return Err(BrokerError::Offline { broker: self.wire.url.clone() });
+            return Err(self.wire.offline());
         }
         let messages = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let ended = CancellationToken::new();
-        let line = receive::line(messages, inlet, ended.clone());
+        let (line, end) = receive::Line::new(messages, inlet);
         self.lines.send(line).await.map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
-        let subscription = Subscription::new(move || ended.cancel());
+        let subscription = Subscription::new(move || end.come());
         // The server tells a refused subscription on a side channel, or not at all. So knock at our own door: an empty
         // message, which every receiver of ours answers.
-        match tokio::time::timeout(self.wire.ack_timeout, self.wire.ask(subject, Bytes::new(), None)).await {
-            Ok(Ok(Verdict::Buffered)) => Ok(subscription),
-            Ok(Ok(Verdict::NobodyListens)) => Err(BrokerError::Rejected(format!(
+        match self.wire.ask(subject, Bytes::new(), None).await?.await {
+            Verdict::Buffered => Ok(subscription),
+            Verdict::NobodyListens => Err(BrokerError::Rejected(format!(
                 "the server does not hand us {subject}; may this user subscribe to agent.inbox.*?"
             ))),
-            Ok(Ok(Verdict::ConnectionLost)) => Err(BrokerError::Lost { broker: self.wire.url.clone() }),
-            Ok(Ok(Verdict::Refused(why))) => Err(BrokerError::Refused(why)),
-            Ok(Err(error)) => Err(error),
-            Err(_) => {
+            Verdict::ConnectionLost => Err(self.wire.lost()),
+            Verdict::Refused(why) => Err(BrokerError::Refused(why)),
+            Verdict::NoAnswer => {
                 // A user that may receive but not send gets no answer to its knock, and yet is subscribed.
                 tracing::debug!(subject, "the subscription could not be checked");
                 Ok(subscription)

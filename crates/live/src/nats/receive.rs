@@ -2,28 +2,84 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use async_nats::{Client, Message, Subscriber};
 use futures_util::stream::SelectAll;
+use futures_util::task::AtomicWaker;
 use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 
-use super::acks::{ANSWERS_AT_ONCE, Answer, together};
+use super::ID_HEADER;
+use super::answers::{ANSWERS_AT_ONCE, Answer, together};
 use super::presence::Presence;
-use super::{ID_HEADER, Wire};
+use super::wire::Wire;
 use crate::broker::{Inlet, Parcel};
 
 /// Subscriptions that may wait to be taken up.
 const NEW_LINES: usize = 256;
+/// Messages that one goal may have taken in before the others' turn.
+const TURN: usize = 64;
+/// Messages found at once that tell of more to come.
+const BUSY: usize = 8;
 
-/// One goal's messages. Dropping it unsubscribes.
-pub(super) type Line = Pin<Box<dyn Stream<Item = (Message, Arc<dyn Inlet>)> + Send>>;
+/// One goal's messages, and where they go. Each turn of it answers what is to be told to their senders. Dropping it
+/// unsubscribes.
+pub(super) struct Line {
+    messages: Subscriber,
+    inlet: Arc<dyn Inlet>,
+    end: Arc<End>,
+}
 
-/// A goal's messages for the router, until `ended`.
-pub(super) fn line(messages: Subscriber, inlet: Arc<dyn Inlet>, ended: CancellationToken) -> Line {
-    let messages = messages.map(move |message| (message, Arc::clone(&inlet)));
-    messages.take_until(ended.cancelled_owned()).boxed()
+/// Ends a line from elsewhere.
+#[derive(Default)]
+pub(super) struct End {
+    came: AtomicBool,
+    line: AtomicWaker,
+}
+
+impl End {
+    pub(super) fn come(&self) {
+        self.came.store(true, Ordering::Release);
+        self.line.wake();
+    }
+}
+
+impl Line {
+    /// A goal's messages for the router, until the end that comes with it.
+    pub(super) fn new(messages: Subscriber, inlet: Arc<dyn Inlet>) -> (Self, Arc<End>) {
+        let end = Arc::<End>::default();
+        (Self { messages, inlet, end: Arc::clone(&end) }, end)
+    }
+}
+
+impl Stream for Line {
+    type Item = Vec<Answer>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<Answer>>> {
+        let line = &mut *self;
+        if line.end.came.load(Ordering::Acquire) {
+            return Poll::Ready(None);
+        }
+        let mut answers = Vec::new();
+        for taken in 0..TURN {
+            match line.messages.poll_next_unpin(context) {
+                Poll::Ready(Some(message)) => answers.extend(take(message, &*line.inlet)),
+                Poll::Ready(None) if taken == 0 => return Poll::Ready(None),
+                Poll::Pending if taken == 0 => {
+                    line.end.line.register(context.waker());
+                    // It may have come between the look and the registration.
+                    return match line.end.came.load(Ordering::Acquire) {
+                        true => Poll::Ready(None),
+                        false => Poll::Pending,
+                    };
+                }
+                Poll::Ready(None) | Poll::Pending => break,
+            }
+        }
+        Poll::Ready(Some(answers))
+    }
 }
 
 /// The way to the task that receives.
@@ -42,12 +98,13 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<Line>) {
                 Some(line) => lines.push(line),
                 None => return,
             },
-            Some((message, inlet)) = lines.next(), if !lines.is_empty() => {
-                answers.extend(take(message, &*inlet));
-                while answers.len() < ANSWERS_AT_ONCE
-                    && let Some(Some((message, inlet))) = lines.next().now_or_never()
-                {
-                    answers.extend(take(message, &*inlet));
+            Some(first) = lines.next(), if !lines.is_empty() => {
+                answers.extend(first);
+                gather(&mut lines, &mut answers);
+                if answers.len() > BUSY {
+                    // Let the connection read on first: one answer for more messages.
+                    tokio::task::yield_now().await;
+                    gather(&mut lines, &mut answers);
                 }
                 for (reply, payload) in together(answers.drain(..)) {
                     if let Err(error) = client.publish(reply, payload).await {
@@ -56,6 +113,14 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<Line>) {
                 }
             }
         }
+    }
+}
+/// Takes in what is there.
+fn gather(lines: &mut SelectAll<Line>, answers: &mut Vec<Answer>) {
+    while answers.len() < ANSWERS_AT_ONCE
+        && let Some(Some(more)) = lines.next().now_or_never()
+    {
+        answers.extend(more);
     }
 }
 

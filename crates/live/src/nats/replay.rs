@@ -8,7 +8,7 @@ use amb_core::Timestamp;
 use tokio::sync::Notify;
 use tokio_util::bytes::Bytes;
 
-use super::Wire;
+use super::wire::Wire;
 use crate::broker::BrokerError;
 use crate::outbox::Outbox;
 

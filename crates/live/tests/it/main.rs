@@ -10,6 +10,7 @@ mod buffers;
 mod gates;
 mod mail;
 mod outage;
+mod posting;
 mod presence;
 mod processes;
 mod routing;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use amb_core::GoalId;
 use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
 use amb_live::{
-    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Outcome, Parcel, RouterCounts, RouterOptions, inbox_subject,
+    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Outcome, Parcel, Receipt, RouterCounts, RouterOptions,
+    inbox_subject,
 };
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -134,8 +135,8 @@ impl Broker for Flaky {
         self.broker.describe()
     }
 
-    async fn publish(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
-        self.broker.publish(subject, parcel).await
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
+        self.broker.publish(subject, parcel)
     }
 
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {

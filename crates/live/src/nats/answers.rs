@@ -1,0 +1,79 @@
+//! Acknowledgements, the receiver's side: what a router answers to those who wrote to its goals.
+//!
+//! The answer to a message with the reply subject `PREFIX.amb.TOKEN` is sent there:
+//!
+//! - nothing, or tokens separated by spaces: the message of that subject's token, and of those tokens, are buffered;
+//! - `!` and a reason: the message was refused.
+//!
+//! So one answer can acknowledge many messages of one sender. Tokens are the sender's own and mean nothing here.
+
+use async_nats::Subject;
+use tokio_util::bytes::Bytes;
+
+use crate::broker::Refusal;
+
+/// The last token but one of our reply subjects: several of them may be answered in one message.
+pub(super) const MARK: &str = "amb";
+/// Answers that are sent together, at most. A token has up to 20 characters, so a message of them stays small.
+pub(super) const ANSWERS_AT_ONCE: usize = 512;
+
+/// One answer to send.
+pub(super) struct Answer {
+    pub(super) reply: Subject,
+    pub(super) verdict: Result<(), Refusal>,
+}
+
+/// What to send: answers to one sender go together.
+pub(super) fn together(answers: impl Iterator<Item = Answer>) -> Vec<(Subject, Bytes)> {
+    let mut messages = Vec::new();
+    let mut shared: Vec<(Subject, usize, String)> = Vec::new();
+    for Answer { reply, verdict } in answers {
+        if let Err(Refusal(why)) = verdict {
+            messages.push((reply, format!("!{why}").into()));
+            continue;
+        }
+        let parts = reply.rsplit_once('.').filter(|(prefix, _)| prefix.ends_with(MARK));
+        let Some((prefix, token)) = parts else {
+            // Someone else's request: it gets an answer of its own.
+            messages.push((reply, Bytes::from_static(b"+OK")));
+            continue;
+        };
+        match shared.iter_mut().find(|(first, length, _)| *length == prefix.len() && first.starts_with(prefix)) {
+            Some((_, _, tokens)) => {
+                tokens.push_str(token);
+                tokens.push(' ');
+            }
+            None => {
+                let length = prefix.len();
+                shared.push((reply, length, String::new()));
+            }
+        }
+    }
+    messages.extend(shared.into_iter().map(|(reply, _, tokens)| (reply, tokens.into())));
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_to_one_sender_travel_together() {
+        let answer = |reply: &str, verdict| Answer { reply: reply.into(), verdict };
+        let sent = together(
+            [
+                answer("_INBOX.a.amb.1", Ok(())),
+                answer("_INBOX.b.amb.1", Ok(())),
+                answer("_INBOX.a.amb.2", Ok(())),
+                answer("_INBOX.a.amb.3", Err(Refusal("full".into()))),
+                answer("_INBOX.c.QQ", Ok(())),
+                answer("_INBOX.a.amb.4", Ok(())),
+            ]
+            .into_iter(),
+        );
+        let sent: Vec<_> = sent.iter().map(|(to, body)| (to.as_str(), std::str::from_utf8(body).unwrap())).collect();
+        let expected =
+            [("_INBOX.a.amb.3", "!full"), ("_INBOX.c.QQ", "+OK"), ("_INBOX.a.amb.1", "2 4 "), ("_INBOX.b.amb.1", "")];
+        assert_eq!(sent, expected);
+    }
+}

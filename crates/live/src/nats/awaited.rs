@@ -1,0 +1,368 @@
+//! Acknowledgements, the sender's side: which messages are on their way, and what became of each.
+//!
+//! A message is published with a reply subject `PREFIX.amb.TOKEN`, where the token names a slot here. One answer may settle
+//! many (see `answers`); the server itself answers with status 503 where nobody listens. A subscriber that never answers
+//! (the original's) is noticed by the time that passes: one task looks at all slots a few times within the patience, which
+//! is cheaper than a timer for each message.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use async_nats::{Message, StatusCode, Subscriber};
+use futures_util::StreamExt;
+use tokio::sync::Notify;
+use tokio_util::bytes::BytesMut;
+
+use super::answers::MARK;
+
+/// Looks within the time that an answer may take: it is given up at most this fraction too late.
+const LOOKS: u32 = 8;
+
+/// What became of one message.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Verdict {
+    Buffered,
+    Refused(String),
+    NobodyListens,
+    ConnectionLost,
+    NoAnswer,
+}
+
+/// Messages whose answer is awaited.
+#[derive(Debug)]
+pub(super) struct Awaited {
+    prefix: String,
+    patience: Duration,
+    slots: Mutex<Slots>,
+    /// Wakes the task that looks for what has waited too long.
+    some: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Slots {
+    all: Vec<Slot>,
+    free: Vec<u32>,
+    /// How often was looked.
+    look: u32,
+    /// Whether the task that looks is at it; while nothing waits it sleeps.
+    watched: bool,
+}
+
+#[derive(Debug)]
+struct Slot {
+    /// How often the slot was used before: an answer that comes too late must not settle its successor.
+    turn: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    Free,
+    /// Since which look, and whom to wake.
+    Waiting(u32, Option<Waker>),
+    Settled(Verdict),
+}
+
+impl Awaited {
+    /// `inbox` is a subject of this connection alone.
+    pub(super) fn new(inbox: &str, patience: Duration) -> Arc<Self> {
+        let prefix = format!("{inbox}.{MARK}.");
+        Arc::new(Self { prefix, patience, slots: Mutex::default(), some: Notify::new() })
+    }
+
+    /// The subject on which all answers come.
+    pub(super) fn subject(&self) -> String {
+        format!("{}*", self.prefix)
+    }
+
+    /// A place for the answer to one message.
+    pub(super) fn ask(self: &Arc<Self>) -> Question {
+        let mut slots = self.slots();
+        let state = State::Waiting(slots.look, None);
+        let (index, turn) = match slots.free.pop() {
+            Some(index) => {
+                let slot = &mut slots.all[index as usize];
+                slot.state = state;
+                (index, slot.turn)
+            }
+            None => {
+                slots.all.push(Slot { turn: 0, state });
+                (slots.all.len() as u32 - 1, 0)
+            }
+        };
+        let wake = !std::mem::replace(&mut slots.watched, true);
+        drop(slots);
+        if wake {
+            self.some.notify_one();
+        }
+        Question { index, turn, done: false, owner: Arc::clone(self) }
+    }
+
+    /// Takes one answer from the wire.
+    fn settle(&self, message: &Message) {
+        let Some(token) = message.subject.strip_prefix(&self.prefix) else { return };
+        if message.status == Some(StatusCode::NO_RESPONDERS) {
+            return self.tell([token].into_iter(), &Verdict::NobodyListens);
+        }
+        let text = std::str::from_utf8(&message.payload).unwrap_or_default();
+        match text.strip_prefix('!') {
+            Some(why) => self.tell([token].into_iter(), &Verdict::Refused(why.chars().take(200).collect())),
+            None => self.tell([token].into_iter().chain(text.split_ascii_whitespace()), &Verdict::Buffered),
+        }
+    }
+
+    fn tell<'a>(&self, tokens: impl Iterator<Item = &'a str>, verdict: &Verdict) {
+        let mut wakers = Vec::new();
+        let mut slots = self.slots();
+        for (index, turn) in tokens.filter_map(read_token) {
+            if let Some(slot) = slots.all.get_mut(index as usize)
+                && slot.turn == turn
+            {
+                wakers.extend(slot.settle(verdict));
+            }
+        }
+        drop(slots);
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// The connection broke: whoever waits learns that nothing is known.
+    pub(super) fn lose_all(&self) {
+        let wakers: Vec<_> =
+            self.slots().all.iter_mut().filter_map(|slot| slot.settle(&Verdict::ConnectionLost)).collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+
+    /// Gives up on what has waited too long. Answers whether anything still waits.
+    fn look(&self) -> bool {
+        let mut wakers = Vec::new();
+        let mut slots = self.slots();
+        slots.look = slots.look.wrapping_add(1);
+        let now = slots.look;
+        let mut waiting = false;
+        for slot in &mut slots.all {
+            if let State::Waiting(since, _) = slot.state {
+                match now.wrapping_sub(since) > LOOKS {
+                    true => wakers.extend(slot.settle(&Verdict::NoAnswer)),
+                    false => waiting = true,
+                }
+            }
+        }
+        slots.watched = waiting;
+        drop(slots);
+        wakers.into_iter().for_each(Waker::wake);
+        waiting
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slot {
+    /// Answers whom to wake, which is done without the lock.
+    fn settle(&mut self, verdict: &Verdict) -> Option<Waker> {
+        let State::Waiting(_, waker) = &mut self.state else { return None };
+        let waker = waker.take();
+        self.state = State::Settled(verdict.clone());
+        waker
+    }
+}
+
+/// Quicker than the formatter, and this is done for every message.
+fn write_hex(out: &mut BytesMut, number: u32) {
+    let digits = (8 - number.leading_zeros() / 4).max(1);
+    for place in (0..digits).rev() {
+        let digit = (number >> (4 * place)) & 0xf;
+        out.extend_from_slice(&[b"0123456789abcdef"[digit as usize]]);
+    }
+}
+
+fn read_token(token: &str) -> Option<(u32, u32)> {
+    let (index, turn) = token.split_once('-')?;
+    Some((u32::from_str_radix(index, 16).ok()?, u32::from_str_radix(turn, 16).ok()?))
+}
+
+/// One awaited answer. Dropped, it is awaited no longer.
+#[derive(Debug)]
+pub(super) struct Question {
+    index: u32,
+    turn: u32,
+    /// The slot is no longer ours.
+    done: bool,
+    owner: Arc<Awaited>,
+}
+
+impl Question {
+    /// At most so many bytes.
+    pub(super) fn reply_size(&self) -> usize {
+        self.owner.prefix.len() + 17
+    }
+
+    /// Writes the reply subject of the message.
+    pub(super) fn write_reply(&self, out: &mut BytesMut) {
+        out.extend_from_slice(self.owner.prefix.as_bytes());
+        write_hex(out, self.index);
+        out.extend_from_slice(b"-");
+        write_hex(out, self.turn);
+    }
+
+    fn leave(slots: &mut Slots, index: u32) {
+        let slot = &mut slots.all[index as usize];
+        slot.state = State::Free;
+        slot.turn = slot.turn.wrapping_add(1);
+        slots.free.push(index);
+    }
+}
+
+impl Future for Question {
+    type Output = Verdict;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
+        let question = &mut *self;
+        let mut slots = question.owner.slots();
+        match &mut slots.all[question.index as usize].state {
+            // Asked again after its answer, which nobody does.
+            _ if question.done => Poll::Ready(Verdict::ConnectionLost),
+            State::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
+            State::Waiting(_, waker) => {
+                *waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+            State::Settled(verdict) => {
+                let verdict = std::mem::replace(verdict, Verdict::Buffered);
+                Question::leave(&mut slots, question.index);
+                drop(slots);
+                question.done = true;
+                Poll::Ready(verdict)
+            }
+            State::Free => Poll::Ready(Verdict::ConnectionLost),
+        }
+    }
+}
+
+impl Drop for Question {
+    fn drop(&mut self) {
+        if !self.done {
+            Question::leave(&mut self.owner.slots(), self.index);
+        }
+    }
+}
+
+/// Reads answers until the connection is closed for good.
+pub(super) async fn listen(mut answers: Subscriber, awaited: Arc<Awaited>) {
+    while let Some(message) = answers.next().await {
+        awaited.settle(&message);
+    }
+}
+
+/// Gives up on answers that do not come in time.
+pub(super) async fn watch(awaited: Arc<Awaited>) {
+    loop {
+        awaited.some.notified().await;
+        loop {
+            tokio::time::sleep(awaited.patience / LOOKS).await;
+            if !awaited.look() {
+                break;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn awaited() -> Arc<Awaited> {
+        Awaited::new("_INBOX.x", Duration::from_secs(2))
+    }
+
+    fn reply(question: &Question) -> String {
+        let mut reply = BytesMut::new();
+        question.write_reply(&mut reply);
+        assert!(reply.len() <= question.reply_size());
+        String::from_utf8(reply.to_vec()).unwrap()
+    }
+
+    fn answer(to: &Question, payload: &str) -> Message {
+        Message {
+            subject: reply(to).into(),
+            reply: None,
+            payload: payload.to_owned().into(),
+            headers: None,
+            status: None,
+            description: None,
+            length: 0,
+        }
+    }
+
+    fn token(question: &Question) -> String {
+        reply(question).rsplit('.').next().unwrap().to_owned()
+    }
+
+    fn waiting(awaited: &Awaited) -> usize {
+        let slots = awaited.slots();
+        slots.all.len() - slots.free.len()
+    }
+
+    #[tokio::test]
+    async fn one_answer_settles_all_that_it_names_and_no_other() {
+        let awaited = awaited();
+        let [first, second, third] = std::array::from_fn(|_| awaited.ask());
+        awaited.settle(&answer(&first, &format!("{} ", token(&third))));
+        assert_eq!(first.await, Verdict::Buffered);
+        assert_eq!(third.await, Verdict::Buffered);
+        awaited.settle(&answer(&second, "!the goal has ended"));
+        assert_eq!(second.await, Verdict::Refused("the goal has ended".into()));
+        assert_eq!(waiting(&awaited), 0);
+    }
+
+    #[test]
+    fn a_token_is_read_as_it_was_written() {
+        for number in [0, 1, 9, 0xa, 0xf, 0x10, 0xff, 0x1234_5678, u32::MAX] {
+            let mut out = BytesMut::new();
+            write_hex(&mut out, number);
+            assert_eq!(out, format!("{number:x}"));
+            assert_eq!(read_token(&format!("{number:x}-{number:x}")), Some((number, number)));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_lost_connection_answers_everybody() {
+        let awaited = awaited();
+        let question = awaited.ask();
+        awaited.lose_all();
+        assert_eq!(question.await, Verdict::ConnectionLost);
+    }
+
+    #[test]
+    fn a_question_nobody_waits_for_is_forgotten() {
+        let awaited = awaited();
+        drop(awaited.ask());
+        assert_eq!(waiting(&awaited), 0);
+    }
+
+    #[tokio::test]
+    async fn an_answer_that_comes_too_late_settles_no_other_question() {
+        let awaited = awaited();
+        let late = awaited.ask();
+        let answer = answer(&late, "");
+        drop(late);
+        let next = awaited.ask();
+        awaited.settle(&answer);
+        awaited.lose_all();
+        assert_eq!(next.await, Verdict::ConnectionLost);
+    }
+
+    #[tokio::test]
+    async fn what_nobody_answers_is_given_up_and_not_sooner() {
+        let awaited = awaited();
+        let question = awaited.ask();
+        for _ in 0..LOOKS {
+            assert!(awaited.look(), "it still waits");
+        }
+        assert!(!awaited.look());
+        assert_eq!(question.await, Verdict::NoAnswer);
+    }
+}

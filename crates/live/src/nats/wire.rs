@@ -1,0 +1,126 @@
+//! The connection, as far as sending needs it.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, HeaderMap, Subject, connection::State};
+use futures_util::future::{Either, select};
+use tokio_util::bytes::Bytes;
+
+use super::ID_HEADER;
+use super::awaited::{Awaited, Question, Verdict};
+use super::pad::Pad;
+use super::presence::causes;
+use crate::broker::{BrokerError, Outcome};
+
+/// Sends messages and learns what becomes of them.
+pub(super) struct Wire {
+    pub(super) client: Client,
+    pub(super) url: String,
+    pub(super) awaited: Arc<Awaited>,
+    pub(super) pad: Pad,
+    ack_timeout: Duration,
+}
+
+/// A message as the client takes it. Cloning is cheap.
+#[derive(Clone)]
+pub(super) struct Letter {
+    subject: Subject,
+    payload: Bytes,
+    headers: Option<HeaderMap>,
+}
+
+impl Wire {
+    pub(super) fn new(client: Client, url: String, awaited: Arc<Awaited>, ack_timeout: Duration) -> Self {
+        Self { client, url, awaited, pad: Pad::default(), ack_timeout }
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.client.connection_state() == State::Connected
+    }
+
+    pub(super) fn offline(&self) -> BrokerError {
+        BrokerError::Offline { broker: self.url.clone() }
+    }
+
+    pub(super) fn lost(&self) -> BrokerError {
+        BrokerError::Lost { broker: self.url.clone() }
+    }
+
+    /// Sends one message and waits for what becomes of it.
+    pub(super) async fn send(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Outcome, BrokerError> {
+        let question = self.ask(subject, payload, id).await?;
+        self.outcome(question).await
+    }
+
+    /// Sends one message; its answer is to come.
+    pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Question, BrokerError> {
+        self.hand_over(self.letter(subject, payload, id)?).await
+    }
+
+    /// Puts a message together.
+    pub(super) fn letter(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Letter, BrokerError> {
+        let headers = id.map(|id| {
+            let mut headers = HeaderMap::new();
+            headers.insert(ID_HEADER, id);
+            headers
+        });
+        Ok(Letter { subject: text(self.pad.copy(subject.as_bytes()))?, payload, headers })
+    }
+
+    /// Hands one message to the connection; its answer is to come. Waits only while the connection has no room.
+    pub(super) async fn hand_over(&self, letter: Letter) -> Result<Question, BrokerError> {
+        if !self.is_connected() {
+            return Err(self.offline());
+        }
+        let mut question = self.awaited.ask();
+        let reply = self.reply(&question)?;
+        let Letter { subject, payload, headers } = letter;
+        let publish = async {
+            match headers {
+                None => self.client.publish_with_reply(subject, reply, payload).await,
+                Some(headers) => self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await,
+            }
+        };
+        // Where the connection takes nothing more and then breaks, the answer comes before the message is on its way.
+        match select(pin!(publish), &mut question).await {
+            Either::Left((Ok(()), _)) => Ok(question),
+            Either::Left((Err(error), _)) => Err(BrokerError::Rejected(causes(&error))),
+            Either::Right(_) => Err(self.offline()),
+        }
+    }
+
+    /// What became of a message that was handed over.
+    pub(super) async fn outcome(&self, question: Question) -> Result<Outcome, BrokerError> {
+        match question.await {
+            Verdict::Buffered => Ok(Outcome::Delivered),
+            Verdict::Refused(why) => Err(BrokerError::Refused(why)),
+            Verdict::NobodyListens => Err(BrokerError::NoSubscriber),
+            Verdict::ConnectionLost => Err(self.lost()),
+            // What we publish to ourselves now comes back only after the server has taken the message before it.
+            Verdict::NoAnswer => match self.comes_back().await {
+                true => Ok(Outcome::Published),
+                false => Err(self.lost()),
+            },
+        }
+    }
+
+    /// Whether a message to ourselves comes back.
+    async fn comes_back(&self) -> bool {
+        let question = self.awaited.ask();
+        let round_trip = async {
+            let Ok(to_self) = self.reply(&question) else { return false };
+            self.client.publish(to_self, Bytes::new()).await.is_ok() && question.await == Verdict::Buffered
+        };
+        tokio::time::timeout(self.ack_timeout, round_trip).await.unwrap_or(false)
+    }
+
+    fn reply(&self, question: &Question) -> Result<Subject, BrokerError> {
+        text(self.pad.write(question.reply_size(), |sheet| question.write_reply(sheet)))
+    }
+}
+
+fn text(subject: Bytes) -> Result<Subject, BrokerError> {
+    Subject::from_utf8(subject).map_err(|bad| BrokerError::Rejected(format!("the subject is no text: {bad}")))
+}
