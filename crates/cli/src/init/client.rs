@@ -19,7 +19,7 @@ pub(crate) enum Client {
     Gemini,
     /// OpenClaw: ~/.openclaw/openclaw.json
     Openclaw,
-    /// nanobot: the mailbox channel in ~/.nanobot/config.json
+    /// nanobot: the tools, and the section of the mailbox channel, in ~/.nanobot/config.json
     Nanobot,
     /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
     Cursor,
@@ -101,13 +101,8 @@ impl Client {
             Client::ClaudeCode | Client::Gemini | Client::Cursor => vec!["mcpServers", name],
             Client::Codex => vec!["mcp_servers", name],
             Client::Openclaw => vec!["mcp", "servers", name],
-            Client::Nanobot => vec!["channels", "mailbox"],
+            Client::Nanobot => vec!["tools", "mcpServers", name],
         }
-    }
-
-    /// Whether its file names a command to start.
-    pub(crate) fn starts_a_command(self) -> bool {
-        self != Client::Nanobot
     }
 
     /// What has to be in its file. `bridge` is for OpenClaw: the route by which mail wakes an idle agent.
@@ -117,12 +112,15 @@ impl Client {
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
-        let path = self.path(name);
+        let mut server = vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))];
         if self == Client::Nanobot {
-            return Ok(vec![channel(&path, seat)?]);
+            // It gives a tool 30 seconds unless told otherwise, and mailbox_wait takes up to 55.
+            server.push(("toolTimeout", Item::Whole(60)));
         }
-        let server = Item::Table(vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))]);
-        let mut settings = vec![Setting::new(&path, server)];
+        let mut settings = vec![Setting::new(&self.path(name), Item::Table(server))];
+        if self == Client::Nanobot {
+            settings.extend(channel(seat));
+        }
         if bridge {
             settings
                 .push(Setting::new(&["gateway", "http", "endpoints", "chatCompletions", "enabled"], Item::Flag(true)));
@@ -147,12 +145,11 @@ fn arguments(seat: &Seat) -> Vec<String> {
     words
 }
 
-fn channel(path: &[&str], seat: &Seat) -> Result<Setting> {
-    let Some(directory) = &seat.directory else {
-        bail!("nanobot's mailbox channel works on a directory; name it with --dir");
-    };
+/// The section of nanobot's mailbox channel, which works on a directory. A nanobot without such a channel passes it over.
+fn channel(seat: &Seat) -> Option<Setting> {
+    let directory = seat.directory.as_ref()?;
     let mut channel = Setting::new(
-        path,
+        &["channels", "mailbox"],
         Item::Table(vec![
             ("enabled", Item::Flag(true)),
             ("agentId", Item::text(seat.me.as_str())),
@@ -160,7 +157,7 @@ fn channel(path: &[&str], seat: &Seat) -> Result<Setting> {
         ]),
     );
     channel.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
-    Ok(channel)
+    Some(channel)
 }
 
 #[cfg(test)]
@@ -206,14 +203,21 @@ mod tests {
     }
 
     #[test]
-    fn nanobot_gets_its_channel_and_needs_a_directory() {
+    fn nanobot_gets_the_tools_and_with_a_directory_its_channel() {
         let settings = Client::Nanobot.settings(&seat(false), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &settings).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let channel =
             serde_json::json!({"enabled": true, "agentId": "ann", "mailboxesRoot": "/srv/mail", "allowFrom": ["*"]});
         assert_eq!(value["channels"]["mailbox"], channel);
-        assert!(Client::Nanobot.settings(&seat(true), "mailbox", false).is_err());
+        let server = &value["tools"]["mcpServers"]["mailbox"];
+        assert_eq!((&server["command"], &server["toolTimeout"]), (&"/usr/bin/amb".into(), &60.into()));
+        assert_eq!(server["args"][0], "mcp");
+        let back = revert(Format::Json, &text, Some("{}"), &settings).unwrap();
+        assert!(!back.contains("mailbox"), "{back}");
+        let far = Client::Nanobot.settings(&seat(true), "mailbox", false).unwrap();
+        let text = apply(Format::Json, "{}", &far).unwrap();
+        assert!(text.contains("mcpServers") && !text.contains("channels"), "{text}");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Item {
     Flag(bool),
+    Whole(i64),
     Text(String),
     Texts(Vec<String>),
     Table(Vec<(&'static str, Item)>),
@@ -21,6 +22,7 @@ impl Item {
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Item::Flag(flag) => json!(flag),
+            Item::Whole(number) => json!(number),
             Item::Text(text) => json!(text),
             Item::Texts(texts) => json!(texts),
             Item::Table(fields) => fields.iter().map(|(key, item)| ((*key).to_owned(), item.to_json())).collect(),
@@ -31,6 +33,7 @@ impl Item {
     pub(crate) fn to_cst(&self) -> CstInputValue {
         match self {
             Item::Flag(flag) => CstInputValue::Bool(*flag),
+            Item::Whole(number) => CstInputValue::Number(number.to_string()),
             Item::Text(text) => CstInputValue::String(text.clone()),
             Item::Texts(texts) => CstInputValue::Array(texts.iter().cloned().map(CstInputValue::String).collect()),
             Item::Table(fields) => {
@@ -43,6 +46,7 @@ impl Item {
     pub(crate) fn to_toml(&self) -> toml_edit::Item {
         match self {
             Item::Flag(flag) => toml_edit::value(*flag),
+            Item::Whole(number) => toml_edit::value(*number),
             Item::Text(text) => toml_edit::value(text.as_str()),
             Item::Texts(texts) => toml_edit::value(texts.iter().map(String::as_str).collect::<toml_edit::Array>()),
             Item::Table(fields) => {

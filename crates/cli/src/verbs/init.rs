@@ -126,7 +126,7 @@ impl Init {
 
     /// Somebody else's server of the same name is not ours to change.
     fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
-        let Some(first) = settings.first().filter(|_| self.client.starts_a_command()) else { return Ok(()) };
+        let Some(first) = settings.first() else { return Ok(()) };
         let there =
             command_at(config.format, config.text(), first).with_context(|| config.path.display().to_string())?;
         match there {
@@ -183,9 +183,7 @@ impl Init {
             Client::Openclaw => {
                 "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into()
             }
-            Client::Nanobot => {
-                "next: install the mailbox plugin beside nanobot if it is not there, and restart its gateway".into()
-            }
+            Client::Nanobot => "next: restart nanobot's gateway and ask it to check its mailbox".into(),
         }
     }
 }
