@@ -66,7 +66,7 @@ async fn a_message_sent_to_one_replica_is_heard_at_the_other() {
     // The other replica is told by the database, a moment after the deletion was answered.
     loop {
         let asked = other.get(&to, "/inbox").await;
-        match asked.status {
+        match asked.status.as_u16() {
             200 => tokio::task::yield_now().await,
             401 => break,
             status => panic!("{status}: {}", json!(asked.body)),
