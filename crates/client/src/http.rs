@@ -1,6 +1,6 @@
 //! One request and its answer, tried again only where a repeat is safe.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use amb_core::{Code, OfficeError};
 use reqwest::header::{HeaderValue, RETRY_AFTER};
@@ -19,7 +19,8 @@ const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// A server that asks for more patience than this is reported, not waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long one call takes at most, all its tries together: longer than any answer, and no longer than a person waits.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Speaks HTTP to one server with one key.
 #[derive(Debug, Clone)]
@@ -27,6 +28,7 @@ pub(crate) struct Http {
     client: reqwest::Client,
     server: ServerUrl,
     key: Option<SecretString>,
+    patience: Duration,
 }
 
 /// What to ask.
@@ -52,6 +54,10 @@ impl Call {
         self
     }
 
+    fn changes_something(&self) -> bool {
+        self.method != Method::GET
+    }
+
     fn is_safe_to_repeat(&self) -> bool {
         self.method == Method::GET || self.idempotency_key.is_some()
     }
@@ -65,7 +71,7 @@ impl Http {
             .user_agent(concat!("amb/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(OfficeError::internal)?;
-        Ok(Self { client, server, key })
+        Ok(Self { client, server, key, patience: PATIENCE })
     }
 
     pub(crate) fn server(&self) -> &ServerUrl {
@@ -108,16 +114,21 @@ impl Http {
     }
 
     async fn answer(&self, call: Call) -> Result<Vec<u8>, OfficeError> {
+        let deadline = Instant::now() + self.patience;
         let mut wait = FIRST_WAIT;
+        // A try whose answer was lost may have done it, whatever the tries after it say.
+        let mut may_be_done = false;
         for attempt in 1.. {
-            let error = match self.attempt(&call).await {
+            let error = match self.attempt(&call, deadline).await {
                 Ok(body) => return Ok(body),
                 Err(error) => error,
             };
+            may_be_done |= error.may_be_done();
             let passing = matches!(error.code(), Code::Unavailable | Code::TooManyRequests);
             let pause = error.wait().unwrap_or(wait).max(wait);
-            if !passing || !call.is_safe_to_repeat() || attempt >= TRIES || pause > LONGEST_WAIT {
-                return Err(error);
+            let late = Instant::now() + pause >= deadline;
+            if !passing || !call.is_safe_to_repeat() || attempt >= TRIES || pause > LONGEST_WAIT || late {
+                return Err(if may_be_done { error.perhaps_done() } else { error });
             }
             tracing::debug!(%error, attempt, "trying again");
             tokio::time::sleep(pause).await;
@@ -126,19 +137,25 @@ impl Http {
         unreachable!("the loop ends by returning")
     }
 
-    async fn attempt(&self, call: &Call) -> Result<Vec<u8>, OfficeError> {
-        let answer = self.request(call)?.send().await.map_err(|error| self.out_of_reach(error))?;
+    async fn attempt(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, OfficeError> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let answer = self.request(call)?.timeout(left).send().await.map_err(|error| self.out_of_reach(call, error))?;
         let status = answer.status();
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(seconds);
-        let body = answer.bytes().await.map_err(|error| self.out_of_reach(error))?;
+        let body = answer.bytes().await.map_err(|error| self.out_of_reach(call, error))?;
         match status.is_success() {
             true => Ok(body.into()),
-            false => Err(problem(status, retry_after, &body)),
+            false => {
+                let error = problem(status, retry_after, &body);
+                // The office, or whatever stands before it, broke off in the middle.
+                let unsure = call.changes_something() && status.is_server_error();
+                Err(if unsure { error.perhaps_done() } else { error })
+            }
         }
     }
 
     fn request(&self, call: &Call) -> Result<RequestBuilder, OfficeError> {
-        let mut request = self.client.request(call.method.clone(), call.url.clone()).timeout(ANSWER_TIMEOUT);
+        let mut request = self.client.request(call.method.clone(), call.url.clone());
         if let Some(key) = &self.key {
             let mut value = HeaderValue::from_str(key.expose_secret())
                 .map_err(|_| OfficeError::new(Code::Unauthorized, "the API key holds characters that no key has"))?;
@@ -154,16 +171,89 @@ impl Http {
         Ok(request)
     }
 
-    fn out_of_reach(&self, error: reqwest::Error) -> OfficeError {
+    fn out_of_reach(&self, call: &Call, error: reqwest::Error) -> OfficeError {
+        // Without a connection nothing was asked.
+        let unsure = call.changes_something() && !error.is_connect();
         // The address of a request can hold what a person typed; the server's own is enough to act on.
-        let detail = match error.is_timeout() {
-            true => format!("{} did not answer in time", self.server),
+        let mut detail = match error.is_timeout() && !error.is_connect() {
+            true => format!("{} did not answer within {} seconds", self.server, self.patience.as_secs()),
             false => format!("cannot reach {}; is the server running? (`amb serve`)", self.server),
         };
-        OfficeError::unavailable(detail).caused_by(error.without_url())
+        if unsure {
+            detail.push_str("; whether it was done is not known");
+        }
+        let error = OfficeError::unavailable(detail).caused_by(error.without_url());
+        if unsure { error.perhaps_done() } else { error }
     }
 }
 
 fn seconds(header: &HeaderValue) -> Option<Duration> {
     header.to_str().ok()?.trim().parse().ok().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use serde_json::{Value, json};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// A server that hears every request and answers it with these words, or not at all.
+    async fn server(answer: &'static str) -> (Http, Arc<AtomicUsize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let heard = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&heard);
+        tokio::spawn(async move {
+            let mut open = Vec::new();
+            while let Ok((mut line, _)) = listener.accept().await {
+                let read = line.read(&mut [0; 4096]).await.unwrap();
+                assert!(read > 0);
+                count.fetch_add(1, Ordering::SeqCst);
+                line.write_all(answer.as_bytes()).await.unwrap();
+                // Without an answer the line stays open.
+                if answer.is_empty() {
+                    open.push(line);
+                }
+            }
+        });
+        (Http::new(url, None).unwrap(), heard)
+    }
+
+    #[tokio::test]
+    async fn a_server_that_hangs_is_given_up_when_the_whole_patience_is_over() {
+        let (http, heard) = server("").await;
+        let http = Http { patience: Duration::from_millis(300), ..http };
+        let error = http.ask::<Value>(http.get(&["inbox"])).await.unwrap_err();
+        assert_eq!(error.code(), Code::Unavailable);
+        assert!(error.detail().contains("did not answer within"), "{error}");
+        assert!(!error.may_be_done(), "a look changes nothing");
+        assert_eq!(heard.load(Ordering::SeqCst), 1, "no second patience after the first");
+    }
+
+    #[tokio::test]
+    async fn a_send_whose_answer_is_lost_may_have_been_accepted() {
+        let (http, _) = server("").await;
+        let http = Http { patience: Duration::from_millis(300), ..http };
+        let call = http.post(&["messages", "send"], &json!({})).unwrap().once("key".into());
+        let error = http.ask::<Value>(call).await.unwrap_err();
+        assert!(error.may_be_done() && error.detail().ends_with("whether it was done is not known"), "{error}");
+        let (http, _) = server("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
+        let error = http.ask::<Value>(http.post(&["messages", "ack"], &json!({})).unwrap()).await.unwrap_err();
+        assert!(error.may_be_done(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn where_nobody_listens_nothing_was_accepted() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        drop(listener);
+        let http = Http::new(url, None).unwrap();
+        let error = http.ask::<Value>(http.post(&["messages", "send"], &json!({})).unwrap()).await.unwrap_err();
+        assert!(!error.may_be_done() && error.detail().contains("amb serve"), "{error}");
+    }
 }

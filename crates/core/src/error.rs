@@ -37,7 +37,7 @@ pub enum Code {
     IllegalMove,
     /// The office has no such notion; the detail says what it has instead.
     Unsupported,
-    /// The office cannot be reached or cannot write now; nothing was accepted.
+    /// The office cannot be reached or cannot write now; nothing was accepted, unless [`OfficeError::may_be_done`] says so.
     Unavailable,
     /// Something is wrong inside; the log has it.
     Internal,
@@ -78,13 +78,14 @@ pub struct OfficeError {
     code: Code,
     detail: String,
     retry_after: Option<Duration>,
+    may_be_done: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
 impl OfficeError {
     /// A failure with its code and one sentence for the caller.
     pub fn new(code: Code, detail: impl Into<String>) -> Self {
-        Self { code, detail: detail.into(), retry_after: None, source: None }
+        Self { code, detail: detail.into(), retry_after: None, may_be_done: false, source: None }
     }
 
     /// Keeps the cause for the log.
@@ -96,6 +97,12 @@ impl OfficeError {
     /// Says when to try again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
+        self
+    }
+
+    /// Says that the verb may have been carried out all the same: the answer to it was lost.
+    pub fn perhaps_done(mut self) -> Self {
+        self.may_be_done = true;
         self
     }
 
@@ -137,6 +144,11 @@ impl OfficeError {
     /// One sentence for the caller that says what to do.
     pub fn detail(&self) -> &str {
         &self.detail
+    }
+
+    /// Whether the verb may have been carried out although it failed; a repeat might do it twice.
+    pub fn may_be_done(&self) -> bool {
+        self.may_be_done
     }
 
     /// When to try again, where the office knows.

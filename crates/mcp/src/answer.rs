@@ -75,6 +75,12 @@ fn next_step(tool: &str, error: &OfficeError) -> Option<String> {
             let seconds = error.wait().map_or(30, |wait| wait.as_secs().max(1));
             Some(format!("wait {seconds} seconds, then try once more."))
         }
+        Code::Unavailable if error.may_be_done() => fixed(match tool {
+            "mailbox_send" => {
+                "it may have been sent all the same: look with mailbox_check or mailbox_read, and send it again only if it is not there."
+            }
+            _ => "it may have been done all the same: look with mailbox_check before you try again.",
+        }),
         Code::Unavailable => {
             fixed("nothing was accepted; try again in a moment, and tell your user if it keeps failing.")
         }
@@ -85,5 +91,18 @@ fn next_step(tool: &str, error: &OfficeError) -> Option<String> {
         Code::Internal => fixed("tell your user; trying again is safe for tools that only read."),
         Code::Invalid | Code::Conflict | Code::Unsupported => None,
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_says_that_nothing_was_accepted_only_where_that_is_known() {
+        let next = |error: OfficeError| next_step("mailbox_send", &error).unwrap();
+        assert!(next(OfficeError::unavailable("the disk is full")).starts_with("nothing was accepted"));
+        let unsure = next(OfficeError::unavailable("no answer").perhaps_done());
+        assert!(unsure.contains("may have been sent") && !unsure.contains("nothing"), "{unsure}");
     }
 }
