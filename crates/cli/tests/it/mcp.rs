@@ -30,6 +30,8 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
     assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 1);
     // What happens after the first call that got through is news, although the client came when nobody could say.
     let carol = office_again.register("carol").await;
+    let told = model.call("send_to_peer", json!({"to": "ghost", "message": "boo"})).await;
+    assert!(told["unreachable_reasons"][0].as_str().unwrap().starts_with("unknown agent_id `ghost`"), "{told}");
     let asked = model.call("mailbox_connect", json!({"target_agent_name": "carol"})).await;
     office_again
         .post(&carol, "/connections/approve", json!({"verification_code": asked["verification_code"]}))

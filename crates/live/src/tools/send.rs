@@ -182,6 +182,7 @@ impl Letter<'_> {
             let why = format!("agent_id `{}` is not in this agent's allowed_delegates", quoted(to));
             return SendReport::unreachable(why);
         }
+        let is_known = known.is_some();
         let goals = known.unwrap_or_default();
         if goals.is_empty() && !self.durable {
             return SendReport::unreachable(format!("no live goals for agent_id `{}`", quoted(to)));
@@ -189,7 +190,7 @@ impl Letter<'_> {
         let mut report = SendReport::default();
         self.fan_out(to, &goals, &mut report).await;
         if self.durable && report.reached_nobody() {
-            self.mail(to, &mut report).await;
+            self.mail(to, is_known, &mut report).await;
         }
         report
     }
@@ -222,13 +223,16 @@ impl Letter<'_> {
     }
 
     /// Sends it as mail, in the name of the mailbox's owner.
-    async fn mail(&self, to: &str, report: &mut SendReport) {
+    async fn mail(&self, to: &str, is_known: bool, report: &mut SendReport) {
         let to_quoted = quoted(to);
+        // Whom the directory never heard of may have a mailbox; where it has none, it is simply not known.
+        let nobody = match is_known {
+            true => format!("no live goals for agent_id `{to_quoted}`"),
+            false => format!("unknown agent_id `{to_quoted}`"),
+        };
         let mut failed = |why: String| report.unreachable_reasons.push(why);
         let Some(office) = &self.context.mailbox else {
-            return failed(format!(
-                "no live goals for agent_id `{to_quoted}`, and this agent has no mailbox to send from"
-            ));
+            return failed(format!("{nobody}, and this agent has no mailbox to send from"));
         };
         if *office.me() != self.context.agent_id {
             return failed(format!("the mailbox is `{}`'s, not this agent's; nothing was mailed", office.me()));
@@ -241,7 +245,7 @@ impl Letter<'_> {
         draft.correlation_id = self.correlation_id.map(CorrelationId::from);
         match office.send(draft).await {
             Ok(sent) => report.mailed_to.push(Mailed { agent_id: agent, message_id: sent.message_id }),
-            Err(error) => failed(format!("no live goals for agent_id `{to_quoted}`, and mail to it failed: {error}")),
+            Err(error) => failed(format!("{nobody}, and mail to it failed: {error}")),
         }
     }
 }

@@ -91,7 +91,7 @@ on_both_brokers! {
         let context = alice(&process, &office).await;
         let report = send_to_peer(&context, &durable("ghost")).await.unwrap();
         let reason = &report.unreachable_reasons[0];
-        assert!(reason.starts_with("no live goals for agent_id `ghost`, and mail to it failed: "), "{reason}");
+        assert!(reason.starts_with("unknown agent_id `ghost`, and mail to it failed: "), "{reason}");
         let without = PeerContext { mailbox: None, ..context.clone() };
         let report = send_to_peer(&without, &durable("bob")).await.unwrap();
         assert!(report.unreachable_reasons[0].contains("no mailbox"), "{report:?}");

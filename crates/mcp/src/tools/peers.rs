@@ -163,7 +163,13 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         .map_err(|_| OfficeError::invalid("`correlation_id` is a UUID; leave it out if there is nothing to tie to"))?;
     let delivery = match &desk.peers {
         Some(live) => live_or_by_mail(desk, &**live, to, message, correlation).await?,
-        None => by_mail(desk, &to.parse()?, message, correlation).await?,
+        None if to == "*" => {
+            return Err(OfficeError::invalid("`*` reaches live peers only, and none are set up; name one"));
+        }
+        None => match to.parse() {
+            Ok(to) => by_mail(desk, &to, message, correlation).await?,
+            Err(bad) => unreachable(format!("unknown agent_id `{}`: {bad}", line(to))),
+        },
     };
     Answer::new(told(&line(to), &delivery, desk.peers.is_some()), &delivery)
 }
@@ -225,12 +231,21 @@ async fn by_mail(
         Ok(sent) => Ok(Delivery { delivered_to: vec![sent.message_id.to_string()], ..Delivery::default() }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
+            // An office where agents connect first says no more of strangers than that they are not connected.
+            Code::NotConnected if !is_listed(desk, to).await => {
+                Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail())))
+            }
             Code::NotConnected | Code::NotAllowed | Code::Forbidden => {
                 Ok(unreachable(format!("`{to}` cannot be written to: {}", error.detail())))
             }
             _ => Err(error),
         },
     }
+}
+
+/// Whether `list_peers` names this agent.
+async fn is_listed(desk: &Desk, agent: &AgentName) -> bool {
+    desk.office.agents().await.is_ok_and(|agents| agents.iter().any(|known| known.name == *agent))
 }
 
 fn unreachable(reason: String) -> Delivery {

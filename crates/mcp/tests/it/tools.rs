@@ -234,6 +234,8 @@ async fn a_note_to_a_peer_is_durable_mail_with_its_correlation() {
     let (_, data) = alice.call("send_to_peer", json!({"to": "ghost", "message": "boo"})).await;
     assert_eq!(data["delivered_to"], json!([]));
     assert!(data["unreachable_reasons"][0].as_str().unwrap().starts_with("unknown agent_id `ghost`"), "{data}");
+    let (_, data) = alice.call("send_to_peer", json!({"to": "no such", "message": "boo"})).await;
+    assert!(data["unreachable_reasons"][0].as_str().unwrap().starts_with("unknown agent_id `no such`"), "{data}");
     alice.close().await;
 }
 

@@ -44,7 +44,6 @@ struct Ear {
 impl Listener {
     pub(super) fn start(config: Config, tls: Tls, me: Uuid, known: Arc<KnownKeys>) -> Self {
         let (hints, _) = broadcast::channel(HINTS);
-        known.go_deaf();
         let ear = Ear { me, known, hints: hints.clone() };
         let task = tokio::spawn(listen_for_ever(config, tls, ear)).abort_handle();
         Self { hints, task }
@@ -69,9 +68,7 @@ async fn listen_for_ever(config: Config, tls: Tls, ear: Ear) {
     const FIRST: Duration = Duration::from_millis(100);
     let mut wait = FIRST;
     loop {
-        let listened = listen(&config, &tls, &ear).await;
-        ear.known.go_deaf();
-        match listened {
+        match listen(&config, &tls, &ear).await {
             Ok(()) => wait = FIRST,
             Err(error) => tracing::warn!(%error, "cannot listen for what other processes do; trying again"),
         }
@@ -96,7 +93,7 @@ async fn listen(config: &Config, tls: &Tls, ear: &Ear) -> Result<(), tokio_postg
     // The driver ends with this function, and its connection with it.
     let _driver = AbortOnDrop(driver.abort_handle());
     client.batch_execute(&format!("LISTEN {LOGS}; LISTEN {KEYS}; LISTEN {REPLICAS}")).await?;
-    ear.known.hear();
+    ear.known.forget();
     ear.tell(Hint::Missed);
     while let Some(notice) = notices.recv().await {
         ear.hear(&notice);
