@@ -20,6 +20,8 @@ pub(crate) struct KnownKeys {
 struct Inner {
     /// Changes whenever something is forgotten: what was looked up before that is not remembered after it.
     age: u64,
+    /// Nobody would tell this process that a key ended, so it remembers none.
+    deaf: bool,
     keys: HashMap<KeyHash, Known>,
 }
 
@@ -42,7 +44,7 @@ impl KnownKeys {
     /// Remembers what a look into the database that began at `age` found, until a moment or for good.
     pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
-        if inner.age != age {
+        if inner.age != age || inner.deaf {
             return;
         }
         if inner.keys.len() >= CAPACITY {
@@ -53,8 +55,52 @@ impl KnownKeys {
 
     /// Forgets everything; to be called after a key was changed and before that is answered.
     pub(crate) fn forget(&self) {
+        self.change(|_| {});
+    }
+
+    /// Remembers nothing from now on: keys may end elsewhere without a word.
+    pub(crate) fn go_deaf(&self) {
+        self.change(|inner| inner.deaf = true);
+    }
+
+    /// Remembers keys again: whoever ends one says so.
+    pub(crate) fn hear(&self) {
+        self.change(|inner| inner.deaf = false);
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Inner)) {
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         inner.age += 1;
         inner.keys.clear();
+        change(&mut inner);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::AgentKey;
+
+    fn agent() -> Agent {
+        Agent { key: AgentKey(7), id: uuid::Uuid::nil(), name: "bob".parse().unwrap() }
+    }
+
+    #[test]
+    fn who_would_not_hear_that_a_key_ended_remembers_none() {
+        let (known, now) = (KnownKeys::default(), Timestamp::now());
+        let (hash, agent) = (KeyHash::of("amb_key"), agent());
+        let remember = || {
+            let age = known.get(&hash, now).unwrap_err();
+            known.remember(age, hash, &agent, None);
+            known.get(&hash, now).is_ok()
+        };
+        assert!(remember());
+        known.go_deaf();
+        assert!(!remember());
+        let before = known.get(&hash, now).unwrap_err();
+        known.hear();
+        known.remember(before, hash, &agent, None);
+        assert!(known.get(&hash, now).is_err(), "looked up while a key could end without a word");
+        assert!(remember());
     }
 }

@@ -44,6 +44,7 @@ struct Ear {
 impl Listener {
     pub(super) fn start(config: Config, tls: Tls, me: Uuid, known: Arc<KnownKeys>) -> Self {
         let (hints, _) = broadcast::channel(HINTS);
+        known.go_deaf();
         let ear = Ear { me, known, hints: hints.clone() };
         let task = tokio::spawn(listen_for_ever(config, tls, ear)).abort_handle();
         Self { hints, task }
@@ -68,7 +69,9 @@ async fn listen_for_ever(config: Config, tls: Tls, ear: Ear) {
     const FIRST: Duration = Duration::from_millis(100);
     let mut wait = FIRST;
     loop {
-        match listen(&config, &tls, &ear).await {
+        let listened = listen(&config, &tls, &ear).await;
+        ear.known.go_deaf();
+        match listened {
             Ok(()) => wait = FIRST,
             Err(error) => tracing::warn!(%error, "cannot listen for what other processes do; trying again"),
         }
@@ -93,7 +96,7 @@ async fn listen(config: &Config, tls: &Tls, ear: &Ear) -> Result<(), tokio_postg
     // The driver ends with this function, and its connection with it.
     let _driver = AbortOnDrop(driver.abort_handle());
     client.batch_execute(&format!("LISTEN {LOGS}; LISTEN {KEYS}; LISTEN {REPLICAS}")).await?;
-    ear.known.forget();
+    ear.known.hear();
     ear.tell(Hint::Missed);
     while let Some(notice) = notices.recv().await {
         ear.hear(&notice);
