@@ -132,7 +132,7 @@ mod tests {
     use crate::wire::testing::mutated;
     use proptest::prelude::*;
 
-    const OURS: &str = r#"{"from_agent_id":"a","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"b","body":"one\n\"two\"","sent_at":"2026-04-30T14:00:00.25Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000002"}"#;
+    const OURS: &str = r#"{"from_agent_id":"a","from_goal_id":"b91c2d3a-0000-4000-8000-000000000001","to_agent_id":"b","body":"one\n\"two\"","sent_at":"2026-04-30T14:00:00.250Z","correlation_id":"7a3b2f00-0000-4000-8000-000000000002"}"#;
 
     fn message() -> impl Strategy<Value = InboxMessage> {
         let id = || any::<u128>().prop_map(Uuid::from_u128);
