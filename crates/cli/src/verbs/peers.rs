@@ -1,6 +1,6 @@
 //! `amb peers` and `amb peer`: goals that run now.
 
-use amb_core::AgentName;
+use amb_core::{AgentName, OfficeError};
 use amb_live::{
     AllowedDelegates, LivePeers, PeerContext, SendReport, SendToPeer, list_peers, render_peer_messages_block,
     send_to_peer,
@@ -118,11 +118,17 @@ impl Peer {
                 let send = SendToPeer { to, message, correlation_id, durable };
                 let report = send_to_peer(&context, &send).await.map_err(|error| Failure::usage(error.to_string()))?;
                 if output.json {
-                    return Ok(output.document(&report)?);
+                    output.document(&report)?;
+                } else {
+                    output.say(summary(&report))?;
+                    report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
                 }
-                output.say(summary(&report))?;
-                report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
-                Ok(())
+                match reached_nobody(&report) {
+                    true => {
+                        Err(OfficeError::not_found("the message reached nobody; `amb peers` lists who is live").into())
+                    }
+                    false => Ok(()),
+                }
             }
             Action::Listen { description, mail, count, nats } => {
                 let live = nats.connect().await?;
@@ -141,6 +147,11 @@ impl Peer {
             }
         }
     }
+}
+
+fn reached_nobody(report: &SendReport) -> bool {
+    let goals = report.delivered_to.len() + report.published_to.len() + report.queued_for.len();
+    goals + report.mailed_to.len() == 0
 }
 
 /// What became of a message, in one line. What is known is told from what is hoped.

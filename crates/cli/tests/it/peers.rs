@@ -48,7 +48,8 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
     ben.start_kill().unwrap();
     soon(ben.wait()).await.unwrap();
     // Perhaps listed yet, but a send knows better at once.
-    let sent = run(&nats, "ann", &["--json", "peer", "send", "ben", "still there?"]).await;
+    let sent = soon(amb(&nats, "ann", &["--json", "peer", "send", "ben", "still there?"]).output()).await.unwrap();
+    assert_eq!(sent.status.code(), Some(3), "a script must see that nobody was reached");
     let report: Value = serde_json::from_slice(&sent.stdout).unwrap();
     assert_eq!(report["delivered_to"], serde_json::json!([]), "{report}");
     assert_eq!(report["unreachable_reasons"].as_array().unwrap().len(), 1, "{report}");
