@@ -20,6 +20,7 @@ mod openapi;
 mod operating;
 mod races;
 mod receipts;
+mod replica_mounts;
 mod replicas;
 mod shared;
 mod socket;

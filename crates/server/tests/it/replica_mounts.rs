@@ -1,0 +1,92 @@
+//! A directory that one replica has mounted is there for agents of every replica, and each rings the other.
+
+use std::time::Duration;
+
+use amb_core::{AgentName, Card, Draft, Office as _};
+use amb_dir::{DirOffice, DirOptions, DirSeat, Layout};
+use amb_live::NatsOptions;
+use amb_live::testing::NatsServer;
+use amb_server::Config;
+use serde_json::json;
+
+use crate::desk::{Desk, Socket, soon};
+
+/// Waits until something is so.
+#[track_caller]
+fn until(mut so: impl AsyncFnMut() -> bool) -> impl Future<Output = ()> {
+    soon(async move {
+        while !so().await {
+            tokio::task::yield_now().await;
+        }
+    })
+}
+
+/// The next thing of this kind that the socket hears.
+async fn hears(socket: &mut Socket, kind: &str) -> serde_json::Value {
+    loop {
+        let heard = socket.hear().await;
+        if heard["type"] == kind {
+            return heard;
+        }
+    }
+}
+
+fn name(text: &str) -> AgentName {
+    text.parse().unwrap()
+}
+
+async fn resident(root: &std::path::Path) -> DirSeat {
+    let options = DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() };
+    let coder = DirOffice::open(root, options).unwrap().seat(name("coder"));
+    coder.register(Card::default()).await.unwrap();
+    coder
+}
+
+/// The socket's replica never looks by itself in this story: what its socket hears, the mount's replica rang for.
+async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
+    let root = tempfile::tempdir().unwrap();
+    let coder = resident(root.path()).await;
+    let plain =
+        Config { rate_limits: None, look_interval: Duration::from_secs(24 * 60 * 60), nats, ..Config::default() };
+    let one = Desk::postgres_with(Config { mounts: vec![root.path().into()], ..plain.clone() }).await;
+    let other = one.replica(plain).await;
+    one.shows("amb_replicas 2").await;
+    other.shows("amb_replicas 2").await;
+
+    let ann = other.register("ann-mcp").await;
+    let mut socket = other.live_with_receipts(&ann).await;
+    until(async || other.get(&ann, "/agents/coder").await.status == 200).await;
+    other.post(&ann, "/connections/request", json!({"target_agent_name": "coder"})).await.expect(201);
+    let approved = hears(&mut socket, "connection_approved").await;
+    assert_eq!(approved["connected_agent"], "coder", "the mount answered for coder: {approved}");
+
+    // From a file to the socket on the replica without the mount.
+    until(async || coder.agents().await.unwrap().iter().any(|agent| agent.name.as_str() == "ann-mcp")).await;
+    coder.send(Draft::text(name("ann-mcp"), "Plan", "from a file")).await.unwrap();
+    let heard = hears(&mut socket, "new_message").await;
+    assert_eq!((&heard["from_agent"], &heard["content"]), (&json!("coder"), &json!("from a file")), "{heard}");
+
+    // And back: accepted by one replica, written to a file by the other, and the receipt is heard where she is.
+    let answer = json!({"to": "coder", "subject": "Plan", "content": "from the other replica"});
+    let sent = other.post(&ann, "/messages/send", answer).await.expect(201);
+    let mut came = None;
+    until(async || {
+        came = coder.claim(Default::default()).await.unwrap().pop();
+        came.is_some()
+    })
+    .await;
+    assert_eq!(came.unwrap().text(), "from the other replica");
+    let receipt = hears(&mut socket, "receipt").await;
+    assert_eq!(receipt["message_id"], sent["message_id"], "{receipt}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_and_the_other_replica_ring_each_other_by_the_database() {
+    mail_crosses_by_the_other_replica(None).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mount_and_the_other_replica_ring_each_other_by_nats() {
+    let nats = NatsServer::start();
+    mail_crosses_by_the_other_replica(Some(nats.options())).await;
+}
