@@ -14,6 +14,9 @@ use crate::limits::MAX_KIND_CHARS;
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
+/// How mail without a subject is called, and what its thread is found by where threads go by subject.
+pub const NO_SUBJECT: &str = "(no subject)";
+
 /// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]

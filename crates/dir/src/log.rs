@@ -9,6 +9,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
 use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
@@ -39,9 +40,6 @@ pub(crate) struct Brief {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) task: Option<TaskId>,
 }
-
-/// The subject of mail that has none.
-pub(crate) const NO_SUBJECT: &str = "(no subject)";
 
 impl Brief {
     /// The message as `me` sees it.

@@ -2,6 +2,7 @@
 
 use amb_core::doc::Sent;
 use amb_core::draft::Accepted;
+use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
 use amb_core::{Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
@@ -9,7 +10,7 @@ use crate::durable::nonce;
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter;
-use crate::log::{Line, NO_SUBJECT};
+use crate::log::Line;
 use crate::office::{Desk, Shared};
 use crate::post::Naming;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use amb_core::message::NO_SUBJECT;
 use amb_core::task::TaskRef;
 use amb_core::{
     AgentName, Code, Entry, Event, Kind, Message, MessageId, Object, OfficeError, ReceiptState, SessionId, TaskId,
@@ -24,8 +25,6 @@ const PAGE: usize = 100;
 const LOOK: Duration = Duration::from_secs(30);
 /// Mail of more seconds has not just been sent: whether the directory has it is looked up before it is put there.
 const OLD: i64 = 3_600;
-/// The subject of mail that has none, in either office.
-pub(crate) const NO_SUBJECT: &str = "(no subject)";
 
 /// Carries what comes to a resident's account, until the mount closes.
 pub(crate) async fn keep(post: Arc<Post>, resident: Agent) {

@@ -12,11 +12,11 @@ use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, 
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
-use crate::inward::NO_SUBJECT;
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
 use crate::people::{self, Guest, Resident};
 use crate::post::{Patience, Post, is_passing};
 use crate::reports;
+use amb_core::message::NO_SUBJECT;
 
 /// How long a look at a mailbox waits for mail; then what waits for consent is looked at again.
 const WAIT: Duration = Duration::from_secs(20);

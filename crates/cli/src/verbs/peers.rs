@@ -123,7 +123,7 @@ impl Peer {
                     output.say(summary(&report))?;
                     report.unreachable_reasons.iter().for_each(|reason| output.note(crate::output::visible(reason)));
                 }
-                match reached_nobody(&report) {
+                match report.reached_nobody() {
                     true => {
                         Err(OfficeError::not_found("the message reached nobody; `amb peers` lists who is live").into())
                     }
@@ -147,11 +147,6 @@ impl Peer {
             }
         }
     }
-}
-
-fn reached_nobody(report: &SendReport) -> bool {
-    let goals = report.delivered_to.len() + report.published_to.len() + report.queued_for.len();
-    goals + report.mailed_to.len() == 0
 }
 
 /// What became of a message, in one line. What is known is told from what is hoped.

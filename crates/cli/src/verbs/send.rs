@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use amb_core::message::NO_SUBJECT;
 use amb_core::office::Office;
 use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
 use amb_dir::DirOptions;
@@ -11,9 +12,6 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::input::stdin;
 use crate::output::Output;
-
-/// The subject of mail that was given none.
-pub(crate) const NO_SUBJECT: &str = "(no subject)";
 
 /// Send a message or a task; when this answers, it is durable
 #[derive(Debug, clap::Args)]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::event::{Event, NewMessage};
+use amb_core::message::NO_SUBJECT;
 use amb_core::office::{ClaimRequest, Office};
 use amb_core::{AgentName, Callback, Code, Cursor, Message, Object, OfficeError, SessionId};
 use serde::Serialize;
@@ -13,7 +14,6 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::visible;
 use crate::verbs::read::body;
-use crate::verbs::send::NO_SUBJECT;
 
 /// How long one look at the log waits. Only a bound: mail ends the wait at once.
 const WAIT: Duration = Duration::from_secs(30);

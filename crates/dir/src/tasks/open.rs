@@ -7,11 +7,11 @@ use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState
 use super::record::Record;
 use crate::durable::Wait;
 use crate::layout::Layout;
-use crate::log::NO_SUBJECT;
 use crate::office::Desk;
 use crate::people::Recipient;
 use crate::post::Naming;
 use crate::send::sent;
+use amb_core::message::NO_SUBJECT;
 
 impl Desk {
     /// Sends a task, or rejects it in the recipient's name.

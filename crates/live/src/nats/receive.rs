@@ -115,6 +115,7 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<Line>) {
         }
     }
 }
+
 /// Takes in what is there.
 fn gather(lines: &mut SelectAll<Line>, answers: &mut Vec<Answer>) {
     while answers.len() < ANSWERS_AT_ONCE

@@ -108,8 +108,10 @@ impl SendReport {
         self.unreachable_reasons.append(&mut other.unreachable_reasons);
     }
 
-    fn reached_nobody(&self) -> bool {
-        self.delivered_to.is_empty() && self.published_to.is_empty() && self.queued_for.is_empty()
+    /// Whether the message is nowhere: with no goal, in no outbox and in no mailbox.
+    pub fn reached_nobody(&self) -> bool {
+        let goals = self.delivered_to.len() + self.published_to.len() + self.queued_for.len();
+        goals + self.mailed_to.len() == 0
     }
 }
 
