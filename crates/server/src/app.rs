@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::alive::Alive;
+use crate::answers::Answers;
 use crate::config::Config;
 use crate::deliveries::Deliveries;
 use crate::hub::Hub;
@@ -33,6 +34,8 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     pub(crate) limits: Limiter,
     pub(crate) meter: Meter,
+    /// What was answered lately.
+    pub(crate) answers: Answers,
     /// Who gave a sign of life.
     pub(crate) alive: Alive,
     /// Other processes on the same database.
@@ -69,6 +72,7 @@ impl App {
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
             meter: Meter::new(),
+            answers: Answers::default(),
             alive: Alive::default(),
             fellows: Fellows::default(),
             deliveries: Deliveries::default(),

@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod alive;
+mod answers;
 mod app;
 mod body;
 mod caller;

@@ -10,6 +10,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::front;
@@ -21,8 +22,17 @@ const EXHAUSTED_REST: Duration = Duration::from_millis(50);
 /// may see a broken connection instead of the 431; so it is far more than any true head.
 const HEAD_BYTES: usize = 256 * 1024;
 
+/// Takes connections on a task of its own, until the office closes.
+///
+/// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
+/// program that awaits this, as carelessly as a program's verbs may be.
+pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) -> JoinHandle<()> {
+    let app = app.clone();
+    tokio::spawn(async move { accept(&app, listener, router, tls).await })
+}
+
 /// Accepts connections until the office closes. Each is served on a task that a shutdown waits for.
-pub(crate) async fn accept(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) {
+async fn accept(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,

@@ -1,6 +1,6 @@
 //! Answers in JSON.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -29,10 +29,21 @@ impl<T: Serialize> IntoResponse for Created<T> {
 
 /// A document with this status.
 pub(crate) fn json(status: StatusCode, document: &impl Serialize) -> Response {
-    let mut text = Vec::with_capacity(1_024);
-    if let Err(error) = serde_json::to_writer(&mut text, document) {
-        return Problem::from(OfficeError::internal(error)).into_response();
+    match json_text(document) {
+        Ok(text) => json_response(status, text.into()),
+        Err(error) => Problem::from(OfficeError::internal(error)).into_response(),
     }
+}
+
+/// A document as text.
+pub(crate) fn json_text(document: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::with_capacity(1_024);
+    serde_json::to_writer(&mut text, document)?;
+    Ok(text)
+}
+
+/// A text that is a document, with this status.
+pub(crate) fn json_response(status: StatusCode, text: Bytes) -> Response {
     let mut response = Response::new(Body::from(text));
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

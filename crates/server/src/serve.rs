@@ -51,13 +51,9 @@ pub async fn serve(
     let app = App::new(store, config).map_err(io::Error::other)?;
     let router = routes::router(&app)?;
     chores::start(&app);
-    let accepting = {
-        let app = app.clone();
-        tokio::spawn(async move { listen::accept(&app, office, router, tls).await })
-    };
+    let accepting = listen::open(&app, office, router, tls);
     if let Some(metrics) = metrics {
-        let app = app.clone();
-        tokio::spawn(async move { listen::accept(&app, metrics, metrics_router(&app), None).await });
+        listen::open(&app, metrics, metrics_router(&app), None);
     }
     shutdown.await;
     tracing::info!("closing: finishing what was accepted");

@@ -16,7 +16,7 @@ use crate::query::{
     ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Sight, Written};
 
 /// What the network office remembers.
 ///
@@ -114,6 +114,13 @@ pub trait Store: Send + Sync {
     /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What
     /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>>;
+
+    /// What [`Store::inbox`] and [`Store::history`] show this agent now. As long as it is the same they would answer the
+    /// same, but for requests whose time runs out; any change is in it before the change is answered. `None` where other
+    /// processes may change it without a word.
+    fn sight(&self, _agent: AgentKey) -> Option<Sight> {
+        None
+    }
 
     /// The caller's sessions, newest first, with at most three messages each, and the requests that wait for the caller.
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox>;

@@ -134,6 +134,10 @@ pub fn random_code() -> Result<String, OfficeError> {
     }
 }
 
+/// What an agent sees of its mail at some moment, as far as it can be told from what it sees at another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sight(pub(crate) u64);
+
 /// Something that was put into an agent's log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {

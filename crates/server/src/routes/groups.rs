@@ -6,11 +6,10 @@ use amb_core::message::Callback;
 use amb_core::{AgentName, CorrelationId, Kind, MessageId, Object, Part, Priority, Timestamp};
 use amb_store::Group;
 use axum::extract::State;
-use axum::http::HeaderMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::send::{idempotency_key, letter};
+use super::send::{Once, letter};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
@@ -154,7 +153,7 @@ pub(crate) struct SentMany {
 pub(crate) async fn send_many(
     State(app): State<App>,
     Caller(caller): Caller,
-    headers: HeaderMap,
+    Once(key): Once,
     Body(body): Body<SendManyBody>,
 ) -> Result<Created<SentMany>, Problem> {
     let (to, content) = body.split();
@@ -164,7 +163,7 @@ pub(crate) async fn send_many(
     if to.len() > MAX_RECIPIENTS {
         return Err(Problem::field("body.to", format!("has at most {MAX_RECIPIENTS} names")));
     }
-    let draft = content.draft(first, idempotency_key(&headers)?)?;
+    let draft = content.draft(first, key)?;
     let sent = app.told(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
     Ok(Created(SentMany { sent }))
 }

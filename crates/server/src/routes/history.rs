@@ -5,14 +5,16 @@ use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
 use amb_core::office::HistoryPage;
 use amb_core::{MessageId, SessionId, Timestamp};
 use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::answers::Asked;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, uuid};
-use crate::reply::Found;
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
@@ -49,14 +51,22 @@ fn default_limit() -> u32 {
 pub(crate) async fn history(
     State(app): State<App>,
     Caller(caller): Caller,
+    uri: Uri,
     Segment(session): Segment,
     Params(query): Params<HistoryQuery>,
-) -> Result<Found<History>, Problem> {
+) -> Result<Response, Problem> {
+    let asked = Asked::new(&app, &caller, &uri);
+    if let Some(answer) = asked.again() {
+        return Ok(answer);
+    }
     let session = SessionId::from(uuid("path.session_id", &session)?);
     if !(1..=MAX_HISTORY).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_HISTORY}")));
     }
     let before = query.before.as_deref().map(|text| uuid("query.before", text)).transpose()?.map(MessageId::from);
     let page = HistoryPage { limit: query.limit, before };
-    Ok(Found(app.told(app.store.history(&caller, &session, page, Timestamp::now()).await?)))
+    let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
+    // What was marked as read just now is a change already.
+    let lasting = history.news.is_empty();
+    Ok(asked.answer(&app.told(history), lasting))
 }

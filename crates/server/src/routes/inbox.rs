@@ -3,14 +3,16 @@
 use amb_core::Timestamp;
 use amb_core::doc::Inbox;
 use axum::extract::State;
+use axum::http::Uri;
+use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
+use crate::answers::Asked;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, boolean};
-use crate::reply::Found;
 
 /// What to show.
 #[derive(Deserialize, IntoParams)]
@@ -36,7 +38,15 @@ pub(crate) struct InboxQuery {
 pub(crate) async fn inbox(
     State(app): State<App>,
     Caller(caller): Caller,
+    uri: Uri,
     Params(query): Params<InboxQuery>,
-) -> Result<Found<Inbox>, Problem> {
-    Ok(Found(app.store.inbox(&caller, query.unread_only, Timestamp::now()).await?))
+) -> Result<Response, Problem> {
+    let asked = Asked::new(&app, &caller, &uri);
+    if let Some(answer) = asked.again() {
+        return Ok(answer);
+    }
+    let inbox = app.store.inbox(&caller, query.unread_only, Timestamp::now()).await?;
+    // A request runs out of time by itself.
+    let lasting = inbox.pending_connections.is_empty();
+    Ok(asked.answer(&inbox, lasting))
 }

@@ -8,8 +8,8 @@ use amb_core::{
     AgentName, Code, CorrelationId, Draft, Kind, MessageId, Object, OfficeError, Part, Priority, SessionId, Timestamp,
 };
 use amb_store::Agent;
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 
 use crate::app::App;
 use crate::body::Body;
@@ -118,11 +118,11 @@ pub(crate) struct Content {
 pub(crate) async fn send(
     State(app): State<App>,
     Caller(caller): Caller,
-    headers: HeaderMap,
+    Once(key): Once,
     Body(body): Body<SendBody>,
 ) -> Result<Created<Sent>, Problem> {
     let (to, content) = body.split();
-    let draft = content.draft(to.clone(), idempotency_key(&headers)?)?;
+    let draft = content.draft(to.clone(), key)?;
     match app.store.send(&caller, draft, Timestamp::now()).await {
         Ok(sent) => Ok(Created(app.told(sent))),
         Err(error) => Err(meant(&app, &caller, &to, error).await),
@@ -142,11 +142,18 @@ async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) ->
     }
 }
 
-pub(crate) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
-    let Some(value) = headers.get(IDEMPOTENCY_KEY) else { return Ok(None) };
-    match value.to_str() {
-        Ok(text) => Ok(Some(text.to_owned())),
-        Err(_) => Err(Problem::field("header.Idempotency-Key", "must be printable ASCII")),
+/// The key under which this is sent once, if there is one. Not by way of all headers: those would be copied.
+pub(crate) struct Once(pub(crate) Option<String>);
+
+impl<S: Sync> FromRequestParts<S> for Once {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let Some(value) = parts.headers.get(IDEMPOTENCY_KEY) else { return Ok(Self(None)) };
+        match value.to_str() {
+            Ok(text) => Ok(Self(Some(text.to_owned()))),
+            Err(_) => Err(Problem::field("header.Idempotency-Key", "must be printable ASCII")),
+        }
     }
 }
 

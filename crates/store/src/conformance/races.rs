@@ -2,9 +2,12 @@
 
 use std::future::Future;
 
-use amb_core::{Code, Event};
+use amb_core::doc::{ConnectionChange, Inbox};
+use amb_core::office::ClaimRequest;
+use amb_core::{Code, Event, Kind, TaskState};
 
 use super::*;
+use crate::Sight;
 
 /// Runs them all at once, each as a task of its own.
 async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
@@ -131,4 +134,117 @@ pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
         assert!(of_sender.eq((0..20).map(|n| n.to_string())), "each sender's messages are in their order");
     }
     assert_eq!(desk.inbox(&bob, false, at(2)).await.unwrap().unread(), 160);
+}
+
+pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
+    const SENDERS: usize = 6;
+    const EACH: usize = 60;
+    let hub = desk.enter("hub").await;
+    let mut senders = Vec::new();
+    for n in 0..SENDERS {
+        let sender = desk.enter(&format!("sender{n}")).await;
+        desk.connect(&sender, &hub).await;
+        senders.push(sender);
+    }
+    let start = desk.event_head(hub.key).await.unwrap();
+    let sending: Vec<_> = senders
+        .into_iter()
+        .map(|sender| {
+            let (desk, hub) = (desk.clone(), hub.clone());
+            tokio::spawn(async move {
+                for n in 0..EACH {
+                    let sent = desk.say(&sender, &hub, &format!("Plan {}", n % 3), "x").await.answer;
+                    match n % 6 {
+                        // Others of the same pair look, answer, and read, each of which moves mail to its place.
+                        1 => drop(desk.inbox(&sender, false, at(2)).await.unwrap()),
+                        3 => drop(desk.texts(&hub, &sent.session_id, 2).await),
+                        5 => {
+                            let mut answer = Draft::text(sender.name.clone(), "Plan 0", "y");
+                            answer.reply_to = Some(sent.message_id);
+                            desk.send(&hub, answer, at(2)).await.unwrap();
+                        }
+                        _ => {}
+                    }
+                }
+            })
+        })
+        .collect();
+    let sorting = tokio::spawn({
+        let desk = desk.clone();
+        async move {
+            loop {
+                desk.index_mail().await.unwrap();
+                tokio::task::yield_now().await;
+            }
+        }
+    });
+    let (mut last, mut mail) = (start, 0);
+    while mail < SENDERS * EACH {
+        for entry in desk.events(hub.key, last, 50).await.unwrap() {
+            let number = entry.cursor.as_number().unwrap();
+            assert_eq!(number, last + 1, "an entry was passed over");
+            last = number;
+            mail += usize::from(matches!(entry.event, Event::NewMessage(_)));
+        }
+        tokio::task::yield_now().await;
+    }
+    for task in sending {
+        task.await.unwrap();
+    }
+    sorting.abort();
+}
+
+/// Does one thing after another, and looks after each whether anybody is shown something else under the same sight.
+pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    let everybody = [&alice, &bob, &carol];
+    let mut before: Vec<Option<(Option<Sight>, Inbox)>> = vec![None; 3];
+    macro_rules! then {
+        ($act:expr) => {{
+            let done = $act;
+            for (agent, before) in everybody.iter().zip(&mut before) {
+                let now = (desk.sight(agent.key), desk.inbox(agent, false, at(9)).await.unwrap());
+                if let Some((Some(sight), shown)) = before.take()
+                    && now.0 == Some(sight)
+                {
+                    assert_eq!(shown, now.1, "{} after {}", agent.name, stringify!($act));
+                }
+                *before = Some(now);
+            }
+            done
+        }};
+    }
+    let first = then!(desk.say(&alice, &bob, "Plan", "one").await.answer);
+    let second = then!(desk.say(&bob, &alice, "Plan", "two").await.answer);
+    let mut answer = Draft::text(bob.name.clone(), "Plan", "three");
+    answer.reply_to = Some(second.message_id.clone());
+    then!(desk.send(&alice, answer, at(3)).await.unwrap());
+    then!(desk.delivered(&bob, 0, 100, at(3)).await.unwrap());
+    then!(desk.ack(&bob, &[first.message_id.clone()], at(4)).await.unwrap());
+    then!(desk.texts(&bob, &first.session_id, 3).await);
+    then!(desk.texts(&alice, &first.session_id, 3).await);
+    let task = Draft { kind: Kind::Task, ..Draft::text(bob.name.clone(), "Work", "do it") };
+    let task = then!(desk.send(&alice, task, at(4)).await.unwrap()).answer.task.unwrap().id;
+    for state in [TaskState::Accepted, TaskState::Completed] {
+        then!(desk.set_task_state(&bob, &task, state, None, at(5)).await.unwrap());
+    }
+    then!(desk.request_connection(&carol, Ask::new(alice.name.clone(), None), at(5)).await.unwrap());
+    then!(desk.accept_connection(&alice, &carol.name, at(5)).await.unwrap());
+    let crew = name("crew");
+    then!(desk.create_group(&alice, &crew, at(5)).await.unwrap());
+    for agent in [&bob, &carol] {
+        then!(desk.invite_to_group(&alice, &crew, &agent.name, at(5)).await.unwrap());
+        then!(desk.join_group(agent, &crew, true, at(5)).await.unwrap());
+    }
+    let said = then!(desk.send(&bob, Draft::text(crew.clone(), "All", "hello"), at(6)).await.unwrap().answer);
+    then!(desk.texts(&carol, &said.session_id, 3).await);
+    then!(desk.texts(&alice, &said.session_id, 3).await);
+    then!(desk.join_group(&carol, &crew, false, at(6)).await.unwrap());
+    let both = [bob.name.clone(), carol.name.clone()];
+    then!(desk.send_all(&alice, &both, Draft::text(bob.name.clone(), "Both", "x"), at(6)).await.unwrap());
+    then!(desk.claim(&bob, ClaimRequest { limit: 5, ..Default::default() }, at(7)).await.unwrap());
+    then!(desk.remove_read_mail(at(8), None).await.unwrap());
+    then!(desk.change_connection(&alice, &carol.name, ConnectionChange::Block, at(8)).await.unwrap());
+    then!(desk.delete_agent(&carol, at(8)).await.unwrap());
 }

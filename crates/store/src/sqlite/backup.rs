@@ -8,6 +8,7 @@ use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 
 use super::error::failed;
+use super::tray::unsorted;
 use crate::error::{Result, conflict};
 use crate::{StoreError, words};
 
@@ -147,15 +148,15 @@ pub(super) fn examine(path: &Path) -> Result<Contents> {
         let detail = format!("{} was made by a newer amb; use that one, or a newer still", path.display());
         return Err(StoreError::invalid(detail));
     }
-    let count = |table: &str| -> Result<u64> {
-        let sql = format!("SELECT count(*) FROM {table}");
+    let count = |what: &str| -> Result<u64> {
+        let sql = format!("SELECT count(*) {what}");
         let rows: i64 = db.query_row(&sql, [], |row| row.get(0)).map_err(failed)?;
         Ok(u64::try_from(rows).unwrap_or(0))
     };
     let bytes = fs_err::metadata(path).map_err(cannot)?.len();
     // What is accepted but not sorted yet is mail too; forms before the third had no tray.
-    let unsorted = if form >= 3 { count("tray")? } else { 0 };
-    Ok(Contents { agents: count("agents")?, messages: count("messages")? + unsorted, bytes })
+    let unsorted = if form >= 3 { count(unsorted!())? } else { 0 };
+    Ok(Contents { agents: count("FROM agents")?, messages: count("FROM messages")? + unsorted, bytes })
 }
 
 /// Makes sure that a name in a directory is there after a crash.

@@ -251,7 +251,7 @@ pub(super) fn history(
 }
 
 impl Desk {
-    /// Marks deliveries as read, and tells the senders.
+    /// Marks deliveries as read, which their reader and their senders see, and tells the senders.
     pub(super) fn mark_read(&mut self, caller: &Agent, deliveries: &[i64], now: Timestamp) -> Result<Vec<News>> {
         let mut news = Vec::new();
         for delivery in deliveries {
@@ -268,6 +268,7 @@ impl Desk {
                 .prepared("UPDATE session_members SET unread = unread - 1 WHERE agent_id = ?1 AND session_id = ?2")
                 .and_then(|mut update| update.execute([caller.key.0, owner_of(message)]))
                 .map_err(failed)?;
+            self.changed.agent(caller.key.0);
             news.push(self.tell_receipt(*delivery, message, caller, now)?);
         }
         Ok(news)

@@ -29,6 +29,7 @@ mod restore;
 mod room;
 mod search;
 mod send;
+mod sight;
 mod sync;
 mod tasks;
 mod threads;

@@ -13,13 +13,18 @@ use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
+use super::sight::{Counters, Sights};
 use super::sync::Durability;
 use super::tray::{AS_IF_SORTED, HoldsMail};
-use super::writer::{STATEMENTS, Writer};
+use super::writer::{Desk, STATEMENTS, Shared, Writer};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
+use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
+
+/// Looks at mail that is put into place meanwhile, before that is left to those who look into the tray too.
+const TRIES: u32 = 4;
 
 mod schema {
     refinery::embed_migrations!("migrations/sqlite");
@@ -36,6 +41,8 @@ pub struct SqliteStore {
     unsorted: Mutex<Option<Readers>>,
     durability: Arc<Durability>,
     holds_mail: HoldsMail,
+    pub(super) sights: Arc<Sights>,
+    placed: Arc<Counters>,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
@@ -82,9 +89,19 @@ impl SqliteStore {
         let log =
             fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
-        let (writer, thread) =
-            Writer::start(db, unindexed.clone(), holds_mail.clone(), durability.clone(), move || log.sync_data())
-                .map_err(cannot_open)?;
+        let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
+        let (writer, thread) = Writer::start(
+            db,
+            Shared {
+                unindexed: unindexed.clone(),
+                holds_mail: holds_mail.clone(),
+                sights: sights.clone(),
+                placed: placed.clone(),
+                durability: durability.clone(),
+            },
+            move || log.sync_data(),
+        )
+        .map_err(cannot_open)?;
         Ok(Self {
             path,
             writer: Mutex::new(Some(writer)),
@@ -92,6 +109,8 @@ impl SqliteStore {
             unsorted: Mutex::new(None),
             durability,
             holds_mail,
+            sights,
+            placed,
             indexer,
             unindexed,
             known: Arc::default(),
@@ -106,17 +125,64 @@ impl SqliteStore {
         writer.clone().ok_or_else(super::error::closed)
     }
 
-    /// The readers, with all mail where they look for it.
-    pub(super) async fn readers(&self) -> Result<Readers> {
-        if self.holds_mail.get() {
-            // Every operation has the tray sorted first.
-            let sorted = self.writer()?.write(|_| Ok(())).await;
-            if let Err(error) = sorted {
-                tracing::warn!(%error, "reading mail that could not be sorted");
-                return self.readers_of_unsorted();
+    /// The readers, for what has nothing to do with mail.
+    pub(super) fn readers(&self) -> &Readers {
+        &self.readers
+    }
+
+    /// Looks at this agent's mail, here and now.
+    pub(super) async fn look_for<T>(&self, agent: AgentKey, look: impl Fn(&Connection) -> Result<T>) -> Result<T> {
+        for _ in 0..TRIES {
+            let Some(placed) = self.placed_for(agent).await? else { break };
+            let watched = |db: &Connection| Ok((look(db), self.placed.of(agent)));
+            let (seen, after) = self.readers.look(watched).await?;
+            if after == placed {
+                return seen;
             }
         }
-        Ok(self.readers.clone())
+        self.readers_of_unsorted()?.look(look).await
+    }
+
+    /// Looks at this agent's mail, on a thread that may block.
+    pub(super) async fn read_for<T, F>(&self, agent: AgentKey, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: Fn(&Connection) -> Result<T> + Clone + Send + 'static,
+    {
+        for _ in 0..TRIES {
+            let Some(before) = self.placed_for(agent).await? else { break };
+            let (look, placed) = (look.clone(), self.placed.clone());
+            let (seen, after) = self.readers.read(move |db| Ok((look(db), placed.of(agent)))).await?;
+            if after == before {
+                return seen;
+            }
+        }
+        self.readers_of_unsorted()?.read(look).await
+    }
+
+    /// Has this agent's mail put where readers look for it, and answers how much of it was by then: as long as that is so,
+    /// they see it whole. `None` where nothing can be put anywhere.
+    async fn placed_for(&self, agent: AgentKey) -> Result<Option<u64>> {
+        let placed = self.placed.of(agent);
+        if !self.holds_mail.get() {
+            return Ok(Some(placed));
+        }
+        // The agent's mail is sorted before it.
+        match self.writer()?.write_own(agent, move |desk| Ok(desk.placed.of(agent))).await {
+            Ok(placed) => Ok(Some(placed)),
+            Err(error) => {
+                tracing::warn!(%error, "reading mail that could not be sorted");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Has all mail put where readers look for it, soon: then none of them has to ask for it.
+    pub(super) async fn sort_soon(&self) -> Result<()> {
+        match self.holds_mail.get() {
+            true => self.writer()?.write_aside(Desk::sort_soon).await,
+            false => Ok(()),
+        }
     }
 
     /// Readers for a disk that takes no more writes: what was accepted can be read all the same.

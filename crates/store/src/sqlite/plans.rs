@@ -59,8 +59,7 @@ pub(super) mod seen {
                 "SCAN n",
                 "SCAN w",
                 // Never more than fits into it.
-                "SCAN tray",
-                "SCAN laid",
+                "SCAN t",
                 "(subquery",
             ];
             if step.starts_with("SCAN") && !harmless.iter().any(|word| step.contains(word)) && !ordered(sql, &step) {

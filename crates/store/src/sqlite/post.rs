@@ -44,7 +44,7 @@ pub(super) enum To<'a> {
 }
 
 impl Desk {
-    /// Writes a message as the newest of its session, puts it into the logs of its recipients, and counts it as unread
+    /// Writes a message as the newest of its session, which its sender and its recipients see, puts it into the logs of its recipients, and counts it as unread
     /// there. Answers its row and its place in each log.
     pub(super) fn post(&mut self, session: i64, post: Post<'_>, to: To<'_>) -> Result<(i64, Vec<(AgentKey, u64)>)> {
         let place = self.next_in_session(session)?;
@@ -80,6 +80,8 @@ impl Desk {
                 ])
             })
             .map_err(failed)?;
+        self.changed.agent(post.sender);
+        self.placed.count(post.sender);
         let mut copies = Vec::with_capacity(1);
         match to {
             To::One(agent) => {
@@ -113,7 +115,9 @@ impl Desk {
             .prepared("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
             .and_then(|mut update| update.execute([agent, session]))
             .map_err(failed)?;
-        self.unindexed.add(AgentKey(agent));
+        self.changed.agent(agent);
+        self.placed.count(agent);
+        self.findable.push(AgentKey(agent));
         Ok(())
     }
 

@@ -4,15 +4,25 @@
 //! of sixty pairs change two hundred pages. So a message between two agents is laid at the end of one table first, where
 //! sixty of them fill a handful of pages, and is durable there. Whoever looks at mail, and whoever changes anything else,
 //! has the tray sorted before; then many messages of one session share a page.
+//!
+//! A full tray is sorted unasked, a slice of its sessions at a time, with other transactions in between: nobody waits
+//! longer than for a slice. What has been sorted leaves the tray when all that lay there with it has, so between two
+//! slices a message may be in both places; it is unsorted as long as no session has it.
+//!
+//! So the tables may have an agent's newer message and not yet an older one. Whoever looks at mail sees it whole all the
+//! same: it has that agent's mail sorted, looks, and looks again if any of it was put into place meanwhile
+//! ([`SqliteStore::look_for`](super::SqliteStore)).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rusqlite::params;
+use rusqlite::types::ToSqlOutput;
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{number_of, row};
+use super::keys::{number_of, owner_of, row};
 use super::plans::Prepared;
 use super::post::Post;
 use super::writer::Desk;
@@ -20,13 +30,53 @@ use crate::error::Result;
 use crate::types::AgentKey;
 
 /// Messages in the tray before it is sorted unasked: enough to share pages, few enough that nobody waits long for it.
-const FULL: usize = 1_024;
+const FULL: usize = 4_096;
+/// Messages sorted at a time while others want to send: about a millisecond's work.
+const SLICE: usize = 128;
+/// A slice is at least this part of what lies there, so that sorting keeps up with whatever comes.
+const SLICES: usize = 16;
 
-/// How much lies in the tray, as far as the writer knows.
+/// Columns of a message in the tray.
+const COLUMNS: usize = 15;
+
+/// Of the tray, as `t`, what no session has yet.
+macro_rules! unsorted {
+    () => {
+        "FROM main.tray t WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = t.message_id)"
+    };
+}
+pub(super) use unsorted;
+
+/// A message in the tray.
+#[derive(Debug, Clone, Copy)]
+struct Laid {
+    /// Its row there.
+    row: i64,
+    message: i64,
+    sender: i64,
+    delivery: i64,
+    priority: i16,
+}
+
+impl Laid {
+    /// Whether it is in this agent's mail.
+    fn concerns(&self, agent: i64) -> bool {
+        self.sender == agent || owner_of(self.delivery) == agent
+    }
+}
+
+/// What lies in the tray, as far as the writer knows.
 #[derive(Debug)]
 pub(super) struct Tray {
-    /// Never less than there is; more after a rollback.
-    laid: usize,
+    /// Laid since the sorting under way began, or since something was rolled back.
+    laid: Vec<Laid>,
+    /// Still to be sorted in the sorting under way, the last first.
+    sorting: Vec<Laid>,
+    /// What lay there before the first of `laid` is not known: a rollback may have brought it back, or a process that was
+    /// killed may have left it.
+    forgot: bool,
+    /// Somebody would like it sorted, but does not wait for it.
+    asked: bool,
     /// Rows that sorting changed since the start.
     changes: u64,
     holds_mail: HoldsMail,
@@ -49,11 +99,16 @@ impl HoldsMail {
 
 impl Tray {
     pub(super) fn new(holds_mail: HoldsMail) -> Self {
-        Self { laid: 1, changes: 0, holds_mail }
+        Self { laid: Vec::new(), sorting: Vec::new(), forgot: true, asked: false, changes: 0, holds_mail }
     }
 
-    pub(super) fn is_full(&self) -> bool {
-        self.laid >= FULL
+    /// Whether it is to be sorted in between: it is full, or somebody asked, or that is not finished.
+    pub(super) fn wants_sorting(&self) -> bool {
+        self.asked || self.laid.len() >= FULL || !self.sorting.is_empty()
+    }
+
+    fn is_empty(&self) -> bool {
+        !self.forgot && self.laid.is_empty() && self.sorting.is_empty()
     }
 
     /// Rows that sorting changed since the start.
@@ -63,19 +118,51 @@ impl Tray {
 
     /// Something was rolled back, perhaps the sorting.
     pub(super) fn rolled_back(&mut self) {
-        self.laid = self.laid.max(1);
+        self.laid.clear();
+        self.sorting.clear();
+        self.forgot = true;
+        self.asked = false;
     }
 
-    /// What was done to it is durable. Not before: until then others see it as it was.
+    /// What was done to it is there for others to see. Not before: until then they see it as it was.
     pub(super) fn committed(&self) {
-        if self.laid == 0 {
+        if self.is_empty() {
             self.holds_mail.0.store(false, Ordering::Release);
         }
     }
 
-    fn laid_one(&mut self) {
-        self.laid += 1;
+    fn lay(&mut self, laid: Laid) {
+        self.laid.push(laid);
         self.holds_mail.0.store(true, Ordering::Release);
+    }
+
+    /// Takes all that is to be sorted, in the order of the sessions that it goes to.
+    fn take(&mut self) -> Vec<Laid> {
+        let mut all = std::mem::take(&mut self.sorting);
+        all.append(&mut self.laid);
+        all.sort_unstable_by_key(|laid| laid.message);
+        all
+    }
+
+    /// Takes what is in this agent's mail, in the order of its sessions.
+    fn take_of(&mut self, agent: i64) -> Vec<Laid> {
+        let mut theirs: Vec<Laid> = self.sorting.extract_if(.., |laid| laid.concerns(agent)).collect();
+        theirs.extend(self.laid.extract_if(.., |laid| laid.concerns(agent)));
+        theirs.sort_unstable_by_key(|laid| laid.message);
+        theirs
+    }
+
+    /// Takes the next slice of what is to be sorted.
+    fn take_slice(&mut self) -> Vec<Laid> {
+        if self.sorting.is_empty() {
+            self.sorting = self.take();
+            self.sorting.reverse();
+            self.asked = false;
+        }
+        let size = SLICE.max((self.sorting.len() + self.laid.len()) / SLICES);
+        let mut slice = self.sorting.split_off(self.sorting.len().saturating_sub(size));
+        slice.reverse();
+        slice
     }
 }
 
@@ -84,7 +171,6 @@ impl Desk {
     pub(super) fn lay(&mut self, session: i64, post: Post<'_>, agent: i64) -> Result<u64> {
         let message = row(session, self.next_in_session(session)?);
         let delivery = row(agent, self.next_place(agent)?);
-        self.tray.laid_one();
         self.db
             .prepared(
                 "INSERT INTO tray (message_id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind,
@@ -111,30 +197,147 @@ impl Desk {
                 ])
             })
             .map_err(failed)?;
-        self.unindexed.add(AgentKey(agent));
+        self.changed.agent(post.sender);
+        self.changed.agent(agent);
+        self.findable.push(AgentKey(agent));
+        let row = self.db.last_insert_rowid();
+        self.tray.lay(Laid { row, message, sender: post.sender, delivery, priority: post.priority });
         Ok(number_of(delivery))
     }
 
-    /// Puts what lies in the tray where it belongs.
+    /// Puts all that lies in the tray where it belongs.
     pub(super) fn sort(&mut self) -> Result<()> {
-        if self.tray.laid == 0 {
+        self.sorting(Tray::take)
+    }
+
+    /// Puts all that lies in the tray where it belongs, at once where it is little, else in between.
+    pub(super) fn sort_soon(&mut self) -> Result<()> {
+        if !self.tray.forgot && self.tray.sorting.len() + self.tray.laid.len() <= SLICE {
+            return self.sort();
+        }
+        self.tray.asked = true;
+        Ok(())
+    }
+
+    /// Puts this agent's mail where it belongs.
+    pub(super) fn sort_for(&mut self, agent: i64) -> Result<()> {
+        self.sorting(|tray| tray.take_of(agent))
+    }
+
+    fn sorting(&mut self, take: impl FnOnce(&mut Tray) -> Vec<Laid>) -> Result<()> {
+        if self.tray.is_empty() {
             return Ok(());
         }
         let before = self.db.total_changes();
-        self.guarded(|desk| {
-            SORTING.iter().try_for_each(|sql| {
-                desk.db.prepared(sql).and_then(|mut statement| statement.execute([])).map_err(failed).map(drop)
-            })
-        })?;
+        let sorted = self.guarded(|desk| {
+            desk.recall_tray()?;
+            let some = take(&mut desk.tray);
+            desk.put_in_place(some)?;
+            desk.clear_tray()
+        });
+        // What was taken to be sorted was not.
+        sorted.inspect_err(|_| self.tray.rolled_back())?;
         self.tray.changes += self.db.total_changes() - before;
-        self.tray.laid = 0;
         Ok(())
+    }
+
+    /// Puts some of what lies in the tray where it belongs, in a transaction that has to be rolled back should this fail: a
+    /// savepoint would keep a copy of every page that is changed.
+    pub(super) fn sort_slice(&mut self) -> Result<()> {
+        self.recall_tray()?;
+        let slice = self.tray.take_slice();
+        self.put_in_place(slice)?;
+        self.clear_tray()
+    }
+
+    /// Looks up what is unsorted, where that is not known.
+    fn recall_tray(&mut self) -> Result<()> {
+        if !self.tray.forgot {
+            return Ok(());
+        }
+        let sql = concat!(
+            "SELECT t.id, t.message_id, t.sender_id, t.delivery_id, t.priority ",
+            unsorted!(),
+            " ORDER BY t.id"
+        );
+        let mut select = self.db.prepared(sql).map_err(failed)?;
+        let found = select.query_map([], |row| {
+            Ok(Laid {
+                row: row.get(0)?,
+                message: row.get(1)?,
+                sender: row.get(2)?,
+                delivery: row.get(3)?,
+                priority: row.get(4)?,
+            })
+        });
+        self.tray.laid = found.and_then(Iterator::collect).map_err(failed)?;
+        self.tray.forgot = false;
+        Ok(())
+    }
+
+    /// Puts these where they belong, perhaps before others of the same agents, so readers are warned. In the order of the tables they go to, so that every page is visited once.
+    fn put_in_place(&self, mut some: Vec<Laid>) -> Result<()> {
+        if some.is_empty() {
+            return Ok(());
+        }
+        let prepared = |sql| self.db.prepared(sql).map_err(failed);
+        // Row by row: SQLite guards a statement that may change many rows by copies of the pages it changes.
+        let mut select = prepared(
+            "SELECT message_id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
+                    correlation_id, callback, content, parts, metadata
+             FROM tray WHERE id = ?1",
+        )?;
+        let mut insert = prepared(
+            "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
+                                   correlation_id, callback, content, parts, metadata)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+        )?;
+        for laid in &some {
+            let moved = select.query_row([laid.row], |row| {
+                for (column, parameter) in (1..=COLUMNS).enumerate() {
+                    insert.raw_bind_parameter(parameter, ToSqlOutput::Borrowed(row.get_ref(column)?))?;
+                }
+                insert.raw_execute()
+            });
+            moved.map_err(failed)?;
+        }
+        some.sort_unstable_by_key(|laid| laid.delivery);
+        let mut insert = prepared("INSERT INTO entries (id, message_id, priority) VALUES (?1, ?2, ?3)")?;
+        let mut unread: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        for laid in &some {
+            insert.execute(params![laid.delivery, laid.message, laid.priority]).map_err(failed)?;
+            *unread.entry((owner_of(laid.delivery), owner_of(laid.message))).or_default() += 1;
+            self.placed.count(laid.sender);
+            self.placed.count(owner_of(laid.delivery));
+        }
+        let mut update =
+            prepared("UPDATE session_members SET unread = unread + ?3 WHERE agent_id = ?1 AND session_id = ?2")?;
+        for ((agent, session), count) in unread {
+            update.execute([agent, session, count]).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Takes what was sorted out of the tray, once nothing before it is unsorted.
+    fn clear_tray(&self) -> Result<()> {
+        let cleared = match (self.tray.sorting.is_empty(), self.tray.laid.first()) {
+            (false, _) => return Ok(()),
+            // Without a condition, whole pages are thrown away.
+            (true, None) => self.db.prepared("DELETE FROM tray").and_then(|mut delete| delete.execute([])),
+            (true, Some(unsorted)) => {
+                self.db.prepared("DELETE FROM tray WHERE id < ?1").and_then(|mut delete| delete.execute([unsorted.row]))
+            }
+        };
+        cleared.map_err(failed).map(drop)
     }
 }
 
 /// Views of one connection that take the place of the tables, with the tray's mail where it belongs: for reading where
 /// nothing can be written any more.
-pub(super) const AS_IF_SORTED: &str = "
+pub(super) const AS_IF_SORTED: &str = concat!(
+    "CREATE TEMP VIEW unsorted AS SELECT t.* ",
+    unsorted!(),
+    ";
     CREATE TEMP VIEW messages AS
         SELECT id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to, correlation_id,
                task, callback, content, parts, metadata
@@ -142,29 +345,14 @@ pub(super) const AS_IF_SORTED: &str = "
         UNION ALL
         SELECT message_id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
                correlation_id, NULL, callback, content, parts, metadata
-        FROM main.tray;
+        FROM unsorted;
     CREATE TEMP VIEW entries AS
         SELECT id, message_id, priority, delivered_at, read_at, lease_until, event, at FROM main.entries
         UNION ALL
-        SELECT delivery_id, message_id, priority, NULL, NULL, NULL, NULL, NULL FROM main.tray;
+        SELECT delivery_id, message_id, priority, NULL, NULL, NULL, NULL, NULL FROM unsorted;
     CREATE TEMP VIEW session_members AS
         SELECT agent_id, session_id, unread + (
-            SELECT count(*) FROM main.tray t WHERE t.delivery_id >> 32 = agent_id AND t.message_id >> 32 = session_id
+            SELECT count(*) FROM unsorted u WHERE u.delivery_id >> 32 = agent_id AND u.message_id >> 32 = session_id
         ) AS unread
-        FROM main.session_members;";
-
-/// In the order of the tables they go to, so that every page is visited once.
-const SORTING: [&str; 4] = [
-    "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
-                           correlation_id, callback, content, parts, metadata)
-     SELECT message_id, public_id, sender_id, delivery_id, created_at, priority, ttl, kind, trace, reply_to,
-            correlation_id, callback, content, parts, metadata
-     FROM tray ORDER BY message_id",
-    "INSERT INTO entries (id, message_id, priority) SELECT delivery_id, message_id, priority FROM tray
-     ORDER BY delivery_id",
-    "UPDATE session_members SET unread = unread + laid.count
-     FROM (SELECT delivery_id >> 32 AS agent_id, message_id >> 32 AS session_id, count(*) AS count FROM tray
-           GROUP BY 1, 2) AS laid
-     WHERE session_members.agent_id = laid.agent_id AND session_members.session_id = laid.session_id",
-    "DELETE FROM tray",
-];
+        FROM main.session_members;"
+);

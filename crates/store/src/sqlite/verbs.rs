@@ -6,7 +6,7 @@ use amb_core::doc::{
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Draft, Entry, Kind, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 
 use super::send::Outcome;
@@ -23,7 +23,7 @@ use crate::query::{
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Sight, Written, to_micros};
 use crate::{StoreError, words};
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
@@ -33,9 +33,14 @@ impl SqliteStore {
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        let (writer, plain) = (self.writer()?, letter.is_plain());
+        let (writer, key) = (self.writer()?, caller.key);
+        let (plain, task) = (letter.is_plain(), letter.kind == Kind::Task);
         let send = move |desk: &mut Desk| desk.send(&caller, letter);
-        let outcome = if plain { writer.write_unsorted(send).await? } else { writer.write(send).await? };
+        let outcome = match (plain, task) {
+            (true, _) => writer.write_unsorted(send).await?,
+            (false, false) => writer.write_own(key, send).await?,
+            (false, true) => writer.write(send).await?,
+        };
         Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {
@@ -52,8 +57,8 @@ impl Store for SqliteStore {
         // The disk first: where that is full, it is what an operator has to hear of.
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || room::check(&path)).await.map_err(StoreError::internal)??;
-        self.writer()?.write(|_| Ok(())).await?;
-        self.readers().await?.look(|_| Ok(())).await
+        self.writer()?.write_aside(|_| Ok(())).await?;
+        self.readers().look(|_| Ok(())).await
     }
 
     async fn close(&self) {
@@ -62,7 +67,9 @@ impl Store for SqliteStore {
 
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
         let seated = seated.to_vec();
-        self.readers().await?.read(move |db| log::astray(db, &seated, now)).await
+        // The newest entry of each counts, whatever is missing before it.
+        self.writer()?.write(|_| Ok(())).await?;
+        self.readers().read(move |db| log::astray(db, &seated, now)).await
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
@@ -75,7 +82,7 @@ impl Store for SqliteStore {
             Ok(agent) => return Ok(Some(agent)),
             Err(age) => age,
         };
-        let found = self.readers().await?.look(move |db| agents::by_key(db, hash, now)).await?;
+        let found = self.readers().look(move |db| agents::by_key(db, hash, now)).await?;
         Ok(found.map(|(agent, until)| {
             self.known.remember(age, hash, &agent, until);
             agent
@@ -84,7 +91,7 @@ impl Store for SqliteStore {
 
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
         let name = name.clone();
-        self.readers().await?.look(move |db| agents::by_name(db, &name)).await
+        self.readers().look(move |db| agents::by_name(db, &name)).await
     }
 
     async fn request_connection(
@@ -116,14 +123,18 @@ impl Store for SqliteStore {
         self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
     }
 
+    fn sight(&self, agent: AgentKey) -> Option<Sight> {
+        Some(self.sights.of(agent))
+    }
+
     async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
-        let readers = self.readers().await?;
-        let small = readers.look(|db| inbox::inbox(db, caller, unread_only, now, Some(SMALL_INBOX))).await?;
+        let small =
+            self.look_for(caller.key, |db| inbox::inbox(db, caller, unread_only, now, Some(SMALL_INBOX))).await?;
         if let Some(inbox) = small {
             return Ok(inbox);
         }
         let caller = caller.clone();
-        let whole = readers.read(move |db| inbox::inbox(db, &caller, unread_only, now, None)).await?;
+        let whole = self.read_for(caller.key, move |db| inbox::inbox(db, &caller, unread_only, now, None)).await?;
         Ok(whole.unwrap_or_default())
     }
 
@@ -137,21 +148,21 @@ impl Store for SqliteStore {
         let session = session_uuid(session)?;
         let reader = caller.clone();
         let (history, unread) =
-            self.readers().await?.look(move |db| inbox::history(db, &reader, session, &page)).await?;
+            self.look_for(caller.key, move |db| inbox::history(db, &reader, session, &page)).await?;
         if unread.is_empty() {
             return Ok(Written::quiet(history));
         }
         let (caller, now) = (caller.clone(), to_micros(now));
-        let news = self.writer()?.write(move |desk| desk.mark_read(&caller, &unread, now)).await?;
+        let news = self.writer()?.write_own(caller.key, move |desk| desk.mark_read(&caller, &unread, now)).await?;
         Ok(Written { answer: history, news })
     }
 
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        self.readers().await?.look(move |db| log::entries(db, agent.0, since, limit)).await
+        self.look_for(agent, move |db| log::entries(db, agent.0, since, limit)).await
     }
 
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        let head = self.readers().await?.look(move |db| log::head(db, agent.0)).await?;
+        let head = self.look_for(agent, move |db| log::head(db, agent.0)).await?;
         Ok(u64::try_from(head).unwrap_or(0))
     }
 
@@ -161,17 +172,17 @@ impl Store for SqliteStore {
 
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| directory::agents(db, &caller, &page, now)).await
+        self.readers().read(move |db| directory::agents(db, &caller, &page, now)).await
     }
 
     async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
         let (caller, name) = (caller.clone(), name.clone());
-        self.readers().await?.look(move |db| directory::agent(db, &caller, &name, now)).await
+        self.readers().look(move |db| directory::agent(db, &caller, &name, now)).await
     }
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        self.readers().await?.look(move |db| directory::profile(db, &caller, now)).await
+        self.readers().look(move |db| directory::profile(db, &caller, now)).await
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
@@ -181,12 +192,12 @@ impl Store for SqliteStore {
 
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
         let agents = agents.to_vec();
-        self.writer()?.write(move |desk| desk.seen(&agents, true, now)).await
+        self.writer()?.write_aside(move |desk| desk.seen(&agents, true, now)).await
     }
 
     async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
         let caller = caller.key;
-        self.writer()?.write(move |desk| desk.seen(&[caller], false, now)).await
+        self.writer()?.write_aside(move |desk| desk.seen(&[caller], false, now)).await
     }
 
     async fn rotate_key(
@@ -212,12 +223,12 @@ impl Store for SqliteStore {
 
     async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| consent::connections(db, &caller)).await
+        self.readers().read(move |db| consent::connections(db, &caller)).await
     }
 
     async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
         let caller = caller.clone();
-        self.readers().await?.look(move |db| inbox::pending(db, &caller, now)).await
+        self.readers().look(move |db| inbox::pending(db, &caller, now)).await
     }
 
     async fn change_connection(
@@ -237,32 +248,32 @@ impl Store for SqliteStore {
 
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let (caller, id) = (caller.clone(), message_uuid(id)?);
-        self.readers().await?.look(move |db| receipts::message(db, &caller, id)).await
+        self.look_for(caller.key, move |db| receipts::message(db, &caller, id)).await
     }
 
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| receipts::messages(db, &caller, &query)).await
+        self.read_for(caller.key, move |db| receipts::messages(db, &caller, &query)).await
     }
 
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let (caller, ids, now) = (caller.clone(), ids.to_vec(), to_micros(now));
-        self.writer()?.write(move |desk| desk.ack(&caller, &ids, now)).await
+        self.writer()?.write_own(caller.key, move |desk| desk.ack(&caller, &ids, now)).await
     }
 
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        self.writer()?.write(move |desk| desk.delivered(&caller, after, up_to, now)).await
+        self.writer()?.write_own(caller.key, move |desk| desk.delivered(&caller, after, up_to, now)).await
     }
 
     async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        self.writer()?.write(move |desk| desk.claim(&caller, &request, now)).await
+        self.writer()?.write_own(caller.key, move |desk| desk.claim(&caller, &request, now)).await
     }
 
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         let (caller, ids) = (caller.clone(), ids.to_vec());
-        self.writer()?.write(move |desk| desk.release(&caller, &ids)).await
+        self.writer()?.write_own(caller.key, move |desk| desk.release(&caller, &ids)).await
     }
 
     async fn send_all(
@@ -279,17 +290,17 @@ impl Store for SqliteStore {
 
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| tasks::list(db, &caller, &filter, limit)).await
+        self.readers().read(move |db| tasks::list(db, &caller, &filter, limit)).await
     }
 
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
         let (key, id) = (caller.key.0, task_uuid(id)?);
-        self.readers().await?.look(move |db| tasks::find(db, key, id)?.task(key)).await
+        self.readers().look(move |db| tasks::find(db, key, id)?.task(key)).await
     }
 
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
         let (caller, id) = (caller.clone(), task_uuid(id)?);
-        self.readers().await?.read(move |db| tasks::chain(db, &caller, id)).await
+        self.readers().read(move |db| tasks::chain(db, &caller, id)).await
     }
 
     async fn set_task_state(
@@ -319,12 +330,12 @@ impl Store for SqliteStore {
     ) -> Result<Appended> {
         words::check_text("message_id", line.message_id.as_deref())?;
         let (caller, key) = (caller.clone(), key.clone());
-        self.writer()?.write(move |desk| desk.transcript_append(&caller, &key, line, now)).await
+        self.writer()?.write_aside(move |desk| desk.transcript_append(&caller, &key, line, now)).await
     }
 
     async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
         let (caller, key) = (caller.clone(), key.clone());
-        self.readers().await?.read(move |db| transcripts::recent(db, &caller, &key, limit)).await
+        self.readers().read(move |db| transcripts::recent(db, &caller, &key, limit)).await
     }
 
     async fn transcript_after(
@@ -335,7 +346,7 @@ impl Store for SqliteStore {
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
         let (caller, key) = (caller.clone(), key.clone());
-        self.readers().await?.read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
+        self.readers().read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
     }
 
     async fn transcript_share(
@@ -352,20 +363,23 @@ impl Store for SqliteStore {
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| search::search(db, &caller, &query)).await
+        self.read_for(caller.key, move |db| search::search(db, &caller, &query)).await
     }
 
     async fn index_mail(&self) -> Result<u64> {
+        self.sort_soon().await?;
         loop {
             let agent = match self.unindexed.take() {
                 Ok(Some(agent)) => agent,
                 Ok(None) => return Ok(0),
                 Err(()) => {
-                    self.unindexed.complete(self.readers().await?.read(search::behind).await?);
+                    // A process that was killed may have left mail in the tray.
+                    self.writer()?.write(|_| Ok(())).await?;
+                    self.unindexed.complete(self.readers().read(search::behind).await?);
                     continue;
                 }
             };
-            let Some(page) = self.readers().await?.read(move |db| search::page(db, agent)).await? else { continue };
+            let Some(page) = self.read_for(agent, move |db| search::page(db, agent)).await? else { continue };
             // There may be more of this agent's.
             self.unindexed.add(agent);
             let indexer = self.indexer.clone();
@@ -381,7 +395,7 @@ impl Store for SqliteStore {
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
         let caller = caller.clone();
-        self.readers().await?.read(move |db| groups::groups(db, &caller)).await
+        self.readers().read(move |db| groups::groups(db, &caller)).await
     }
 
     async fn invite_to_group(
@@ -401,7 +415,7 @@ impl Store for SqliteStore {
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
-        let (old, next) = self.readers().await?.read(move |db| keep::old_mail(db, before, from)).await?;
+        let (old, next) = self.readers().read(move |db| keep::old_mail(db, before, from)).await?;
         if old.is_empty() {
             return Ok(Removed { messages: 0, next });
         }
@@ -413,6 +427,6 @@ impl Store for SqliteStore {
 
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let (caller, after) = (caller.clone(), query.after.as_ref().map(message_uuid).transpose()?);
-        self.readers().await?.read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
+        self.read_for(caller.key, move |db| keep::export(db, &caller, after, query.since, query.limit)).await
     }
 }

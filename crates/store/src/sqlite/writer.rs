@@ -14,10 +14,12 @@ use tokio::sync::{mpsc, oneshot};
 use super::cache::Caches;
 use super::error::{closed, failed};
 use super::plans::Prepared;
+use super::sight::{Changed, Counters, Sights};
 use super::sync::{Durability, Reply, Syncer};
 use super::tray::{HoldsMail, Tray};
 use crate::StoreError;
 use crate::error::Result;
+use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
 
 /// Operations that wait. Beyond this a caller waits for its place, so that a slow disk is felt where mail comes in.
@@ -34,8 +36,31 @@ pub(super) const STATEMENTS: usize = 256;
 pub(super) struct Desk {
     pub(super) db: Connection,
     pub(super) caches: Caches,
-    pub(super) unindexed: Arc<Unindexed>,
     pub(super) tray: Tray,
+    /// Counts, for each agent, what was put into its log or its sessions, before it is there for others to see.
+    pub(super) placed: Arc<Counters>,
+    /// Whose new mail can be found by search after this transaction.
+    pub(super) findable: Vec<AgentKey>,
+    /// Who sees something else after this transaction.
+    pub(super) changed: Changed,
+}
+
+/// What an operation cannot do by itself.
+#[derive(Debug, Clone, Copy)]
+struct Needs {
+    /// Which mail must be where it belongs before it runs.
+    sorted: Sorted,
+    /// A savepoint, because it may fail in the middle.
+    savepoint: bool,
+    /// That everybody is taken to see something else after it, because it does not say who does ([`Desk::changed`]).
+    everybody: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+enum Sorted {
+    All,
+    Of(AgentKey),
+    Nothing,
 }
 
 /// An operation in the queue.
@@ -47,8 +72,7 @@ trait Job: Send {
 }
 
 struct Operation<T, F> {
-    /// Whether all mail must be where it belongs before it runs.
-    wants_sorted: bool,
+    needs: Needs,
     operation: F,
     answer: oneshot::Sender<Result<T>>,
 }
@@ -59,11 +83,20 @@ where
     F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
 {
     fn run(self: Box<Self>, desk: &mut Desk) -> Reply {
-        let Self { wants_sorted, operation, answer } = *self;
-        let outcome = match wants_sorted {
-            true => desk.sort().and_then(|()| desk.guarded(operation)),
-            false => desk.unguarded(operation),
+        let Self { needs, operation, answer } = *self;
+        let before = desk.changes();
+        let sorted = match needs.sorted {
+            Sorted::All => desk.sort(),
+            Sorted::Of(agent) => desk.sort_for(agent.0),
+            Sorted::Nothing => Ok(()),
         };
+        let outcome = sorted.and_then(|()| match needs.savepoint {
+            true => desk.guarded(operation),
+            false => desk.unguarded(operation),
+        });
+        if needs.everybody && desk.changes() != before {
+            desk.changed.everybody();
+        }
         // A caller that went away has no use for its answer; what was done stays done.
         Box::new(move |committed| drop(answer.send(outcome.and_then(|value| committed.map(|()| value)))))
     }
@@ -71,6 +104,17 @@ where
     fn refuse(self: Box<Self>, error: StoreError) {
         drop(self.answer.send(Err(error)));
     }
+}
+
+/// What the thread tells others.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) unindexed: Arc<Unindexed>,
+    pub(super) holds_mail: HoldsMail,
+    pub(super) sights: Arc<Sights>,
+    /// See [`Desk::placed`].
+    pub(super) placed: Arc<Counters>,
+    pub(super) durability: Arc<Durability>,
 }
 
 /// The way to the thread.
@@ -83,17 +127,18 @@ impl Writer {
     /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
     pub(super) fn start(
         db: Connection,
-        unindexed: Arc<Unindexed>,
-        holds_mail: HoldsMail,
-        durability: Arc<Durability>,
+        shared: Shared,
         sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
+        let Shared { unindexed, holds_mail, sights, placed, durability } = shared;
         let syncer = Syncer::start(durability.clone(), sync)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
-            let desk = Desk { db, caches: Caches::default(), unindexed, tray: Tray::new(holds_mail) };
-            Transactions { desk, durability, syncer }.run(jobs);
+            let tray = Tray::new(holds_mail);
+            let desk =
+                Desk { db, caches: Caches::default(), tray, placed, findable: Vec::new(), changed: Changed::default() };
+            Transactions { desk, sights, unindexed, durability, syncer }.run(jobs);
         })?;
         Ok((Self { queue }, thread))
     }
@@ -104,25 +149,45 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(true, operation).await
+        self.enqueue(Needs { sorted: Sorted::All, savepoint: true, everybody: true }, operation).await
     }
 
-    /// Runs an operation that has mail sorted only where it needs it, and fails only before it writes anything.
+    /// The same for an operation on one agent's own mail, which alone is sorted before it. It says itself who sees
+    /// something else after it.
+    pub(super) async fn write_own<T, F>(&self, agent: AgentKey, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    {
+        self.enqueue(Needs { sorted: Sorted::Of(agent), savepoint: true, everybody: false }, operation).await
+    }
+
+    /// The same for an operation that has nothing to do with mail.
+    pub(super) async fn write_aside<T, F>(&self, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    {
+        self.enqueue(Needs { sorted: Sorted::Nothing, savepoint: true, everybody: false }, operation).await
+    }
+
+    /// Runs an operation that has mail sorted only where it needs it, says itself who sees something else after it, and
+    /// fails only before it writes anything.
     pub(super) async fn write_unsorted<T, F>(&self, operation: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(false, operation).await
+        self.enqueue(Needs { sorted: Sorted::Nothing, savepoint: false, everybody: false }, operation).await
     }
 
-    async fn enqueue<T, F>(&self, wants_sorted: bool, operation: F) -> Result<T>
+    async fn enqueue<T, F>(&self, needs: Needs, operation: F) -> Result<T>
     where
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
-        self.queue.send(Box::new(Operation { wants_sorted, operation, answer })).await.map_err(|_| closed())?;
+        self.queue.send(Box::new(Operation { needs, operation, answer })).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 }
@@ -185,6 +250,8 @@ impl Desk {
 /// The thread at work.
 struct Transactions {
     desk: Desk,
+    sights: Arc<Sights>,
+    unindexed: Arc<Unindexed>,
     durability: Arc<Durability>,
     syncer: Syncer,
 }
@@ -192,9 +259,19 @@ struct Transactions {
 impl Transactions {
     fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
         let mut batch = Vec::with_capacity(BATCH);
-        while jobs.blocking_recv_many(&mut batch, BATCH) > 0 {
+        loop {
+            // Nobody waits, so the time is the tray's.
+            while self.desk.tray.wants_sorting() && jobs.is_empty() {
+                self.sort_slice();
+            }
+            if jobs.blocking_recv_many(&mut batch, BATCH) == 0 {
+                break;
+            }
             gather(&mut jobs, &mut batch);
             self.transaction(&mut batch);
+            if self.desk.tray.wants_sorting() {
+                self.sort_slice();
+            }
         }
         self.finish();
     }
@@ -202,9 +279,9 @@ impl Transactions {
     /// Runs a batch. Should the database end the transaction in the middle (a full disk does), what came before is answered
     /// with the failure, and the rest gets a transaction of its own.
     fn transaction(&mut self, batch: &mut Vec<Box<dyn Job>>) {
-        let desk = &mut self.desk;
         let mut jobs = batch.drain(..).peekable();
         while jobs.peek().is_some() {
+            let desk = &mut self.desk;
             if let Err(error) = self.durability.holds().and_then(|()| desk.begin()) {
                 tracing::error!(error = %source_of(&error), "the database takes no writes");
                 desk.abandon();
@@ -221,34 +298,38 @@ impl Transactions {
             self.durability.begin();
             let committed = if desk.db.is_autocommit() { Err(lost()) } else { desk.commit() };
             match committed {
-                Ok(()) => desk.tray.committed(),
+                Ok(()) => {}
                 Err(error) => {
                     tracing::error!(error = %source_of(&error), "a transaction was not committed");
                     desk.abandon();
+                    // Whatever became of it.
+                    desk.changed.everybody();
                     replies.drain(..).for_each(|reply| reply(Err(lost())));
                 }
             }
+            self.show();
             self.syncer.answer(replies);
-        }
-        if desk.tray.is_full() {
-            self.sort();
         }
     }
 
-    /// Sorts the tray in a transaction of its own, while the disk still works on the one before and its senders are
-    /// answered.
-    fn sort(&mut self) {
+    /// Sorts some of the tray in a transaction of its own, while the disk still works on the one before and its senders are
+    /// answered. It is not synced: until it is durable by another's sync, its mail is in the tray.
+    fn sort_slice(&mut self) {
         let desk = &mut self.desk;
-        let sorted = desk.begin().and_then(|()| desk.sort());
-        self.durability.begin();
-        match sorted.and_then(|()| desk.commit()) {
-            Ok(()) => desk.tray.committed(),
+        match desk.begin().and_then(|()| caught(|| desk.sort_slice())).and_then(|()| desk.commit()) {
+            Ok(()) => self.show(),
             Err(error) => {
                 tracing::warn!(error = %source_of(&error), "the tray was not sorted; trying again later");
                 desk.abandon();
             }
         }
-        self.syncer.answer(Vec::new());
+    }
+
+    /// Says what others can see from now on. Only after the commit: until then they see it as it was.
+    fn show(&mut self) {
+        self.desk.tray.committed();
+        self.sights.change(&mut self.desk.changed);
+        self.desk.findable.drain(..).for_each(|agent| self.unindexed.add(agent));
     }
 
     fn finish(self) {
