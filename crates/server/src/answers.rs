@@ -109,3 +109,49 @@ impl<'a> Asked<'a> {
         json_response(StatusCode::OK, text)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(sight: u64, question: &str, bytes: usize) -> Answer {
+        Answer { sight: sight.into(), question: question.into(), text: vec![b'x'; bytes].into() }
+    }
+
+    fn agent(number: usize) -> AgentKey {
+        number.to_string().parse().unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_given_again_to_the_same_agent_for_the_same_question_under_the_same_sight() {
+        let answers = Answers::default();
+        answers.keep(agent(1), answer(7, "/inbox", 3));
+        let get = |number, sight: u64, question| answers.get(agent(number), sight.into(), question);
+        assert_eq!(get(1, 7, "/inbox").unwrap(), "xxx");
+        assert!(get(2, 7, "/inbox").is_none(), "another agent's");
+        assert!(get(1, 8, "/inbox").is_none(), "something changed");
+        assert!(get(1, 7, "/inbox?unread_only=true").is_none(), "another question");
+        answers.keep(agent(1), answer(8, "/inbox", 4));
+        assert_eq!(get(1, 8, "/inbox").unwrap(), "xxxx");
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_for_each_agent_and_for_all() {
+        let answers = Answers::default();
+        for question in ["/a", "/b", "/c", "/d", "/e"] {
+            answers.keep(agent(1), answer(1, question, 1));
+        }
+        assert!(answers.get(agent(1), 1.into(), "/a").is_none(), "the oldest went");
+        assert!(answers.get(agent(1), 1.into(), "/b").is_some());
+        answers.keep(agent(2), answer(1, "/a", MOST_BYTES));
+        assert!(answers.get(agent(2), 1.into(), "/a").is_none(), "one that is too long for all");
+        for number in 0..100 {
+            answers.keep(agent(number), answer(1, "/a", MOST_BYTES / 10));
+            let kept = answers.0.read().unwrap();
+            let bytes: usize = kept.of.values().flatten().map(Answer::bytes).sum();
+            assert_eq!(kept.bytes, bytes);
+            assert!(bytes <= MOST_BYTES);
+        }
+        assert!(answers.get(agent(99), 1.into(), "/a").is_some());
+    }
+}

@@ -138,6 +138,13 @@ pub fn random_code() -> Result<String, OfficeError> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sight(pub(crate) u64);
 
+impl From<u64> for Sight {
+    /// For stores that count.
+    fn from(count: u64) -> Self {
+        Self(count)
+    }
+}
+
 /// Something that was put into an agent's log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct News {

@@ -42,6 +42,34 @@ async fn test_inbox_with_messages(desk: Desk) {
     assert_eq!(mine["sessions"][0]["other_agent_name"], "bob-agent");
 }
 
+async fn an_inbox_that_was_asked_for_before_shows_what_came_since(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut session = Value::Null;
+    for number in 1..=3 {
+        let sent = desk.send(&alice, &bob, "Plan", &format!("message {number}")).await;
+        session = sent["session_id"].clone();
+        for _ in 0..2 {
+            let inbox = desk.get(&bob, "/inbox").await.expect(200);
+            assert_eq!(inbox["sessions"][0]["recent_messages"][0]["id"], sent["message_id"]);
+            assert_eq!(inbox["sessions"][0]["unread_count"], number);
+            let mine = desk.get(&alice, "/inbox").await.expect(200);
+            assert_eq!(mine["sessions"][0]["recent_messages"][0]["is_read"], false);
+        }
+    }
+    for _ in 0..2 {
+        let shown = history(&desk, &bob, &session, "?limit=20").await;
+        assert_eq!(shown["messages"].as_array().unwrap().len(), 3);
+        assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 0);
+        let mine = desk.get(&alice, "/inbox").await.expect(200);
+        assert_eq!(mine["sessions"][0]["recent_messages"][0]["is_read"], true, "bob read it");
+    }
+    // Somebody else's key, the same question.
+    let carol = desk.register("carol-agent").await;
+    desk.get(&carol, &format!("/sessions/{}/history?limit=20", session.as_str().unwrap()))
+        .await
+        .problem(403, "forbidden");
+}
+
 async fn test_inbox_unread_only(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let read = desk.send(&alice, &bob, "Read", "one").await;
@@ -130,6 +158,7 @@ crate::on_every_store!(
     test_inbox_empty,
     test_inbox_with_messages,
     test_inbox_unread_only,
+    an_inbox_that_was_asked_for_before_shows_what_came_since,
     test_session_history,
     test_session_history_marks_read,
     test_session_history_not_participant,
