@@ -99,7 +99,8 @@ impl<'a> Asked<'a> {
     /// 200 with a document; kept where it is true until something changes.
     pub(crate) fn answer(self, document: &impl Serialize, lasting: bool) -> Response {
         let text: Bytes = match json_text(document) {
-            Ok(text) => text.into(),
+            // Not a byte more than there is: it may be kept.
+            Ok(text) => text.into_boxed_slice().into(),
             Err(error) => return Problem::from(OfficeError::internal(error)).into_response(),
         };
         if let Some(sight) = self.sight.filter(|_| lasting) {

@@ -30,7 +30,13 @@ pub(super) struct Page {
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(StoreError::internal)?;
-        Ok(Self(Mutex::new(db)))
+        let source = Self(Mutex::new(db));
+        // Opening and closing the store sorts all mail, unless the disk is full.
+        if source.with(|db| db.prepare("SELECT 1 FROM tray")?.exists([]))? {
+            let detail = "there is mail that could not be put in its place; make room on the disk and try again";
+            return Err(StoreError::unavailable(detail));
+        }
+        Ok(source)
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {

@@ -1,5 +1,7 @@
 //! The log of a mailbox: appending to it, and reading it.
 
+use std::collections::HashMap;
+
 use amb_core::{Entry, Event, Timestamp};
 use rusqlite::{Connection, params};
 
@@ -54,9 +56,15 @@ pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
 
 /// Those listeners whose logs are longer than they know, or whose keys are none any more.
 pub(super) fn astray(db: &Connection, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
+    // What is in the tray is in the log, too.
+    let laid: HashMap<i64, i64> = db
+        .prepared("SELECT delivery_id >> 32, max(delivery_id) FROM tray GROUP BY 1")
+        .and_then(|mut select| select.query_map([], |row| Ok((row.get(0)?, row.get(1)?)))?.collect())
+        .map_err(failed)?;
     let mut found = Vec::new();
     for (index, seat) in seated.iter().enumerate() {
-        let head = u64::try_from(head(db, seat.agent.0)?).unwrap_or(0);
+        let head = head(db, seat.agent.0)?.max(laid.get(&seat.agent.0).copied().map_or(0, place_of));
+        let head = u64::try_from(head).unwrap_or(0);
         let key_ended = match seat.key {
             Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != seat.agent),
             None => false,

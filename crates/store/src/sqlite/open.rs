@@ -23,8 +23,9 @@ use crate::known::KnownKeys;
 use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
 
-/// Looks at mail that is put into place meanwhile, before that is left to those who look into the tray too.
-const TRIES: u32 = 4;
+/// How often a look at mail is tried that others put into place meanwhile, before it is left to those who look into the tray
+/// too, which is slow.
+const TRIES: u32 = 32;
 
 mod schema {
     refinery::embed_migrations!("migrations/sqlite");
@@ -134,10 +135,9 @@ impl SqliteStore {
     pub(super) async fn look_for<T>(&self, agent: AgentKey, look: impl Fn(&Connection) -> Result<T>) -> Result<T> {
         for _ in 0..TRIES {
             let Some(placed) = self.placed_for(agent).await? else { break };
-            let watched = |db: &Connection| Ok((look(db), self.placed.of(agent)));
-            let (seen, after) = self.readers.look(watched).await?;
-            if after == placed {
-                return seen;
+            let seen = self.readers.look(|db| self.placed.unmoved(agent, placed, || look(db))).await?;
+            if let Some(seen) = seen {
+                return Ok(seen);
             }
         }
         self.readers_of_unsorted()?.look(look).await
@@ -150,11 +150,12 @@ impl SqliteStore {
         F: Fn(&Connection) -> Result<T> + Clone + Send + 'static,
     {
         for _ in 0..TRIES {
-            let Some(before) = self.placed_for(agent).await? else { break };
-            let (look, placed) = (look.clone(), self.placed.clone());
-            let (seen, after) = self.readers.read(move |db| Ok((look(db), placed.of(agent)))).await?;
-            if after == before {
-                return seen;
+            let turn = self.readers.turn().await?;
+            let Some(placed) = self.placed_for(agent).await? else { break };
+            let (look, counters) = (look.clone(), self.placed.clone());
+            let seen = self.readers.read_by(turn, move |db| counters.unmoved(agent, placed, || look(db))).await?;
+            if let Some(seen) = seen {
+                return Ok(seen);
             }
         }
         self.readers_of_unsorted()?.read(look).await
@@ -167,8 +168,7 @@ impl SqliteStore {
         if !self.holds_mail.get() {
             return Ok(Some(placed));
         }
-        // The agent's mail is sorted before it.
-        match self.writer()?.write_own(agent, move |desk| Ok(desk.placed.of(agent))).await {
+        match self.writer()?.settle(agent, move |desk| Ok(desk.placed.of(agent))).await {
             Ok(placed) => Ok(Some(placed)),
             Err(error) => {
                 tracing::warn!(%error, "reading mail that could not be sorted");
@@ -185,7 +185,8 @@ impl SqliteStore {
         }
     }
 
-    /// Readers for a disk that takes no more writes: what was accepted can be read all the same.
+    /// Readers that see mail whole wherever it lies, at a high price: for a disk that takes no more writes, and for mail that
+    /// never comes to rest.
     fn readers_of_unsorted(&self) -> Result<Readers> {
         let mut readers = self.unsorted.lock().unwrap_or_else(PoisonError::into_inner);
         if readers.is_none() {

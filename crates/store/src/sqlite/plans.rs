@@ -59,7 +59,8 @@ pub(super) mod seen {
                 "SCAN n",
                 "SCAN w",
                 // Never more than fits into it.
-                "SCAN t",
+                "SCAN tray",
+                "SCAN laid",
                 "(subquery",
             ];
             if step.starts_with("SCAN") && !harmless.iter().any(|word| step.contains(word)) && !ordered(sql, &step) {

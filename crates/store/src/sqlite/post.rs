@@ -44,8 +44,8 @@ pub(super) enum To<'a> {
 }
 
 impl Desk {
-    /// Writes a message as the newest of its session, which its sender and its recipients see, puts it into the logs of its recipients, and counts it as unread
-    /// there. Answers its row and its place in each log.
+    /// Writes a message as the newest of its session, where its sender and its recipients see it, puts it into the logs of
+    /// its recipients, and counts it as unread there. Answers its row and its place in each log.
     pub(super) fn post(&mut self, session: i64, post: Post<'_>, to: To<'_>) -> Result<(i64, Vec<(AgentKey, u64)>)> {
         let place = self.next_in_session(session)?;
         let message_id = row(session, place);

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{closed, failed};
 use super::open::tune;
@@ -29,6 +29,12 @@ struct Shared {
     /// Fewer, so that long reads leave connections to short ones.
     long: Arc<Semaphore>,
     durability: Arc<Durability>,
+}
+
+/// The right to read something that may take long.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
 }
 
 /// Reads at once that may take long.
@@ -69,13 +75,27 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
     {
+        self.read_by(self.turn().await?, look).await
+    }
+
+    /// Waits for the turn to read something that may take long.
+    pub(super) async fn turn(&self) -> Result<Turn> {
         let long = self.shared.long.clone().acquire_owned().await.map_err(|_| closed())?;
         let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
+        Ok(Turn { _permits: (long, permit) })
+    }
+
+    /// Reads one consistent state, on a thread that may block, without having to wait for it.
+    pub(super) async fn read_by<T, F>(&self, turn: Turn, look: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+    {
         let shared = self.shared.clone();
-        // The permits go along: a caller that goes away meanwhile leaves the connection in use.
+        // The turn goes along: a caller that goes away meanwhile leaves the connection in use.
         let task = tokio::task::spawn_blocking(move || {
             let seen = shared.with(|db| snapshot(db, look));
-            drop((permit, long));
+            drop(turn);
             seen
         });
         let seen = task.await.map_err(StoreError::internal)?;
@@ -116,6 +136,8 @@ impl Shared {
 
 fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
     db.prepared("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
+    // From the first look on, not from the beginning, the state is one and the same.
+    db.prepared("SELECT 1 FROM main.agents WHERE id = 0").and_then(|mut s| s.exists([])).map_err(failed)?;
     let seen = look(db);
     db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
     seen

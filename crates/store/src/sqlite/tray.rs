@@ -2,10 +2,10 @@
 //!
 //! A message belongs in its session and in the log of its recipient, and each of these is a page of its own: sixty messages
 //! of sixty pairs change two hundred pages. So a message between two agents is laid at the end of one table first, where
-//! sixty of them fill a handful of pages, and is durable there. Whoever looks at mail, and whoever changes anything else,
-//! has the tray sorted before; then many messages of one session share a page.
+//! sixty of them fill a handful of pages, and is durable there. An agent that looks at its mail has that sorted before; the
+//! rest is sorted when there is much of it, and then many messages of one session share a page.
 //!
-//! A full tray is sorted unasked, a slice of its sessions at a time, with other transactions in between: nobody waits
+//! A full tray is sorted a slice of its sessions at a time, with other transactions in between, so that no sender waits
 //! longer than for a slice. What has been sorted leaves the tray when all that lay there with it has, so between two
 //! slices a message may be in both places; it is unsorted as long as no session has it.
 //!
@@ -34,15 +34,15 @@ const FULL: usize = 4_096;
 /// Messages sorted at a time while others want to send: about a millisecond's work.
 const SLICE: usize = 128;
 /// A slice is at least this part of what lies there, so that sorting keeps up with whatever comes.
-const SLICES: usize = 16;
+const SLICES: usize = 8;
 
 /// Columns of a message in the tray.
 const COLUMNS: usize = 15;
 
-/// Of the tray, as `t`, what no session has yet.
+/// Of the tray, as `laid`, what no session has yet.
 macro_rules! unsorted {
     () => {
-        "FROM main.tray t WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = t.message_id)"
+        "FROM main.tray laid WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = laid.message_id)"
     };
 }
 pub(super) use unsorted;
@@ -77,7 +77,7 @@ pub(super) struct Tray {
     forgot: bool,
     /// Somebody would like it sorted, but does not wait for it.
     asked: bool,
-    /// Rows that sorting changed since the start.
+    /// Rows that sorting changed in the middle of an operation, since the start.
     changes: u64,
     holds_mail: HoldsMail,
 }
@@ -111,7 +111,7 @@ impl Tray {
         !self.forgot && self.laid.is_empty() && self.sorting.is_empty()
     }
 
-    /// Rows that sorting changed since the start.
+    /// Rows that sorting changed in the middle of an operation, since the start.
     pub(super) fn changes(&self) -> u64 {
         self.changes
     }
@@ -235,10 +235,9 @@ impl Desk {
             desk.put_in_place(some)?;
             desk.clear_tray()
         });
-        // What was taken to be sorted was not.
-        sorted.inspect_err(|_| self.tray.rolled_back())?;
         self.tray.changes += self.db.total_changes() - before;
-        Ok(())
+        // What was taken to be sorted was not.
+        sorted.inspect_err(|_| self.tray.rolled_back())
     }
 
     /// Puts some of what lies in the tray where it belongs, in a transaction that has to be rolled back should this fail: a
@@ -256,9 +255,9 @@ impl Desk {
             return Ok(());
         }
         let sql = concat!(
-            "SELECT t.id, t.message_id, t.sender_id, t.delivery_id, t.priority ",
+            "SELECT laid.id, laid.message_id, laid.sender_id, laid.delivery_id, laid.priority ",
             unsorted!(),
-            " ORDER BY t.id"
+            " ORDER BY laid.id"
         );
         let mut select = self.db.prepared(sql).map_err(failed)?;
         let found = select.query_map([], |row| {
@@ -275,7 +274,8 @@ impl Desk {
         Ok(())
     }
 
-    /// Puts these where they belong, perhaps before others of the same agents, so readers are warned. In the order of the tables they go to, so that every page is visited once.
+    /// Puts these where they belong, in the order of the tables they go to, so that every page is visited once. Others of
+    /// the same agents may still lie in the tray, so their readers are warned.
     fn put_in_place(&self, mut some: Vec<Laid>) -> Result<()> {
         if some.is_empty() {
             return Ok(());
@@ -333,9 +333,9 @@ impl Desk {
 }
 
 /// Views of one connection that take the place of the tables, with the tray's mail where it belongs: for reading where
-/// nothing can be written any more.
+/// nothing can be put there. They are slow: SQLite joins to a view by making all of it.
 pub(super) const AS_IF_SORTED: &str = concat!(
-    "CREATE TEMP VIEW unsorted AS SELECT t.* ",
+    "CREATE TEMP VIEW unsorted AS SELECT laid.* ",
     unsorted!(),
     ";
     CREATE TEMP VIEW messages AS

@@ -67,14 +67,12 @@ impl Store for SqliteStore {
 
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
         let seated = seated.to_vec();
-        // The newest entry of each counts, whatever is missing before it.
-        self.writer()?.write(|_| Ok(())).await?;
         self.readers().read(move |db| log::astray(db, &seated, now)).await
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
         words::check_agent(&new)?;
-        self.writer()?.write(move |desk| desk.register(new, now)).await
+        self.writer()?.write_without_mail(move |desk| desk.register(new, now)).await
     }
 
     async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
@@ -187,7 +185,7 @@ impl Store for SqliteStore {
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        self.writer()?.write(move |desk| desk.update_profile(&caller, patch, now)).await
+        self.writer()?.write_without_mail(move |desk| desk.update_profile(&caller, patch, now)).await
     }
 
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
@@ -209,7 +207,7 @@ impl Store for SqliteStore {
         _now: Timestamp,
     ) -> Result<()> {
         let (caller, prefix) = (caller.clone(), key_prefix.to_owned());
-        self.writer()?.write(move |desk| desk.rotate_key(&caller, key_hash, &prefix, old_until)).await?;
+        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, key_hash, &prefix, old_until)).await?;
         self.known.forget();
         Ok(())
     }
@@ -243,7 +241,7 @@ impl Store for SqliteStore {
     }
 
     async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
-        self.writer()?.write(move |desk| desk.expire_connections(now)).await
+        self.writer()?.write_without_mail(move |desk| desk.expire_connections(now)).await
     }
 
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
@@ -318,7 +316,7 @@ impl Store for SqliteStore {
 
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
         let now = to_micros(now);
-        self.writer()?.write(move |desk| desk.sweep_overdue(now)).await
+        self.writer()?.write_without_mail(move |desk| desk.sweep_overdue(now)).await
     }
 
     async fn transcript_append(
@@ -358,7 +356,7 @@ impl Store for SqliteStore {
         _now: Timestamp,
     ) -> Result<()> {
         let (caller, key, with) = (caller.clone(), key.clone(), with.clone());
-        self.writer()?.write(move |desk| desk.transcript_share(&caller, &key, &with, access)).await
+        self.writer()?.write_aside(move |desk| desk.transcript_share(&caller, &key, &with, access)).await
     }
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
@@ -379,9 +377,12 @@ impl Store for SqliteStore {
                     continue;
                 }
             };
-            let Some(page) = self.read_for(agent, move |db| search::page(db, agent)).await? else { continue };
-            // There may be more of this agent's.
-            self.unindexed.add(agent);
+            let page = self.read_for(agent, move |db| search::page(db, agent)).await;
+            if !matches!(page, Ok(None)) {
+                // There may be more of this agent's, or this has to be tried again.
+                self.unindexed.add(agent);
+            }
+            let Some(page) = page? else { continue };
             let indexer = self.indexer.clone();
             let added = tokio::task::spawn_blocking(move || indexer.add(&page).map(|()| page.entries()));
             return added.await.map_err(StoreError::internal)?;
@@ -390,7 +391,7 @@ impl Store for SqliteStore {
 
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let (caller, name, now) = (caller.clone(), name.clone(), to_micros(now));
-        self.writer()?.write(move |desk| desk.create_group(&caller, &name, now)).await
+        self.writer()?.write_without_mail(move |desk| desk.create_group(&caller, &name, now)).await
     }
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
@@ -411,7 +412,7 @@ impl Store for SqliteStore {
 
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
         let (caller, group) = (caller.clone(), group.clone());
-        self.writer()?.write(move |desk| desk.join_group(&caller, &group, joined)).await
+        self.writer()?.write_without_mail(move |desk| desk.join_group(&caller, &group, joined)).await
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {

@@ -52,10 +52,20 @@ struct Needs {
     sorted: Sorted,
     /// A savepoint, because it may fail in the middle.
     savepoint: bool,
+    /// Its answer to wait for the disk. What only looks need not: whoever tells of what it saw waits then.
+    durable: bool,
     /// That everybody is taken to see something else after it, because it does not say who does ([`Desk::changed`]).
     everybody: bool,
 }
 
+impl Needs {
+    /// This mail sorted, and all the care there is, but for the view of others.
+    fn of(sorted: Sorted) -> Self {
+        Self { sorted, savepoint: true, durable: true, everybody: false }
+    }
+}
+
+/// Some mail.
 #[derive(Debug, Clone, Copy)]
 enum Sorted {
     All,
@@ -65,8 +75,10 @@ enum Sorted {
 
 /// An operation in the queue.
 trait Job: Send {
-    /// Runs it within the transaction; what it answers is sent when that is durable.
+    /// Runs it within the transaction. What it answers is sent when that is durable, or when it is committed.
     fn run(self: Box<Self>, desk: &mut Desk) -> Reply;
+    /// Whether its answer waits for the disk.
+    fn is_durable(&self) -> bool;
     /// Answers it without running it.
     fn refuse(self: Box<Self>, error: StoreError);
 }
@@ -99,6 +111,10 @@ where
         }
         // A caller that went away has no use for its answer; what was done stays done.
         Box::new(move |committed| drop(answer.send(outcome.and_then(|value| committed.map(|()| value)))))
+    }
+
+    fn is_durable(&self) -> bool {
+        self.needs.durable
     }
 
     fn refuse(self: Box<Self>, error: StoreError) {
@@ -149,7 +165,7 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { sorted: Sorted::All, savepoint: true, everybody: true }, operation).await
+        self.enqueue(Needs { everybody: true, ..Needs::of(Sorted::All) }, operation).await
     }
 
     /// The same for an operation on one agent's own mail, which alone is sorted before it. It says itself who sees
@@ -159,7 +175,25 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { sorted: Sorted::Of(agent), savepoint: true, everybody: false }, operation).await
+        self.enqueue(Needs::of(Sorted::Of(agent)), operation).await
+    }
+
+    /// Has one agent's mail sorted, and answers at the commit what the operation, which only looks, finds then.
+    pub(super) async fn settle<T, F>(&self, agent: AgentKey, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    {
+        self.enqueue(Needs { durable: false, ..Needs::of(Sorted::Of(agent)) }, operation).await
+    }
+
+    /// The same as [`Writer::write`] for an operation that looks at no mail, though it may change what anybody sees.
+    pub(super) async fn write_without_mail<T, F>(&self, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    {
+        self.enqueue(Needs { everybody: true, ..Needs::of(Sorted::Nothing) }, operation).await
     }
 
     /// The same for an operation that has nothing to do with mail.
@@ -168,7 +202,7 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { sorted: Sorted::Nothing, savepoint: true, everybody: false }, operation).await
+        self.enqueue(Needs::of(Sorted::Nothing), operation).await
     }
 
     /// Runs an operation that has mail sorted only where it needs it, says itself who sees something else after it, and
@@ -178,7 +212,7 @@ impl Writer {
         T: Send + 'static,
         F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { sorted: Sorted::Nothing, savepoint: false, everybody: false }, operation).await
+        self.enqueue(Needs { savepoint: false, ..Needs::of(Sorted::Nothing) }, operation).await
     }
 
     async fn enqueue<T, F>(&self, needs: Needs, operation: F) -> Result<T>
@@ -288,9 +322,10 @@ impl Transactions {
                 jobs.for_each(|job| job.refuse(lost()));
                 return;
             }
-            let mut replies: Vec<Reply> = Vec::with_capacity(jobs.len());
+            let (mut replies, mut at_commit): (Vec<Reply>, Vec<Reply>) = (Vec::with_capacity(jobs.len()), Vec::new());
             for job in jobs.by_ref() {
-                replies.push(job.run(desk));
+                let waiting = if job.is_durable() { &mut replies } else { &mut at_commit };
+                waiting.push(job.run(desk));
                 if desk.db.is_autocommit() {
                     break;
                 }
@@ -304,10 +339,11 @@ impl Transactions {
                     desk.abandon();
                     // Whatever became of it.
                     desk.changed.everybody();
-                    replies.drain(..).for_each(|reply| reply(Err(lost())));
+                    replies.drain(..).chain(at_commit.drain(..)).for_each(|reply| reply(Err(lost())));
                 }
             }
             self.show();
+            at_commit.into_iter().for_each(|reply| reply(Ok(())));
             self.syncer.answer(replies);
         }
     }
@@ -316,7 +352,13 @@ impl Transactions {
     /// answered. It is not synced: until it is durable by another's sync, its mail is in the tray.
     fn sort_slice(&mut self) {
         let desk = &mut self.desk;
-        match desk.begin().and_then(|()| caught(|| desk.sort_slice())).and_then(|()| desk.commit()) {
+        match self
+            .durability
+            .holds()
+            .and_then(|()| desk.begin())
+            .and_then(|()| caught(|| desk.sort_slice()))
+            .and_then(|()| desk.commit())
+        {
             Ok(()) => self.show(),
             Err(error) => {
                 tracing::warn!(error = %source_of(&error), "the tray was not sorted; trying again later");
