@@ -221,7 +221,7 @@ pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
     answer.reply_to = Some(second.message_id.clone());
     then!(desk.send(&alice, answer, at(3)).await.unwrap());
     then!(desk.delivered(&bob, 0, 100, at(3)).await.unwrap());
-    then!(desk.ack(&bob, &[first.message_id.clone()], at(4)).await.unwrap());
+    then!(desk.ack(&bob, std::slice::from_ref(&first.message_id), at(4)).await.unwrap());
     then!(desk.texts(&bob, &first.session_id, 3).await);
     then!(desk.texts(&alice, &first.session_id, 3).await);
     let task = Draft { kind: Kind::Task, ..Draft::text(bob.name.clone(), "Work", "do it") };
