@@ -1,4 +1,4 @@
-//! Opening the database: its pool, its schema, its lanes.
+//! Opening the database: its pool, its schema, its lane.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio_postgres::{Client, Config};
 use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
-use super::lane::Lanes;
+use super::lane::Lane;
 use super::listen::Listener;
 use super::replicas;
 use super::tls::{self, Tls};
@@ -39,7 +39,7 @@ pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Pool,
-    pub(super) lanes: Lanes,
+    pub(super) lane: Lane,
     pub(super) known: Arc<KnownKeys>,
     pub(super) unindexed: Unindexed,
     /// Tells this process from others on the database.
@@ -69,7 +69,7 @@ impl PostgresStore {
         drop(client);
         let (me, known) = (Uuid::now_v7(), Arc::<KnownKeys>::default());
         Ok(Self {
-            lanes: Lanes::start(&pool),
+            lane: Lane::start(&pool),
             listener: Listener::start(config, tls, me, Arc::clone(&known)),
             pool,
             known,
@@ -88,7 +88,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn shut(&self) {
-        self.lanes.close().await;
+        self.lane.close().await;
         if let Ok(client) = self.client().await {
             // A goodbye that cannot be said is noticed by the silence.
             let _ = tokio::time::timeout(Duration::from_secs(1), replicas::sign_off(&client, self.me)).await;

@@ -51,7 +51,7 @@ macro_rules! look {
 impl PostgresStore {
     /// Sends a letter.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
-        let outcome = match self.lanes.send(caller.clone(), letter).await? {
+        let outcome = match self.lane.send(caller.clone(), letter).await? {
             Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter))?,
             outcome => outcome,
         };
