@@ -3,11 +3,11 @@
 use std::io::{self, Read};
 use std::path::Path;
 
+use amb_core::message::NO_SUBJECT;
 use amb_core::wire::{WireError, chipset, filename, nanobot};
 use amb_core::{AgentName, Kind, Message, MessageId, SessionId, TaskState, Timestamp};
 
 use crate::layout::Layout;
-use amb_core::message::NO_SUBJECT;
 
 /// Files larger than this are not mail: nothing that the office accepts comes near.
 const LARGEST: u64 = 16 << 20;

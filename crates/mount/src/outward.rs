@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use amb_core::event::Cursor;
 use amb_core::id::fresh_uuid;
+use amb_core::message::NO_SUBJECT;
 use amb_core::route::Hop;
 use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, Timestamp};
 use amb_store::Crossing as Carried;
@@ -16,7 +17,6 @@ use crate::ledger::{Crossing, NewCrossing, State, Way, What};
 use crate::people::{self, Guest, Resident};
 use crate::post::{Patience, Post, is_passing};
 use crate::reports;
-use amb_core::message::NO_SUBJECT;
 
 /// How long a look at a mailbox waits for mail; then what waits for consent is looked at again.
 const WAIT: Duration = Duration::from_secs(20);

@@ -1,6 +1,7 @@
 //! Opening a task: when it is sent, or when it is found in the mailbox because another program sent it.
 
 use amb_core::doc::Sent;
+use amb_core::message::NO_SUBJECT;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
 
@@ -11,7 +12,6 @@ use crate::office::Desk;
 use crate::people::Recipient;
 use crate::post::Naming;
 use crate::send::sent;
-use amb_core::message::NO_SUBJECT;
 
 impl Desk {
     /// Sends a task, or rejects it in the recipient's name.

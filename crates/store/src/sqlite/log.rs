@@ -33,8 +33,7 @@ impl Desk {
     /// Puts an event other than mail into an agent's log, which it sees.
     pub(super) fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
         let place = self.next_place(agent)?;
-        self.changed.agent(agent);
-        self.placed.count(agent);
+        self.puts(agent);
         let mut insert = self.db.prepared("INSERT INTO entries (id, event, at) VALUES (?1, ?2, ?3)").map_err(failed)?;
         insert.execute(params![row(agent, place), json(&event)?, now.as_microsecond()]).map_err(failed)?;
         Ok(News { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(place).into() } })

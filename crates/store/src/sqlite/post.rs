@@ -80,8 +80,7 @@ impl Desk {
                 ])
             })
             .map_err(failed)?;
-        self.changed.agent(post.sender);
-        self.placed.count(post.sender);
+        self.puts(post.sender);
         let mut copies = Vec::with_capacity(1);
         match to {
             To::One(agent) => {
@@ -115,8 +114,7 @@ impl Desk {
             .prepared("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
             .and_then(|mut update| update.execute([agent, session]))
             .map_err(failed)?;
-        self.changed.agent(agent);
-        self.placed.count(agent);
+        self.puts(agent);
         self.findable.push(AgentKey(agent));
         Ok(())
     }

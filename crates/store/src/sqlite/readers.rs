@@ -136,8 +136,6 @@ impl Shared {
 
 fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
     db.prepared("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
-    // From the first look on, not from the beginning, the state is one and the same.
-    db.prepared("SELECT 1 FROM main.agents WHERE id = 0").and_then(|mut s| s.exists([])).map_err(failed)?;
     let seen = look(db);
     db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;
     seen

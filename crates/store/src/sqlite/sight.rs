@@ -3,7 +3,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::error::Result;
 use crate::types::{AgentKey, Sight};
 
 /// Agents share counters beyond this many; then a change for one may look like a change for another, never the reverse.
@@ -22,17 +21,6 @@ impl Default for Counters {
 impl Counters {
     pub(super) fn of(&self, agent: AgentKey) -> u64 {
         self.counter(agent.0).load(Ordering::Acquire)
-    }
-
-    /// Looks at one state of the database, unless something was counted for this agent since there were so many: what that
-    /// state has was counted before it was there.
-    pub(super) fn unmoved<T>(
-        &self,
-        agent: AgentKey,
-        count: u64,
-        look: impl FnOnce() -> Result<T>,
-    ) -> Result<Option<T>> {
-        if self.of(agent) == count { look().map(Some) } else { Ok(None) }
     }
 
     pub(super) fn count(&self, agent: i64) {

@@ -256,6 +256,12 @@ impl Desk {
         self.db.total_changes() - self.tray.changes()
     }
 
+    /// Something is put into this agent's log or sessions.
+    pub(super) fn puts(&mut self, agent: i64) {
+        self.placed.count(agent);
+        self.changed.agent(agent);
+    }
+
     /// What an operation put into the caches is as untrue as what it wrote.
     fn rolled_back(&mut self) {
         self.caches.clear();
@@ -332,15 +338,12 @@ impl Transactions {
             }
             self.durability.begin();
             let committed = if desk.db.is_autocommit() { Err(lost()) } else { desk.commit() };
-            match committed {
-                Ok(()) => {}
-                Err(error) => {
-                    tracing::error!(error = %source_of(&error), "a transaction was not committed");
-                    desk.abandon();
-                    // Whatever became of it.
-                    desk.changed.everybody();
-                    replies.drain(..).chain(at_commit.drain(..)).for_each(|reply| reply(Err(lost())));
-                }
+            if let Err(error) = committed {
+                tracing::error!(error = %source_of(&error), "a transaction was not committed");
+                desk.abandon();
+                // Whatever became of it.
+                desk.changed.everybody();
+                replies.drain(..).chain(at_commit.drain(..)).for_each(|reply| reply(Err(lost())));
             }
             self.show();
             at_commit.into_iter().for_each(|reply| reply(Ok(())));
