@@ -1,6 +1,7 @@
 //! The `channels.mailbox` section of a nanobot `config.json`, in camelCase or snake_case.
 
 use std::borrow::Cow;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -15,8 +16,8 @@ use crate::name::AgentName;
 /// Where nanobot keeps its mailboxes unless told otherwise. Whoever opens it puts the home directory for `~`.
 pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
 
-/// The longest time between two looks that is believed: a day.
-const MAX_POLL_SECONDS: f64 = 86_400.0;
+/// The time between two looks that is believed: long enough to wait, and a day at most.
+const POLL_SECONDS: RangeInclusive<f64> = 0.001..=86_400.0;
 
 /// How an agent's mailbox is set up.
 #[derive(Debug, Clone, PartialEq)]
@@ -145,8 +146,8 @@ fn texts(value: Json<'_>, field: &'static str) -> Result<Vec<String>, WireError>
 fn seconds(value: Json<'_>) -> Result<Duration, WireError> {
     match &value {
         Json::Number(number) => match number.as_f64() {
-            Some(seconds) if seconds > 0.0 && seconds <= MAX_POLL_SECONDS => Ok(Duration::from_secs_f64(seconds)),
-            _ => Err(WireError::field("pollInterval", "should be more than 0 and at most 86400 seconds")),
+            Some(seconds) if POLL_SECONDS.contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+            _ => Err(WireError::field("pollInterval", "should be 0.001 to 86400 seconds")),
         },
         other => Err(other.wrong("pollInterval", "a number of seconds")),
     }
@@ -235,6 +236,9 @@ mod tests {
             ("pollInterval", json!(0)),
             ("pollInterval", json!(-1)),
             ("pollInterval", json!(1e300)),
+            // More than nothing, yet no time that a clock can wait.
+            ("pollInterval", json!(1e-10)),
+            ("pollInterval", json!(0.0009)),
             ("pollInterval", json!("5")),
             ("mailboxesRoot", json!("")),
             ("maxConcurrentTasks", json!("3")),
