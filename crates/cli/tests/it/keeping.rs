@@ -199,7 +199,7 @@ async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
         command.args(["--keep-read-mail", days]);
         let office = Office::start_with(command).await;
         // The first round begins with the server.
-        soon(async {
+        let left = soon(async {
             loop {
                 let page = office.get(&bob, "/messages?limit=50").await.expect(200);
                 let count = page["messages"].as_array().unwrap().len();
@@ -209,7 +209,10 @@ async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
                 tokio::time::sleep(std::time::Duration::from_millis(20)).await;
             }
         })
-        .await
+        .await;
+        // The next server is refused the file until this one has let go of it.
+        office.kill().await;
+        left
     };
     assert_eq!(left("7").await, 6);
     assert_eq!(left("0").await, 2);
