@@ -25,6 +25,7 @@ mod copy;
 mod error;
 mod known;
 mod letter;
+mod newest;
 mod open;
 mod postgres;
 mod profile;

@@ -181,8 +181,10 @@ macro_rules! conformance {
                 approvals_at_once_make_one_connection,
                 a_key_used_at_once_sends_one_message,
                 sends_at_once_are_numbered_without_gaps,
+                letters_that_overtake_each_other_do_not_go_back_in_time,
                 a_log_has_no_gap_for_who_reads_it_while_mail_comes,
                 what_is_shown_is_the_same_while_its_sight_is,
+                a_history_is_the_same_while_its_sight_is,
             ]
             consent: [
                 a_rejected_request_is_over_and_may_be_made_again,

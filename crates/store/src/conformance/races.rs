@@ -2,8 +2,8 @@
 
 use std::future::Future;
 
-use amb_core::doc::{ConnectionChange, Inbox};
-use amb_core::office::ClaimRequest;
+use amb_core::doc::{ConnectionChange, History, Inbox};
+use amb_core::office::{ClaimRequest, HistoryPage};
 use amb_core::{Code, Event, Kind, TaskState};
 
 use super::*;
@@ -136,6 +136,23 @@ pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
     assert_eq!(desk.inbox(&bob, false, at(2)).await.unwrap().unread(), 160);
 }
 
+pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mut answered = Vec::new();
+    // Each came a moment before the one that was placed before it.
+    for n in 0..20 {
+        let (from, to) = if n % 2 == 0 { (&alice, &bob) } else { (&bob, &alice) };
+        let came = at(10) - std::time::Duration::from_millis(n);
+        let sent = desk.send(from, Draft::text(to.name.clone(), "Plan", n.to_string()), came).await.unwrap();
+        answered.push(sent.answer);
+    }
+    let page = HistoryPage { limit: 50, before: None };
+    let shown = desk.history(&alice, &answered[0].session_id, page, at(11)).await.unwrap().answer.messages;
+    let shown: Vec<_> = shown.iter().rev().map(|message| (message.id.clone(), message.created_at)).collect();
+    assert_eq!(shown, answered.iter().map(|sent| (sent.message_id.clone(), sent.created_at)).collect::<Vec<_>>());
+    assert!(shown.is_sorted_by_key(|(_, at)| *at), "{shown:?}");
+}
+
 pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
     const SENDERS: usize = 6;
     const EACH: usize = 60;
@@ -247,4 +264,52 @@ pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
     then!(desk.remove_read_mail(at(8), None).await.unwrap());
     then!(desk.change_connection(&alice, &carol.name, ConnectionChange::Block, at(8)).await.unwrap());
     then!(desk.delete_agent(&carol, at(8)).await.unwrap());
+}
+
+/// The same of a history, which shows its sender what the other has read.
+pub async fn a_history_is_the_same_while_its_sight_is(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let session = desk.say(&alice, &bob, "Plan", "one").await.answer.session_id;
+    let mut before: Option<(Sight, History)> = None;
+    let mut look = async |done: &str| {
+        let sight = desk.sight(alice.key);
+        let page = HistoryPage { limit: 50, before: None };
+        let seen = desk.history(&alice, &session, page, at(9)).await.unwrap();
+        if let Some((same, shown)) = before.take()
+            && sight == Some(same)
+        {
+            assert_eq!(shown, seen.answer, "after {done}");
+        }
+        let read: Vec<_> = seen.answer.messages.iter().map(|message| message.is_read).collect();
+        // What the look itself changed is not to be kept.
+        before = sight.filter(|_| seen.news.is_empty()).map(|sight| (sight, seen.answer));
+        read
+    };
+    assert_eq!(look("a send").await, [false]);
+    desk.delivered(&bob, 0, 100, at(3)).await.unwrap();
+    look("a delivery").await;
+    desk.texts(&bob, &session, 3).await;
+    assert_eq!(look("a read history").await, [true]);
+    let second = desk.say(&alice, &bob, "Plan", "two").await.answer;
+    look("another send").await;
+    desk.ack(&bob, &[second.message_id], at(4)).await.unwrap();
+    assert_eq!(look("an acknowledgement").await, [true, true]);
+    desk.say(&alice, &bob, "Plan", "three").await;
+    look("a third send").await;
+    assert_eq!(desk.claim(&bob, ClaimRequest { limit: 5, ..Default::default() }, at(5)).await.unwrap().answer.len(), 1);
+    look("a claim").await;
+    desk.say(&bob, &alice, "Plan", "four").await;
+    look("an answer").await;
+    look("a look at the answer").await;
+    let task = Draft { kind: Kind::Task, ..Draft::text(bob.name.clone(), "Plan", "do it") };
+    let task = desk.send(&alice, task, at(5)).await.unwrap().answer.task.unwrap().id;
+    look("a task").await;
+    for state in [TaskState::Accepted, TaskState::Completed] {
+        desk.set_task_state(&bob, &task, state, None, at(6)).await.unwrap();
+        look("a step of the task").await;
+    }
+    desk.remove_read_mail(at(8), None).await.unwrap();
+    look("a removal").await;
+    desk.delete_agent(&bob, at(8)).await.unwrap();
+    look("the end of the other").await;
 }

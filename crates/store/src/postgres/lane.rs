@@ -16,6 +16,7 @@ use super::transact::{PATIENCE, TRIES};
 use crate::StoreError;
 use crate::error::Result;
 use crate::letter::Letter;
+use crate::newest::Newest;
 use crate::types::Agent;
 
 /// Letters that wait; beyond this a sender waits for its place.
@@ -66,8 +67,11 @@ impl Lane {
 }
 
 async fn run(pool: Pool, mut jobs: mpsc::Receiver<Job>) {
-    let mut batch = Vec::with_capacity(BATCH);
+    let (mut batch, mut newest) = (Vec::with_capacity(BATCH), Newest::default());
     while jobs.recv_many(&mut batch, BATCH).await > 0 {
+        for job in &mut batch {
+            job.letter.at = newest.stamp(job.letter.at);
+        }
         let (letters, answers): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|job| ((job.caller, job.letter), job.answer)).unzip();
         let outcomes = write(&pool, &letters).await;

@@ -35,7 +35,8 @@ enum Recipient {
 }
 
 impl Desk {
-    pub(super) fn send(&mut self, caller: &Agent, letter: Letter) -> Result<Outcome> {
+    pub(super) fn send(&mut self, caller: &Agent, mut letter: Letter) -> Result<Outcome> {
+        letter.at = self.newest.stamp(letter.at);
         let me = caller.key.0;
         if let Some(once) = &letter.once
             && let Some(sent) = self.answered_before(me, once)?

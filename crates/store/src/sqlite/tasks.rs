@@ -201,9 +201,10 @@ impl Desk {
         owner: i64,
         thread: &Thread,
         hop: &Hop,
-        update: Update,
+        mut update: Update,
         callback: Option<String>,
     ) -> Result<News> {
+        update.at = self.newest.stamp(update.at);
         let mut trace = hop.trace.clone();
         if trace.last() != Some(from_name) {
             trace.push(from_name.clone());

@@ -19,6 +19,7 @@ use super::sync::{Durability, Reply, Syncer};
 use super::tray::{HoldsMail, Tray};
 use crate::StoreError;
 use crate::error::Result;
+use crate::newest::Newest;
 use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
 
@@ -43,6 +44,7 @@ pub(super) struct Desk {
     pub(super) findable: Vec<AgentKey>,
     /// Who sees something else after this transaction.
     pub(super) changed: Changed,
+    pub(super) newest: Newest,
 }
 
 /// What an operation cannot do by itself.
@@ -152,8 +154,15 @@ impl Writer {
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
             let tray = Tray::new(holds_mail);
-            let desk =
-                Desk { db, caches: Caches::default(), tray, placed, findable: Vec::new(), changed: Changed::default() };
+            let desk = Desk {
+                db,
+                caches: Caches::default(),
+                tray,
+                placed,
+                findable: Vec::new(),
+                changed: Changed::default(),
+                newest: Newest::default(),
+            };
             Transactions { desk, sights, unindexed, durability, syncer }.run(jobs);
         })?;
         Ok((Self { queue }, thread))

@@ -1,0 +1,36 @@
+//! Times that do not go back although letters overtake each other.
+
+use amb_core::Timestamp;
+use jiff::SignedDuration;
+
+/// How far two letters can be apart that overtook each other. A clock that goes back further was set, and is believed.
+const MOMENT: SignedDuration = SignedDuration::from_secs(1);
+
+/// The time of the newest letter. A letter gets its time when it comes to the office, and its place in its session a moment
+/// later, where another may have been quicker.
+#[derive(Debug, Default)]
+pub(crate) struct Newest(Timestamp);
+
+impl Newest {
+    /// The time of the letter that is placed next: its own, or that of the one which overtook it.
+    pub(crate) fn stamp(&mut self, at: Timestamp) -> Timestamp {
+        let late = self.0.duration_since(at);
+        if !late.is_positive() || late >= MOMENT {
+            self.0 = at;
+        }
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_moment_is_made_up_for_and_a_clock_that_was_set_is_believed() {
+        let mut newest = Newest::default();
+        let stamped = [1_000_000, 5_000_000, 4_999_999, 4_000_001, 4_000_000, 4_000_002]
+            .map(|micros| newest.stamp(Timestamp::from_microsecond(micros).unwrap()).as_microsecond());
+        assert_eq!(stamped, [1_000_000, 5_000_000, 5_000_000, 5_000_000, 4_000_000, 4_000_002]);
+    }
+}
