@@ -217,7 +217,12 @@ fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str) -> R
 }
 
 async fn bind(address: &str) -> Result<TcpListener> {
-    TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}; is another server there?"))
+    TcpListener::bind(address).await.with_context(|| match address.rsplit_once(':') {
+        Some((_, port)) if port.parse::<u16>().is_ok() => {
+            format!("cannot listen on {address}; is another server there?")
+        }
+        _ => format!("cannot listen on {address}; say an address and a port, such as 127.0.0.1:8000"),
+    })
 }
 
 /// The settings in a file: those of NATS begin with its name, and are the same for every verb that uses it.

@@ -20,7 +20,14 @@ const WAIT: Duration = Duration::from_secs(30);
 /// How often the watcher says that its agent is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
+/// How long to wait after the first failure of an outage; then twice as long each time.
+const FIRST_WAIT: Duration = Duration::from_secs(1);
+/// The longest wait between two tries.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
 /// Print mail as it comes, until interrupted
+///
+/// Goes on after an outage of the office where it was, and misses nothing that came meanwhile.
 ///
 /// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
 /// printed, and of several watchers each message goes to one.
@@ -72,7 +79,7 @@ impl Watch {
             if left == 0 {
                 break;
             }
-            let page = seat.events(Some(cursor), WAIT).await?;
+            let page = through_outages(output, async || seat.events(Some(cursor.clone()), WAIT).await).await?;
             cursor = page.cursor;
             for entry in page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
             {
@@ -87,11 +94,36 @@ impl Watch {
     }
 }
 
+/// Asks until the office answers, and says once that it does not. Only for what may be asked twice.
+async fn through_outages<T>(
+    output: Output,
+    mut ask: impl AsyncFnMut() -> Result<T, OfficeError>,
+) -> Result<T, OfficeError> {
+    let mut wait = FIRST_WAIT;
+    loop {
+        let error = match ask().await {
+            Err(error) if matches!(error.code(), Code::Unavailable | Code::TooManyRequests) => error,
+            answered => {
+                if wait > FIRST_WAIT {
+                    output.note("the office is back");
+                }
+                return answered;
+            }
+        };
+        if wait == FIRST_WAIT {
+            output.error(error.code().as_str(), &format!("{error}; watching on when the office is back"));
+        }
+        tokio::time::sleep(error.wait().unwrap_or(wait).max(wait)).await;
+        wait = (wait * 2).min(LONGEST_WAIT);
+    }
+}
+
 /// Takes what is there, prints and acknowledges it. Answers how many may still be taken.
 async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, Failure> {
     loop {
         let limit = usize::try_from(left.min(50)).unwrap_or(50);
-        let mail = seat.claim(ClaimRequest { limit, urgent_first: true, ..ClaimRequest::default() }).await?;
+        let request = ClaimRequest { limit, urgent_first: true, ..ClaimRequest::default() };
+        let mail = through_outages(output, async || seat.claim(request.clone()).await).await?;
         if mail.is_empty() {
             return Ok(left);
         }
@@ -102,7 +134,7 @@ async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, F
                 true => output.line_of(&taken)?,
                 false => output.say(describe(&taken.event))?,
             }
-            seat.ack(&[id]).await?;
+            through_outages(output, async || seat.ack(std::slice::from_ref(&id)).await).await?;
             left -= 1;
         }
         if left == 0 {

@@ -1,11 +1,15 @@
 //! A server's beginning and end: one on a file, and a goodbye to everybody.
 
+use std::process::Stdio;
+
 use amb_store::testing::SqliteFile;
 use futures_util::StreamExt;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
 use tokio_tungstenite::tungstenite::Message;
 
 use crate::server_load::Load;
-use crate::server_office::{Office, greeted, serve_command, soon};
+use crate::server_office::{Office, greeted, serve_command, serve_command_at, soon};
 
 #[tokio::test]
 async fn a_second_server_on_the_same_file_is_refused_with_a_clear_message() {
@@ -57,4 +61,31 @@ async fn a_polite_end_finishes_what_was_accepted_and_says_goodbye_to_sockets() {
     }
     load.advance(10).await;
     load.check(&office).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_watch_goes_on_after_an_outage_where_it_was() {
+    let file = SqliteFile::fresh();
+    let office = Office::start(&file.url()).await;
+    let address = office.address.to_string();
+    let (alice, bob) = office.pair(0).await;
+    let cursor = office.get(&bob, "/events").await.expect(200)["cursor"].to_string();
+    let mut watch = Command::new(env!("CARGO_BIN_EXE_amb"));
+    watch.args(["watch", "--json", "--count", "2", "--since", &cursor, "--server", &office.url("")]);
+    watch.env("MAILBOX_API_KEY", &bob.key).env("HOME", file.path().parent().unwrap());
+    watch.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+    let mut watch = watch.spawn().unwrap();
+    let mut printed = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut said = BufReader::new(watch.stderr.take().unwrap()).lines();
+    office.send(&alice, &bob, "before").await.expect(201);
+    let heard = soon(printed.next_line()).await.unwrap().expect("a line");
+    assert!(heard.contains("before"), "{heard}");
+    office.kill().await;
+    let outage = soon(said.next_line()).await.unwrap().expect("a word about the outage");
+    assert!(outage.contains("unavailable") && outage.contains("watching on"), "{outage}");
+    let office = Office::start_with(serve_command_at(&address, &file.url())).await;
+    office.send(&alice, &bob, "after").await.expect(201);
+    let next = soon(printed.next_line()).await.unwrap().expect("a line");
+    assert!(next.contains("after"), "{next}");
+    assert!(soon(watch.wait()).await.unwrap().success());
 }
