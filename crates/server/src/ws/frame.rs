@@ -20,7 +20,7 @@ struct Form<'a> {
     #[serde(rename = "type", borrow)]
     kind: std::borrow::Cow<'a, str>,
     api_key: Option<String>,
-    since: Option<u64>,
+    since: Option<serde_json::Value>,
 }
 
 /// Reads what a client said.
@@ -29,7 +29,13 @@ pub(super) fn read(text: &str) -> Said {
         Err(_) => Said::Unknown("a message is a JSON object with a type: ping or auth"),
         Ok(form) => match (&*form.kind, form.api_key) {
             ("ping", _) => Said::Ping,
-            ("auth", Some(api_key)) => Said::Auth { api_key, since: form.since },
+            ("auth", Some(api_key)) => match form.since {
+                None => Said::Auth { api_key, since: None },
+                Some(since) => match since.as_u64() {
+                    Some(since) => Said::Auth { api_key, since: Some(since) },
+                    None => Said::Unknown("since is the cursor of an event, a whole number; leave it out to begin now"),
+                },
+            },
             ("auth", None) => Said::Unknown("auth needs an api_key"),
             _ => Said::Unknown("the types of messages are ping and auth; everything else is done over HTTP"),
         },
@@ -60,6 +66,16 @@ mod tests {
         assert_eq!(read(r#"{"type":"ping"}"#), Said::Ping);
         let auth = read(r#"{"type":"auth","api_key":"k","since":7}"#);
         assert_eq!(auth, Said::Auth { api_key: "k".into(), since: Some(7) });
+        assert_eq!(
+            read(r#"{"type":"auth","api_key":"k","since":null}"#),
+            Said::Auth { api_key: "k".into(), since: None }
+        );
+        for odd in [r#""7""#, "-1", "1.5", "true"] {
+            let Said::Unknown(why) = read(&format!(r#"{{"type":"auth","api_key":"k","since":{odd}}}"#)) else {
+                panic!("{odd} is no cursor");
+            };
+            assert!(why.contains("since"), "{why}");
+        }
         for odd in ["", "ping", "[]", r#"{"type":"auth"}"#, r#"{"type":7}"#, r#"{"type":"send"}"#] {
             assert!(matches!(read(odd), Said::Unknown(_)), "{odd}");
         }

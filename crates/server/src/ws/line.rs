@@ -31,7 +31,7 @@ pub(super) enum Cut {
 pub(super) struct Farewell {
     code: u16,
     reason: String,
-    /// The client is there to hear it.
+    /// It is ours to say: the client is there to hear it, and has not said goodbye itself.
     said: bool,
 }
 
@@ -68,6 +68,11 @@ impl Farewell {
         Self::new(1009, "a message of a client's has at most 16 KiB")
     }
 
+    /// The client breaks the rules of WebSockets.
+    fn broken(code: u16) -> Self {
+        Self::new(code, "this is not how WebSockets speak; reconnect with since")
+    }
+
     pub(super) fn gone() -> Self {
         Self { code: 1006, reason: String::new(), said: false }
     }
@@ -84,9 +89,15 @@ impl Line {
             Some(Ok(message)) => Ok(message),
             None => Err(Farewell::gone()),
             Some(Err(error)) => {
-                // The library's own words for a frame or message beyond the limit; its type is not ours to see.
-                let too_big = error.to_string().contains("too long") || error.to_string().contains("too big");
-                Err(if too_big { Farewell::too_big() } else { Farewell::gone() })
+                // The library's own words, since its types are not ours to see.
+                let words = error.to_string();
+                Err(match () {
+                    () if words.contains("too long") => Farewell::too_big(),
+                    () if words.contains("without closing handshake") => Farewell::gone(),
+                    () if words.contains("UTF-8") || words.contains("utf-8") => Farewell::broken(1007),
+                    () if words.contains("protocol error") => Farewell::broken(1002),
+                    () => Farewell::gone(),
+                })
             }
         }
     }
@@ -119,6 +130,8 @@ impl Line {
     pub(super) async fn close(mut self, farewell: Farewell) {
         let Farewell { code, mut reason, said } = farewell;
         if !said {
+            // Perhaps the answer to the client's own goodbye.
+            let _ = self.flush().await;
             return;
         }
         while reason.len() > MAX_REASON {

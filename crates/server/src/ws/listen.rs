@@ -33,7 +33,9 @@ pub(super) async fn first_message(
                 Message::Text(text) => match frame::read(&text) {
                     Said::Auth { api_key, since } => return Ok::<_, Farewell>((api_key, since)),
                     Said::Ping => frame::pong(),
-                    Said::Unknown(_) => frame::error("say who you are first: {\"type\":\"auth\",\"api_key\":…}"),
+                    Said::Unknown(why) => {
+                        frame::error(&format!("say who you are first: {{\"type\":\"auth\",\"api_key\":…}}; {why}"))
+                    }
                 },
                 Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Close(_) => continue,
             };
@@ -126,6 +128,8 @@ impl Listener<'_> {
                 said = self.line.recv() => {
                     heard = Instant::now();
                     match said {
+                        // The library has the answer ready; nothing can be sent after it.
+                        Ok(Message::Close(_)) => return Ok(Farewell::gone()),
                         Ok(said) => self.hear(said).await?,
                         Err(farewell) => return Ok(farewell),
                     }
@@ -223,7 +227,7 @@ impl Listener<'_> {
                 Said::Unknown(why) => frame::error(why),
             },
             Message::Binary(_) => frame::error("messages are text"),
-            // The library answers pings and closes by itself; after a close the next look finds the line gone.
+            // The library answers pings by itself.
             Message::Pong(payload) => return self.answered(&payload).await,
             Message::Ping(_) | Message::Close(_) => return Ok(()),
         };

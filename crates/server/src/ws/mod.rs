@@ -64,7 +64,7 @@ impl Wish {
 /// The key comes as `api_key` in the query, as a header, or as a first message `{"type":"auth","api_key":"…","since":7}`
 /// within five seconds. Every entry is one text message, as in `GET /events`; receipts only where `since` was given.
 /// `{"type":"ping"}` is answered with `{"type":"pong"}`. Closed with 4000 (no key in time), 4001 (wrong key), 1013 (too slow: come back with `since`),
-/// 1001 (the office closes) or 1011 (no answer to pings).
+/// 1001 (the office closes), 1011 (no answer to pings), 1009 (a message of more than 16 KiB), 1002 or 1007 (no WebSocket frame, no UTF-8).
 #[utoipa::path(
     get,
     path = "/ws",
