@@ -110,10 +110,14 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
         }
         Err(error) => {
             let path = error.path().to_string();
-            let field = if path == "." { "body".to_owned() } else { format!("body.{path}") };
+            let mut field = if path == "." { "body".to_owned() } else { format!("body.{path}") };
             let detail = error.inner().to_string();
             // Where in the text it stands is of no use to a program, and differs by white space.
             let detail = detail.split(" at line ").next().unwrap_or_default().to_owned();
+            let missing = detail.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
+            if let Some(missing) = missing {
+                field = format!("{field}.{missing}");
+            }
             Problem::field(field, detail)
         }
     }

@@ -22,12 +22,21 @@ impl<T: DeserializeOwned, S: Sync> FromRequestParts<S> for Params<T> {
                 let text = bad.body_text();
                 let text = text.strip_prefix("Failed to deserialize query string: ").unwrap_or(&text);
                 Err(match text.split_once(": ") {
-                    Some((field, detail)) => Problem::field(format!("query.{field}"), detail),
+                    Some((field, detail)) => Problem::field(format!("query.{field}"), plain(detail)),
                     None => Problem::field("query", text),
                 })
             }
             Err(_) => Err(Problem::field("query", "cannot be read")),
         }
+    }
+}
+
+/// The standard library's words for a bad number, in words for whoever sent it.
+fn plain(detail: &str) -> &str {
+    let not_a_number = ["invalid digit", "cannot parse integer", "number too large"];
+    match not_a_number.iter().any(|words| detail.starts_with(words)) {
+        true => "must be a whole number, not negative and not too large",
+        false => detail,
     }
 }
 

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError};
-use amb_store::{AgentKey, Charge, Store};
+use amb_store::{AgentKey, Charge, How, Store};
 
 use limit::{Limit, Rates};
 
@@ -61,8 +61,10 @@ pub struct RateLimits {
     pub connect: Rate,
     /// Wrong verification codes of one agent. A full search of all codes takes months at the default, and a code lives an hour.
     pub guess_agent: Rate,
-    /// Wrong verification codes and wrong keys from one address.
+    /// Wrong verification codes from one address.
     pub guess_address: Rate,
+    /// Wrong keys from one address.
+    pub wrong_key: Rate,
 }
 
 impl Default for RateLimits {
@@ -74,6 +76,7 @@ impl Default for RateLimits {
             connect: Rate::per_minute(30, 60),
             guess_agent: Rate::per_minute(5, 10),
             guess_address: Rate::per_minute(30, 60),
+            wrong_key: Rate::per_minute(30, 60),
         }
     }
 }
@@ -92,6 +95,7 @@ struct Limits {
     connect: Limit<AgentKey>,
     guess_agent: Limit<AgentKey>,
     guess_address: Limit<IpAddr>,
+    wrong_key: Limit<IpAddr>,
 }
 
 /// `Err` says how long to wait.
@@ -127,6 +131,7 @@ impl Limiter {
             connect: Limit::new("connect", limits.connect),
             guess_agent: Limit::new("guess_agent", limits.guess_agent),
             guess_address: Limit::new("guess_address", limits.guess_address),
+            wrong_key: Limit::new("wrong_key", limits.wrong_key),
         }))
     }
 
@@ -157,14 +162,21 @@ impl Limiter {
     /// A try of a verification code. Charged before it is looked up, so that guesses in parallel are counted too.
     pub(crate) async fn code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        spend(store, &limits.guess_agent, &agent, "too many tries of verification codes").await?;
-        self.wrong_key(store, address).await
+        spend(store, &limits.guess_address, &network(address), "too many wrong codes from this address").await?;
+        spend(store, &limits.guess_agent, &agent, "too many wrong verification codes").await
+    }
+
+    /// The code was right: no guess, and nothing to pay for.
+    pub(crate) async fn right_code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) {
+        let Some(limits) = &self.0 else { return };
+        give_back(store, &limits.guess_address, &network(address)).await;
+        give_back(store, &limits.guess_agent, &agent).await;
     }
 
     /// A wrong key from this address.
     pub(crate) async fn wrong_key(&self, store: &dyn Store, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        spend(store, &limits.guess_address, &network(address), "too many wrong codes or keys from this address").await
+        spend(store, &limits.wrong_key, &network(address), "too many wrong keys from this address").await
     }
 
     /// Charges to all replicas' account what this one let pass, and holds back those who spent too much on all of them
@@ -193,19 +205,20 @@ impl Limiter {
             limits.connect.sweep();
             limits.guess_agent.sweep();
             limits.guess_address.sweep();
+            limits.wrong_key.sweep();
         }
     }
 }
 
-fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32, done: bool) -> Charge {
+fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32, how: How) -> Charge {
     let Rates { each, room } = limit.rates();
-    Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, done }
+    Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, how }
 }
 
 /// Spends one here, and if there is one to spend, one of all replicas' account.
 async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K, refusal: &str) -> Allowed {
     limit.take(key).map_err(|wait| refuse(refusal, wait))?;
-    let charged = store.charge(&[charge(limit, key, 1, false)]).await?;
+    let charged = store.charge(&[charge(limit, key, 1, How::IfRoom)]).await?;
     match charged.first() {
         Some(charged) if charged.refused => {
             limit.owe(key, charged.owed);
@@ -213,6 +226,15 @@ async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<
             Err(refuse(refusal, (charged.owed + each).saturating_sub(room)))
         }
         _ => Ok(()),
+    }
+}
+
+/// Gives back what [`spend`] took.
+async fn give_back<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K) {
+    limit.give_back(key);
+    if let Err(error) = store.charge(&[charge(limit, key, 1, How::Back)]).await {
+        // What it was spent for is done; the account is even in a minute anyway.
+        tracing::warn!(%error, of = limit.name(), "what was spent was not given back");
     }
 }
 
@@ -226,7 +248,7 @@ async fn settle<K: Display + Hash + Eq + Clone>(
     let little = earned / 10 / (u128::from(others) + 1);
     let spent = limit.take_spent(u32::try_from(little).unwrap_or(u32::MAX));
     for some in spent.chunks(CHARGES_AT_ONCE) {
-        let charges: Vec<_> = some.iter().map(|(key, count)| charge(limit, key, *count, true)).collect();
+        let charges: Vec<_> = some.iter().map(|(key, count)| charge(limit, key, *count, How::Done)).collect();
         for ((key, _), charged) in some.iter().zip(store.charge(&charges).await?) {
             limit.owe(key, charged.owed);
         }

@@ -232,6 +232,13 @@ pub(crate) fn session_uuid(id: &SessionId) -> Result<Uuid> {
     id.as_uuid().ok_or_else(no_session)
 }
 
+/// A page of a history cannot begin before a message of another session.
+pub(crate) fn not_in_session(id: &MessageId) -> StoreError {
+    StoreError::not_found(format!(
+        "no message {id} is in this session; give as before the id of one that its history showed"
+    ))
+}
+
 /// No such message, or none that the caller may see: the two look the same.
 pub(crate) fn no_message(id: &MessageId) -> StoreError {
     StoreError::not_found(format!("no message {id} came to you or was sent by you"))

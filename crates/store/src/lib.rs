@@ -51,7 +51,7 @@ pub use query::{
     Access, AgentsPage, Appended, ExportQuery, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile,
     ProfilePatch, ReadPlace, Removed,
 };
-pub use replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
+pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{

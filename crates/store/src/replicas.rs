@@ -68,8 +68,19 @@ pub struct Charge {
     pub cost: Duration,
     /// How much may be owed at once.
     pub room: Duration,
+    /// In which way.
+    pub how: How,
+}
+
+/// How something is charged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum How {
+    /// Only where there is room.
+    IfRoom,
     /// It has happened already: charged even where there is no room.
-    pub done: bool,
+    Done,
+    /// It was charged before, and is given back.
+    Back,
 }
 
 /// What became of a [`Charge`].

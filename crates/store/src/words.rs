@@ -1,6 +1,7 @@
 //! What both backends say, so that they say the same.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use amb_core::doc::{Connection, ConnectionStatus};
 use amb_core::transcript::TranscriptKey;
@@ -63,7 +64,8 @@ pub(crate) fn asked_already(name: &AgentName) -> StoreError {
 
 pub(crate) fn too_many_pending(most: u32) -> StoreError {
     let detail = format!("{most} of your requests wait for approval, which is the most; let one be answered first");
-    StoreError::new(Code::TooManyRequests, detail)
+    // Only another agent's answer makes room, or the end of a code's hour: nothing that a second would bring.
+    StoreError::new(Code::TooManyRequests, detail).retry_after(Duration::from_secs(60))
 }
 
 pub(crate) fn no_code() -> StoreError {

@@ -72,6 +72,15 @@ impl<K: Hash + Eq + Clone> Limit<K> {
         Ok(())
     }
 
+    /// Puts one back that was taken.
+    pub(super) fn give_back(&self, key: &K) {
+        let each = nanos(self.rates.each);
+        if let Some(cell) = self.shard(key).get_mut(key) {
+            cell.earned = cell.earned.saturating_sub(each);
+            cell.spent = cell.spent.saturating_sub(1);
+        }
+    }
+
     /// All replicas together spent so much that it takes this long to earn it back.
     pub(super) fn owe(&self, key: &K, owed: Duration) {
         let earned = self.now().saturating_add(nanos(owed));
@@ -128,6 +137,16 @@ mod tests {
 
     fn limit(burst: u32) -> Limit<u8> {
         Limit::new("test", Rate { count: 1, period: Duration::from_secs(3_600), burst })
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let limit = limit(2);
+        for _ in 0..10 {
+            assert!(limit.take(&1).is_ok());
+            limit.give_back(&1);
+        }
+        assert!(limit.take(&1).is_ok() && limit.take(&1).is_ok() && limit.take(&1).is_err());
     }
 
     #[test]

@@ -48,5 +48,7 @@ pub(crate) async fn approve(
     if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
         return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());
     }
-    Ok(Found(app.told(app.store.approve_connection(&caller, &code, Timestamp::now()).await?)))
+    let connected = app.store.approve_connection(&caller, &code, Timestamp::now()).await?;
+    app.limits.right_code(&*app.store, caller.key, address).await;
+    Ok(Found(app.told(connected)))
 }

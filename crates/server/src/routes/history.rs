@@ -5,8 +5,8 @@ use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
 use amb_core::office::HistoryPage;
 use amb_core::{MessageId, SessionId, Timestamp};
 use axum::extract::State;
-use axum::http::Uri;
-use axum::response::Response;
+use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -69,4 +69,12 @@ pub(crate) async fn history(
     // What was marked as read just now is a change already.
     let lasting = history.news.is_empty();
     Ok(asked.answer(&app.told(history), lasting))
+}
+
+/// Refused: `HEAD` would mark as read what nobody was shown.
+pub(crate) async fn head() -> Response {
+    let detail = "a history is read by GET, which marks what it shows as read";
+    let mut response = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response();
+    response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));
+    response
 }

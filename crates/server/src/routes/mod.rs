@@ -40,7 +40,7 @@ fn table() -> Vec<(&'static str, MethodRouter<App>)> {
         ("/connections/request", post(connect::connect)),
         ("/connections/approve", post(approve::approve)),
         ("/inbox", get(inbox::inbox)),
-        ("/sessions/{session_id}/history", get(history::history)),
+        ("/sessions/{session_id}/history", get(history::history).head(history::head)),
         ("/messages/send", post(send::send)),
         ("/events", get(events::events)),
         ("/ws", get(ws::ws)),

@@ -34,7 +34,8 @@ async fn test_register_agent_invalid_name(desk: Desk) {
     }
     register(&desk, json!({"name": "x".repeat(100)})).await.expect(201);
     register(&desk, json!({"name": "abc"})).await.expect(201);
-    register(&desk, json!({})).await.problem(422, "invalid");
+    let missing = register(&desk, json!({})).await.problem(422, "invalid");
+    assert_eq!(missing["errors"][0]["field"], "body.name", "{missing}");
     register(&desk, json!({"name": null})).await.problem(422, "invalid");
     register(&desk, json!({"name": 7})).await.problem(422, "invalid");
     let contact = "é".repeat(256);

@@ -34,6 +34,35 @@ async fn guesses_at_codes_are_limited() {
 }
 
 #[tokio::test]
+async fn a_right_code_is_no_guess() {
+    let limits = RateLimits {
+        guess_agent: Rate::per_minute(1, 2),
+        guess_address: Rate::per_minute(1, 2),
+        ..RateLimits::default()
+    };
+    let desk = desk_with(limits).await;
+    let hub = desk.register("the-hub").await;
+    for n in 0..6 {
+        let agent = desk.register(&format!("agent-{n}")).await;
+        desk.connect(&agent, &hub).await;
+    }
+    let wrong = async || desk.post(&hub, "/connections/approve", json!({"verification_code": "AA-000"})).await;
+    wrong().await.problem(404, "not_found");
+    wrong().await.problem(404, "not_found");
+    wrong().await.problem(429, "too_many_requests");
+}
+
+#[tokio::test]
+async fn wrong_keys_of_one_stop_no_approval_of_another() {
+    let desk = desk_with(RateLimits { wrong_key: Rate::per_minute(1, 1), ..RateLimits::default() }).await;
+    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let code = desk.ask(&alice, &bob).await;
+    desk.call(Method::GET, "/inbox", Some("stale"), None).await.problem(401, "unauthorized");
+    desk.call(Method::GET, "/inbox", Some("stale"), None).await.problem(429, "too_many_requests");
+    desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
+}
+
+#[tokio::test]
 async fn one_agent_that_calls_too_often_does_not_stop_another() {
     let desk = desk_with(RateLimits { agent: Rate::per_minute(1, 5), ..RateLimits::default() }).await;
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
@@ -46,7 +75,7 @@ async fn one_agent_that_calls_too_often_does_not_stop_another() {
 
 #[tokio::test]
 async fn wrong_keys_from_one_address_are_limited() {
-    let desk = desk_with(RateLimits { guess_address: Rate::per_minute(1, 2), ..RateLimits::default() }).await;
+    let desk = desk_with(RateLimits { wrong_key: Rate::per_minute(1, 2), ..RateLimits::default() }).await;
     let alice = desk.register("alice-agent").await;
     let wrong = format!("amb_{}", "0".repeat(64));
     for _ in 0..2 {

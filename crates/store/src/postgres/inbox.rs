@@ -15,7 +15,7 @@ use super::error::{Trouble, failed};
 use super::messages::{AFTER, message_columns, message_row};
 use super::write::{Heads, Pages};
 use crate::error::Result;
-use crate::letter::{message_uuid, no_message, no_session};
+use crate::letter::{message_uuid, no_session, not_in_session};
 use crate::row;
 use crate::types::{Agent, News};
 use crate::words;
@@ -176,7 +176,7 @@ pub(super) async fn history(
     let end = match (&wanted.before, at) {
         (None, _) => i64::MAX,
         (Some(_), Some(seq)) => seq,
-        (Some(before), None) => return Err(no_message(before)),
+        (Some(before), None) => return Err(not_in_session(before)),
     };
     let id: i64 = found.try_get(0).map_err(failed)?;
     let sql = concat!(

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::error::Trouble;
 use super::listen::{KEYS, LOGS, REPLICAS};
-use crate::replicas::{Astray, Charge, Charged, Replicas, Seated};
+use crate::replicas::{Astray, Charge, Charged, How, Replicas, Seated};
 use crate::types::{AgentKey, KeyHash};
 
 /// Entries of one notification: a payload has at most 8,000 bytes, and the longest entry 40.
@@ -104,8 +104,11 @@ pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Ch
     // One row cannot be charged twice by one statement; and in one order, so that two processes do not wait for each other.
     let mut sums: HashMap<(&str, &str), (i64, i64, bool)> = HashMap::new();
     for charge in charges {
-        let sum = sums.entry((charge.of, &charge.key)).or_insert((0, micros(charge.room), charge.done));
-        sum.0 += micros(charge.cost);
+        let sum = sums.entry((charge.of, &charge.key)).or_insert((0, micros(charge.room), charge.how != How::IfRoom));
+        sum.0 += match charge.how {
+            How::Back => -micros(charge.cost),
+            _ => micros(charge.cost),
+        };
     }
     let mut sums: Vec<_> = sums.into_iter().collect();
     sums.sort_unstable();

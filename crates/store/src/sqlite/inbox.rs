@@ -16,7 +16,7 @@ use super::messages::{DELIVERED, message_columns, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
-use crate::letter::{message_uuid, no_message, no_session};
+use crate::letter::{message_uuid, no_session, not_in_session};
 use crate::row::{self, ViewRow, callback_is_senders};
 use crate::types::{Agent, News};
 use crate::words;
@@ -237,7 +237,7 @@ pub(super) fn history(
                 .prepared("SELECT id FROM messages WHERE public_id = ?1")
                 .and_then(|mut select| select.query_row([wanted.as_bytes()], |row| row.get(0)).optional())
                 .map_err(failed)?;
-            row.filter(|row| owner_of(*row) == id).ok_or_else(|| no_message(before))?
+            row.filter(|row| owner_of(*row) == id).ok_or_else(|| not_in_session(before))?
         }
     };
     let other = other.as_deref().map(row::name).transpose()?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_store::conformance::{Desk, at, key_of};
 use amb_store::testing::PostgresDatabase;
-use amb_store::{AgentKey, Charge, Hint, KeyHash, PostgresStore};
+use amb_store::{AgentKey, Charge, Hint, How, KeyHash, PostgresStore};
 use tokio::sync::broadcast::Receiver;
 
 async fn soon<F: Future>(what: F) -> F::Output {
@@ -110,7 +110,7 @@ async fn processes_know_how_many_they_are_and_who_hears() {
 async fn a_limit_is_spent_by_all_processes_together() {
     let (_database, one, other) = two().await;
     let hour = Duration::from_secs(3_600);
-    let charge = |key: &str| Charge { of: "guess", key: key.into(), cost: hour, room: hour * 3, done: false };
+    let charge = |key: &str| Charge { of: "guess", key: key.into(), cost: hour, room: hour * 3, how: How::IfRoom };
     for desk in [&one, &other, &one] {
         assert!(!desk.charge(&[charge("bob")]).await.unwrap()[0].refused);
     }
@@ -119,18 +119,24 @@ async fn a_limit_is_spent_by_all_processes_together() {
         assert!(refused[0].refused && refused[0].owed > hour * 2 && refused[0].owed <= hour * 3, "{refused:?}");
         assert!(!refused[1].refused, "another's is not touched");
     }
-    let done = Charge { done: true, ..charge("bob") };
+    let done = Charge { how: How::Done, ..charge("bob") };
     let owed = other.charge(std::slice::from_ref(&done)).await.unwrap()[0];
     assert!(!owed.refused && owed.owed > hour * 3, "what happened is owed: {owed:?}");
     one.forgive().await.unwrap();
     assert!(one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what is owed is not forgiven");
+    let back = Charge { how: How::Back, ..charge("bob") };
+    for desk in [&one, &other] {
+        desk.charge(std::slice::from_ref(&back)).await.unwrap();
+    }
+    assert!(!one.charge(&[charge("bob")]).await.unwrap()[0].refused, "what was given back can be spent");
+    assert!(other.charge(&[charge("bob")]).await.unwrap()[0].refused);
 }
 
 #[tokio::test]
 async fn tries_at_once_in_both_processes_are_all_counted() {
     let (_database, one, other) = two().await;
     let hour = Duration::from_secs(3_600);
-    let charge = Charge { of: "guess", key: "bob".into(), cost: hour, room: hour * 10, done: false };
+    let charge = Charge { of: "guess", key: "bob".into(), cost: hour, room: hour * 10, how: How::IfRoom };
     let tries = (0..40).map(|number| {
         let (desk, charge) = (if number % 2 == 0 { one.clone() } else { other.clone() }, charge.clone());
         tokio::spawn(async move { desk.charge(&[charge]).await.unwrap()[0].refused })
