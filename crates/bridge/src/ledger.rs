@@ -5,9 +5,11 @@
 //! another system can be a path. What decides whether a mail is answered twice or never is synced before the bridge goes
 //! on; what only saves work after a kill is not, since a kill does not lose what was written.
 
+use std::fs::TryLockError;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, MessageId, SessionId, Timestamp};
 use fs_err::os::unix::fs::OpenOptionsExt;
@@ -59,6 +61,12 @@ struct Conversation {
     first: MessageId,
 }
 
+/// How long a lock may outlive its holder: a command that a killed bridge was just starting has it until it runs, and
+/// whoever asks how the bridge is has it for a moment.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Between two looks at the lock.
+const PAUSE: Duration = Duration::from_millis(20);
+
 impl Ledger {
     /// Opens the ledger for a bridge. A second bridge of the same agent on this machine is refused.
     pub fn open(root: &Path) -> io::Result<Self> {
@@ -70,13 +78,19 @@ impl Ledger {
         }
         let lock =
             fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(root.join("lock"))?;
-        match lock.file().try_lock() {
-            Ok(()) => Ok(Self { root: root.to_owned(), _lock: Some(lock) }),
-            Err(std::fs::TryLockError::WouldBlock) => Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                format!("another bridge for this agent is running (it holds {})", root.join("lock").display()),
-            )),
-            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        let give_up = Instant::now() + PATIENCE;
+        loop {
+            match lock.file().try_lock() {
+                Ok(()) => return Ok(Self { root: root.to_owned(), _lock: Some(lock) }),
+                Err(TryLockError::WouldBlock) if Instant::now() < give_up => std::thread::sleep(PAUSE),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::ResourceBusy,
+                        format!("another bridge for this agent is running (it holds {})", root.join("lock").display()),
+                    ));
+                }
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
         }
     }
 
@@ -90,8 +104,8 @@ impl Ledger {
         match fs_err::File::open(self.root.join("lock")) {
             Ok(file) => match file.file().try_lock_shared() {
                 Ok(()) => Ok(false),
-                Err(std::fs::TryLockError::WouldBlock) => Ok(true),
-                Err(std::fs::TryLockError::Error(error)) => Err(error),
+                Err(TryLockError::WouldBlock) => Ok(true),
+                Err(TryLockError::Error(error)) => Err(error),
             },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(error),
