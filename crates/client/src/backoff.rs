@@ -7,18 +7,18 @@ const LONGEST: Duration = Duration::from_secs(30);
 
 /// Doubles from try to try until it is told of a success.
 #[derive(Debug, Default)]
-pub(crate) struct Backoff {
+pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
     /// It worked: begin again at the shortest.
-    pub(crate) fn reset(&mut self) {
+    pub fn reset(&mut self) {
         self.failures = 0;
     }
 
     /// How long to wait after another failure.
-    pub(crate) fn next(&mut self) -> Duration {
+    pub fn pause(&mut self) -> Duration {
         let whole = FIRST.saturating_mul(1 << self.failures.min(5)).min(LONGEST);
         self.failures += 1;
         // Between three quarters and the whole of it.
@@ -39,10 +39,10 @@ mod tests {
     fn waits_double_up_to_thirty_seconds_and_begin_again_after_success() {
         let mut backoff = Backoff::default();
         for whole in [1, 2, 4, 8, 16, 30, 30, 30] {
-            let wait = backoff.next();
+            let wait = backoff.pause();
             assert!(wait <= Duration::from_secs(whole) && wait >= Duration::from_secs(whole).mul_f64(0.74), "{wait:?}");
         }
         backoff.reset();
-        assert!(backoff.next() <= FIRST);
+        assert!(backoff.pause() <= FIRST);
     }
 }

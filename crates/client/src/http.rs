@@ -124,7 +124,7 @@ impl Http {
                 Err(error) => error,
             };
             may_be_done |= error.may_be_done();
-            let passing = matches!(error.code(), Code::Unavailable | Code::TooManyRequests);
+            let passing = error.is_passing();
             let pause = error.wait().unwrap_or(wait).max(wait);
             let late = Instant::now() + pause >= deadline;
             if !passing || !call.is_safe_to_repeat() || attempt >= TRIES || pause > LONGEST_WAIT || late {

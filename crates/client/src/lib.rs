@@ -26,6 +26,7 @@ mod seat;
 mod socket;
 mod url;
 
+pub use backoff::Backoff;
 pub use registration::{Registered, register};
 pub use seat::Client;
 pub use secrecy::{ExposeSecret, SecretString};

@@ -86,7 +86,7 @@ async fn follow(
                 return;
             }
             Ended::Lost(why) => {
-                let wait = backoff.next();
+                let wait = backoff.pause();
                 tracing::debug!(%server, why, ?wait, "the socket was lost; it resumes from its cursor");
                 tokio::select! {
                     () = sleep(wait) => {}

@@ -94,6 +94,11 @@ impl OfficeError {
         self
     }
 
+    /// Whether the same may well succeed a while later, with nothing mended in between.
+    pub fn is_passing(&self) -> bool {
+        matches!(self.code, Code::Unavailable | Code::TooManyRequests)
+    }
+
     /// Says when to try again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);

@@ -169,8 +169,15 @@ impl Limiter {
     /// The code was right: no guess, and nothing to pay for.
     pub(crate) async fn right_code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) {
         let Some(limits) = &self.0 else { return };
-        give_back(store, &limits.guess_address, &network(address)).await;
-        give_back(store, &limits.guess_agent, &agent).await;
+        let address = network(address);
+        limits.guess_address.give_back(&address);
+        limits.guess_agent.give_back(&agent);
+        let back =
+            [charge(&limits.guess_address, &address, 1, How::Back), charge(&limits.guess_agent, &agent, 1, How::Back)];
+        if let Err(error) = store.charge(&back).await {
+            // The approval is done; the accounts are even in a minute anyway.
+            tracing::warn!(%error, "what a right code was charged was not given back");
+        }
     }
 
     /// A wrong key from this address.
@@ -226,15 +233,6 @@ async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<
             Err(refuse(refusal, (charged.owed + each).saturating_sub(room)))
         }
         _ => Ok(()),
-    }
-}
-
-/// Gives back what [`spend`] took.
-async fn give_back<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K) {
-    limit.give_back(key);
-    if let Err(error) = store.charge(&[charge(limit, key, 1, How::Back)]).await {
-        // What it was spent for is done; the account is even in a minute anyway.
-        tracing::warn!(%error, of = limit.name(), "what was spent was not given back");
     }
 }
 

@@ -10,7 +10,8 @@ use std::time::Duration;
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::openclaw::{Gateway, Route};
 use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
-use amb_core::{Code, MessageId, Office};
+use amb_client::Backoff;
+use amb_core::{MessageId, Office};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -20,9 +21,6 @@ use crate::verbs::watch::interrupted;
 
 /// The longest time that a turn may be given: a day.
 const LONGEST_TURN: u64 = 86_400;
-/// The longest wait for an office that is not there yet.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
-
 /// Wake an agent runtime on new mail and send its answer back
 ///
 /// A bridge is a process that keeps running. Each mail gets one turn of the runtime, and one reply, whatever is killed
@@ -212,7 +210,7 @@ impl Command {
 
 /// The seat, waited for where the office is not there yet: a bridge may be started before its server.
 async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
-    let mut wait = Duration::from_secs(1);
+    let mut backoff = Backoff::default();
     loop {
         let opened = async {
             let seat = office.open().await?;
@@ -222,16 +220,15 @@ async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
             Ok(seat)
         };
         match opened.await {
-            Err(Failure::Office(error)) if matches!(error.code(), Code::Unavailable | Code::TooManyRequests) => {
+            Err(Failure::Office(error)) if error.is_passing() => {
                 tracing::warn!(%error, "the office cannot be used now; trying again");
                 tokio::select! {
-                    () = tokio::time::sleep(error.wait().unwrap_or(wait)) => {}
+                    () = tokio::time::sleep(error.wait().unwrap_or_else(|| backoff.pause())) => {}
                     interrupted = interrupted() => {
                         interrupted?;
                         return Err(Failure::Office(error));
                     }
                 }
-                wait = (wait * 2).min(LONGEST_WAIT);
             }
             other => return other,
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_client::Backoff;
 use amb_core::event::{Event, NewMessage};
 use amb_core::message::NO_SUBJECT;
 use amb_core::office::{ClaimRequest, Office};
@@ -19,11 +20,6 @@ use crate::verbs::read::body;
 const WAIT: Duration = Duration::from_secs(30);
 /// How often the watcher says that its agent is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
-
-/// How long to wait after the first failure of an outage; then twice as long each time.
-const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait between two tries.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Print mail as it comes, until interrupted
 ///
@@ -99,22 +95,23 @@ async fn through_outages<T>(
     output: Output,
     mut ask: impl AsyncFnMut() -> Result<T, OfficeError>,
 ) -> Result<T, OfficeError> {
-    let mut wait = FIRST_WAIT;
+    let (mut backoff, mut told) = (Backoff::default(), false);
     loop {
         let error = match ask().await {
-            Err(error) if matches!(error.code(), Code::Unavailable | Code::TooManyRequests) => error,
+            Err(error) if error.is_passing() => error,
             answered => {
-                if wait > FIRST_WAIT {
+                if told {
                     output.note("the office is back");
                 }
                 return answered;
             }
         };
-        if wait == FIRST_WAIT {
+        if !told {
             output.error(error.code().as_str(), &format!("{error}; watching on when the office is back"));
+            told = true;
         }
+        let wait = backoff.pause();
         tokio::time::sleep(error.wait().unwrap_or(wait).max(wait)).await;
-        wait = (wait * 2).min(LONGEST_WAIT);
     }
 }
 
