@@ -136,7 +136,7 @@ impl Bridge {
     /// Sends the answer, once.
     async fn reply(&mut self, mail: &Message, page: &Page, text: String) -> Result<(), BridgeError> {
         let key = format!("bridge:{}", mail.id);
-        let draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, cut(text.clone())) };
+        let draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, cut(text.clone())).automatic() };
         match self.office.send(draft).await {
             Ok(_) => self.status.replied += 1,
             // The exchange has reached its ttl: that is what it is for.

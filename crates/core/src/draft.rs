@@ -7,7 +7,7 @@ use crate::Object;
 use crate::error::OfficeError;
 use crate::id::{CorrelationId, MessageId, SessionId};
 use crate::limits::*;
-use crate::message::{Callback, Kind, Message, Part, Priority};
+use crate::message::{AUTOMATIC, Callback, Kind, Message, Part, Priority, is_automatic};
 use crate::name::AgentName;
 use crate::route::Hop;
 
@@ -20,10 +20,10 @@ pub struct Draft {
     /// What it is for.
     #[serde(default)]
     pub kind: Kind,
-    /// The thread's subject. Needed where there is no `session`, unless the office has a default.
+    /// The thread's subject. Needed for a new thread, unless the office has a default; an existing thread keeps its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// An existing thread to continue.
+    /// An existing thread to continue. Where there is none, a reply continues the thread of what it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// The content.
@@ -105,6 +105,19 @@ impl Draft {
             correlation_id: parent.correlation_id.clone(),
             ..Self::text(parent.from.clone(), "", text)
         }
+    }
+
+    /// The same draft, marked as sent by a program by itself: a reply then counts on with the ttl and trace of what it
+    /// answers ([`route`](crate::route)), so that two programs that answer each other stop.
+    #[must_use]
+    pub fn automatic(mut self) -> Self {
+        self.metadata.insert(AUTOMATIC.into(), true.into());
+        self
+    }
+
+    /// Whether a program sends this by itself, with no person or model deciding to.
+    pub fn is_automatic(&self) -> bool {
+        is_automatic(&self.metadata)
     }
 
     /// The message that this becomes once an office takes it. A task is opened by the office; it is not in there yet.

@@ -70,10 +70,24 @@ impl Message {
         text_of(&self.parts)
     }
 
+    /// Whether a program sent this by itself, with no person or model deciding to.
+    pub fn is_automatic(&self) -> bool {
+        is_automatic(&self.metadata)
+    }
+
     /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one.
     pub fn provokes_answer(&self) -> bool {
         self.kind != Kind::TaskUpdate && self.ttl > 0
     }
+}
+
+/// The field of a message's metadata that says `true` where a program sent it by itself: a bridge that carries an agent's
+/// answer back, a script that confirms. It stands in the metadata because every wire format and every store keeps those.
+pub const AUTOMATIC: &str = "automatic";
+
+/// Whether this metadata marks its message as sent by a program by itself.
+pub fn is_automatic(metadata: &Object) -> bool {
+    metadata.get(AUTOMATIC) == Some(&Value::Bool(true))
 }
 
 /// The text of all text parts, one after the other, on lines of their own.

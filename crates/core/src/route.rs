@@ -1,9 +1,17 @@
 //! How loops end and natural replies still pass: ttl and trace.
 //!
-//! Every hop costs 1 ttl and appends the sender to the trace, the first hop too. *Relaying* is refused at ttl 0 or when
-//! the target is already in the trace. *Replying* goes back, not round, so the trace is not asked; but it costs 1 ttl,
-//! so two agents that answer each other automatically stop after three messages. A *task update* to the task's owner
-//! costs nothing.
+//! Every hop costs 1 ttl and appends the sender to the trace, the first hop too.
+//!
+//! - *Relaying* (passing a message on to a third agent) is refused at ttl 0 or when the target is already in the trace.
+//! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes back,
+//!   not round, so the trace is not asked; but it costs 1 ttl, so two programs that answer each other stop after three
+//!   messages.
+//! - A reply that a person or a model decided to send starts *afresh*: however long a conversation is, the next question
+//!   can be answered automatically.
+//! - A *task update* to the task's owner costs nothing.
+//!
+//! Files that other programs write carry no mark, but their own ttl and trace, from which an automatic reply or a relay
+//! counts on: to us, they are as automatic as they say.
 
 use crate::limits::DEFAULT_TTL;
 use crate::message::Message;
@@ -32,12 +40,12 @@ pub enum Refused {
         /// Whose hands it went through.
         trace: Vec<String>,
     },
-    /// No hops left for another reply.
-    #[error("this exchange has reached its ttl; start a new message if there is more to say")]
+    /// No hops left for another automatic reply.
+    #[error("this exchange has reached its ttl for automatic replies; leave it unanswered")]
     ReplyExhausted,
 }
 
-/// A message that a person or an agent starts afresh.
+/// A message that a person or a model starts afresh.
 pub fn fresh(from: &AgentName) -> Hop {
     Hop { ttl: DEFAULT_TTL - 1, trace: vec![from.clone()] }
 }
@@ -52,8 +60,8 @@ pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Re
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
-/// Answering the sender of `parent`.
-pub fn reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused> {
+/// Answering the sender of `parent` automatically.
+pub fn automatic_reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused> {
     let ttl = parent.ttl.checked_sub(1).ok_or(Refused::ReplyExhausted)?;
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
@@ -63,15 +71,15 @@ pub fn task_update(parent: &Message, by: &AgentName) -> Hop {
     Hop { ttl: parent.ttl, trace: extended(parent, by) }
 }
 
-/// The hop of a draft that names another message. A "reply" to anyone but the sender goes round, and is judged as a relay;
+/// The hop of a draft that answers `parent`. A "reply" to anyone but the sender goes round, and is judged as a relay;
 /// following up on one's own message starts afresh, since nobody else's message provoked it.
-pub fn after(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Refused> {
-    if parent.from == *by {
-        Ok(fresh(by))
-    } else if parent.from == *to {
-        reply(parent, by)
-    } else {
+pub fn reply(parent: &Message, by: &AgentName, to: &AgentName, automatic: bool) -> Result<Hop, Refused> {
+    if parent.from != *by && parent.from != *to {
         relay(parent, by, to)
+    } else if parent.from == *to && parent.from != *by && automatic {
+        automatic_reply(parent, by)
+    } else {
+        Ok(fresh(by))
     }
 }
 
@@ -140,15 +148,15 @@ mod tests {
     #[test]
     fn a_natural_reply_passes_though_its_target_is_in_the_trace() {
         let at_b = arrived("a", "b", fresh(&name("a")));
-        let answer = reply(&at_b, &name("b")).unwrap();
+        let answer = automatic_reply(&at_b, &name("b")).unwrap();
         assert_eq!((answer.ttl, answer.trace), (1, trace(&["a", "b"])));
     }
 
     #[test]
-    fn two_agents_that_answer_each_other_stop_after_three_messages() {
+    fn two_programs_that_answer_each_other_stop_after_three_messages() {
         let mut message = arrived("a", "b", fresh(&name("a")));
         let mut sent = 1;
-        while let Ok(hop) = reply(&message, &message.to.clone()) {
+        while let Ok(hop) = reply(&message, &message.to, &message.from, true) {
             message = arrived(message.to.as_str(), message.from.as_str(), hop);
             sent += 1;
         }
@@ -157,10 +165,26 @@ mod tests {
     }
 
     #[test]
+    fn a_conversation_goes_on_as_long_as_one_side_decides_what_it_asks() {
+        let mut question = arrived("a", "b", fresh(&name("a")));
+        for _ in 0..20 {
+            assert!(question.provokes_answer());
+            let answer = arrived("b", "a", reply(&question, &name("b"), &name("a"), true).unwrap());
+            assert_eq!((answer.ttl, &answer.trace), (1, &trace(&["a", "b"])));
+            let hop = reply(&answer, &name("a"), &name("b"), false).unwrap();
+            assert_eq!(hop, fresh(&name("a")), "a question that somebody decided to ask");
+            question = arrived("a", "b", hop);
+        }
+    }
+
+    #[test]
     fn a_reply_to_somebody_else_is_a_relay() {
         let at_b = arrived("a", "b", fresh(&name("a")));
-        assert_eq!(after(&at_b, &name("b"), &name("a")), reply(&at_b, &name("b")));
-        assert_eq!(after(&at_b, &name("b"), &name("c")), relay(&at_b, &name("b"), &name("c")));
-        assert_eq!(after(&at_b, &name("a"), &name("b")), Ok(fresh(&name("a"))), "a follow-up is no loop");
+        let (a, b, c) = (name("a"), name("b"), name("c"));
+        for automatic in [false, true] {
+            assert_eq!(reply(&at_b, &b, &c, automatic), relay(&at_b, &b, &c));
+            assert_eq!(reply(&at_b, &a, &b, automatic), Ok(fresh(&a)), "a follow-up is no loop");
+        }
+        assert_eq!(reply(&at_b, &b, &a, true), automatic_reply(&at_b, &b));
     }
 }

@@ -181,9 +181,10 @@ impl Channel {
         self.inbound.recv().await
     }
 
-    /// Sends a message to another agent. Replies and relays name their message in the draft, and ttl and trace follow.
+    /// Sends a message to another agent. Replies and relays name their message in the draft, and ttl and trace follow: a
+    /// runtime answers by itself, so its replies are marked automatic.
     pub async fn send_message(&self, draft: Draft) -> Result<Sent, OfficeError> {
-        self.seat.send(draft).await
+        self.seat.send(if draft.reply_to.is_some() { draft.automatic() } else { draft }).await
     }
 
     /// The agent's seat, for everything else: tasks, history, agents.

@@ -35,8 +35,10 @@ impl Desk {
             let detail = format!("{} does not take mail from {}; it is not in its allow_from", draft.to, self.me);
             return Err(OfficeError::new(Code::NotAllowed, detail));
         }
-        let (hop, parent) = self.hop(&draft)?;
-        let (session, subject) = self.thread(&draft)?;
+        let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
+        let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
+        let (hop, parent) = self.hop(&draft, named.as_ref())?;
+        let (session, subject) = self.thread(&draft, named.as_ref())?;
         let (Naming::Free { nonce } | Naming::Exact { nonce }) = naming;
         let id = letter::new_id(self.shared.paths.layout, at, &self.me, nonce);
         let deadline = draft.deadline;
@@ -49,29 +51,33 @@ impl Desk {
         Ok(sent(&message, None))
     }
 
-    /// Hops and trace of a draft, and the task of the message that it passes on.
-    fn hop(&self, draft: &Draft) -> Result<(Hop, Option<TaskId>), OfficeError> {
-        let (id, relays) = match (&draft.reply_to, &draft.relay_of) {
-            (Some(id), _) => (id, false),
-            (None, Some(id)) => (id, true),
-            (None, None) => return Ok((route::fresh(&self.me), None)),
-        };
-        let parent = self.find(id)?.message;
-        if !relays {
-            return Ok((route::after(&parent, &self.me, &draft.to)?, None));
+    /// Hops and trace of a draft that names this message, and the task of a message that it passes on.
+    fn hop(&self, draft: &Draft, named: Option<&Message>) -> Result<(Hop, Option<TaskId>), OfficeError> {
+        let Some(parent) = named else { return Ok((route::fresh(&self.me), None)) };
+        if draft.reply_to.is_some() {
+            return Ok((route::reply(parent, &self.me, &draft.to, draft.is_automatic())?, None));
         }
         if parent.to != self.me {
             return Err(OfficeError::invalid(format!(
-                "only a message that came to you can be passed on, and {id} did not"
+                "only a message that came to you can be passed on, and {} did not",
+                parent.id
             )));
         }
-        Ok((route::relay(&parent, &self.me, &draft.to)?, parent.task.map(|task| task.id)))
+        Ok((route::relay(parent, &self.me, &draft.to)?, parent.task.as_ref().map(|task| task.id.clone())))
     }
 
-    /// The thread that a draft belongs to, with the subject to be written down.
-    fn thread(&self, draft: &Draft) -> Result<(SessionId, Option<String>), OfficeError> {
+    /// The thread that a draft belongs to, with the subject to be written down. A reply that names none belongs to the
+    /// thread of what it answers.
+    fn thread(&self, draft: &Draft, named: Option<&Message>) -> Result<(SessionId, Option<String>), OfficeError> {
         let subject = draft.subject.clone().filter(|subject| !subject.trim().is_empty());
         let between = |subject: Option<&str>| SessionId::between(&self.me, &draft.to, subject.unwrap_or(NO_SUBJECT));
+        if draft.session.is_none()
+            && draft.reply_to.is_some()
+            && let Some(Message { from, to, session: Some(session), subject, .. }) = named
+            && (*from == draft.to || *to == draft.to)
+        {
+            return Ok((session.clone(), subject.clone()));
+        }
         let Some(session) = &draft.session else {
             return Ok((between(subject.as_deref()), subject));
         };

@@ -166,6 +166,7 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
         {"anyOf": [
             {"required": ["subject"], "properties": {"subject": {"type": "string"}}},
             {"required": ["session_id"], "properties": {"session_id": {"type": "string"}}},
+            {"required": ["reply_to"], "properties": {"reply_to": {"type": "string"}}},
         ]},
         {"anyOf": [
             {"properties": {"deadline": {"type": "null"}, "kind": {"not": {"const": "task_update"}}}},

@@ -2,12 +2,12 @@
 
 use amb_core::doc::Sent;
 use amb_core::event::NewMessage;
-use amb_core::message::text_of;
-use amb_core::route::Hop;
+use amb_core::message::{is_automatic, text_of};
+use amb_core::route::{self, Hop};
 use amb_core::task::TaskRef;
 use amb_core::{
-    AgentName, Callback, CorrelationId, Draft, Entry, Event, Kind, MessageId, Object, Part, Priority, SessionId,
-    TaskId, Timestamp,
+    AgentName, Callback, CorrelationId, Draft, Entry, Event, Kind, Message, MessageId, Object, Part, Priority,
+    SessionId, TaskId, Timestamp,
 };
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -24,7 +24,9 @@ pub(crate) struct Letter {
     pub(crate) to: AgentName,
     pub(crate) at: Timestamp,
     pub(crate) kind: Kind,
-    pub(crate) thread: Thread,
+    /// The session that it names.
+    pub(crate) session: Option<Uuid>,
+    pub(crate) subject: Option<Subject>,
     pub(crate) content: String,
     pub(crate) parts: Option<Vec<Part>>,
     pub(crate) priority: Priority,
@@ -41,13 +43,20 @@ pub(crate) struct Letter {
     pub(crate) hop: Option<Hop>,
 }
 
+/// A subject, and the form of it by which sessions are found.
+#[derive(Debug, Clone)]
+pub(crate) struct Subject {
+    pub(crate) subject: String,
+    pub(crate) key: String,
+}
+
 /// Which session a letter goes to.
 #[derive(Debug, Clone)]
-pub(crate) enum Thread {
+pub(crate) enum Thread<'a> {
     /// One that exists.
     Existing(Uuid),
     /// The one of this subject, made where it is missing.
-    Subject { subject: String, key: String },
+    Subject(&'a Subject),
 }
 
 /// The message that a draft names.
@@ -92,14 +101,13 @@ impl Letter {
             (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),
             (None, None) => None,
         };
-        let thread = match (&draft.session, draft.subject) {
-            (Some(session), _) => Thread::Existing(session_uuid(session)?),
-            (None, Some(subject)) => {
-                words::check_text("subject", Some(&subject))?;
-                Thread::Subject { key: fold_subject(&subject), subject }
-            }
-            (None, None) => return Err(StoreError::invalid("say a subject, or the session_id to continue")),
-        };
+        let session = draft.session.as_ref().map(session_uuid).transpose()?;
+        let subject = draft.subject.filter(|_| session.is_none());
+        words::check_text("subject", subject.as_deref())?;
+        let subject = subject.map(|subject| Subject { key: fold_subject(&subject), subject });
+        if session.is_none() && subject.is_none() && draft.reply_to.is_none() {
+            return Err(no_thread());
+        }
         let (content, parts) = match <[Part; 1]>::try_from(draft.parts) {
             Ok([Part::Text { text }]) if !text.contains('\0') => (text, None),
             Ok(parts) => (text_of(&parts), Some(parts.into())),
@@ -112,7 +120,8 @@ impl Letter {
             at,
             task_id: (draft.kind == Kind::Task).then(|| amb_core::id::fresh_uuid(at)),
             kind: draft.kind,
-            thread,
+            session,
+            subject,
             content,
             parts,
             priority: draft.priority,
@@ -139,6 +148,30 @@ impl Letter {
     /// Whether it can be accepted without a look at other mail.
     pub(crate) fn is_plain(&self) -> bool {
         self.kind != Kind::Task && self.parent.is_none() && self.hop.is_none()
+    }
+
+    /// The session it goes to: the one that it names; else `answered`, the session of the message that it replies to, where
+    /// the recipient is in that one too; else the one of its subject.
+    pub(crate) fn thread(&self, answered: Option<Uuid>) -> Result<Thread<'_>> {
+        match (self.session.or(answered), &self.subject) {
+            (Some(session), _) => Ok(Thread::Existing(session)),
+            (None, Some(subject)) => Ok(Thread::Subject(subject)),
+            (None, None) => Err(no_thread()),
+        }
+    }
+
+    /// ttl and trace. `parent` is the message that it names, and `in_group` says that this one was said to the group that
+    /// the letter goes to: an answer to all then goes back, not round.
+    pub(crate) fn hop(&self, parent: Option<&Message>, in_group: bool) -> Result<Hop> {
+        if let Some(settled) = &self.hop {
+            return Ok(settled.clone());
+        }
+        let (Some(named), Some(parent)) = (self.parent, parent) else { return Ok(route::fresh(&self.from)) };
+        if named.relay {
+            return Ok(route::relay(parent, &self.from, &self.to)?);
+        }
+        let to = if in_group { &parent.from } else { &self.to };
+        Ok(route::reply(parent, &self.from, to, is_automatic(&self.metadata))?)
     }
 
     /// What the sender is answered.
@@ -242,6 +275,11 @@ pub(crate) fn not_in_session(id: &MessageId) -> StoreError {
 /// No such message, or none that the caller may see: the two look the same.
 pub(crate) fn no_message(id: &MessageId) -> StoreError {
     StoreError::not_found(format!("no message {id} came to you or was sent by you"))
+}
+
+/// Neither a session, nor a subject for a new one.
+fn no_thread() -> StoreError {
+    StoreError::invalid("say a subject, or the session_id or reply_to to continue")
 }
 
 /// No such session.

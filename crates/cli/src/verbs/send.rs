@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::message::NO_SUBJECT;
-use amb_core::office::Office;
 use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
 use amb_dir::DirOptions;
 use jiff::Unit;
@@ -26,7 +25,8 @@ pub(crate) struct Send {
     to: AgentName,
     /// What to say; - reads it from stdin
     text: Option<String>,
-    /// The subject; the same subject continues the same session
+    /// The subject; the same subject continues the same session. Not used with --session, nor for a reply, which belongs to
+    /// the session of what it answers
     #[arg(long, value_name = "S")]
     subject: Option<String>,
     /// Continue this session
@@ -47,6 +47,10 @@ pub(crate) struct Send {
     /// The message this passes on; its ttl and trace go on
     #[arg(long, value_name = "ID", conflicts_with = "reply_to")]
     relay_of: Option<MessageId>,
+    /// For scripts that answer by themselves: the reply costs a hop of what it answers, so that two that answer each other
+    /// stop
+    #[arg(long)]
+    automatic: bool,
     /// Name a file that the recipient can reach; repeat for more
     #[arg(long = "file", value_name = "F")]
     files: Vec<PathBuf>,
@@ -70,7 +74,7 @@ pub(crate) struct Send {
 impl Send {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
-        let draft = self.draft(&*seat).await?;
+        let draft = self.draft()?;
         let to = draft.to.clone();
         let sent = seat.send(draft).await?;
         if output.json {
@@ -83,7 +87,7 @@ impl Send {
         Ok(())
     }
 
-    async fn draft(self, seat: &dyn Office) -> Result<Draft, Failure> {
+    fn draft(self) -> Result<Draft, Failure> {
         let mut parts = Vec::new();
         match self.text.as_deref() {
             Some("-") => parts.push(Part::text(stdin()?)),
@@ -97,20 +101,16 @@ impl Send {
         for file in &self.files {
             parts.push(Part::file(reachable(file)?));
         }
-        // A reply goes into the conversation it answers unless told otherwise.
-        let (mut session, mut subject) = (self.session, self.subject);
-        if let (Some(parent), None, None) = (&self.reply_to, &session, &subject) {
-            let parent = seat.message(parent).await?.message;
-            (session, subject) = (parent.session, parent.subject);
-        }
-        if session.is_none() {
+        // A reply goes into the session of what it answers.
+        let mut subject = self.subject;
+        if self.session.is_none() && self.reply_to.is_none() {
             subject.get_or_insert_with(|| NO_SUBJECT.into());
         }
-        Ok(Draft {
+        let draft = Draft {
             to: self.to,
             kind: self.kind,
             subject,
-            session,
+            session: self.session,
             parts,
             priority: self.priority,
             deadline: self.deadline,
@@ -120,7 +120,8 @@ impl Send {
             correlation_id: self.correlation_id,
             metadata: Default::default(),
             idempotency_key: self.idempotency_key,
-        })
+        };
+        Ok(if self.automatic { draft.automatic() } else { draft })
     }
 }
 

@@ -21,7 +21,7 @@ async fn mail_crosses_both_ways(database: Database, layout: Layout) {
     assert_eq!(question.subject.as_deref(), Some("Plan"));
     until(async || world.receipt(&ann, &sent["message_id"]).await == "read").await;
 
-    let answer = coder.send(Draft::reply(&question, "I am")).await.unwrap();
+    let answer = coder.send(Draft::reply(&question, "I am").automatic()).await.unwrap();
     let came = world.comes(&ann, "coder").await;
     assert_eq!(came["parts"][0]["text"], "I am");
     assert_eq!((&came["ttl"], &came["trace"]), (&json!(1), &json!(["ann-mcp", "coder"])));
@@ -33,11 +33,14 @@ async fn mail_crosses_both_ways(database: Database, layout: Layout) {
     })
     .await;
 
-    // And once more: the third message of the exchange, whose answer the office refuses.
-    let back = world.send(&ann, "coder", json!({"content": "good", "reply_to": came["id"]})).await;
+    assert_eq!(came["metadata"], json!({"automatic": true}), "the mark crosses");
+
+    // And once more: the third message of the exchange, whose automatic answer the office refuses.
+    let automatic = json!({"content": "good", "reply_to": came["id"], "metadata": {"automatic": true}});
+    let back = world.send(&ann, "coder", automatic).await;
     let good = arrives(&coder).await;
     assert_eq!((good.ttl, good.reply_to.clone()), (0, Some(answer.message_id)));
-    let refused = coder.send(Draft::reply(&good, "and again")).await.unwrap_err();
+    let refused = coder.send(Draft::reply(&good, "and again").automatic()).await.unwrap_err();
     assert_eq!(refused.code(), amb_core::Code::LoopRefused);
     until(async || world.receipt(&ann, &back["message_id"]).await == "read").await;
     let health = world.health().await;

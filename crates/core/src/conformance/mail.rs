@@ -281,7 +281,7 @@ pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn Post) {
     let (mut reader, mut other) = (&bob, &alice);
     let refused = loop {
         let message = reader.message(&sent.message_id).await.unwrap().message;
-        match reader.send(Draft::reply(&message, "answer")).await {
+        match reader.send(Draft::reply(&message, "answer").automatic()).await {
             Ok(reply) => {
                 assert_eq!(reply.session_id, sent.session_id, "in the conversation it came from");
                 sent = reply;
@@ -293,6 +293,47 @@ pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn Post) {
     };
     assert_eq!((count, refused.code()), (3, Code::LoopRefused));
     assert!(alice.send(draft(&*bob, "a new question")).await.is_ok(), "and starting afresh still works");
+}
+
+/// However long a conversation is, a question that somebody decided to ask can be answered automatically.
+pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn Post) {
+    let (alice, bob) = pair(post).await;
+    let mut question = alice.send(draft(&*bob, "question 0")).await.unwrap();
+    for round in 1..=10 {
+        let came = bob.message(&question.message_id).await.unwrap().message;
+        assert!(came.provokes_answer() && !came.is_automatic());
+        let answer = bob.send(Draft::reply(&came, "answer").automatic()).await.unwrap();
+        let answer = alice.message(&answer.message_id).await.unwrap().message;
+        assert!(answer.is_automatic(), "the mark is kept");
+        assert_eq!((answer.ttl, answer.trace.len()), (1, 2));
+        question = alice.send(Draft::reply(&answer, format!("question {round}"))).await.unwrap();
+    }
+    let last = bob.message(&question.message_id).await.unwrap().message;
+    assert_eq!((last.ttl, last.trace), (2, vec![alice.me().clone()]), "begun afresh");
+}
+
+/// A reply needs neither session nor subject, and a subject of its own does not take it elsewhere.
+pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) {
+    let (alice, bob) = pair(post).await;
+    let question = alice.send(draft(&*bob, "question")).await.unwrap();
+    let reply = |to: &dyn Office, id: &MessageId, subject: Option<&str>| Draft {
+        subject: subject.map(Into::into),
+        reply_to: Some(id.clone()),
+        ..draft(to, "re")
+    };
+    let answer = bob.send(reply(&*alice, &question.message_id, None)).await.unwrap();
+    assert_eq!((&answer.session_id, &answer.subject), (&question.session_id, &question.subject));
+    let more = alice.send(reply(&*bob, &answer.message_id, Some("Re: Plan"))).await.unwrap();
+    assert_eq!((&more.session_id, &more.subject), (&question.session_id, &question.subject));
+    let follow_up = alice.send(reply(&*bob, &more.message_id, None)).await.unwrap();
+    assert_eq!(follow_up.session_id, question.session_id, "after one's own message, too");
+    assert_eq!(whole(&*bob, &question.session_id, 50).await.len(), 4);
+
+    // Whoever is not in that session is written to under a subject of its own.
+    let carol = seat(post, "carol-agent").await;
+    post.acquaint(&*bob, &*carol).await;
+    let aside = bob.send(reply(&*carol, &follow_up.message_id, Some("Plan"))).await.unwrap();
+    assert_ne!(aside.session_id, question.session_id);
 }
 
 /// A → B → C → D, and there it ends; C → A never.

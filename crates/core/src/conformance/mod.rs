@@ -73,6 +73,8 @@ macro_rules! office_conformance {
             urgent_mail_is_claimed_first_where_asked
             concurrent_sends_all_arrive_once
             a_natural_reply_passes_and_automatic_answers_end
+            ten_rounds_of_questions_get_automatic_answers
+            a_reply_belongs_to_the_session_of_what_it_answers
             a_relay_ends_at_ttl_zero_and_never_in_a_circle
             everything_after_a_cursor_is_told_once
             a_waiting_reader_is_woken

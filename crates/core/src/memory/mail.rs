@@ -33,6 +33,13 @@ impl State {
             }
             return Ok(session.clone());
         }
+        if let Some(answered) = &draft.reply_to {
+            let session = self.find(me, answered)?.message.session.clone();
+            let among = |thread: &Thread| thread.members.contains(me) && thread.members.contains(&draft.to);
+            if let Some(session) = session.filter(|session| self.sessions.get(session).is_some_and(among)) {
+                return Ok(session);
+            }
+        }
         let subject = draft
             .subject
             .clone()
@@ -46,7 +53,9 @@ impl State {
 
     fn hop(&self, me: &AgentName, draft: &Draft) -> Result<route::Hop> {
         match (&draft.reply_to, &draft.relay_of) {
-            (Some(parent), _) => Ok(route::after(&self.find(me, parent)?.message, me, &draft.to)?),
+            (Some(parent), _) => {
+                Ok(route::reply(&self.find(me, parent)?.message, me, &draft.to, draft.is_automatic())?)
+            }
             (None, Some(parent)) => Ok(route::relay(&self.find(me, parent)?.message, me, &draft.to)?),
             (None, None) => Ok(route::fresh(me)),
         }

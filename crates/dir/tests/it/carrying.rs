@@ -60,7 +60,8 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         assert_eq!((got.from, got.ttl, got.trace), (name("net"), 1, vec![name("zoe"), name("net")]));
         assert_eq!((got.sent_at, got.priority), (message.sent_at, Priority::High));
         // Its answer goes on by the rules from there, and ends.
-        let reply = coder.send(Draft::reply(&coder.message(&id).await.unwrap().message, "back")).await.unwrap();
+        let reply = Draft::reply(&coder.message(&id).await.unwrap().message, "back").automatic();
+        let reply = coder.send(reply).await.unwrap();
         assert_eq!(coder.message(&reply.message_id).await.unwrap().message.ttl, 0);
 
         coder.ack(std::slice::from_ref(&id)).await.unwrap();

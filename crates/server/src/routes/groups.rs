@@ -126,7 +126,7 @@ pub(crate) async fn leave(
 }
 
 letter! {
-    /// One message for several agents. Needs `content` or `parts`, and `subject` or `session_id`.
+    /// One message for several agents. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
     SendManyBody {
         /// Who shall receive it: connected agents.
         #[schema(min_items = 1, max_items = 100)]

@@ -31,7 +31,8 @@ macro_rules! letter {
         pub(crate) struct $name {
             $(#[$attr])*
             $to: $type,
-            /// The thread's subject; continues the thread that has it, or starts one.
+            /// The thread's subject; continues the thread that has it, or starts one. Not used where the message goes into
+            /// the thread of `session_id` or of `reply_to`.
             #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
             subject: Option<String>,
             /// The text.
@@ -51,13 +52,14 @@ macro_rules! letter {
             deadline: Option<Timestamp>,
             /// For a task: where the answer shall go.
             callback: Option<Callback>,
-            /// The message this answers.
+            /// The message this answers; it goes into the same thread unless `session_id` says another.
             reply_to: Option<MessageId>,
             /// The message this passes on.
             relay_of: Option<MessageId>,
             /// Ties a question to its answers.
             correlation_id: Option<CorrelationId>,
-            /// Whatever else there is to say to programs.
+            /// Whatever else there is to say to programs. `"automatic": true` marks what a program sends by itself: such a
+            /// reply counts on with the ttl of what it answers, so that two programs that answer each other stop.
             metadata: Option<Object>,
         }
 
@@ -74,7 +76,7 @@ macro_rules! letter {
 pub(crate) use letter;
 
 letter! {
-    /// What to send, and to whom. Needs `content` or `parts`, and `subject` or `session_id`.
+    /// What to send, and to whom. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
     SendBody {
         /// Who shall receive it: a connected agent, or a group that the caller is in.
         to: AgentName
@@ -162,9 +164,10 @@ impl Content {
     pub(crate) fn draft(self, to: AgentName, idempotency_key: Option<String>) -> Result<Draft, Problem> {
         let session = self.session_id.map(|text| uuid("body.session_id", &text)).transpose()?.map(SessionId::from);
         // A thread that is named has its subject; clients that fill in every field send a blank one then.
-        let subject = self.subject.filter(|subject| session.is_none() || !subject.trim().is_empty());
+        let named = session.is_some() || self.reply_to.is_some();
+        let subject = self.subject.filter(|subject| !named || !subject.trim().is_empty());
         match &subject {
-            None if session.is_none() => return Err(Problem::field("body.subject", "is needed without a session_id")),
+            None if !named => return Err(Problem::field("body.subject", "is needed without a session_id")),
             Some(subject) if subject.trim().is_empty() => {
                 return Err(Problem::field("body.subject", "cannot be blank"));
             }

@@ -24,10 +24,12 @@ pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: Desk) {
         assert_eq!((message.from, message.ttl), (alice.name.clone(), 1));
         assert_eq!(message.trace, [name("zoe"), name("alice")], "whoever sends it is in it");
         // It goes on by the rules from there.
-        let reply = Draft::reply(&desk.message(&bob, &sent.answer.message_id).await.unwrap().message, "back");
+        let reply =
+            Draft::reply(&desk.message(&bob, &sent.answer.message_id).await.unwrap().message, "back").automatic();
         let back = desk.send(&bob, reply, at(2)).await.unwrap().answer;
         assert_eq!(desk.message(&alice, &back.message_id).await.unwrap().message.ttl, 0);
-        let reply = Draft::reply(&desk.message(&alice, &back.message_id).await.unwrap().message, "and again");
+        let reply =
+            Draft::reply(&desk.message(&alice, &back.message_id).await.unwrap().message, "and again").automatic();
         assert_eq!(code(desk.send(&alice, reply, at(3)).await), Code::LoopRefused);
     }
     let stranger = desk.enter("stranger").await;

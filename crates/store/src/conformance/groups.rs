@@ -52,8 +52,18 @@ pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
     let within = Draft { session: Some(sent.answer.session_id.clone()), ..Draft::text(name("crew"), "", "yo") };
     desk.send(&alice, within, at(6)).await.unwrap();
     assert_eq!(desk.texts(&bob, &sent.answer.session_id, 10).await, ["yo", "hi", "hello all"]);
-    let reply = Draft { reply_to: Some(again.answer.message_id), ..Draft::text(name("crew"), "Standup", "re") };
-    desk.send(&bob, reply, at(7)).await.unwrap();
+    // A reply to all belongs to the session of what it answers, and a conversation goes on as between two.
+    let mut last = again.answer;
+    for n in 0..5 {
+        let member = [&bob, &carol, &alice][n % 3];
+        let reply = Draft { reply_to: Some(last.message_id), ..Draft::text(name("crew"), "", "re") };
+        last = desk.send(member, Draft { subject: None, ..reply }, at(7)).await.unwrap().answer;
+        assert_eq!(last.session_id, sent.answer.session_id);
+    }
+    let automatic = |id| Draft { reply_to: Some(id), ..Draft::text(name("crew"), "Standup", "re") }.automatic();
+    let second = desk.send(&alice, automatic(last.message_id), at(8)).await.unwrap().answer;
+    let third = desk.send(&bob, automatic(second.message_id), at(8)).await.unwrap().answer;
+    assert_eq!(code(desk.send(&carol, automatic(third.message_id), at(8)).await), Code::LoopRefused);
 }
 
 pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: Desk) {

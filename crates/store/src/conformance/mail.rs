@@ -150,13 +150,17 @@ pub async fn replies_and_relays_carry_ttl_and_trace(desk: Desk) {
     let carol = desk.enter("carol").await;
     desk.connect(&bob, &carol).await;
     let first = desk.say(&alice, &bob, "Plan", "1").await.answer;
-    let reply = |to: &Agent, id: &amb_core::MessageId| Draft {
-        reply_to: Some(id.clone()),
-        ..Draft::text(to.name.clone(), "Plan", "re")
+    let reply = |to: &Agent, id: &amb_core::MessageId| {
+        Draft { reply_to: Some(id.clone()), ..Draft::text(to.name.clone(), "Plan", "re") }.automatic()
     };
     let second = desk.send(&bob, reply(&alice, &first.message_id), at(2)).await.unwrap().answer;
     let third = desk.send(&alice, reply(&bob, &second.message_id), at(3)).await.unwrap().answer;
     assert_eq!(code(desk.send(&bob, reply(&alice, &third.message_id), at(4)).await), Code::LoopRefused);
+
+    let asked = Draft { reply_to: Some(third.message_id), ..Draft::text(alice.name.clone(), "Plan", "and you?") };
+    let asked = desk.send(&bob, asked, at(4)).await.unwrap().answer;
+    let asked = desk.message(&alice, &asked.message_id).await.unwrap().message;
+    assert_eq!((asked.ttl, asked.trace), (2, vec![bob.name.clone()]), "what somebody decides to say starts afresh");
 
     let relay = |to: &Agent, id: &amb_core::MessageId| Draft {
         relay_of: Some(id.clone()),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use amb_core::doc::Sent;
 use amb_core::id::fresh_uuid;
-use amb_core::route::{self, Hop};
+use amb_core::route::Hop;
 use amb_core::task::{Asked, Decision, decide};
 use amb_core::{AgentName, Card, Kind, TaskState};
 use deadpool_postgres::{Object, Transaction};
@@ -140,10 +140,8 @@ impl Known {
             let Some(peer) = self.peers.get(&letter.to) else { continue };
             let pair = pair(caller.key.0, peer.id);
             pairs.insert(pair);
-            match &letter.thread {
-                letter::Thread::Existing(id) => drop(sessions.insert(*id)),
-                letter::Thread::Subject { key, .. } => drop(subjects.insert((pair, key.as_str()))),
-            }
+            sessions.extend(letter.session);
+            subjects.extend(letter.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
         }
         let keys =
             letters.iter().filter_map(|(caller, letter)| Some((caller.key.0, letter.once.as_ref()?.key.as_str())));
@@ -153,7 +151,7 @@ impl Known {
         let assignees: Vec<i64> =
             tasks().filter_map(|(_, letter)| self.peers.get(&letter.to)).map(|peer| peer.id).collect();
         let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let (connected, threads, answers, parents, current, task_of) = tokio::try_join!(
+        let (connected, found, answers, parents, current, task_of) = tokio::try_join!(
             connected(tx, &pairs),
             threads(tx, &subjects, &sessions),
             answers(tx, &callers, &keys),
@@ -164,9 +162,15 @@ impl Known {
         self.current = current;
         self.task_of = task_of;
         self.connected = connected;
-        self.add_threads(threads);
+        self.add_threads(found);
         self.answers = answers;
         self.parents = parents;
+        let answered = letters.iter().filter(|(_, letter)| letter.session.is_none());
+        let answered: BTreeSet<Uuid> =
+            answered.filter_map(|(_, letter)| Some(self.parents.get(&letter.reply_to()?)?.row.session)).collect();
+        if !answered.is_empty() {
+            self.add_threads(threads(tx, &BTreeSet::new(), &answered).await?);
+        }
         Ok(())
     }
 
@@ -184,12 +188,13 @@ impl Known {
         // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
         let mut missing = std::collections::BTreeMap::new();
         for (caller, letter) in letters {
-            let (Some(peer), letter::Thread::Subject { subject, key }) =
-                (self.reachable(caller, letter).ok(), &letter.thread)
+            let Ok(peer) = self.reachable(caller, letter) else { continue };
+            let (low, high) = pair(caller.key.0, peer.id);
+            let Ok(letter::Thread::Subject(letter::Subject { subject, key })) =
+                letter.thread(self.answered((low, high), letter))
             else {
                 continue;
             };
-            let (low, high) = pair(caller.key.0, peer.id);
             if !self.by_subject.contains_key(&(low, high, key.clone())) {
                 missing.entry((low, high, key.as_str())).or_insert((subject, caller.key.0, peer.id, letter.at));
             }
@@ -235,24 +240,28 @@ impl Known {
 
     fn thread(&self, caller: &Agent, peer: &Peer, letter: &Letter) -> Result<&Thread> {
         let (low, high) = pair(caller.key.0, peer.id);
-        match &letter.thread {
+        match letter.thread(self.answered((low, high), letter))? {
             letter::Thread::Existing(id) => {
-                let thread = self.by_public_id.get(id).ok_or_else(no_session)?;
+                let thread = self.by_public_id.get(&id).ok_or_else(no_session)?;
                 if thread.pair == Some((low, high)) { Ok(thread) } else { Err(words::not_both_members(&letter.to)) }
             }
-            letter::Thread::Subject { key, .. } => {
+            letter::Thread::Subject(letter::Subject { key, .. }) => {
                 self.by_subject.get(&(low, high, key.clone())).ok_or_else(no_session)
             }
         }
     }
 
+    /// The session of the message that the letter replies to, where it is between these two.
+    fn answered(&self, pair: (i64, i64), letter: &Letter) -> Option<Uuid> {
+        let session = self.parents.get(&letter.reply_to()?)?.row.session;
+        self.by_public_id.get(&session).filter(|thread| thread.pair == Some(pair)).map(|thread| thread.public_id)
+    }
+
     /// ttl and trace.
     fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
-        if let Some(settled) = &letter.hop {
-            return Ok(settled.clone());
-        }
-        let Some(letter::Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
-        messages::hop(self.parents.get(&id), caller, letter, relay)
+        let found = letter.parent.and_then(|parent| self.parents.get(&parent.id));
+        let parent = messages::parent(found, caller, letter)?.map(Found::message).transpose()?;
+        letter.hop(parent.as_ref(), false)
     }
 
     /// Decides about one letter, and adds it to what is to be written.

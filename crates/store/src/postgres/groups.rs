@@ -1,13 +1,13 @@
 //! Groups: who is in them, and mail to all of them.
 
 use amb_core::id::fresh_uuid;
-use amb_core::{AgentName, Draft, Kind, Timestamp, route};
+use amb_core::{AgentName, Draft, Kind, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 use uuid::Uuid;
 
 use super::batch::{self, Outcome, letter_post};
 use super::error::{Trouble, is_taken};
-use super::messages;
+use super::messages::{self, Found};
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
@@ -148,14 +148,18 @@ pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) 
     {
         return if hash == once.draft_hash { Ok(Outcome::Repeat(sent)) } else { Err(words::key_reused().into()) };
     }
-    let hop = match letter.parent {
-        Some(parent) => {
-            let found = messages::find(tx, parent.id).await?;
-            messages::hop(found.as_ref(), caller, letter, parent.relay)?
-        }
-        None => route::fresh(&caller.name),
+    let found = match letter.parent {
+        Some(parent) => messages::find(tx, parent.id).await?,
+        None => None,
     };
-    let (session, public_id, subject) = session(tx, group, me, letter).await?;
+    let found = messages::parent(found.as_ref(), caller, letter)?;
+    let in_group = match found {
+        Some(found) => is_of_group(tx, found.session, group).await?,
+        None => false,
+    };
+    let answered = found.filter(|_| in_group && letter.reply_to().is_some()).map(|found| found.row.session);
+    let hop = letter.hop(found.map(Found::message).transpose()?.as_ref(), in_group)?;
+    let (session, public_id, subject) = session(tx, group, me, letter, answered).await?;
     let enter = tx
         .prepare_cached(
             "INSERT INTO session_members (agent_id, session_id) SELECT unnest($1::bigint[]), $2 ON CONFLICT DO NOTHING",
@@ -187,17 +191,29 @@ async fn audience(tx: &Transaction<'_>, group: i64, sender: i64) -> Result<Vec<i
     Ok(tx.query(&select, &[&group, &sender]).await?.iter().map(|row| row.get(0)).collect())
 }
 
-async fn session(tx: &Transaction<'_>, group: i64, me: i64, letter: &Letter) -> Result<(i64, Uuid, String), Trouble> {
-    match &letter.thread {
+/// Whether this session is one of the group's.
+async fn is_of_group(tx: &Transaction<'_>, session: i64, group: i64) -> Result<bool, Trouble> {
+    let select = tx.prepare_cached("SELECT FROM sessions WHERE id = $1 AND group_id = $2").await?;
+    Ok(tx.query_opt(&select, &[&session, &group]).await?.is_some())
+}
+
+async fn session(
+    tx: &Transaction<'_>,
+    group: i64,
+    me: i64,
+    letter: &Letter,
+    answered: Option<Uuid>,
+) -> Result<(i64, Uuid, String), Trouble> {
+    match letter.thread(answered)? {
         letter::Thread::Existing(id) => {
             let select = tx.prepare_cached("SELECT id, subject, group_id FROM sessions WHERE public_id = $1").await?;
-            let row = tx.query_opt(&select, &[id]).await?.ok_or_else(no_session)?;
+            let row = tx.query_opt(&select, &[&id]).await?.ok_or_else(no_session)?;
             if row.try_get::<_, Option<i64>>(2)? != Some(group) {
                 return Err(words::not_both_members(&letter.to).into());
             }
-            Ok((row.try_get(0)?, *id, row.try_get(1)?))
+            Ok((row.try_get(0)?, id, row.try_get(1)?))
         }
-        letter::Thread::Subject { subject, key } => {
+        letter::Thread::Subject(letter::Subject { subject, key }) => {
             let insert = tx
                 .prepare_cached(
                     "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)

@@ -3,7 +3,6 @@
 use std::collections::HashMap;
 
 use amb_core::Message;
-use amb_core::route::{self, Hop};
 use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -87,20 +86,13 @@ impl Found {
     }
 }
 
-/// ttl and trace of a letter that names this message.
-pub(super) fn hop(found: Option<&Found>, caller: &Agent, letter: &Letter, relay: bool) -> Result<Hop> {
+/// The message that a letter answers or passes on, which its sender must have sent or received.
+pub(super) fn parent<'a>(found: Option<&'a Found>, caller: &Agent, letter: &Letter) -> Result<Option<&'a Found>> {
+    let Some(letter::Parent { id, relay }) = letter.parent else { return Ok(None) };
     let me = caller.key.0;
     let seen = found.filter(|found| if relay { found.delivery_to(me).is_some() } else { found.concerns(me) });
-    let Some(found) = seen else {
-        let id = letter.parent.map(|parent| parent.id).unwrap_or_default();
-        return Err(letter::no_message(&id.into()));
-    };
-    let parent = found.message()?;
-    Ok(if relay {
-        route::relay(&parent, &caller.name, &letter.to)?
-    } else {
-        route::after(&parent, &caller.name, &letter.to)?
-    })
+    // The office that settled the hop had the message; here it may be gone.
+    if seen.is_none() && letter.hop.is_none() { Err(letter::no_message(&id.into())) } else { Ok(seen) }
 }
 
 /// The messages of these ids.

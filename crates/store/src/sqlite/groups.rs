@@ -1,13 +1,13 @@
 //! Groups: who is in them, and mail to all of them.
 
 use amb_core::id::fresh_uuid;
-use amb_core::route;
 use amb_core::{AgentName, Draft, Kind, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::cache::Thread;
 use super::error::{failed, is_taken};
 use super::keys::instant_at;
+use super::messages::Found;
 use super::plans::Prepared;
 use super::post::To;
 use super::send::{Outcome, letter_post, placed};
@@ -117,20 +117,21 @@ impl Desk {
         if letter.kind == Kind::Task {
             return Err(words::no_task_to_group());
         }
-        // An answer to all goes to whoever wrote before, too: that is no loop.
-        let hop = match letter.parent {
-            Some(_) => self.hop(caller, letter)?,
-            None => route::fresh(&caller.name),
-        };
-        let thread = match &letter.thread {
+        let parent = self.parent_of(caller, letter)?;
+        let in_group = parent.as_ref().is_some_and(|found| found.group == Some(group));
+        let answered =
+            parent.as_ref().filter(|_| in_group && letter.reply_to().is_some()).map(|found| found.row.session);
+        let parent = parent.map(Found::message).transpose()?;
+        let hop = letter.hop(parent.as_ref(), in_group)?;
+        let thread = match letter.thread(answered)? {
             letter::Thread::Existing(id) => {
-                let thread = self.thread_by_public_id(*id)?.ok_or_else(no_session)?;
+                let thread = self.thread_by_public_id(id)?.ok_or_else(no_session)?;
                 if thread.group != Some(group) {
                     return Err(words::not_both_members(&letter.to));
                 }
                 thread
             }
-            letter::Thread::Subject { subject, key } => {
+            letter::Thread::Subject(letter::Subject { subject, key }) => {
                 self.group_session(group, caller.key.0, subject, key, letter.at)?
             }
         };

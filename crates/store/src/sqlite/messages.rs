@@ -59,6 +59,11 @@ pub(super) struct Found {
 }
 
 impl Found {
+    /// The row of its session.
+    pub(super) fn session(&self) -> i64 {
+        self.row_id >> 32
+    }
+
     /// The entry that brought it to this agent.
     pub(super) fn delivery_to(&self, db: &Connection, agent: i64) -> Result<Option<i64>> {
         match self.delivery {

@@ -1,14 +1,14 @@
 //! Sending. What is asked of the database here is asked for every message, so little is.
 
 use amb_core::doc::Sent;
-use amb_core::route::{self, Hop};
+use amb_core::route::Hop;
 use amb_core::{Kind, Timestamp};
 use rusqlite::{OptionalExtension, params};
 
 use super::cache::{Peer, Thread};
 use super::connect::pair;
 use super::error::failed;
-use super::messages;
+use super::messages::{self, Found};
 use super::plans::Prepared;
 use super::post::{Post, To};
 use super::writer::Desk;
@@ -45,8 +45,10 @@ impl Desk {
         }
         let placed = match self.reachable(me, &letter)? {
             Recipient::Agent(peer) => {
-                let hop = self.hop(caller, &letter)?;
-                let thread = self.thread_of(me, peer.id, &letter)?;
+                let parent = self.parent_of(caller, &letter)?;
+                let thread = self.thread_of(me, peer.id, &letter, parent.as_ref())?;
+                let parent = parent.map(Found::message).transpose()?;
+                let hop = letter.hop(parent.as_ref(), false)?;
                 self.place(caller, &peer, &thread, &letter, &hop)?
             }
             Recipient::Group(group) => {
@@ -76,36 +78,34 @@ impl Desk {
         Ok(Recipient::Agent(peer))
     }
 
-    /// ttl and trace.
-    pub(super) fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
-        if let Some(settled) = &letter.hop {
-            return Ok(settled.clone());
+    /// The message that the letter answers or passes on, which its sender must have sent or received.
+    pub(super) fn parent_of(&self, caller: &Agent, letter: &Letter) -> Result<Option<Found>> {
+        let Some(Parent { id, relay }) = letter.parent else { return Ok(None) };
+        let me = caller.key.0;
+        if let Some(found) = messages::find(&self.db, id)?
+            && (found.came_to(&self.db, me)? || (!relay && found.sender == me))
+        {
+            return Ok(Some(found));
         }
-        let Some(Parent { id, relay }) = letter.parent else { return Ok(route::fresh(&caller.name)) };
-        let Some(found) = messages::find(&self.db, id)? else { return Err(letter::no_message(&id.into())) };
-        let came = found.came_to(&self.db, caller.key.0)?;
-        if !came && (relay || found.sender != caller.key.0) {
-            return Err(letter::no_message(&id.into()));
-        }
-        let parent = found.message()?;
-        Ok(if relay {
-            route::relay(&parent, &caller.name, &letter.to)?
-        } else {
-            route::after(&parent, &caller.name, &letter.to)?
-        })
+        // The office that settled the hop had the message; here it may be gone.
+        if letter.hop.is_some() { Ok(None) } else { Err(letter::no_message(&id.into())) }
     }
 
-    /// The session that the letter names, or the one of its subject, made where it is missing.
-    fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter) -> Result<Thread> {
-        match &letter.thread {
+    /// The session that the letter goes to, made where it is missing.
+    fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter, parent: Option<&Found>) -> Result<Thread> {
+        let answered = match parent.filter(|_| letter.reply_to().is_some()) {
+            Some(found) => self.thread(found.session())?.filter(|thread| thread.pair == Some(pair(me, peer))),
+            None => None,
+        };
+        match letter.thread(answered.map(|thread| thread.public_id))? {
             letter::Thread::Existing(public_id) => {
-                let thread = self.thread_by_public_id(*public_id)?.ok_or_else(no_session)?;
+                let thread = self.thread_by_public_id(public_id)?.ok_or_else(no_session)?;
                 if thread.pair != Some(pair(me, peer)) {
                     return Err(words::not_both_members(&letter.to));
                 }
                 Ok(thread)
             }
-            letter::Thread::Subject { subject, key } => {
+            letter::Thread::Subject(letter::Subject { subject, key }) => {
                 let (low, high) = pair(me, peer);
                 let cached = self.caches.by_subject.get(&(low, high, key.as_str().into())).copied();
                 let known = match cached {
