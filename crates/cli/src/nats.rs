@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use amb_live::{BrokerError, LivePeers, NatsAuth, NatsOptions, NatsTls};
+use amb_live::{BrokerError, LivePeers, NatsAuth, NatsOptions, NatsServers, NatsTls};
 use anyhow::Context;
 use serde::Deserialize;
 
@@ -13,8 +13,8 @@ use crate::failure::Failure;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NatsArgs {
     /// The NATS server that live goals, or replicas of an office, meet at; several separated by commas
-    #[arg(long, value_name = "URL", env = "NATS_URL")]
-    pub(crate) nats_url: Option<String>,
+    #[arg(long, value_name = "URL", env = "NATS_URL", hide_env_values = true)]
+    pub(crate) nats_url: Option<NatsServers>,
     /// A shared token
     #[arg(long, value_name = "TOKEN", env = "NATS_TOKEN", hide_env_values = true)]
     nats_token: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct NatsArgs {
 impl NatsArgs {
     /// Whether a server is named at all.
     pub(crate) fn is_named(&self) -> bool {
-        self.nats_url.as_deref().is_some_and(|url| !url.trim().is_empty())
+        self.nats_url.as_ref().is_some_and(|servers| !servers.is_empty())
     }
 
     /// What is said here, and for the rest what `other` says. Who we are is said in one place.
@@ -48,9 +48,10 @@ impl NatsArgs {
 
     /// Everything about the connection.
     pub(crate) fn options(&self) -> Result<NatsOptions, Failure> {
-        let url = self.nats_url.as_deref();
-        let url =
-            url.ok_or_else(|| Failure::usage("live goals meet at a NATS server: --nats-url nats://127.0.0.1:4222"))?;
+        let servers = self
+            .nats_url
+            .clone()
+            .ok_or_else(|| Failure::usage("live goals meet at a NATS server: --nats-url nats://127.0.0.1:4222"))?;
         let auth = match (&self.nats_token, &self.nats_user, &self.nats_nkey, &self.nats_creds) {
             (None, None, None, None) => NatsAuth::None,
             (Some(token), None, None, None) => NatsAuth::Token(token.clone()),
@@ -63,7 +64,7 @@ impl NatsArgs {
             _ => return Err(Failure::usage("say who you are to NATS in one way: token, user, nkey or creds")),
         };
         let tls = NatsTls { ca_file: self.nats_ca.clone(), ..NatsTls::default() };
-        Ok(NatsOptions { auth, tls, ..NatsOptions::new(url) })
+        Ok(NatsOptions { auth, tls, ..NatsOptions::at(servers) })
     }
 
     /// The live peers at that server.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use amb_core::{Code, OfficeError};
-use reqwest::header::{HeaderValue, RETRY_AFTER};
+use reqwest::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Url};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
@@ -68,6 +68,8 @@ impl Http {
         crate::use_ring();
         let client = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
+            // The key is for this server alone, and reqwest takes a header of ours along to any host.
+            .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("amb/", env!("CARGO_PKG_VERSION")))
             .build()
             .map_err(OfficeError::internal)?;
@@ -141,6 +143,9 @@ impl Http {
         let left = deadline.saturating_duration_since(Instant::now());
         let answer = self.request(call)?.timeout(left).send().await.map_err(|error| self.out_of_reach(call, error))?;
         let status = answer.status();
+        if status.is_redirection() {
+            return Err(self.redirected(answer.headers().get(LOCATION)));
+        }
         let retry_after = answer.headers().get(RETRY_AFTER).and_then(seconds);
         let body = answer.bytes().await.map_err(|error| self.out_of_reach(call, error))?;
         match status.is_success() {
@@ -169,6 +174,24 @@ impl Http {
             request = request.header("content-type", "application/json").body(body.clone());
         }
         Ok(request)
+    }
+
+    /// The answer that another address should be asked. Whether to trust that one is for a person to say.
+    fn redirected(&self, location: Option<&HeaderValue>) -> OfficeError {
+        let target = location.and_then(|value| value.to_str().ok()).map(|text| self.server.join(&[]).join(text));
+        let detail = match target {
+            Some(Ok(mut url)) => {
+                url.set_query(None);
+                // Cannot fail for an address that has a host, and no other has them.
+                let _ = url.set_username("").and_then(|()| url.set_password(None));
+                format!(
+                    "{} redirects to {url}; redirects are not followed: if you trust that address, name it",
+                    self.server
+                )
+            }
+            _ => format!("{} redirects; redirects are not followed: name the server's own address", self.server),
+        };
+        OfficeError::invalid(detail)
     }
 
     fn out_of_reach(&self, call: &Call, error: reqwest::Error) -> OfficeError {
@@ -245,6 +268,23 @@ mod tests {
         let (http, _) = server("HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n").await;
         let error = http.ask::<Value>(http.post(&["messages", "ack"], &json!({})).unwrap()).await.unwrap_err();
         assert!(error.may_be_done(), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_redirect_is_told_and_not_followed() {
+        let (other, heard) = server("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}").await;
+        let elsewhere = format!("{}/inbox?x=secret", other.server());
+        let answer = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: {elsewhere}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+        );
+        let (http, asked) = server(answer.leak()).await;
+        let http = Http { key: Some("amb_key".to_owned().into()), ..http };
+        for call in [http.get(&["inbox"]), http.post(&["messages", "send"], &json!({})).unwrap()] {
+            let error = http.ask::<Value>(call).await.unwrap_err();
+            assert_eq!(error.code(), Code::Invalid);
+            assert!(error.detail().contains(&format!("redirects to {}/inbox;", other.server())), "{error}");
+        }
+        assert_eq!((heard.load(Ordering::SeqCst), asked.load(Ordering::SeqCst)), (0, 2));
     }
 
     #[tokio::test]

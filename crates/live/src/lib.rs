@@ -46,7 +46,8 @@ pub use message::{
     render_peer_messages_block,
 };
 pub use nats::{
-    NatsAuth, NatsBroker, NatsOptions, NatsTls, Notice, NoticeBoard, OnOutage, OutboxCounts, PRESENCE_BUCKET,
+    NatsAuth, NatsBroker, NatsOptions, NatsServers, NatsTls, Notice, NoticeBoard, OnOutage, OutboxCounts,
+    PRESENCE_BUCKET,
 };
 pub use outbox::OutboxOptions;
 pub use peers::{Goal, LivePeers, Sender, Transport};

@@ -47,7 +47,7 @@ impl NoticeBoard {
         let (events_in, events) = mpsc::channel(64);
         // Our own notes are no news to us.
         let client = connect(options, events_in, |connect| connect.no_echo()).await?;
-        let url = options.servers.join(",");
+        let url = options.servers.to_string();
         let notes = client.subscribe(subject.to_owned()).await;
         let notes = notes.map_err(|error| BrokerError::Rejected(causes(&error)))?;
         let (notices_in, notices) = mpsc::channel(QUEUE);

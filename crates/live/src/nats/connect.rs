@@ -23,12 +23,12 @@ pub(super) async fn connect(
     adjust: impl FnOnce(ConnectOptions) -> ConnectOptions,
 ) -> Result<Client, BrokerError> {
     let rejected = |error: &dyn std::error::Error| {
-        BrokerError::Rejected(format!("cannot connect to {}: {}", options.servers.join(","), causes(error)))
+        BrokerError::Rejected(format!("cannot connect to {}: {}", options.servers, causes(error)))
     };
     if options.servers.is_empty() {
         return Err(BrokerError::Rejected("no NATS server was named".into()));
     }
-    let addresses: Result<Vec<async_nats::ServerAddr>, _> = options.servers.iter().map(|url| url.parse()).collect();
+    let addresses: Result<Vec<async_nats::ServerAddr>, _> = options.servers.whole().map(str::parse).collect();
     let addresses = addresses.map_err(|error| rejected(&error))?;
     let tls = &options.tls;
     let mut connect = ConnectOptions::new()

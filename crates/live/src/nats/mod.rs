@@ -9,6 +9,7 @@ mod pad;
 mod presence;
 mod receive;
 mod replay;
+mod servers;
 mod wire;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub use board::{Notice, NoticeBoard};
 pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
+pub use servers::NatsServers;
 
 use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
 use crate::outbox::{Entry, NotQueued, Outbox};
@@ -75,7 +77,7 @@ impl NatsBroker {
         };
         let (events_in, events) = mpsc::channel(64);
         let client = connect::connect(&options, events_in, |connect| connect).await?;
-        let (url, envelope) = (options.servers.join(","), options.envelope);
+        let (url, envelope) = (options.servers.to_string(), options.envelope);
         let awaited = Awaited::new(&client.new_inbox(), options.ack_timeout);
         let subscribe = |subject: String| {
             let client = client.clone();

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::servers::NatsServers;
 use crate::outbox::OutboxOptions;
 
 /// The bucket that holds who is live, unless told otherwise.
@@ -12,8 +13,8 @@ pub const PRESENCE_BUCKET: &str = "amb_presence";
 /// Everything about a connection to NATS.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
-    /// One or more servers, such as `nats://127.0.0.1:4222` or `tls://nats.example:4222`.
-    pub servers: Vec<String>,
+    /// Where to connect to.
+    pub servers: NatsServers,
     /// Who we are.
     pub auth: NatsAuth,
     /// Encryption.
@@ -42,8 +43,14 @@ pub struct NatsOptions {
 impl NatsOptions {
     /// The usual settings for one server, or several separated by commas.
     pub fn new(servers: &str) -> Self {
+        let Ok(servers) = servers.parse();
+        Self::at(servers)
+    }
+
+    /// The usual settings for these servers.
+    pub fn at(servers: NatsServers) -> Self {
         Self {
-            servers: servers.split(',').map(|server| server.trim().to_owned()).filter(|url| !url.is_empty()).collect(),
+            servers,
             auth: NatsAuth::None,
             tls: NatsTls::default(),
             name: "amb-live".into(),
