@@ -106,6 +106,7 @@ verbs! {
     Backup(backup),
     Restore(restore),
     Move(move_office),
+    Admin(admin),
     Peers(peers),
     Peer(peers),
     Completions(completions),

@@ -17,6 +17,8 @@ pub enum Code {
     Unauthorized,
     /// Known, but not allowed.
     Forbidden,
+    /// The key was replaced and is in its grace period; this needs the key that replaced it.
+    OldKey,
     /// There is no active connection between the two agents.
     NotConnected,
     /// The recipient does not hear this sender.
@@ -50,6 +52,7 @@ impl Code {
             Code::Invalid => "invalid",
             Code::Unauthorized => "unauthorized",
             Code::Forbidden => "forbidden",
+            Code::OldKey => "old_key",
             Code::NotConnected => "not_connected",
             Code::NotAllowed => "not_allowed",
             Code::NotFound => "not_found",

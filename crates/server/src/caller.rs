@@ -32,11 +32,24 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
+        let CallerWithKey(agent, _) = CallerWithKey::from_request_parts(parts, app).await?;
+        Ok(Self(agent))
+    }
+}
+
+/// The caller and the key it showed, for what depends on which of its keys that is, or ends when that key does.
+#[derive(Debug, Clone)]
+pub(crate) struct CallerWithKey(pub(crate) Agent, pub(crate) KeyHash);
+
+impl FromRequestParts<App> for CallerWithKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
         let Peer(address) = Peer::from_request_parts(parts, app).await?;
         let Some(key) = key_in(&parts.headers) else {
             return Err(unauthorized("this needs a key: send it as X-API-Key").into());
         };
-        Ok(Self(who(app, key, address).await?))
+        Ok(Self(who(app, key, address).await?, KeyHash::of(key)))
     }
 }
 
@@ -57,6 +70,11 @@ pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, 
             Err(unauthorized("this key is not known here; register, or ask the office's operator"))
         }
     }
+}
+
+/// The answer to a request that was waiting when its key ended.
+pub(crate) fn key_ended() -> OfficeError {
+    unauthorized("this key ended while the request waited; use the one that replaced it")
 }
 
 fn unauthorized(detail: &str) -> OfficeError {

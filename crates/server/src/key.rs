@@ -1,6 +1,7 @@
 //! Keys: what agents show to be let in.
 
 use amb_core::OfficeError;
+use amb_store::{KeyHash, NewKey};
 use axum::http::{HeaderMap, header};
 
 /// The header that carries a key.
@@ -14,19 +15,24 @@ const SHOWN: usize = 8;
 
 /// A key as its owner has it. Neither printed nor logged: it has no `Debug` and no `Display`.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ApiKey(String);
+pub struct ApiKey(String);
 
 impl ApiKey {
     /// Makes a key from 32 bytes of the system's randomness.
-    pub(crate) fn fresh() -> Result<Self, OfficeError> {
+    pub fn fresh() -> Result<Self, OfficeError> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
         Ok(Self(format!("{PREFIX}{}", hex::encode(bytes))))
     }
 
     /// The whole key, to be told to its owner once.
-    pub(crate) fn reveal(&self) -> &str {
+    pub fn reveal(&self) -> &str {
         &self.0
+    }
+
+    /// What the store keeps of it.
+    pub fn to_keep(&self) -> NewKey {
+        NewKey { hash: KeyHash::of(&self.0), prefix: self.shown().to_owned() }
     }
 
     /// The first characters.

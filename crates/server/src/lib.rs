@@ -37,6 +37,7 @@ mod tls;
 mod ws;
 
 pub use config::{Config, TlsFiles};
+pub use key::ApiKey;
 pub use openapi::openapi_json;
 pub use rate::{Rate, RateLimits};
 pub use serve::{Listeners, serve};

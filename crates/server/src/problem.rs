@@ -92,7 +92,7 @@ fn status_of(code: Code) -> StatusCode {
     match code {
         Code::Invalid => StatusCode::UNPROCESSABLE_ENTITY,
         Code::Unauthorized => StatusCode::UNAUTHORIZED,
-        Code::Forbidden | Code::NotConnected | Code::NotAllowed => StatusCode::FORBIDDEN,
+        Code::Forbidden | Code::OldKey | Code::NotConnected | Code::NotAllowed => StatusCode::FORBIDDEN,
         Code::NotFound => StatusCode::NOT_FOUND,
         Code::Conflict | Code::LoopRefused | Code::IllegalMove => StatusCode::CONFLICT,
         Code::Gone => StatusCode::GONE,

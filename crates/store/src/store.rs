@@ -16,7 +16,7 @@ use crate::query::{
     ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Sight, Written};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
 
 /// What the network office remembers.
 ///
@@ -169,19 +169,25 @@ pub trait Store: Send + Sync {
     /// Goodbye: the caller is offline until its next sign of life.
     async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()>;
 
-    /// Gives the caller a new key. The old one works until `old_until`, if that is given.
+    /// Replaces the caller's key, if `shown` is its current key. The old one works until `old_until`, if that is given.
+    ///
+    /// `old_key` where `shown` was replaced and is in its grace period, `unauthorized` where it is no key any more.
     async fn rotate_key(
         &self,
         caller: &Agent,
-        key_hash: KeyHash,
-        key_prefix: &str,
+        shown: KeyHash,
+        new: NewKey,
         old_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<()>;
 
+    /// Gives an agent a new key and ends all it had, without asking for one: for the office's operator. `not_found` where
+    /// no agent has this name.
+    async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent>;
+
     /// Removes the caller: its key, its connections, its open tasks. Others keep the mail they had with it; nobody can
-    /// take its name.
-    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>>;
+    /// take its name. `shown` must be its current key, as in [`Store::rotate_key`].
+    async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>>;
 
     /// All of the caller's connections, the one that changed last first: with each peer the present state.
     async fn connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<Connection>>;

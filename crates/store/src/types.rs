@@ -83,6 +83,15 @@ pub struct NewAgent {
     pub card: Card,
 }
 
+/// A key about to replace another.
+#[derive(Debug, Clone)]
+pub struct NewKey {
+    /// Its hash.
+    pub hash: KeyHash,
+    /// Its first characters, by which its owner recognises it.
+    pub prefix: String,
+}
+
 /// Makes a verification code. Called again when a code is taken.
 pub type CodeMaker = Arc<dyn Fn() -> Result<String, OfficeError> + Send + Sync>;
 

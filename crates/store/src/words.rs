@@ -93,6 +93,16 @@ pub(crate) fn key_reused() -> StoreError {
     conflict("this idempotency key was used for another message; a new message needs a new key")
 }
 
+/// Why a key may not replace or end the keys of its agent: it is the one before, or none any more.
+pub(crate) fn not_the_current_key(in_grace: bool) -> StoreError {
+    if in_grace {
+        let detail = "this key was replaced and works only until its grace period ends; use the key that replaced it";
+        StoreError::new(Code::OldKey, detail)
+    } else {
+        StoreError::new(Code::Unauthorized, "this key has ended; use the one that replaced it, or register anew")
+    }
+}
+
 pub(crate) fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
 }

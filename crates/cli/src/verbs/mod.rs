@@ -1,6 +1,7 @@
 //! One file a verb.
 
 pub(crate) mod ack;
+pub(crate) mod admin;
 pub(crate) mod agents;
 pub(crate) mod approve;
 pub(crate) mod archive;

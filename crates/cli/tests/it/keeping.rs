@@ -217,3 +217,73 @@ async fn read_mail_goes_when_its_time_is_over_and_unread_mail_never() {
     assert_eq!(left("7").await, 6);
     assert_eq!(left("0").await, 2);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_gives_an_agent_a_new_key_in_the_database() {
+    let file = SqliteFile::fresh();
+    let url = file.url();
+    let office = Office::start(&url).await;
+    let (alice, _) = office.pair(100).await;
+    let (code, said) = refused(&["admin", "key", &alice.name, "--database-url", &url]).await;
+    assert!(code == 5 && said.contains("stop it"), "{code} {said}");
+    office.kill().await;
+    let issued = json(&["admin", "key", &alice.name, "--database-url", &url]).await;
+    assert_eq!(issued["name"], alice.name);
+    let office = Office::start(&url).await;
+    office.inbox_with(issued["api_key"].as_str().unwrap()).await.expect(200);
+    office.inbox_with(&alice.key).await.expect(401);
+    office.kill().await;
+    let (code, said) = refused(&["admin", "key", "nobody-here", "--database-url", &url]).await;
+    assert!(code == 3 && said.contains("nobody-here"), "{code} {said}");
+    let missing = format!("{url}-missing");
+    let (code, _) = refused(&["admin", "key", &alice.name, "--database-url", &missing]).await;
+    assert_eq!(code, 3, "no empty office is made");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_issued_on_postgresql_ends_the_old_one_while_the_server_runs() {
+    let database = PostgresDatabase::fresh().await;
+    let office = Office::start(&database.url()).await;
+    let (alice, _) = office.pair(100).await;
+    office.inbox_with(&alice.key).await.expect(200);
+    let issued = json(&["admin", "key", &alice.name, "--database-url", &database.url()]).await;
+    let new = issued["api_key"].as_str().unwrap();
+    office.inbox_with(new).await.expect(200);
+    // The server hears of it from the database.
+    soon(async { while office.inbox_with(&alice.key).await.status != 401 {} }).await;
+}
+
+#[tokio::test]
+async fn no_secret_of_the_environment_is_in_the_help() {
+    let secrets = [
+        "DATABASE_URL",
+        "AMB_MOVE_TO",
+        "NATS_URL",
+        "NATS_TOKEN",
+        "NATS_PASSWORD",
+        "MAILBOX_API_KEY",
+        "OPENCLAW_GATEWAY_TOKEN",
+    ];
+    let verbs: [&[&str]; 12] = [
+        &["serve"],
+        &["mcp"],
+        &["bridge"],
+        &["bridge", "openclaw"],
+        &["bridge", "exec"],
+        &["peers"],
+        &["peer"],
+        &["peer", "send"],
+        &["peer", "listen"],
+        &["backup"],
+        &["move"],
+        &["admin", "key"],
+    ];
+    for verb in verbs {
+        let mut command = amb(&[verb, &["--help"]].concat());
+        for secret in secrets {
+            command.env(secret, "nats://ann:s3cret@127.0.0.1:4222");
+        }
+        let said = run(command).await;
+        assert!(!said.contains("s3cret"), "{verb:?}: {said}");
+    }
+}

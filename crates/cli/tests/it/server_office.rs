@@ -136,6 +136,12 @@ impl Office {
         soon(self.child.wait()).await.unwrap()
     }
 
+    /// Whether this key is let in.
+    pub(crate) async fn inbox_with(&self, key: &str) -> Answer {
+        let request = self.http.get(self.url("/inbox")).header("X-API-Key", key);
+        Answer::read(soon(request.send()).await.unwrap()).await.unwrap()
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }

@@ -11,7 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::Caller;
+use crate::caller::{CallerWithKey, key_ended};
 use crate::problem::Problem;
 use crate::query::{Params, place};
 use crate::reply::Found;
@@ -45,6 +45,8 @@ fn default_limit() -> usize {
 }
 
 /// What happened to the caller after a cursor
+///
+/// A wait ends with 401 when the caller's key does.
 #[utoipa::path(
     get,
     path = "/events",
@@ -55,7 +57,7 @@ fn default_limit() -> usize {
 )]
 pub(crate) async fn events(
     State(app): State<App>,
-    Caller(caller): Caller,
+    CallerWithKey(caller, key): CallerWithKey,
     Params(query): Params<EventsQuery>,
 ) -> Result<Found<EventPage>, Problem> {
     if query.wait > MAX_WAIT {
@@ -65,7 +67,7 @@ pub(crate) async fn events(
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_EVENTS}")));
     }
     // Before the first look, so that nothing falls between it and the waiting.
-    let Some(ticket) = app.hub.sit(caller.key, None, app.config.ws_per_agent) else {
+    let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
     };
     let head = app.store.event_head(caller.key).await?;
@@ -87,6 +89,9 @@ pub(crate) async fn events(
             woken = timeout_at(deadline, ticket.seat.woken()) => woken.is_ok(),
             () = app.closing.cancelled() => false,
         };
+        if ticket.seat.is_evicted() {
+            return Err(key_ended().into());
+        }
         if !woken {
             return Ok(Found(empty(since)));
         }

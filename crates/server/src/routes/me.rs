@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use super::register::Capability;
 use crate::app::App;
 use crate::body::{Body, whole};
-use crate::caller::Caller;
+use crate::caller::{Caller, CallerWithKey};
 use crate::problem::Problem;
 use crate::reply::Found;
 use crate::text;
@@ -82,10 +82,17 @@ impl PatchBody {
 /// Removes the caller
 ///
 /// Its key stops working and its connections end. Others keep the mail they had with it; nobody can take its name.
+/// A key in its grace period is answered with 403 `old_key`.
 #[utoipa::path(delete, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
-    responses((status = 204, description = "Removed")))]
-pub(crate) async fn delete(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
-    app.told(app.store.delete_agent(&caller, Timestamp::now()).await?);
+    responses(
+        (status = 204, description = "Removed"),
+        (status = 403, description = "`old_key`: the key that was shown is in its grace period; use the one that replaced it"),
+    ))]
+pub(crate) async fn delete(
+    State(app): State<App>,
+    CallerWithKey(caller, shown): CallerWithKey,
+) -> Result<StatusCode, Problem> {
+    app.told(app.store.delete_agent(&caller, shown, Timestamp::now()).await?);
     app.hub.evict(caller.key);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -3,14 +3,13 @@
 use std::time::Duration;
 
 use amb_core::{OfficeError, Timestamp};
-use amb_store::KeyHash;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::{Body, whole};
-use crate::caller::Caller;
+use crate::caller::CallerWithKey;
 use crate::key::ApiKey;
 use crate::problem::Problem;
 use crate::reply::Found;
@@ -36,12 +35,19 @@ pub(crate) struct Rotated {
 }
 
 /// A new key for the caller
+///
+/// Only the current key is replaced: a key in its grace period is answered with 403 `old_key`. Where the answer was lost,
+/// the old key goes on working for the grace period, but cannot be replaced again; the office's operator gives a new
+/// one with `amb admin key NAME`.
 #[utoipa::path(post, path = "/agents/me/rotate-key", tag = "agents", request_body = RotateBody,
     security(("key" = []), ("bearer" = [])),
-    responses((status = 200, description = "The new key works", body = Rotated)))]
+    responses(
+        (status = 200, description = "The new key works", body = Rotated),
+        (status = 403, description = "`old_key`: the key that was shown is in its grace period; use the one that replaced it"),
+    ))]
 pub(crate) async fn rotate_key(
     State(app): State<App>,
-    Caller(caller): Caller,
+    CallerWithKey(caller, shown): CallerWithKey,
     Body(body): Body<RotateBody>,
 ) -> Result<Found<Rotated>, Problem> {
     let now = Timestamp::now();
@@ -51,7 +57,7 @@ pub(crate) async fn rotate_key(
         false => Some(now.checked_add(grace).map_err(OfficeError::internal)?),
     };
     let key = ApiKey::fresh()?;
-    app.store.rotate_key(&caller, KeyHash::of(key.reveal()), key.shown(), until, now).await?;
+    app.store.rotate_key(&caller, shown, key.to_keep(), until, now).await?;
     if until.is_none() {
         app.hub.evict(caller.key);
     }

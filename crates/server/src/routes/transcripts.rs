@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Timestamp};
+use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use amb_store::{Access, Appended, NumberedLine};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -14,7 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::body::Body;
-use crate::caller::Caller;
+use crate::caller::{Caller, CallerWithKey, key_ended};
 use crate::problem::Problem;
 use crate::query::{Params, Segment, place};
 use crate::reply::{Created, Found};
@@ -28,7 +28,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const MAX_WORD_CHARS: usize = 255;
 
 fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
-    text.parse().map_err(|bad: amb_core::OfficeError| Problem::field("path.key", bad.detail()))
+    text.parse().map_err(|bad: OfficeError| Problem::field("path.key", bad.detail()))
 }
 
 /// Adds a line to a group chat's record
@@ -87,6 +87,8 @@ pub(crate) struct Lines {
 }
 
 /// The last lines of a group chat's record, or those after a place
+///
+/// A wait ends with 401 when the caller's key does.
 #[utoipa::path(get, path = "/transcripts/{key}", tag = "transcripts",
     params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat"), LinesQuery),
     security(("key" = []), ("bearer" = [])),
@@ -97,7 +99,7 @@ pub(crate) struct Lines {
     ))]
 pub(crate) async fn lines(
     State(app): State<App>,
-    Caller(caller): Caller,
+    CallerWithKey(caller, key_shown): CallerWithKey,
     Segment(key): Segment,
     Params(query): Params<LinesQuery>,
 ) -> Result<Found<Lines>, Problem> {
@@ -111,6 +113,12 @@ pub(crate) async fn lines(
     let Some(after) = query.after else {
         return Ok(Found(Lines { lines: app.store.transcript_recent(&caller, &key, query.limit).await? }));
     };
+    // A listener among the others, so that it is sent away when its key ends, and so that there are not too many.
+    let Some(ticket) = app.hub.sit(caller.key, Some(key_shown), app.config.ws_per_agent) else {
+        return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
+    };
+    // What happens in the agent's log does not concern it.
+    ticket.seat.is_at(u64::MAX);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     // Before the first look, so that nothing falls between it and the waiting.
     let mut appended = app.transcripts.subscribe();
@@ -130,8 +138,12 @@ pub(crate) async fn lines(
         };
         tokio::select! {
             () = news => {}
+            () = ticket.seat.woken() => drop(ticket.seat.next(u64::MAX)),
             () = sleep_until(look) => {}
             () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
+        }
+        if ticket.seat.is_evicted() {
+            return Err(key_ended().into());
         }
     }
 }

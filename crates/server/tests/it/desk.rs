@@ -115,6 +115,19 @@ impl Desk {
         Self::open(amb_store::open(&database.url()).await.unwrap(), Database::Anothers, config).await
     }
 
+    /// The same office, for another client of it; it must not outlive the first.
+    pub(crate) fn same_office(&self) -> Self {
+        Self {
+            host: self.host.clone(),
+            metrics: self.metrics.clone(),
+            http: self.http.clone(),
+            store: self.store.clone(),
+            closing: None,
+            serving: None,
+            database: Database::Anothers,
+        }
+    }
+
     /// Waits until the figures of this office say this.
     pub(crate) async fn shows(&self, figure: &str) {
         let look = async || {

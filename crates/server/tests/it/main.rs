@@ -14,6 +14,7 @@ mod hostile;
 mod idempotency;
 mod inbox;
 mod kept;
+mod keys;
 mod limits;
 mod messages;
 mod openapi;

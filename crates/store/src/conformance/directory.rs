@@ -91,16 +91,52 @@ pub async fn a_rotated_key_works_at_once_and_the_old_one_for_a_while(desk: Desk)
     let (old, new) = (KeyHash::of(&key_of("alice")), KeyHash::of("new"));
     let whose = async |hash, seconds| desk.agent_by_key_hash(hash, at(seconds)).await.unwrap();
     assert_eq!(whose(old, 1).await.as_ref(), Some(&alice));
-    desk.rotate_key(&alice, new, "amb_new0", Some(at(100)), at(2)).await.unwrap();
+    desk.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
     assert_eq!(whose(new, 3).await.as_ref(), Some(&alice));
     assert_eq!(whose(old, 99).await.as_ref(), Some(&alice));
     assert_eq!(whose(old, 100).await, None, "its time is over, though it was remembered");
     let profile = desk.profile(&alice, at(3)).await.unwrap();
     assert_eq!((profile.api_key_prefix.as_str(), profile.previous_key_until), ("amb_new0", Some(at(100))));
-    desk.rotate_key(&alice, KeyHash::of("newer"), "amb_new1", None, at(4)).await.unwrap();
+    desk.rotate_key(&alice, new, new_key("newer", "amb_new1"), None, at(4)).await.unwrap();
     assert_eq!(whose(new, 5).await, None, "without a grace the old one ends at once");
     assert_eq!(whose(old, 5).await, None);
     assert_eq!(whose(KeyHash::of("newer"), 5).await, Some(alice));
+}
+
+pub async fn a_key_in_its_grace_neither_rotates_nor_removes(desk: Desk) {
+    let alice = desk.enter("alice").await;
+    let (old, new) = (hash_of("alice"), KeyHash::of("new"));
+    desk.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
+    let error = desk.rotate_key(&alice, old, new_key("thief", "amb_bad0"), None, at(3)).await.unwrap_err();
+    assert_eq!(error.code(), Code::OldKey);
+    assert!(error.detail().contains("use the key that replaced it"), "{error}");
+    assert_eq!(code(desk.delete_agent(&alice, old, at(3)).await), Code::OldKey);
+    assert_eq!(desk.agent_by_key_hash(new, at(4)).await.unwrap().as_ref(), Some(&alice), "the owner is not locked out");
+    assert_eq!(code(desk.rotate_key(&alice, old, new_key("x", "amb_bad0"), None, at(101)).await), Code::Unauthorized);
+    assert_eq!(code(desk.delete_agent(&alice, old, at(101)).await), Code::Unauthorized);
+    desk.delete_agent(&alice, new, at(102)).await.unwrap();
+    assert_eq!(code(desk.rotate_key(&alice, new, new_key("y", "amb_bad0"), None, at(103)).await), Code::Unauthorized);
+    assert_eq!(code(desk.delete_agent(&alice, new, at(103)).await), Code::Unauthorized);
+    assert_eq!(desk.agent_by_name(&alice.name).await.unwrap(), None, "nobody came back");
+}
+
+pub async fn a_key_that_the_operator_issues_ends_all_others(desk: Desk) {
+    let alice = desk.enter("alice").await;
+    let (old, new) = (hash_of("alice"), KeyHash::of("new"));
+    desk.rotate_key(&alice, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
+    for hash in [old, new] {
+        assert_eq!(desk.agent_by_key_hash(hash, at(3)).await.unwrap().as_ref(), Some(&alice));
+    }
+    assert_eq!(desk.issue_key(&alice.name, new_key("issued", "amb_iss0")).await.unwrap(), alice);
+    for hash in [old, new] {
+        assert_eq!(desk.agent_by_key_hash(hash, at(4)).await.unwrap(), None);
+    }
+    let issued = KeyHash::of("issued");
+    assert_eq!(desk.agent_by_key_hash(issued, at(4)).await.unwrap().as_ref(), Some(&alice));
+    assert_eq!(desk.profile(&alice, at(4)).await.unwrap().api_key_prefix, "amb_iss0");
+    assert_eq!(code(desk.issue_key(&name("nobody"), new_key("z", "amb_zzz0")).await), Code::NotFound);
+    desk.delete_agent(&alice, issued, at(5)).await.unwrap();
+    assert_eq!(code(desk.issue_key(&alice.name, new_key("z", "amb_zzz0")).await), Code::NotFound);
 }
 
 pub async fn a_deleted_agent_leaves_others_history_readable(desk: Desk) {
@@ -108,7 +144,7 @@ pub async fn a_deleted_agent_leaves_others_history_readable(desk: Desk) {
     let session = desk.say(&alice, &bob, "Plan", "bye").await.answer.session_id;
     let head = desk.event_head(bob.key).await.unwrap();
     desk.agent_by_key_hash(KeyHash::of(&key_of("alice")), at(1)).await.unwrap().unwrap();
-    let gone = desk.delete_agent(&alice, at(5)).await.unwrap();
+    let gone = desk.delete_agent(&alice, hash_of("alice"), at(5)).await.unwrap();
     assert_eq!(desk.agent_by_key_hash(KeyHash::of(&key_of("alice")), at(6)).await.unwrap(), None);
     assert_eq!(desk.agent_by_name(&alice.name).await.unwrap(), None);
     let told = desk.events(bob.key, head, 10).await.unwrap();

@@ -97,12 +97,12 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
         found.into_iter().map(|found| (found.index, found.head, found.key_ended)).collect::<Vec<_>>()
     };
     assert_eq!(looked(&seats, 1).await, [(1, head, false), (3, head, false)]);
-    desk.rotate_key(&bob, new, "amb_new0", Some(at(100)), at(2)).await.unwrap();
+    desk.rotate_key(&bob, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
     let keys = [seat(head, Some(old)), seat(head, Some(new)), seat(head, None)];
     assert_eq!(looked(&keys, 99).await, []);
     assert_eq!(looked(&keys, 100).await, [(0, head, true)], "the old key's time is over");
     assert_eq!(looked(&[Seated { agent: alice.key, at: 9, key: Some(new) }], 99).await.len(), 1, "another agent's key");
-    desk.delete_agent(&bob, at(101)).await.unwrap();
+    desk.delete_agent(&bob, new, at(101)).await.unwrap();
     let ended = looked(&keys, 102).await.into_iter().filter(|(_, _, ended)| *ended).map(|(index, _, _)| index);
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }

@@ -25,7 +25,7 @@ use amb_core::doc::Sent;
 use amb_core::office::HistoryPage;
 use amb_core::{AgentName, Card, Draft, SessionId, Timestamp};
 
-use crate::{Agent, Ask, KeyHash, NewAgent, Result, Store, StoreError, Written};
+use crate::{Agent, Ask, KeyHash, NewAgent, NewKey, Result, Store, StoreError, Written};
 
 /// Seconds since 1970 at which stories begin.
 pub const START: i64 = 1_772_000_000;
@@ -63,6 +63,16 @@ pub fn new_agent(text: &str) -> NewAgent {
 
 pub fn key_of(text: &str) -> String {
     format!("amb_key_of_{text}")
+}
+
+/// The hash of the key that [`new_agent`] gives.
+pub fn hash_of(text: &str) -> KeyHash {
+    KeyHash::of(&key_of(text))
+}
+
+/// A key to replace another.
+pub fn new_key(text: &str, prefix: &str) -> NewKey {
+    NewKey { hash: KeyHash::of(text), prefix: prefix.to_owned() }
 }
 
 /// The kind of an answer that had to be a failure.
@@ -185,6 +195,7 @@ macro_rules! conformance {
                 a_log_has_no_gap_for_who_reads_it_while_mail_comes,
                 what_is_shown_is_the_same_while_its_sight_is,
                 a_history_is_the_same_while_its_sight_is,
+                a_rotation_that_races_a_removal_revives_nobody,
             ]
             consent: [
                 a_rejected_request_is_over_and_may_be_made_again,
@@ -199,6 +210,8 @@ macro_rules! conformance {
                 a_profile_is_changed_in_part_and_checked,
                 presence_follows_the_signs_of_life,
                 a_rotated_key_works_at_once_and_the_old_one_for_a_while,
+                a_key_in_its_grace_neither_rotates_nor_removes,
+                a_key_that_the_operator_issues_ends_all_others,
                 a_deleted_agent_leaves_others_history_readable,
             ]
             receipts: [

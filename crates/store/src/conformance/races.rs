@@ -263,7 +263,7 @@ pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
     then!(desk.claim(&bob, ClaimRequest { limit: 5, ..Default::default() }, at(7)).await.unwrap());
     then!(desk.remove_read_mail(at(8), None).await.unwrap());
     then!(desk.change_connection(&alice, &carol.name, ConnectionChange::Block, at(8)).await.unwrap());
-    then!(desk.delete_agent(&carol, at(8)).await.unwrap());
+    then!(desk.delete_agent(&carol, hash_of("carol"), at(8)).await.unwrap());
 }
 
 /// The same of a history, which shows its sender what the other has read.
@@ -310,6 +310,32 @@ pub async fn a_history_is_the_same_while_its_sight_is(desk: Desk) {
     }
     desk.remove_read_mail(at(8), None).await.unwrap();
     look("a removal").await;
-    desk.delete_agent(&bob, at(8)).await.unwrap();
+    desk.delete_agent(&bob, hash_of("bob"), at(8)).await.unwrap();
     look("the end of the other").await;
+}
+
+pub async fn a_rotation_that_races_a_removal_revives_nobody(desk: Desk) {
+    for round in 0..20 {
+        let who = format!("agent-{round}");
+        let (agent, shown) = (desk.enter(&who).await, hash_of(&who));
+        let fresh = format!("fresh {round}");
+        let rotated = tokio::spawn({
+            let (desk, agent, new) = (desk.clone(), agent.clone(), new_key(&fresh, "amb_new0"));
+            async move { desk.rotate_key(&agent, shown, new, None, at(1)).await }
+        });
+        let removed = desk.delete_agent(&agent, shown, at(1)).await;
+        match (rotated.await.unwrap(), removed) {
+            (Ok(()), Err(late)) => {
+                assert_eq!(late.code(), Code::Unauthorized, "{late}");
+                let found = desk.agent_by_key_hash(KeyHash::of(&fresh), at(2)).await.unwrap();
+                assert_eq!(found, Some(agent));
+            }
+            (Err(late), Ok(_)) => {
+                assert_eq!(late.code(), Code::Unauthorized, "{late}");
+                assert_eq!(desk.agent_by_key_hash(KeyHash::of(&fresh), at(2)).await.unwrap(), None);
+                assert_eq!(desk.agent_by_name(&agent.name).await.unwrap(), None);
+            }
+            both => panic!("one of the two happened, not {both:?}"),
+        }
+    }
 }

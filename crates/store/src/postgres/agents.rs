@@ -1,7 +1,7 @@
 //! Agents and their keys.
 
 use amb_core::{AgentName, Timestamp};
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
 
 use super::error::{Trouble, failed, is_taken};
@@ -55,8 +55,8 @@ pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestam
 }
 
 /// Whose key this is, and until when, where that is limited.
-pub(super) async fn by_key(
-    client: &Object,
+pub(super) async fn by_key<C: GenericClient>(
+    client: &C,
     hash: KeyHash,
     now: Timestamp,
 ) -> Result<Option<(Agent, Option<Timestamp>)>> {
@@ -74,7 +74,7 @@ pub(super) async fn by_key(
 }
 
 /// The agent of this name, unless it was deleted.
-pub(super) async fn by_name(client: &Object, name: &AgentName) -> Result<Option<Agent>> {
+pub(super) async fn by_name<C: GenericClient>(client: &C, name: &AgentName) -> Result<Option<Agent>> {
     let select = client
         .prepare_cached("SELECT id, public_id, name FROM agents WHERE name = $1 AND deleted_at IS NULL")
         .await

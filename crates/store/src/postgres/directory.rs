@@ -7,12 +7,13 @@ use tokio_postgres::Row;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use super::{consent, replicas, tasks};
+use super::{agents, consent, replicas, tasks};
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
 use crate::query::{AgentsPage, Profile, ProfilePatch};
-use crate::types::{Agent, AgentKey, KeyHash, Written};
+use crate::types::{Agent, AgentKey, KeyHash, NewKey, Written};
+use crate::{StoreError, words};
 
 /// Names looked through for the nearest one.
 const CANDIDATES: i64 = 1_000;
@@ -171,21 +172,52 @@ pub(super) async fn seen(tx: &Transaction<'_>, agents: &[AgentKey], here: bool, 
 pub(super) async fn rotate_key(
     tx: &Transaction<'_>,
     caller: &Agent,
-    key_hash: KeyHash,
-    key_prefix: &str,
+    shown: KeyHash,
+    new: &NewKey,
     old_until: Option<Timestamp>,
+    now: Timestamp,
 ) -> Result<(), Trouble> {
     let update = tx
         .prepare_cached(
-            "UPDATE agents SET previous_key_hash = CASE WHEN $4::timestamptz IS NULL THEN NULL ELSE api_key_hash END,
-                               previous_key_until = $4, api_key_hash = $2, api_key_prefix = $3 WHERE id = $1",
+            "UPDATE agents SET previous_key_hash = CASE WHEN $5::timestamptz IS NULL THEN NULL ELSE api_key_hash END,
+                               previous_key_until = $5, api_key_hash = $3, api_key_prefix = $4
+             WHERE id = $1 AND api_key_hash = $2 AND deleted_at IS NULL",
         )
         .await?;
-    tx.execute(&update, &[&caller.key.0, &key_hash.to_hex(), &key_prefix, &old_until]).await?;
+    let (shown_hex, hash) = (shown.to_hex(), new.hash.to_hex());
+    let changed = tx.execute(&update, &[&caller.key.0, &shown_hex, &hash, &new.prefix, &old_until]).await?;
+    if changed == 0 {
+        return Err(not_the_current_key(tx, shown, now).await?.into());
+    }
     replicas::keys_end(tx, caller.key).await
 }
 
-pub(super) async fn delete_agent(tx: &Transaction<'_>, caller: &Agent, now: Timestamp) -> Result<Written<()>, Trouble> {
+/// What to say to a key that is not its agent's current one.
+async fn not_the_current_key(tx: &Transaction<'_>, shown: KeyHash, now: Timestamp) -> Result<StoreError, Trouble> {
+    Ok(words::not_the_current_key(agents::by_key(tx, shown, now).await?.is_some()))
+}
+
+pub(super) async fn issue_key(tx: &Transaction<'_>, name: &AgentName, new: &NewKey) -> Result<Agent, Trouble> {
+    let Some(agent) = agents::by_name(tx, name).await? else { return Err(words::no_agent(name).into()) };
+    let update = tx
+        .prepare_cached(
+            "UPDATE agents SET api_key_hash = $2, api_key_prefix = $3, previous_key_hash = NULL,
+                               previous_key_until = NULL WHERE id = $1 AND deleted_at IS NULL",
+        )
+        .await?;
+    if tx.execute(&update, &[&agent.key.0, &new.hash.to_hex(), &new.prefix]).await? == 0 {
+        return Err(words::no_agent(name).into());
+    }
+    replicas::keys_end(tx, agent.key).await?;
+    Ok(agent)
+}
+
+pub(super) async fn delete_agent(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    shown: KeyHash,
+    now: Timestamp,
+) -> Result<Written<()>, Trouble> {
     let mut told = consent::peers_of(tx, caller.key.0).await?;
     told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
     told.push(caller.key.0);
@@ -198,10 +230,13 @@ pub(super) async fn delete_agent(tx: &Transaction<'_>, caller: &Agent, now: Time
         .prepare_cached(
             "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
                                owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2
-             WHERE id = $1",
+             WHERE id = $1 AND api_key_hash = $3 AND deleted_at IS NULL",
         )
         .await?;
-    tx.execute(&update, &[&caller.key.0, &now]).await?;
+    // Decides: where a rotation or another removal was first, nothing of this transaction stays.
+    if tx.execute(&update, &[&caller.key.0, &now, &shown.to_hex()]).await? == 0 {
+        return Err(not_the_current_key(tx, shown, now).await?.into());
+    }
     replicas::keys_end(tx, caller.key).await?;
     let delete = tx.prepare_cached("DELETE FROM group_members WHERE agent_id = $1").await?;
     tx.execute(&delete, &[&caller.key.0]).await?;

@@ -28,7 +28,7 @@ use crate::query::{
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Written, to_micros};
 use crate::{StoreError, words};
 
 /// How long a key is believed without asking: the time within which a revocation by another process is felt.
@@ -219,20 +219,26 @@ impl Store for PostgresStore {
     async fn rotate_key(
         &self,
         caller: &Agent,
-        key_hash: KeyHash,
-        key_prefix: &str,
+        shown: KeyHash,
+        new: NewKey,
         old_until: Option<Timestamp>,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<()> {
         let until = old_until.map(to_micros);
-        transact!(self, tx => directory::rotate_key(&tx, caller, key_hash, key_prefix, until))?;
+        transact!(self, tx => directory::rotate_key(&tx, caller, shown, &new, until, now))?;
         self.known.forget();
         Ok(())
     }
 
-    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+    async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
+        let agent = transact!(self, tx => directory::issue_key(&tx, name, &new))?;
+        self.known.forget();
+        Ok(agent)
+    }
+
+    async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let now = to_micros(now);
-        let gone = transact!(self, tx => directory::delete_agent(&tx, caller, now))?;
+        let gone = transact!(self, tx => directory::delete_agent(&tx, caller, shown, now))?;
         self.known.forget();
         Ok(self.told(gone))
     }

@@ -5,6 +5,7 @@ use amb_core::{AgentName, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
+use super::agents::{by_key, by_name};
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, uuid_at};
 use super::plans::Prepared;
@@ -13,7 +14,8 @@ use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
 use crate::query::{AgentsPage, Profile, ProfilePatch};
-use crate::types::{Agent, AgentKey, KeyHash, Written};
+use crate::types::{Agent, AgentKey, KeyHash, NewKey, Written};
+use crate::{StoreError, words};
 
 /// Names looked through for the nearest one.
 const CANDIDATES: u32 = 1_000;
@@ -179,24 +181,52 @@ impl Desk {
     pub(super) fn rotate_key(
         &mut self,
         caller: &Agent,
-        key_hash: KeyHash,
-        key_prefix: &str,
+        shown: KeyHash,
+        new: &NewKey,
         old_until: Option<Timestamp>,
+        now: Timestamp,
     ) -> Result<()> {
-        self.db
+        let changed = self
+            .db
             .prepared(
-                "UPDATE agents SET previous_key_hash = iif(?4 IS NULL, NULL, api_key_hash), previous_key_until = ?4,
-                                   api_key_hash = ?2, api_key_prefix = ?3 WHERE id = ?1",
+                "UPDATE agents SET previous_key_hash = iif(?5 IS NULL, NULL, api_key_hash), previous_key_until = ?5,
+                                   api_key_hash = ?3, api_key_prefix = ?4
+                 WHERE id = ?1 AND api_key_hash = ?2 AND deleted_at IS NULL",
             )
             .and_then(|mut update| {
                 let until = old_until.map(|until| until.as_microsecond());
-                update.execute(params![caller.key.0, key_hash.to_hex(), key_prefix, until])
+                update.execute(params![caller.key.0, shown.to_hex(), new.hash.to_hex(), new.prefix, until])
             })
-            .map_err(failed)
-            .map(drop)
+            .map_err(failed)?;
+        if changed == 0 { Err(self.not_the_current_key(shown, now)?) } else { Ok(()) }
     }
 
-    pub(super) fn delete_agent(&mut self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+    /// What to say to a key that is not its agent's current one.
+    fn not_the_current_key(&self, shown: KeyHash, now: Timestamp) -> Result<StoreError> {
+        Ok(words::not_the_current_key(by_key(&self.db, shown, now)?.is_some()))
+    }
+
+    pub(super) fn issue_key(&mut self, name: &AgentName, new: &NewKey) -> Result<Agent> {
+        let Some(agent) = by_name(&self.db, name)? else { return Err(words::no_agent(name)) };
+        self.db
+            .prepared(
+                "UPDATE agents SET api_key_hash = ?2, api_key_prefix = ?3, previous_key_hash = NULL,
+                                   previous_key_until = NULL WHERE id = ?1",
+            )
+            .and_then(|mut update| update.execute(params![agent.key.0, new.hash.to_hex(), new.prefix]))
+            .map_err(failed)?;
+        Ok(agent)
+    }
+
+    pub(super) fn delete_agent(&mut self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
+        let current = self
+            .db
+            .prepared("SELECT 1 FROM agents WHERE id = ?1 AND api_key_hash = ?2 AND deleted_at IS NULL")
+            .and_then(|mut select| select.exists(params![caller.key.0, shown.to_hex()]))
+            .map_err(failed)?;
+        if !current {
+            return Err(self.not_the_current_key(shown, now)?);
+        }
         let mut news = self.end_tasks_of(caller, now)?;
         news.extend(self.end_connections_of(caller, now)?);
         self.db

@@ -23,7 +23,7 @@ use crate::query::{
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, Sight, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written, to_micros};
 use crate::{StoreError, words};
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
@@ -201,20 +201,27 @@ impl Store for SqliteStore {
     async fn rotate_key(
         &self,
         caller: &Agent,
-        key_hash: KeyHash,
-        key_prefix: &str,
+        shown: KeyHash,
+        new: NewKey,
         old_until: Option<Timestamp>,
-        _now: Timestamp,
+        now: Timestamp,
     ) -> Result<()> {
-        let (caller, prefix) = (caller.clone(), key_prefix.to_owned());
-        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, key_hash, &prefix, old_until)).await?;
+        let caller = caller.clone();
+        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, shown, &new, old_until, now)).await?;
         self.known.forget();
         Ok(())
     }
 
-    async fn delete_agent(&self, caller: &Agent, now: Timestamp) -> Result<Written<()>> {
+    async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
+        let name = name.clone();
+        let agent = self.writer()?.write_aside(move |desk| desk.issue_key(&name, &new)).await?;
+        self.known.forget();
+        Ok(agent)
+    }
+
+    async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        let gone = self.writer()?.write(move |desk| desk.delete_agent(&caller, now)).await?;
+        let gone = self.writer()?.write(move |desk| desk.delete_agent(&caller, shown, now)).await?;
         self.known.forget();
         Ok(gone)
     }

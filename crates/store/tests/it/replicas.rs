@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_store::conformance::{Desk, at, key_of};
+use amb_store::conformance::{Desk, at, hash_of, key_of, new_key};
 use amb_store::testing::PostgresDatabase;
 use amb_store::{AgentKey, Charge, Hint, How, KeyHash, PostgresStore};
 use tokio::sync::broadcast::Receiver;
@@ -83,10 +83,10 @@ async fn a_key_that_ends_in_one_process_is_unknown_to_the_other_once_it_heard_of
     let mut heard = listening(&other, &one, bob.key).await;
     let key = KeyHash::of(&key_of("bob"));
     assert_eq!(other.agent_by_key_hash(key, at(1)).await.unwrap().as_ref(), Some(&bob));
-    one.rotate_key(&bob, KeyHash::of("new"), "amb_new0", None, at(1)).await.unwrap();
+    one.rotate_key(&bob, hash_of("bob"), new_key("new", "amb_new0"), None, at(1)).await.unwrap();
     hear(&mut heard, Hint::Keys(bob.key)).await;
     assert_eq!(other.agent_by_key_hash(key, at(1)).await.unwrap(), None);
-    one.delete_agent(&bob, at(2)).await.unwrap();
+    one.delete_agent(&bob, KeyHash::of("new"), at(2)).await.unwrap();
     hear(&mut heard, Hint::Keys(bob.key)).await;
 }
 

@@ -1,0 +1,98 @@
+//! Keys: which may replace or end others, and what ends with them.
+
+use std::time::Duration;
+
+use amb_server::Config;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::{Agent, Answer, Desk, soon};
+
+/// One listener an agent, so that a second one that is refused shows that the first one waits.
+fn one_listener() -> Config {
+    let look_interval = Duration::from_millis(200);
+    Config { rate_limits: None, ws_per_agent: 1, look_interval, ..Config::default() }
+}
+
+async fn rotate(desk: &Desk, key: &str, grace: u32) -> Answer {
+    desk.call(Method::POST, "/agents/me/rotate-key", Some(key), Some(&json!({"grace_seconds": grace}))).await
+}
+
+async fn a_key_in_its_grace_cannot_lock_its_owner_out(desk: Desk) {
+    let alice = desk.register("alice-agent").await;
+    let second = rotate(&desk, &alice.key, 3600).await.expect(200)["api_key"].as_str().unwrap().to_owned();
+    let problem = rotate(&desk, &alice.key, 0).await.problem(403, "old_key");
+    assert!(problem["detail"].as_str().unwrap().contains("use the key that replaced it"), "{problem}");
+    desk.call(Method::DELETE, "/agents/me", Some(&alice.key), None).await.problem(403, "old_key");
+    for key in [&alice.key, &second] {
+        desk.call(Method::GET, "/inbox", Some(key), None).await.expect(200);
+    }
+    let third = rotate(&desk, &second, 0).await.expect(200)["api_key"].as_str().unwrap().to_owned();
+    for old in [&alice.key, &second] {
+        desk.call(Method::GET, "/inbox", Some(old), None).await.problem(401, "unauthorized");
+        rotate(&desk, old, 0).await.problem(401, "unauthorized");
+    }
+    assert_eq!(desk.call(Method::DELETE, "/agents/me", Some(&third), None).await.status, 204);
+    rotate(&desk, &third, 0).await.problem(401, "unauthorized");
+}
+
+/// Waits at this path until `end` has ended the key, and answers what the wait was answered.
+async fn wait_while(desk: &Desk, agent: &Agent, path: &str, end: impl Future<Output = ()>) -> Answer {
+    let waiting = async {
+        loop {
+            let answer = desk.get(agent, path).await;
+            // The other one had the seat for a moment.
+            if answer.status != 429 {
+                return answer;
+            }
+        }
+    };
+    let ended = async {
+        // Seated: nobody else of this agent's can be.
+        while desk.get(agent, "/events").await.status != 429 {}
+        end.await;
+    };
+    soon(async { tokio::join!(waiting, ended).0 }).await
+}
+
+async fn a_wait_ends_with_its_key(desk: Desk, elsewhere: &Desk) {
+    for where_to in ["events", "transcripts"] {
+        for way in ["rotate", "grace", "delete"] {
+            let agent = desk.register(&format!("{where_to}-{way}")).await;
+            let line = json!({"role": "user", "content": "hi", "sender": "ann"});
+            desk.post(&agent, &format!("/transcripts/{where_to}-{way}"), line).await.expect(201);
+            let path = match where_to {
+                "events" => "/events?since=0&wait=60".to_owned(),
+                _ => format!("/transcripts/{where_to}-{way}?after=1&wait=60"),
+            };
+            let answer = wait_while(&desk, &agent, &path, async {
+                let status = match way {
+                    "rotate" => rotate(elsewhere, &agent.key, 0).await.status,
+                    "grace" => rotate(elsewhere, &agent.key, 1).await.status,
+                    _ => elsewhere.call(Method::DELETE, "/agents/me", Some(&agent.key), None).await.status,
+                };
+                assert!(status.is_success(), "{way}: {status}");
+            })
+            .await;
+            let problem: Value = answer.problem(401, "unauthorized");
+            assert!(problem["detail"].as_str().unwrap().contains("key"), "{way} {path}: {problem}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_when_its_key_does_on_sqlite() {
+    let desk = Desk::sqlite_with(one_listener()).await;
+    let same = desk.same_office();
+    a_wait_ends_with_its_key(desk, &same).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wait_ends_when_its_key_does_on_another_replica() {
+    let desk = Desk::postgres_with(one_listener()).await;
+    let elsewhere = desk.replica(one_listener()).await;
+    let shared = desk.same_office();
+    a_wait_ends_with_its_key(shared, &elsewhere).await;
+}
+
+crate::on_every_store!(a_key_in_its_grace_cannot_lock_its_owner_out);
