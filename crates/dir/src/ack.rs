@@ -14,6 +14,7 @@ use crate::layout::Layout;
 use crate::letter;
 use crate::log::{Brief, Line};
 use crate::office::Desk;
+use crate::open;
 
 impl Desk {
     /// Marks messages that came to the agent as handled; answers how many were not yet.
@@ -115,7 +116,7 @@ impl Desk {
     /// Marks a file as read; answers its new inode, or nothing if it is marked already or not there.
     fn mark_file(&self, path: &Path) -> Result<Option<u64>, OfficeError> {
         let doing = "could not mark the message as read";
-        let bytes = match fs_err::read(path) {
+        let bytes = match open::bytes(path, letter::LARGEST) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).doing(doing),

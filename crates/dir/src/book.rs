@@ -13,10 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable::{self, Wait};
 use crate::log::{Brief, Line, Log, Withheld};
+use crate::open;
 use crate::syncer::Syncer;
 
 /// The log may grow by this much before the book is written down again.
 const WRITE_DOWN_AFTER: u64 = 256 << 10;
+
+/// A longer note is not read: the log is.
+pub(crate) const LARGEST_NOTE: u64 = 256 << 20;
 
 /// A message in the mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -135,7 +139,7 @@ impl Book {
     }
 
     fn recall(&self, state: &Path, log: u64, len: u64) -> Option<Written> {
-        let bytes = fs_err::read(note(state)).ok()?;
+        let bytes = open::bytes(&note(state), LARGEST_NOTE).ok()?;
         let written: Written = serde_json::from_slice(&bytes).ok()?;
         // After a power cut the log may be shorter than it was: then the note says too much.
         (written.log == log && written.read_to <= len).then_some(written)

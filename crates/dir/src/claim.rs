@@ -20,6 +20,7 @@ use crate::lease::Lease;
 use crate::letter;
 use crate::lock::same_file;
 use crate::office::{ClaimBy, Desk};
+use crate::open;
 
 /// The messages that this seat holds.
 #[derive(Debug, Default)]
@@ -87,11 +88,8 @@ impl Desk {
         let path = paths.inbox(&self.me).join(name);
         let doing = "could not claim a message";
         // Some network file systems lock only what is open for writing.
-        let opened = fs_err::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .or_else(|_| fs_err::OpenOptions::new().read(true).open(&path));
+        let opened =
+            open::regular_with(&path, open::options().read(true).write(true)).or_else(|_| open::regular(&path));
         let file = match opened {
             Ok(file) => file.into_parts().0,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

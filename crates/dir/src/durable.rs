@@ -12,6 +12,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use crate::open;
 use crate::syncer::Syncer;
 
 /// Temporary files begin so: hidden, and never matched by `*.json`.
@@ -170,6 +171,69 @@ pub(crate) fn replace_existing(path: &Path, bytes: &[u8], syncer: &Syncer) -> io
     syncer.sync(directory)
 }
 
+/// What became of [`swap`].
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Swapped {
+    /// The new bytes are in place of exactly what was expected there.
+    Done,
+    /// Nothing was done: something else than expected is there.
+    Changed,
+    /// The new bytes are in place of these, which another program put there in the last moment.
+    Displaced(Vec<u8>),
+}
+
+/// Stores a file in place of one that other programs replace without a lock. `expected` is what the caller has read
+/// there (none: no file), of at most `most` bytes. Names are exchanged, so that what was displaced can be compared: no
+/// write of another program is lost unnoticed.
+///
+/// The bytes are synced after the exchange, lest the time of a sync lie between the caller's read and its write.
+pub(crate) fn swap(
+    path: &Path,
+    bytes: &[u8],
+    expected: Option<&[u8]>,
+    most: u64,
+    wait: Wait,
+    syncer: &Syncer,
+) -> io::Result<Swapped> {
+    let directory = path.parent().unwrap_or(Path::new("."));
+    let mut temp = Temp::write(directory, bytes, Wait::Cached)?;
+    let exchange = || renameat_with(CWD, &temp.path, CWD, path, RenameFlags::EXCHANGE);
+    match expected {
+        None => match rename_new(&temp.path, path) {
+            Ok(()) => temp.placed = true,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(Swapped::Changed),
+            Err(error) => return Err(error),
+        },
+        Some(expected) => match exchange() {
+            // The temporary name now holds the old file, which the drop removes.
+            Ok(()) => match open::bytes(&temp.path, most) {
+                Ok(displaced) if displaced == expected => {}
+                Ok(displaced) => return Ok(Swapped::Displaced(displaced)),
+                Err(error) => {
+                    // Not a file that can be read: it goes back where it was.
+                    exchange().map_err(|errno| named(errno, path))?;
+                    return Err(error);
+                }
+            },
+            Err(Errno::NOENT) => return Ok(Swapped::Changed),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                // No exchange here: what is written between these two lines is lost.
+                if open::bytes(path, most)? != expected {
+                    return Ok(Swapped::Changed);
+                }
+                fs_err::rename(&temp.path, path)?;
+                temp.placed = true;
+            }
+            Err(errno) => return Err(named(errno, path)),
+        },
+    }
+    if wait == Wait::Synced {
+        temp._file.sync_all()?;
+        syncer.sync(directory)?;
+    }
+    Ok(Swapped::Done)
+}
+
 /// Renames to a name that must be free: `AlreadyExists` if it is not.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
@@ -255,6 +319,24 @@ mod tests {
         let error = replace_existing(&path, b"newer", &syncer).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
         assert!(names(dir.path()).is_empty());
+    }
+
+    #[test]
+    fn a_file_that_another_program_replaced_meanwhile_is_handed_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        let swap = |new: &str, expected: Option<&str>| {
+            let expected = expected.map(str::as_bytes);
+            swap(&path, new.as_bytes(), expected, 100, Wait::Synced, &Syncer::default()).unwrap()
+        };
+        assert_eq!(swap("one", None), Swapped::Done);
+        assert_eq!(swap("two", None), Swapped::Changed);
+        assert_eq!(swap("two", Some("one")), Swapped::Done);
+        assert_eq!(swap("four", Some("three")), Swapped::Displaced(b"two".to_vec()));
+        assert_eq!(fs_err::read_to_string(&path).unwrap(), "four");
+        fs_err::remove_file(&path).unwrap();
+        assert_eq!(swap("five", Some("four")), Swapped::Changed);
+        assert!(names(dir.path()).is_empty(), "no temporary file is left, and nothing was brought back");
     }
 
     #[test]

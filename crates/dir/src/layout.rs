@@ -56,7 +56,8 @@ impl Layout {
 
 /// What an office that was here before wrote down.
 fn said(root: &Path) -> Option<Layout> {
-    fs_err::read_to_string(crate::paths::layout_note(root)).ok()?.trim().parse().ok()
+    let note = crate::open::bytes(&crate::paths::layout_note(root), 1 << 10).ok()?;
+    std::str::from_utf8(&note).ok()?.trim().parse().ok()
 }
 
 /// The chipset keeps its mail in `.chipset/state/mail`.

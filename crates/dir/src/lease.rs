@@ -11,7 +11,11 @@ use amb_core::Timestamp;
 use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::durable;
+use crate::open;
 use crate::syncer::Syncer;
+
+/// A lease says a moment.
+const LARGEST: u64 = 1 << 10;
 
 /// A lease that this process took. Given back when dropped.
 #[derive(Debug)]
@@ -66,15 +70,17 @@ impl Drop for Lease {
     fn drop(&mut self) {
         if self.holds() {
             // Not removed: were the number free again, a slow rival could take it and believe itself the first.
-            let _runs_out_anyway = fs_err::write(&self.path, Timestamp::UNIX_EPOCH.to_string());
+            let options = open::options().write(true).truncate(true).clone();
+            let _runs_out_anyway = open::regular_with(&self.path, &options)
+                .and_then(|mut file| file.write_all(Timestamp::UNIX_EPOCH.to_string().as_bytes()));
         }
     }
 }
 
 /// Until when a lease file says that it holds. One that is empty is just being written, unless it has been so for long.
 pub(crate) fn until(path: &Path) -> Option<Timestamp> {
-    let text = fs_err::read_to_string(path).ok()?;
-    if let Ok(until) = text.parse() {
+    let bytes = open::bytes(path, LARGEST).ok()?;
+    if let Some(until) = std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()) {
         return Some(until);
     }
     let age = fs_err::metadata(path).ok()?.modified().ok()?.elapsed().unwrap_or_default();

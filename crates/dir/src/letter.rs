@@ -8,9 +8,10 @@ use amb_core::wire::{WireError, chipset, filename, nanobot};
 use amb_core::{AgentName, Kind, Message, MessageId, SessionId, TaskState, Timestamp};
 
 use crate::layout::Layout;
+use crate::open;
 
 /// Files larger than this are not mail: nothing that the office accepts comes near.
-const LARGEST: u64 = 16 << 20;
+pub(crate) const LARGEST: u64 = 16 << 20;
 
 /// A message and what its recipient did with it, as far as the file says.
 #[derive(Debug, Clone)]
@@ -68,7 +69,7 @@ pub(crate) fn time_in(layout: Layout, name: &str) -> Option<Timestamp> {
 
 /// Opens and reads a letter in the mailbox of `owner`. `name` is the one under which it arrived.
 pub(crate) fn open(layout: Layout, owner: &AgentName, path: &Path, name: &str) -> Result<Letter, Unreadable> {
-    let file = fs_err::File::open(path).map_err(Unreadable::Io)?;
+    let file = open::regular(path).map_err(Unreadable::Io)?;
     read(layout, owner, file.file(), &mut file.file(), name)
 }
 
@@ -81,12 +82,12 @@ pub(crate) fn read(
     name: &str,
 ) -> Result<Letter, Unreadable> {
     let about = file.metadata().map_err(Unreadable::Io)?;
-    if about.len() > LARGEST {
+    let mut bytes = Vec::with_capacity(about.len().min(LARGEST) as usize + 1);
+    from.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
+    if bytes.len() as u64 > LARGEST {
         let problem = format!("too large: {} bytes, at most {LARGEST}", about.len());
         return Err(Unreadable::Bad(WireError::NotJson(problem)));
     }
-    let mut bytes = Vec::with_capacity(about.len() as usize + 1);
-    from.read_to_end(&mut bytes).map_err(Unreadable::Io)?;
     let seen_at = about.modified().ok().and_then(|at| Timestamp::try_from(at).ok()).unwrap_or_default();
     parse(layout, owner, name, &bytes, seen_at).map_err(Unreadable::Bad)
 }
@@ -99,6 +100,8 @@ fn parse(layout: Layout, owner: &AgentName, name: &str, bytes: &[u8], seen_at: T
     };
     // Whose mailbox it lies in decides whose mail it is.
     message.to = owner.clone();
+    // Earlier versions wrote down that there is none.
+    message.subject = message.subject.filter(|subject| subject != NO_SUBJECT);
     if message.session.is_none() {
         let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
         message.session = Some(SessionId::between(&message.from, &message.to, subject));
@@ -150,20 +153,17 @@ pub(crate) fn is_unique(layout: Layout, name: &str, message: &Message) -> bool {
 
 /// The bytes of a new letter, not yet read.
 pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireError> {
-    // A session that follows from the pair and the subject need not be written down.
-    let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
-    let derived = SessionId::between(&message.from, &message.to, subject);
-    let shortened;
-    let message = match &message.session {
-        Some(session) if *session == derived => {
-            shortened = Message { session: None, ..message.clone() };
-            &shortened
-        }
-        _ => message,
+    let mut message = message.clone();
+    let derived = {
+        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
+        SessionId::between(&message.from, &message.to, subject)
     };
+    // A session that follows from the pair and the subject need not be written down, nor that there is no subject.
+    message.session = message.session.filter(|session| *session != derived);
+    message.subject = message.subject.filter(|subject| subject != NO_SUBJECT);
     match layout {
-        Layout::Nanobot => nanobot::write(message),
-        Layout::Chipset => chipset::write(message, false),
+        Layout::Nanobot => nanobot::write(&message),
+        Layout::Chipset => chipset::write(&message, false),
     }
 }
 
@@ -264,6 +264,32 @@ mod tests {
             let back = parse(layout, &message.to, &name, &bytes, Timestamp::UNIX_EPOCH).unwrap();
             assert_eq!(back.message, message, "{layout}");
             assert!(!back.read);
+        }
+    }
+
+    #[test]
+    fn mail_without_a_subject_is_written_without_one() {
+        for layout in [Layout::Nanobot, Layout::Chipset] {
+            let subjects = [None, Some(NO_SUBJECT.to_owned())];
+            for subject in subjects {
+                let session = Some(SessionId::between(&"ann".parse().unwrap(), &"bob".parse().unwrap(), NO_SUBJECT));
+                let message = Message { subject, session, ..message(layout) };
+                let bytes = write(layout, &message).unwrap();
+                let value: serde_json::Value = serde_json::from_slice(&bytes).unwrap();
+                let written = match layout {
+                    Layout::Nanobot => serde_json::Value::Null,
+                    // One of the eight fields that every file has.
+                    Layout::Chipset => "".into(),
+                };
+                assert_eq!(value.get("subject").cloned().unwrap_or_default(), written, "{layout}: {value}");
+                let back = parse(layout, &message.to, "x", &bytes, Timestamp::UNIX_EPOCH).unwrap().message;
+                assert_eq!((back.subject, back.session), (None, message.session), "{layout}");
+            }
+            // As an earlier version wrote it.
+            let old = br#"{"from":"ann","to":"bob","subject":"(no subject)"}"#;
+            let back = parse(layout, &"bob".parse().unwrap(), "x", old, Timestamp::UNIX_EPOCH).unwrap().message;
+            let session = SessionId::between(&"ann".parse().unwrap(), &"bob".parse().unwrap(), NO_SUBJECT);
+            assert_eq!((back.subject, back.session), (None, Some(session)), "{layout}");
         }
     }
 

@@ -8,6 +8,8 @@ use std::time::{Duration, SystemTime};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 
+use crate::open;
+
 /// Where the file system has no locks: a holder's file that is older than this is taken for abandoned.
 const ABANDONED: Duration = Duration::from_secs(30);
 
@@ -29,7 +31,7 @@ impl Locked {
     /// Waits for the lock on the file at `path`, which is made if it is not there.
     pub(crate) fn wait(path: &Path) -> io::Result<Self> {
         loop {
-            let file = open(path)?;
+            let file = open_or_make(path)?;
             match file.lock() {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::Unsupported => return wait_for_marker(path),
@@ -44,7 +46,7 @@ impl Locked {
 
     /// Takes the lock if nobody has it.
     pub(crate) fn attempt(path: &Path) -> io::Result<Option<Self>> {
-        let file = open(path)?;
+        let file = open_or_make(path)?;
         match file.try_lock() {
             Ok(()) if same_file(&file, path) => Ok(Some(Self { held: Held::Kernel { _file: file } })),
             Ok(()) | Err(std::fs::TryLockError::WouldBlock) => Ok(None),
@@ -63,8 +65,8 @@ impl Drop for Locked {
     }
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    let file = fs_err::OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
+fn open_or_make(path: &Path) -> io::Result<File> {
+    let file = open::regular_with(path, open::options().read(true).write(true).create(true).truncate(false))?;
     Ok(file.into_parts().0)
 }
 

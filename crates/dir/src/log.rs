@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
-use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
 
 use crate::lock::Locked;
+use crate::open;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -152,7 +152,7 @@ impl Log {
     /// Waits until nobody else is adding.
     pub(crate) fn write(&self) -> io::Result<Writer> {
         let lock = Locked::wait(&self.lock)?;
-        let file = fs_err::OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
+        let file = open::regular_with(&self.path, open::options().read(true).append(true).create(true))?;
         let mut file = file.into_parts().0;
         let mut end = file.metadata()?.len();
         let mut last = [b'\n'];
@@ -262,7 +262,7 @@ impl Log {
 
     /// Makes all that is in the log durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
-        match fs_err::File::open(&self.path) {
+        match open::regular(&self.path) {
             Ok(file) => file.sync_data(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
@@ -278,7 +278,7 @@ impl Log {
     }
 
     fn bytes(&self, from: u64, most: u64) -> io::Result<Vec<u8>> {
-        let mut file = match fs_err::File::open(&self.path) {
+        let mut file = match open::regular(&self.path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(error),

@@ -107,17 +107,17 @@ impl DirOffice {
             None => Layout::detect(root).doing("could not look at the directory")?.unwrap_or(Layout::Nanobot),
         };
         let paths = Paths { root: root.to_owned(), layout };
-        Ok(Self {
-            shared: Arc::new(Shared {
-                paths,
-                options,
-                syncer: Syncer::default(),
-                registry_cache: Cache::default(),
-                watch: Watch::default(),
-                transcripts: OnceLock::new(),
-                clock: AtomicI64::new(0),
-            }),
-        })
+        let shared = Shared {
+            paths,
+            options,
+            syncer: Syncer::default(),
+            registry_cache: Cache::default(),
+            watch: Watch::default(),
+            transcripts: OnceLock::new(),
+            clock: AtomicI64::new(0),
+        };
+        shared.ignore_in_git();
+        Ok(Self { shared: Arc::new(shared) })
     }
 
     /// The seat of one agent.
@@ -178,8 +178,22 @@ impl Shared {
         }
         let doing = "could not make the office's own directory";
         durable::make_dir(&self.paths.side(), &self.syncer).doing(doing)?;
+        self.ignore_in_git();
         let text = format!("{}\n", self.paths.layout);
         durable::replace(&note, text.as_bytes(), Wait::Synced, &self.syncer).doing(doing)
+    }
+
+    /// Keeps the office's own files, once they have a directory, out of git: mail may be kept there. Where this cannot be
+    /// written, nothing else depends on it.
+    fn ignore_in_git(&self) {
+        let side = self.paths.side();
+        let ignore = side.join(".gitignore");
+        if side.is_dir()
+            && fs_err::symlink_metadata(&ignore).is_err()
+            && let Err(error) = durable::replace(&ignore, b"*\n", Wait::Cached, &self.syncer)
+        {
+            tracing::debug!(%error, "the office's own files are not ignored by git");
+        }
     }
 
     /// An agent's mailbox has all its directories.

@@ -1,8 +1,10 @@
 //! Where everything lies. What is ours alone lies under `ROOT/.amb`, which no other program's patterns match.
 //!
 //! ```text
+//! ROOT/.amb/.gitignore             everything here: mail may be kept in git, these files not
 //! ROOT/.amb/layout                 which layout this is
-//! ROOT/.amb/registry.lock          held while _registry.json is replaced
+//! ROOT/.amb/registry.lock          held while _registry.json is replaced; its time of change is when that was last done
+//! ROOT/.amb/registry.seen.json     entries of other programs that were in _registry.json then
 //! ROOT/.amb/mount/                 state of the network office that has mounted the directory
 //! ROOT/.amb/agents/NAME/card.json  what the agent said when it registered here
 //!                      /alive.json its status and tasks; its time of change is the last heartbeat
@@ -48,6 +50,10 @@ impl Paths {
 
     pub(crate) fn registry_lock(&self) -> PathBuf {
         self.side().join("registry.lock")
+    }
+
+    pub(crate) fn registry_seen(&self) -> PathBuf {
+        self.side().join("registry.seen.json")
     }
 
     /// Our own state of all agents.

@@ -18,6 +18,10 @@ use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::lock::Locked;
 use crate::office::Shared;
+use crate::open;
+
+/// A file of the office's own that is larger is spoilt: none that is read whole comes near.
+const LARGEST: u64 = 16 << 20;
 
 /// What an agent said about itself when it registered here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -99,9 +103,13 @@ impl Shared {
     /// What an agent of ours is doing, and when it was last heard.
     pub(crate) fn alive(&self, agent: &AgentName) -> Result<Option<(Alive, Timestamp)>, OfficeError> {
         let path = self.alive_file(agent);
-        let seen = match fs_err::metadata(&path).and_then(|about| about.modified()) {
+        let seen = match open::about(&path).and_then(|about| about.modified()) {
             Ok(at) => Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if open::is_refusal(&error) => {
+                tracing::warn!(%error, "an agent's signs of life are passed over");
+                return Ok(None);
+            }
             Err(error) => return Err(error).doing("could not read the agent's signs of life"),
         };
         Ok(Some((read_json(&path)?.unwrap_or_default(), seen)))
@@ -129,9 +137,7 @@ impl Shared {
     /// Sets the time of the last sign of life.
     pub(crate) fn touch(&self, agent: &AgentName, at: Timestamp) -> Result<(), OfficeError> {
         let times = std::time::SystemTime::from(at);
-        fs_err::OpenOptions::new()
-            .write(true)
-            .open(self.alive_file(agent))
+        open::regular_with(&self.alive_file(agent), open::options().write(true))
             .and_then(|file| file.set_modified(times))
             .doing("could not note the sign of life")
     }
@@ -229,7 +235,7 @@ impl Shared {
 
 /// Reads a file of ours; one that was spoilt is as good as missing, and the log says so.
 pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) -> Result<Option<T>, OfficeError> {
-    match fs_err::read(path) {
+    match open::bytes(path, LARGEST) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
@@ -238,6 +244,10 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) 
             }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if open::is_refusal(&error) => {
+            tracing::warn!(%error, "a file of the office's own is spoilt and passed over");
+            Ok(None)
+        }
         Err(error) => Err(error).doing("could not read the office's own state"),
     }
 }

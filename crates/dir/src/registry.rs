@@ -1,29 +1,18 @@
-//! `_registry.json`, which other programs read and write too.
-//!
-//! It is replaced whole, under a lock, never edited in place, so that it parses at every instant. Heartbeats do not touch
-//! it: each agent's sign of life is in a file of its own, and every [`FOLD_EVERY`] whoever comes by folds them in. Other
-//! programs take no lock, so what they overwrite comes back with the next fold; entries and fields of theirs are kept.
+//! `_registry.json`, which other programs read and write too. [`crate::fold`] writes it.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use amb_core::card::Presence;
-use amb_core::limits::HEARTBEAT_TIMEOUT;
-use amb_core::wire::Stamp;
 use amb_core::wire::registry::{Entry, Registry};
-use amb_core::{AgentName, OfficeError, Timestamp};
+use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
-use crate::durable::{self, Wait};
 use crate::failure::Doing;
-use crate::layout::Layout;
-use crate::lock::Locked;
 use crate::office::Shared;
-use crate::people::Registered;
+use crate::open;
 
-/// How far the registry may lag behind the signs of life.
-pub(crate) const FOLD_EVERY: Duration = Duration::from_secs(2);
+/// A larger registry is refused. This is room for some thirty thousand cards.
+pub(crate) const LARGEST: u64 = 16 << 20;
 
 /// The registry as last parsed, with what tells that the file is still the same.
 #[derive(Debug, Default)]
@@ -38,11 +27,12 @@ impl Shared {
         use std::os::unix::fs::MetadataExt;
         let path = self.paths.registry();
         let doing = "could not read _registry.json";
-        let about = match fs_err::metadata(&path) {
-            Ok(about) => about,
+        let file = match open::regular(&path) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).doing(doing),
         };
+        let about = file.metadata().doing(doing)?;
         let version =
             (about.ino(), i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()), about.len());
         let mut cache = self.registry_cache.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,11 +41,7 @@ impl Shared {
         {
             return Ok(Some(registry.clone()));
         }
-        let bytes = match fs_err::read(&path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(doing),
-        };
+        let bytes = open::bytes_of(file.file(), &path, LARGEST).doing(doing)?;
         match Registry::parse(&bytes) {
             Ok(registry) => {
                 let registry = Arc::new(registry);
@@ -87,111 +73,10 @@ impl Shared {
             OfficeError::unavailable(format!("the entry of {name} in _registry.json is not understood: {error}"))
         })
     }
-
-    /// Brings the registry up to date if that was not done lately and nobody else is at it.
-    pub(crate) fn fold_if_due(&self) -> Result<(), OfficeError> {
-        if self.paths.layout != Layout::Nanobot {
-            return Ok(());
-        }
-        let path = self.paths.registry();
-        let age = fs_err::metadata(&path).and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
-        // A file from the future (no age) is folded too: it may have been so for long.
-        if age.is_some_and(|age| age < FOLD_EVERY) {
-            return Ok(());
-        }
-        match Locked::attempt(&self.paths.registry_lock()).doing("could not lock the registry")? {
-            Some(locked) => self.fold(&locked, Wait::Cached),
-            None => Ok(()),
-        }
-    }
-
-    /// Brings the registry up to date now.
-    pub(crate) fn fold_now(&self, wait: Wait) -> Result<(), OfficeError> {
-        if self.paths.layout != Layout::Nanobot {
-            return Ok(());
-        }
-        let locked = Locked::wait(&self.paths.registry_lock()).doing("could not lock the registry")?;
-        self.fold(&locked, wait)
-    }
-
-    fn fold(&self, _locked: &Locked, wait: Wait) -> Result<(), OfficeError> {
-        let path = self.paths.registry();
-        let bytes = match fs_err::read(&path) {
-            Ok(bytes) => Some(bytes),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => return Err(error).doing("could not read _registry.json"),
-        };
-        let mut registry = match &bytes {
-            None => Registry::default(),
-            Some(bytes) => match Registry::parse(bytes) {
-                Ok(registry) => registry,
-                Err(error) => {
-                    let aside = self.put_aside(bytes)?;
-                    tracing::warn!(%error, kept = %aside, "the registry did not parse; it was rebuilt, the old one kept");
-                    salvage(bytes)
-                }
-            },
-        };
-        let now = self.now();
-        for name in self.our_agents()? {
-            self.fold_one(&mut registry, &name, now)?;
-        }
-        let new = registry.write().map_err(OfficeError::internal)?;
-        if bytes.as_deref() == Some(&new) {
-            // Nothing to say; but the time of change tells others that somebody has looked.
-            let now = std::time::SystemTime::from(now);
-            return fs_err::OpenOptions::new()
-                .write(true)
-                .open(&path)
-                .and_then(|file| file.set_modified(now))
-                .doing("could not touch _registry.json");
-        }
-        durable::replace(&path, &new, wait, &self.syncer).doing("could not write _registry.json")
-    }
-
-    fn fold_one(&self, registry: &mut Registry, name: &AgentName, now: Timestamp) -> Result<(), OfficeError> {
-        let Some(ours) = self.our_entry(name, now)? else { return Ok(()) };
-        // An entry that we do not understand is replaced by ours: the agent registered here.
-        let theirs = registry.get(name).ok().flatten();
-        let mut entry = Entry::from(ours);
-        if let Some(theirs) = theirs {
-            let when = |stamp: &Option<Stamp>| stamp.as_ref().map(Stamp::at);
-            if when(&theirs.registered_at) > when(&entry.registered_at) {
-                // It registered again with another program since: that one's card is the newer.
-                let registered_at = when(&theirs.registered_at).unwrap_or(now);
-                self.write_card(name, &Registered { card: theirs.card.clone(), registered_at })?;
-                entry.card = theirs.card.clone();
-                entry.registered_at = theirs.registered_at.clone();
-            } else if when(&theirs.registered_at) == when(&entry.registered_at) {
-                entry.registered_at = theirs.registered_at.clone();
-            }
-            if when(&theirs.last_heartbeat) > when(&entry.last_heartbeat) {
-                // It lives in another program now; whether it still does, that one's heartbeat says.
-                let seen = when(&theirs.last_heartbeat);
-                let tasks = theirs.current_tasks.clone();
-                entry.status = Presence::at(now, theirs.status, seen, tasks, HEARTBEAT_TIMEOUT).status;
-                entry.last_heartbeat = theirs.last_heartbeat;
-                entry.current_tasks = theirs.current_tasks;
-            } else if when(&theirs.last_heartbeat) == when(&entry.last_heartbeat) {
-                entry.last_heartbeat = theirs.last_heartbeat;
-            }
-        }
-        registry.put(&entry);
-        Ok(())
-    }
-
-    /// Keeps the bytes of a registry that does not parse.
-    fn put_aside(&self, bytes: &[u8]) -> Result<String, OfficeError> {
-        let stamp = self.now().as_millisecond();
-        durable::create(&self.paths.side(), bytes, &self.syncer, |attempt| {
-            format!("registry-{stamp}-{attempt}.corrupt")
-        })
-        .doing("could not keep the broken registry aside")
-    }
 }
 
 /// The entries that can be read in a registry that does not parse as a whole: torn, doubled, or with garbage between.
-fn salvage(bytes: &[u8]) -> Registry {
+pub(crate) fn salvage(bytes: &[u8]) -> Registry {
     let text = String::from_utf8_lossy(bytes);
     let mut found = serde_json::Map::new();
     let mut rest: &str = &text;

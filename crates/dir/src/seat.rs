@@ -8,7 +8,9 @@ use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::{Cursor, EventPage};
 use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Card, Draft, Message, MessageId, OfficeError, SessionId, Status, Task, TaskId, TaskState};
+use amb_core::{
+    AgentName, Card, Code, Draft, Message, MessageId, OfficeError, SessionId, Status, Task, TaskId, TaskState,
+};
 use async_trait::async_trait;
 
 use crate::durable::{self, Wait};
@@ -37,7 +39,9 @@ impl DirSeat {
 impl Desk {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.check_lives_here()?;
-        self.enter_card(card, poll_interval)
+        let entry = self.enter_card(card, poll_interval)?;
+        self.shared.stay_listed(&self.me)?;
+        Ok(entry)
     }
 
     /// Enters the agent's card, whoever asks.
@@ -89,6 +93,21 @@ impl Desk {
         self.shared.write_alive(&self.me, &Alive { status, ..alive })
     }
 
+    /// Refuses to look into the mailbox of a name that nobody has, which would be as empty as any: it is most likely
+    /// misspelt. Names without a card are known by their mailbox, or by what they have sent.
+    fn check_known(&self) -> Result<()> {
+        let paths = &self.shared.paths;
+        if paths.home(&self.me).is_dir() || paths.state(&self.me).is_dir() {
+            return Ok(());
+        }
+        self.shared.recipient(&self.me).map(drop).map_err(|error| match error.code() {
+            Code::NotFound => {
+                OfficeError::not_found(format!("{} (`amb register {}` enters a new one)", error.detail(), self.me))
+            }
+            _ => error,
+        })
+    }
+
     fn unregistered(&self) -> OfficeError {
         OfficeError::not_found(format!("{} is not registered here; `amb register {0}` does that", self.me))
     }
@@ -127,22 +146,32 @@ impl Office for DirSeat {
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.run(move |desk| desk.inbox(unread_only)).await
+        self.run(move |desk| desk.check_known().and_then(|()| desk.inbox(unread_only))).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let session = session.clone();
-        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.read(&session, &page))).await
+        self.run(move |desk| {
+            desk.check_lives_here()?;
+            desk.check_known()?;
+            desk.read(&session, &page)
+        })
+        .await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
         let id = id.clone();
-        self.run(move |desk| desk.message(&id)).await
+        self.run(move |desk| desk.check_known().and_then(|()| desk.message(&id))).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let ids = ids.to_vec();
-        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.ack(&ids))).await
+        self.run(move |desk| {
+            desk.check_lives_here()?;
+            desk.check_known()?;
+            desk.ack(&ids)
+        })
+        .await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
@@ -155,12 +184,17 @@ impl Office for DirSeat {
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
-        self.run(move |desk| desk.tasks(&filter)).await
+        self.run(move |desk| desk.check_known().and_then(|()| desk.tasks(&filter))).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let id = id.clone();
-        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.set_task_state(&id, state, note))).await
+        self.run(move |desk| {
+            desk.check_lives_here()?;
+            desk.check_known()?;
+            desk.set_task_state(&id, state, note)
+        })
+        .await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {

@@ -107,6 +107,33 @@ impl Registry {
         true
     }
 
+    /// Everything in it as it stands, by name.
+    pub fn raw(&self) -> &Object {
+        &self.entries
+    }
+
+    /// Puts an entry that fell out back as it was. One that is there stays.
+    pub fn restore(&mut self, key: &str, entry: &Value) {
+        if !self.entries.contains_key(key) {
+            self.entries.insert(key.to_owned(), entry.clone());
+        }
+    }
+
+    /// Takes over what another writer changed or added: `theirs` is what it made of `base`, of which this registry comes
+    /// too. Of an entry that both have changed, the one with the later sign of life stays. Nothing is removed: a writer
+    /// that takes no lock may lack an entry because it has not read it yet.
+    pub fn merge(&mut self, base: &Registry, theirs: &Registry) {
+        for (key, value) in &theirs.entries {
+            let (old, mine) = (base.entries.get(key), self.entries.get(key));
+            if old == Some(value) || mine == Some(value) {
+                continue;
+            }
+            if mine == old || Entry::last_sign(key, Some(value)) > Entry::last_sign(key, mine) {
+                self.entries.insert(key.clone(), value.clone());
+            }
+        }
+    }
+
     /// Takes an agent out.
     pub fn remove(&mut self, name: &AgentName) -> bool {
         self.entries.remove(name.as_str()).is_some()
@@ -171,6 +198,12 @@ impl Entry {
             registered_at: stamp("registered_at")?,
             last_heartbeat: stamp("last_heartbeat")?,
         })
+    }
+
+    /// When the agent of an entry last registered or gave a sign of life, as far as the entry is understood.
+    fn last_sign(key: &str, value: Option<&Value>) -> Option<Timestamp> {
+        let entry = Self::parse(key, value?).ok()?;
+        entry.registered_at.into_iter().chain(entry.last_heartbeat).map(|stamp| stamp.at()).max()
     }
 
     /// The agent as the office can truthfully show it at `now`.
@@ -290,6 +323,26 @@ mod tests {
         after.as_object_mut().unwrap().remove("me");
         assert_eq!(after, before);
         assert!(registry.remove(&name("me")) && !registry.contains(&name("me")));
+    }
+
+    #[test]
+    fn what_another_writer_changed_is_taken_over_and_the_later_sign_of_life_wins() {
+        let registry = |value: Value| Registry::parse(value.to_string().as_bytes()).unwrap();
+        let seen = |second: u64| json!({ "last_heartbeat": second });
+        let base = registry(json!({"a": seen(10), "b": seen(10), "c": seen(10), "d": seen(10), "unread": seen(10)}));
+        let theirs = registry(json!({"a": seen(20), "b": seen(10), "c": seen(20), "d": seen(30), "new": {"x": 1}}));
+        let mut mine = base.clone();
+        for (key, second) in [("b", 15), ("c", 30), ("d", 20), ("ours", 10)] {
+            mine.entries.insert(key.into(), seen(second));
+        }
+        mine.merge(&base, &theirs);
+        let mut expected = json!({"a": seen(20), "b": seen(15), "c": seen(30), "d": seen(30), "new": {"x": 1}});
+        expected["ours"] = seen(10);
+        expected["unread"] = seen(10);
+        assert_eq!(value(&mine), expected);
+        mine.restore("gone", &seen(10));
+        mine.restore("a", &seen(1));
+        assert_eq!((&value(&mine)["gone"], &value(&mine)["a"]), (&seen(10), &seen(20)));
     }
 
     #[test]

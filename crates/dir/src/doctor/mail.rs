@@ -1,25 +1,35 @@
 //! Files in mailboxes that are no messages, and the registry.
 
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use amb_core::OfficeError;
 use amb_core::wire::registry::Registry;
 
-use super::{Examination, Kind, files_in};
+use super::{Examination, Kind, listed};
 use crate::durable::{self, Wait};
+use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter::{self, Unreadable};
 use crate::office::Desk;
+use crate::open;
+use crate::registry::LARGEST;
 
 impl Desk {
     pub(super) fn examine_mail(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let (inbox, corrupt) = (paths.inbox(&self.me), paths.corrupt(&self.me));
-        for (name, path) in files_in(&inbox)? {
+        let (mut aside, refused) = (listed(&corrupt)?, listed(&paths.refused(&self.me))?);
+        for (name, path) in listed(&inbox)? {
             if !letter::is_mail(paths.layout, &name) {
                 continue;
             }
-            if let Err(Unreadable::Bad(why)) = letter::open(paths.layout, &self.me, &path, &name) {
+            let why = match letter::open(paths.layout, &self.me, &path, &name) {
+                Err(Unreadable::Bad(why)) => Some(why.to_string()),
+                Err(Unreadable::Io(error)) if open::is_refusal(&error) => Some(error.to_string()),
+                _ => None,
+            };
+            if let Some(why) = why {
                 examination.found(
                     Kind::CorruptMessage,
                     &path,
@@ -29,9 +39,10 @@ impl Desk {
                 )?;
             }
         }
-        for (name, path) in files_in(&corrupt)? {
+        for (name, path) in aside.clone() {
             // Somebody has mended it by hand: it can be delivered after all.
             if letter::is_mail(paths.layout, &name) && letter::open(paths.layout, &self.me, &path, &name).is_ok() {
+                aside.retain(|(_, whole)| *whole != path);
                 examination.found(
                     Kind::MendedMessage,
                     &path,
@@ -40,6 +51,21 @@ impl Desk {
                     || self.move_between(&path, &inbox, &name),
                 )?;
             }
+        }
+        if !aside.is_empty() {
+            let detail = format!("{} put aside as corrupt: {}", files(aside.len()), names(&aside));
+            let remedy = "correct it and run `amb doctor --mend`, which delivers it, or remove it";
+            examination.needs_a_person(Kind::CorruptAside, &corrupt, detail, remedy);
+        }
+        if !refused.is_empty() {
+            let counted = files(refused.len());
+            let detail = format!("{counted} put aside, from senders not in allow_from: {}", names(&refused));
+            let remedy = format!(
+                "`amb register {} --allow-from NAME` admits a sender, then move its files back to {}; or remove them",
+                self.me,
+                inbox.display()
+            );
+            examination.needs_a_person(Kind::RefusedAside, &paths.refused(&self.me), detail, remedy);
         }
         Ok(())
     }
@@ -56,8 +82,10 @@ impl Desk {
         }
         let path = self.shared.paths.registry();
         let ours = self.shared.our_agents()?;
-        let problem = match fs_err::read(&path) {
-            Err(_) if ours.is_empty() => None,
+        let read = open::bytes(&path, LARGEST);
+        let refused = read.as_ref().is_err_and(open::is_refusal);
+        let problem = match read {
+            Err(error) if error.kind() == ErrorKind::NotFound && ours.is_empty() => None,
             Err(error) => Some(format!("cannot be read: {error}")),
             Ok(bytes) => match Registry::parse(&bytes) {
                 Err(error) => Some(format!("does not parse: {error}")),
@@ -75,10 +103,27 @@ impl Desk {
         };
         let Some(problem) = problem else { return Ok(()) };
         if examination.mend {
+            if refused {
+                self.move_between(&path, &self.shared.paths.side().join("strays"), "_registry.json")
+                    .doing("could not move the registry aside")?;
+            }
             self.shared.fold_now(Wait::Synced)?;
         }
         let remedy =
             "written again from the agents' own files and what can be read of it; a broken one is kept in .amb";
         examination.found(Kind::BrokenRegistry, &path, problem, remedy, || Ok(()))
     }
+}
+
+fn files(count: usize) -> String {
+    if count == 1 { "1 file was".into() } else { format!("{count} files were") }
+}
+
+/// The first few names.
+fn names(files: &[(String, PathBuf)]) -> String {
+    let mut names: Vec<&str> = files.iter().take(3).map(|(name, _)| name.as_str()).collect();
+    if files.len() > names.len() {
+        names.push("…");
+    }
+    names.join(", ")
 }

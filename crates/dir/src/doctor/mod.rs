@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::failure::Doing;
 use crate::office::{Desk, DirOffice};
+use crate::open;
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -39,6 +40,10 @@ pub enum Kind {
     CorruptMessage,
     /// A message that was put aside as corrupt and has been mended by hand since.
     MendedMessage,
+    /// Files that were put aside because they are no messages.
+    CorruptAside,
+    /// Messages that were put aside because their sender is not in allow_from.
+    RefusedAside,
     /// A claim whose time is over.
     StaleLease,
     /// `_registry.json` is missing, does not parse, or does not list everybody.
@@ -76,6 +81,14 @@ impl Examination {
             mended: self.mend,
         });
         Ok(())
+    }
+}
+
+impl Examination {
+    /// Notes a finding that only a person can mend.
+    fn needs_a_person(&mut self, kind: Kind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
+        let (path, detail, remedy) = (path.to_owned(), detail.into(), remedy.into());
+        self.findings.push(Finding { kind, path, detail, remedy, mended: false });
     }
 }
 
@@ -131,8 +144,15 @@ impl Desk {
     }
 }
 
-/// The files in a directory, none if it is not there.
+/// The regular files in a directory, none if it is not there.
 fn files_in(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+    let mut files = listed(directory)?;
+    files.retain(|(_, path)| open::about(path).is_ok());
+    Ok(files)
+}
+
+/// Everything in a directory but directories: also links, pipes and the like.
+fn listed(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
     let entries = match fs_err::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -141,7 +161,7 @@ fn files_in(directory: &Path) -> Result<Vec<(String, PathBuf)>, OfficeError> {
     let mut files = Vec::new();
     for entry in entries {
         let entry = entry.doing("could not look into a directory")?;
-        if entry.file_type().is_ok_and(|kind| kind.is_file())
+        if entry.file_type().is_ok_and(|kind| !kind.is_dir())
             && let Ok(name) = entry.file_name().into_string()
         {
             files.push((name, entry.path()));

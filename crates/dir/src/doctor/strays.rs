@@ -9,6 +9,7 @@ use super::{Examination, Kind, files_in};
 use crate::durable::{self, TEMP_PREFIX, TEMP_SUFFIX};
 use crate::lease;
 use crate::office::Desk;
+use crate::open;
 
 /// A writer holds a lock on its temporary file; where there are no locks, one this old has no writer.
 const OURS_ABANDONED: Duration = Duration::from_secs(60);
@@ -74,7 +75,7 @@ fn is_abandoned(path: &Path, age: Duration) -> bool {
         .ok()
         .and_then(|at| at.elapsed().ok())
         .is_some_and(|elapsed| elapsed >= age);
-    let Ok(file) = fs_err::File::open(path) else { return false };
+    let Ok(file) = open::regular(path) else { return false };
     match file.file().try_lock() {
         // Nobody writes it. A young one may belong to a writer between making and locking it.
         Ok(()) => {

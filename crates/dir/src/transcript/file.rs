@@ -6,9 +6,8 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use fs_err::File;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
-use rustix::fs::OFlags;
 
+use crate::open;
 use crate::syncer::Syncer;
 
 /// How long an appender waits for other processes. Each holds the lock for one write, without its sync.
@@ -16,9 +15,7 @@ const LOCK_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Opens a transcript for appending. Its name is durable when this returns.
 pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
-    let mut options = fs_err::OpenOptions::new();
-    let file = options.read(true).append(true).create(true).mode(0o600).custom_flags(guards()).open(path)?;
-    only_regular(&file)?;
+    let file = open::regular_with(path, open::options().read(true).append(true).create(true))?;
     if let Some(parent) = path.parent() {
         syncer.sync(parent)?;
     }
@@ -27,23 +24,11 @@ pub(super) fn open_append(path: &Path, syncer: &Syncer) -> io::Result<File> {
 
 /// Opens a transcript for reading; `None` if there is none.
 pub(super) fn open_read(path: &Path) -> io::Result<Option<File>> {
-    match fs_err::OpenOptions::new().read(true).custom_flags(guards()).open(path) {
-        Ok(file) => only_regular(&file).map(|()| Some(file)),
+    match open::regular(path) {
+        Ok(file) => Ok(Some(file)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
-}
-
-/// A link could lead out of the root, and opening a pipe would wait for its other end.
-fn guards() -> i32 {
-    (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed()
-}
-
-fn only_regular(file: &File) -> io::Result<()> {
-    if file.metadata()?.is_file() {
-        return Ok(());
-    }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{} is not a regular file", file.path().display())))
 }
 
 /// A held advisory lock; dropping it gives it back.

@@ -11,10 +11,13 @@ use amb_core::transcript::TranscriptKey;
 
 use super::file_name::{candidates, file_name};
 use crate::durable::{create_exact, make_dir};
+use crate::open;
 use crate::syncer::Syncer;
 
 /// Hidden, so that nobody takes it for a transcript.
 const OWNERS: &str = ".owners";
+/// A record holds a key and a newline; keys are far shorter.
+const LARGEST: u64 = 64 << 10;
 
 /// Where the lines of a key are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,7 +61,8 @@ pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Re
 
 fn owner(root: &Path, name: &str) -> io::Result<Option<String>> {
     let path = root.join(OWNERS).join(name);
-    match fs_err::read_to_string(&path) {
+    let read = open::bytes(&path, LARGEST).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    match read {
         Ok(text) if text.ends_with('\n') => Ok(Some(text[..text.len() - 1].to_owned())),
         Ok(_) => Err(io::Error::new(
             io::ErrorKind::InvalidData,

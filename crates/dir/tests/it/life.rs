@@ -286,9 +286,54 @@ async fn the_doctor_finds_and_mends() {
     let mended = doctor::examine(&world.office(), true).await.unwrap();
     assert_eq!(kinds(&mended), expected);
     assert!(mended.iter().all(|finding| finding.mended));
+    let left = doctor::examine(&world.office(), true).await.unwrap();
+    assert_eq!(kinds(&left), ["CorruptAside"], "what was put aside is a person's to look at");
+    assert!(!left[0].mended && left[0].detail.contains("1_x.msg.json"), "{left:?}");
+    fs_err::remove_file(world.path().join("bob/corrupt/1_x.msg.json")).unwrap();
     assert_eq!(doctor::examine(&world.office(), false).await.unwrap(), [], "nothing is left");
     assert!(live.exists() && !dead.exists(), "a live writer's file stays");
     assert_eq!(bob.claim(all()).await.unwrap().len(), 1, "the mended message came back");
+}
+
+#[tokio::test]
+async fn the_doctor_tells_of_mail_that_was_refused() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let card = Card { allow_from: amb_core::AllowFrom(vec!["ann".into()]), ..Card::default() };
+        let bob = world.agent_with("bob", card).await;
+        let (file, letter) = match layout {
+            Layout::Nanobot => ("1745659200_x.msg.json", nanobot_file("x", "bob", json!({}))),
+            Layout::Chipset => ("2026-03-05T10-30-00Z-x.json", chipset_file("x", "bob", json!({}))),
+        };
+        world.drop_file("bob", file, letter);
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), 0);
+        for mend in [true, false] {
+            let findings = doctor::examine(&world.office(), mend).await.unwrap();
+            let [found] = findings.as_slice() else { panic!("{findings:?}") };
+            assert_eq!((found.kind, found.mended), (Kind::RefusedAside, false));
+            assert!(found.detail.contains(file) && found.remedy.contains("--allow-from"), "{found:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_offices_own_files_are_ignored_by_git() {
+    let world = World::new(Layout::Chipset);
+    let ann = world.agent("ann").await;
+    ann.send(text("bob", "hi")).await.unwrap();
+    let ignore = world.path().join(".amb/.gitignore");
+    assert_eq!(fs_err::read_to_string(&ignore).unwrap(), "*\n");
+    // An office of an earlier version has none.
+    fs_err::remove_file(&ignore).unwrap();
+    world.office();
+    let git = |words: &[&str]| {
+        let run = std::process::Command::new("git").current_dir(world.path()).args(words).output();
+        run.map(|output| String::from_utf8(output.stdout).unwrap()).unwrap_or_default()
+    };
+    git(&["init", "--quiet"]);
+    let status = git(&["status", "--short", "--untracked-files=all"]);
+    assert!(!status.contains(".amb"), "{status}");
+    assert_eq!(fs_err::read_to_string(&ignore).unwrap(), "*\n");
 }
 
 #[tokio::test]

@@ -1,0 +1,221 @@
+//! `_registry.json` beside programs that read, change and replace it without a lock.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
+
+use amb_core::wire::registry::Registry;
+use amb_core::{Card, Office, Timestamp};
+use amb_dir::Layout;
+use serde_json::{Value, json};
+
+use crate::child::{Process, Role};
+use crate::world::{World, name, until};
+
+/// nanobot's registry as its description has it: no lock, whole file, rename. `beat` changes only an entry that is there.
+const NANOBOT: &str = r#"
+import json, os, pathlib, sys, time
+from datetime import datetime, timezone
+path = pathlib.Path(sys.argv[1]) / "_registry.json"
+
+def stamp():
+    return datetime.now(timezone.utc).isoformat()
+
+def change(edit):
+    everybody = json.loads(path.read_text()) if path.exists() else {}
+    edit(everybody)
+    temporary = path.with_suffix(f".{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(everybody, indent=2))
+    os.rename(temporary, path)
+
+def register(me):
+    card = {"agent_id": me, "description": "in Python", "capabilities": [], "status": "idle", "allow_from": ["*"],
+        "max_concurrent_tasks": 3, "current_tasks": [], "registered_at": stamp(), "last_heartbeat": stamp()}
+    change(lambda everybody: everybody.update({me: card}))
+
+def beat(me):
+    change(lambda everybody: everybody.get(me, {}).update(last_heartbeat=stamp()))
+
+verb, *rest = sys.argv[2:]
+if verb == "register":
+    for n in range(int(rest[1])):
+        register(f"{rest[0]}-{n}")
+elif verb == "beat":
+    for n in range(int(rest[1])):
+        beat(rest[0])
+print("done")
+"#;
+
+/// A program in Python; none where there is no Python.
+fn python(root: &Path, words: &[&str]) -> Option<Child> {
+    let mut command = Command::new("python3");
+    command.arg("-c").arg(NANOBOT).arg(root).args(words).stdout(Stdio::piped());
+    command.spawn().inspect_err(|error| println!("skipped: no python3 here ({error})")).ok()
+}
+
+fn ended(child: Child) {
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stdout == b"done\n", "{output:?}");
+}
+
+fn path(world: &World) -> PathBuf {
+    world.path().join("_registry.json")
+}
+
+fn read(world: &World) -> Value {
+    serde_json::from_slice(&fs_err::read(path(world)).unwrap()).unwrap()
+}
+
+fn write(world: &World, registry: &Value) {
+    let temporary = path(world).with_extension("tmp");
+    fs_err::write(&temporary, registry.to_string()).unwrap();
+    fs_err::rename(temporary, path(world)).unwrap();
+}
+
+fn card(registered: Timestamp) -> Value {
+    json!({ "agent_id": "x", "status": "idle", "registered_at": registered.to_string(), "last_heartbeat": registered.to_string() })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn heartbeats_are_folded_in_while_another_program_keeps_rewriting_the_registry() {
+    let world = World::new(Layout::Nanobot);
+    let (ann, _dead) = (world.agent("ann").await, world.agent("dead").await);
+    let old = SystemTime::now() - Duration::from_secs(31);
+    let alive = world.path().join(".amb/agents/dead/alive.json");
+    fs_err::OpenOptions::new().write(true).open(&alive).unwrap().set_modified(old).unwrap();
+    let mut registry = read(&world);
+    registry["dead"]["last_heartbeat"] = json!(Timestamp::try_from(old).unwrap().to_string());
+    write(&world, &registry);
+    let first = registry["ann"]["last_heartbeat"].clone();
+
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let rewriting = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                let mut registry = read(&world);
+                registry["nanobot"] = card(Timestamp::now());
+                write(&world, &registry);
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        });
+        let told = tokio::task::block_in_place(|| {
+            tokio::runtime::Handle::current().block_on(async {
+                until("the registry tells who is alive and who is not", async || {
+                    ann.heartbeat().await.unwrap();
+                    let registry = read(&world);
+                    registry["ann"]["last_heartbeat"] != first && registry["dead"]["status"] == "offline"
+                })
+                .await
+            });
+            true
+        });
+        done.store(true, Ordering::Relaxed);
+        rewriting.join().unwrap();
+        assert!(told);
+    });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_name_is_lost_when_another_program_registers_two_hundred_beside_ours() {
+    let world = World::new(Layout::Nanobot);
+    let Some(python) = python(world.path(), &["register", "snake", "200"]) else { return };
+    let done = AtomicBool::new(false);
+    let ours = std::thread::scope(|scope| {
+        let registering: Vec<_> = (0..3)
+            .map(|who| {
+                let (world, done, runtime) = (&world, &done, tokio::runtime::Handle::current());
+                scope.spawn(move || {
+                    let mut names = Vec::new();
+                    while !done.load(Ordering::Relaxed) {
+                        let name = format!("crab-{who}-{}", names.len());
+                        runtime.block_on(async {
+                            world.office().seat(name.parse().unwrap()).register(Card::default()).await.unwrap()
+                        });
+                        names.push(name);
+                    }
+                    names
+                })
+            })
+            .collect();
+        ended(python);
+        done.store(true, Ordering::Relaxed);
+        registering.into_iter().flat_map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    let registry = read(&world);
+    let theirs = (0..200).map(|n| format!("snake-{n}"));
+    let missing: Vec<_> = theirs.chain(ours).filter(|name| registry.get(name).is_none()).collect();
+    assert_eq!(missing, Vec::<String>::new(), "of {}", registry.as_object().unwrap().len());
+}
+
+#[tokio::test]
+async fn a_card_that_fell_out_comes_back_and_one_that_was_removed_stays_out() {
+    let world = World::new(Layout::Nanobot);
+    let ann = world.agent("ann").await;
+    let now = Timestamp::now();
+    let mut registry = read(&world);
+    registry["young"] = card(now);
+    registry["old"] = card(now - Duration::from_secs(3_600));
+    write(&world, &registry);
+    // A goodbye and a hello bring the registry up to date at once.
+    let sign_of_life = async || {
+        ann.leave().await.unwrap();
+        ann.heartbeat().await.unwrap();
+    };
+    sign_of_life().await;
+    let young = read(&world)["young"].clone();
+    write(&world, &json!({ "snake": card(now) }));
+    sign_of_life().await;
+    let registry = read(&world);
+    let names: Vec<_> = registry.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, ["ann", "snake", "young"], "ours, the one that was there, and the one that was overwritten");
+    assert_eq!(registry["young"], young);
+    // A file that was torn lost everybody; those that were seen come back.
+    fs_err::write(path(&world), "{\"sna").unwrap();
+    sign_of_life().await;
+    let names: Vec<_> = read(&world).as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, ["ann", "snake", "young"]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn four_programs_in_python_and_four_of_ours_share_a_registry_and_nobody_is_lost() {
+    let world = World::new(Layout::Nanobot);
+    let keeper = world.agent("keeper").await;
+    for n in 0..4 {
+        let Some(python) = python(world.path(), &["register", &format!("snake{n}"), "1"]) else { return };
+        ended(python);
+        // Seen by one of ours, as by any that runs beside them.
+        keeper.leave().await.unwrap();
+    }
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let mut reads = 0_u64;
+            while !done.load(Ordering::Relaxed) {
+                let bytes = fs_err::read(path(&world)).unwrap();
+                Registry::parse(&bytes).unwrap_or_else(|bad| panic!("after {reads} reads: {bad}"));
+                reads += 1;
+            }
+            reads
+        });
+        let theirs: Vec<_> =
+            (0..4).filter_map(|n| python(world.path(), &["beat", &format!("snake{n}-0"), "300"])).collect();
+        let ours: Vec<_> =
+            (0..4).map(|who| Process::start(world.path(), world.layout, Role::Beat { who, count: 100 })).collect();
+        for process in ours {
+            assert_eq!(process.rest("beaten"), ["all"]);
+        }
+        theirs.into_iter().for_each(ended);
+        done.store(true, Ordering::Relaxed);
+        assert!(reader.join().unwrap() > 0);
+    });
+    keeper.heartbeat().await.unwrap();
+    let registry = read(&world);
+    let mut expected = vec!["keeper".to_owned()];
+    expected.extend((0..4).flat_map(|n| [format!("snake{n}-0"), format!("beater-{n}")]));
+    expected.sort();
+    let names: Vec<_> = registry.as_object().unwrap().keys().cloned().collect();
+    assert_eq!(names, expected);
+    assert_eq!(keeper.agents().await.unwrap().len(), 9);
+    assert_eq!(keeper.agents().await.unwrap().iter().filter(|agent| agent.name == name("keeper")).count(), 1);
+}
