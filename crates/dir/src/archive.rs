@@ -17,6 +17,7 @@ use crate::layout::Layout;
 use crate::lease;
 use crate::letter;
 use crate::office::{Desk, DirOffice};
+use crate::open;
 use crate::post::month;
 
 /// Idempotency keys are kept this long: a retry comes sooner or never.
@@ -31,11 +32,13 @@ pub struct ArchiveOptions {
     pub keep_unread: bool,
     /// Only say what would be done.
     pub dry_run: bool,
+    /// Move at most this many messages of an agent.
+    pub most: usize,
 }
 
 impl Default for ArchiveOptions {
     fn default() -> Self {
-        Self { older_than: Duration::from_secs(24 * 3600), keep_unread: false, dry_run: false }
+        Self { older_than: Duration::from_secs(24 * 3600), keep_unread: false, dry_run: false, most: usize::MAX }
     }
 }
 
@@ -82,6 +85,37 @@ pub async fn archive(
     Ok(report)
 }
 
+/// How often [`keep_archiving`] looks for old mail.
+const EVERY: Duration = Duration::from_secs(3600);
+/// How much it moves before it lets others at the disk.
+const AT_ONCE: usize = 1_000;
+/// How long it lets them.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Archives an agent's old mail now and every hour, for as long as it is polled. Mail that was not read stays: an agent
+/// that comes back after a day still finds it. Only in the chipset layout, whose mailboxes hold mail after it was read.
+pub async fn keep_archiving(office: &DirOffice, agent: &AgentName) {
+    if office.layout() != Layout::Chipset {
+        return;
+    }
+    let options = ArchiveOptions { keep_unread: true, most: AT_ONCE, ..ArchiveOptions::default() };
+    loop {
+        let more = match archive(office, Some(agent), options.clone()).await {
+            Ok(report) => {
+                if !report.moved.is_empty() {
+                    tracing::info!(%agent, count = report.moved.len(), "archived old mail");
+                }
+                report.moved.len() >= AT_ONCE
+            }
+            Err(error) => {
+                tracing::warn!(%agent, %error, "old mail could not be archived; retrying in an hour");
+                false
+            }
+        };
+        tokio::time::sleep(if more { PAUSE } else { EVERY }).await;
+    }
+}
+
 impl Desk {
     fn archive(&self, options: &ArchiveOptions) -> Result<ArchiveReport, OfficeError> {
         let mut report = ArchiveReport::default();
@@ -113,6 +147,9 @@ impl Desk {
         old.sort();
         let (inbox, away) = (self.shared.paths.inbox(&self.me), self.shared.paths.put_away(&self.me));
         for (name, unread) in old {
+            if report.moved.len() >= options.most {
+                break;
+            }
             let from = inbox.join(&name);
             if unread && options.keep_unread {
                 report.kept_unread += 1;
@@ -139,6 +176,9 @@ impl Desk {
         };
         let mut folders = HashSet::new();
         for entry in entries {
+            if report.moved.len() >= options.most {
+                break;
+            }
             let entry = entry.doing("could not list the handled mail")?;
             let Ok(name) = entry.file_name().into_string() else { continue };
             if !letter::is_mail(Layout::Nanobot, &name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
@@ -206,6 +246,6 @@ impl Desk {
 
 /// Whether a consumer holds this message.
 fn is_claimed(path: &Path) -> bool {
-    let Ok(file) = fs_err::File::open(path) else { return false };
+    let Ok(file) = open::regular(path) else { return false };
     matches!(file.file().try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
 }

@@ -9,6 +9,9 @@ use crate::output::span;
 ///
 /// In the chipset layout mail goes to archive/ once the stamp in its name is old enough; in the nanobot layout processed
 /// mail goes into monthly folders. With --as only that agent's mail; else everybody's.
+///
+/// `amb watch`, `amb mcp` and `amb bridge` do this by themselves for their agent in the chipset layout, with what was read
+/// and is older than 24 hours.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb archive --older-than 24h --keep-unread --dry-run")]
 pub(crate) struct Archive {
@@ -34,6 +37,7 @@ impl Archive {
             older_than: self.older_than,
             keep_unread: self.keep_unread,
             dry_run: self.dry_run,
+            ..Default::default()
         };
         let report = amb_dir::archive::archive(&directory, office.me.as_ref(), options).await?;
         if output.json {

@@ -13,6 +13,7 @@ use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
 use amb_client::Backoff;
 use amb_core::{MessageId, Office};
 
+use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -81,6 +82,8 @@ struct Common {
     /// Where the bridge keeps its memory, instead of this user's data directory
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
+    #[command(flatten)]
+    archiving: Archiving,
 }
 
 #[derive(Debug, clap::Args)]
@@ -190,6 +193,7 @@ impl OpenClaw {
             ..Options::default()
         };
         let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
         carry(office, seat, Arc::new(gateway.route(self.route.0)), options, self.common.state.as_deref(), output).await
     }
 }
@@ -202,6 +206,7 @@ impl Command {
             ..Options::default()
         };
         let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
         let environment = state::environment(office, seat.me())?;
         let runtime = Exec { command: self.command, input: self.input, environment };
         carry(office, seat, Arc::new(runtime), options, self.common.state.as_deref(), output).await

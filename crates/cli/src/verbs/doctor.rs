@@ -6,8 +6,9 @@ use crate::output::{Output, visible};
 
 /// Find what is wrong with a directory's mail, and mend it with --mend
 ///
-/// Looks for temporary files that a crash left, messages that do not parse, stale leases and a broken registry. Exit code
-/// 1 where something is wrong and was not mended.
+/// Looks for temporary files that a crash left, messages that do not parse, stale leases and a broken registry, and tells
+/// what was put aside in corrupt/ and refused/, which only a person can judge. Exit code 1 where something is wrong and
+/// was not mended.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb doctor --mend")]
 pub(crate) struct Doctor {

@@ -9,6 +9,7 @@ use amb_mcp::{LivePeers, Options, Seat, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::nats::NatsArgs;
@@ -39,6 +40,8 @@ pub(crate) struct Mcp {
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     allowed_origins: Vec<String>,
     #[command(flatten)]
+    archiving: Archiving,
+    #[command(flatten)]
     nats: NatsArgs,
     #[command(flatten)]
     delegates: Delegates,
@@ -47,6 +50,7 @@ pub(crate) struct Mcp {
 impl Mcp {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.seat()?;
+        let _archiving = self.archiving.start(office)?;
         let live = match self.nats.is_named() {
             true => Some(live::Live::join(seat.clone(), self.nats.options()?, self.delegates.clone().allowed())),
             false => None,

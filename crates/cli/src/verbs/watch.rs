@@ -10,6 +10,7 @@ use amb_core::office::{ClaimRequest, Office};
 use amb_core::{AgentName, Callback, Code, Cursor, Message, Object, OfficeError, SessionId};
 use serde::Serialize;
 
+use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
@@ -41,11 +42,14 @@ pub(crate) struct Watch {
     /// Stop after this many
     #[arg(long, value_name = "N")]
     count: Option<u64>,
+    #[command(flatten)]
+    archiving: Archiving,
 }
 
 impl Watch {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.open().await?;
+        let _archiving = self.archiving.start(office)?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));
         let ended = tokio::select! {
             ended = self.watch(&*seat, output) => ended,
