@@ -33,6 +33,11 @@ pub(crate) fn config_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_CONFIG_HOME", ".config")?.join("amb"))
 }
 
+/// What this user has decided, such as which directories to trust.
+pub(crate) fn state_dir() -> Result<PathBuf> {
+    Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("amb"))
+}
+
 /// The server's database.
 pub(crate) fn data_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))

@@ -4,7 +4,9 @@
 
 #![forbid(unsafe_code)]
 
+mod archiving;
 mod args;
+mod consent;
 mod database;
 mod failure;
 mod home;

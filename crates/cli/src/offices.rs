@@ -11,7 +11,7 @@ use amb_mcp::Seat;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::verbs::init::enlist;
-use crate::{home, keys, profile};
+use crate::{consent, home, keys, profile};
 
 /// Where the chipset keeps its mail, below a project.
 const CHIPSET_ROOT: &str = ".chipset/state/mail";
@@ -81,17 +81,20 @@ impl OfficeArgs {
         Ok(DirOffice::open(&self.root()?, options)?)
     }
 
-    /// The directory that was named, or the one that this place suggests.
+    /// The directory that was named, or the one that this place suggests and the user agrees to.
     pub(crate) fn root(&self) -> Result<PathBuf, Failure> {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
         let here = PathBuf::from(CHIPSET_ROOT);
         match self.layout {
-            Some(Layout::Chipset) => Ok(here),
-            None if here.is_dir() => Ok(here),
-            _ => Ok(home::nanobot_mailboxes()?),
+            // A directory that is not there yet holds nobody's mail, and will hold what is put there from now on.
+            Some(Layout::Chipset) if !here.exists() => consent::remember(&here),
+            Some(Layout::Chipset) => consent::ask(&here)?,
+            None if here.is_dir() => consent::ask(&here)?,
+            _ => return Ok(home::nanobot_mailboxes()?),
         }
+        Ok(here)
     }
 
     /// The agent that speaks.

@@ -1,0 +1,119 @@
+//! The user's consent to a mailbox that nobody named but that came with the present directory.
+//!
+//! A cloned repository can bring `.chipset/state/mail` with forged mail in it, so it is used only after the user said so
+//! once. The answer is kept in the user's own state directory, by the mailbox's canonical path.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::Context;
+
+use crate::failure::Failure;
+use crate::home;
+
+/// The oldest answers beyond this many are forgotten.
+const MOST: usize = 1_000;
+
+/// Whether the user agreed in this process. Its present directory, and so the mailbox, stays the same.
+static AGREED: AtomicBool = AtomicBool::new(false);
+
+/// Asks whether the mailbox may be used, unless the user agreed before. An error where nobody can be asked.
+pub(crate) fn ask(mailbox: &Path) -> Result<(), Failure> {
+    if AGREED.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    let path = canonical(mailbox)?;
+    if trusted(&file()?).contains(&path.display().to_string()) {
+        return Ok(());
+    }
+    if !agrees(&path, mailbox)? {
+        let detail = format!("{} is not used; name the directory that you want with --dir", path.display());
+        return Err(Failure::usage(detail));
+    }
+    AGREED.store(true, Ordering::Relaxed);
+    remember(mailbox);
+    Ok(())
+}
+
+/// Notes that the mailbox may be used. Where that cannot be written down, the user is asked again next time.
+pub(crate) fn remember(mailbox: &Path) {
+    let written = canonical(mailbox).and_then(|path| note(&file()?, &path.display().to_string()));
+    if let Err(error) = written {
+        tracing::warn!("could not note that {} may be used: {error:#}", mailbox.display());
+    }
+}
+
+fn agrees(path: &Path, mailbox: &Path) -> Result<bool, Failure> {
+    let (mut asked, answered) = (io::stderr().lock(), io::stdin());
+    if !asked.is_terminal() || !answered.is_terminal() {
+        return Err(Failure::usage(format!(
+            "{} came with this directory, and whoever made it may have put forged mail there: say --dir {} (or AMB_DIR) to use it",
+            path.display(),
+            mailbox.display()
+        )));
+    }
+    write!(
+        asked,
+        "There is a mailbox in this directory: {}\nWhoever made the directory may have put forged mail there. Use it from now on? [y/N] ",
+        path.display()
+    )?;
+    asked.flush()?;
+    let mut answer = String::new();
+    answered.lock().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
+}
+
+/// The path by which consent is kept, of a mailbox that may not be there yet.
+fn canonical(mailbox: &Path) -> anyhow::Result<PathBuf> {
+    match std::fs::canonicalize(mailbox) {
+        Ok(path) => Ok(path),
+        Err(_) => Ok(std::fs::canonicalize(".").context("the present directory")?.join(mailbox)),
+    }
+}
+
+fn file() -> anyhow::Result<PathBuf> {
+    Ok(home::state_dir()?.join("trusted-mailboxes.json"))
+}
+
+/// The mailboxes that may be used. A file that does not parse allows none.
+fn trusted(file: &Path) -> Vec<String> {
+    fs_err::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+fn note(file: &Path, mailbox: &str) -> anyhow::Result<()> {
+    use fs_err::os::unix::fs::OpenOptionsExt;
+    let mut all = trusted(file);
+    if all.iter().any(|known| known == mailbox) {
+        return Ok(());
+    }
+    all.push(mailbox.to_owned());
+    all.drain(..all.len().saturating_sub(MOST));
+    fs_err::create_dir_all(file.parent().context("no directory")?)?;
+    let draft = file.with_extension(format!("{}.tmp", std::process::id()));
+    let mut options = fs_err::OpenOptions::new();
+    let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
+    written.write_all(&serde_json::to_vec_pretty(&all)?)?;
+    fs_err::rename(&draft, file)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn consent_is_kept_by_path_and_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("state/amb/trusted.json");
+        assert_eq!(trusted(&file), Vec::<String>::new());
+        for n in 0..MOST + 5 {
+            note(&file, &format!("/p/{n}")).unwrap();
+        }
+        note(&file, "/p/7").unwrap();
+        let all = trusted(&file);
+        assert_eq!((all.len(), all[0].as_str(), all[MOST - 1].as_str()), (MOST, "/p/5", "/p/1004"));
+        fs_err::write(&file, "broken").unwrap();
+        assert_eq!(trusted(&file), Vec::<String>::new(), "what does not parse allows nothing");
+    }
+}
