@@ -18,6 +18,7 @@ use tower::Service;
 
 use crate::app::App;
 use crate::caller::Peer;
+use crate::hangup::Hangup;
 use crate::leftover::lend;
 use crate::problem::{Cause, Problem};
 
@@ -67,6 +68,7 @@ pub(crate) async fn answer(
     app: App,
     mut router: Router,
     socket: IpAddr,
+    hangup: Hangup,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
@@ -84,6 +86,7 @@ pub(crate) async fn answer(
         }
         Ok(()) => {
             request.extensions_mut().insert(Peer(address));
+            request.extensions_mut().insert(hangup);
             let routed = AssertUnwindSafe(router.call(request)).catch_unwind();
             match routed.await {
                 Ok(Ok(response)) => response,

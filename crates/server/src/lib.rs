@@ -18,6 +18,7 @@ mod chores;
 mod config;
 mod deliveries;
 mod front;
+mod hangup;
 mod hub;
 mod key;
 mod leftover;

@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::app::App;
 use crate::front;
+use crate::hangup::{Finished, Hangup};
 use crate::tls::Tls;
 
 /// How long to rest when the system has no more file descriptors: accepting at once would spin.
@@ -85,7 +86,11 @@ async fn http(app: App, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'st
     let closing = app.closing.clone();
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(HEAD_BYTES);
-    let service = service_fn(move |request| front::answer(app.clone(), router.clone(), address, request));
+    let service = service_fn(move |request| {
+        let hangup = Hangup::default();
+        let answer = front::answer(app.clone(), router.clone(), address, hangup.clone(), request);
+        Finished::new(answer, hangup, app.tasks.clone())
+    });
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);
     let served = tokio::select! {

@@ -31,6 +31,15 @@ struct Known {
     until: Option<Timestamp>,
 }
 
+/// See [`KnownKeys::forget_afterwards`].
+pub(crate) struct ForgetAfterwards<'a>(&'a KnownKeys);
+
+impl Drop for ForgetAfterwards<'_> {
+    fn drop(&mut self) {
+        self.0.forget();
+    }
+}
+
 impl KnownKeys {
     /// Whose key this is, if that is remembered and still true; else the age to give to [`KnownKeys::remember`].
     pub(crate) fn get(&self, hash: &KeyHash, now: Timestamp) -> Result<Agent, u64> {
@@ -56,6 +65,11 @@ impl KnownKeys {
     /// Forgets everything; to be called after a key was changed and before that is answered.
     pub(crate) fn forget(&self) {
         self.change(|_| {});
+    }
+
+    /// Forgets everything when the guard is dropped: also where the verb is cancelled while the database commits.
+    pub(crate) fn forget_afterwards(&self) -> ForgetAfterwards<'_> {
+        ForgetAfterwards(self)
     }
 
     /// Remembers nothing from now on: keys may end elsewhere without a word.

@@ -12,6 +12,7 @@ use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::caller::{CallerWithKey, key_ended};
+use crate::hangup::Hangup;
 use crate::problem::Problem;
 use crate::query::{Params, place};
 use crate::reply::Found;
@@ -58,6 +59,7 @@ fn default_limit() -> usize {
 pub(crate) async fn events(
     State(app): State<App>,
     CallerWithKey(caller, key): CallerWithKey,
+    hangup: Hangup,
     Params(query): Params<EventsQuery>,
 ) -> Result<Found<EventPage>, Problem> {
     if query.wait > MAX_WAIT {
@@ -88,6 +90,7 @@ pub(crate) async fn events(
         let woken = tokio::select! {
             woken = timeout_at(deadline, ticket.seat.woken()) => woken.is_ok(),
             () = app.closing.cancelled() => false,
+            () = hangup.happened() => false,
         };
         if ticket.seat.is_evicted() {
             return Err(key_ended().into());

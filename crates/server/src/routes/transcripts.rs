@@ -15,6 +15,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, CallerWithKey, key_ended};
+use crate::hangup::Hangup;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, place};
 use crate::reply::{Created, Found};
@@ -101,6 +102,7 @@ pub(crate) async fn lines(
     State(app): State<App>,
     CallerWithKey(caller, key_shown): CallerWithKey,
     Segment(key): Segment,
+    hangup: Hangup,
     Params(query): Params<LinesQuery>,
 ) -> Result<Found<Lines>, Problem> {
     let key = key_of(&key)?;
@@ -141,6 +143,7 @@ pub(crate) async fn lines(
             () = ticket.seat.woken() => drop(ticket.seat.next(u64::MAX)),
             () = sleep_until(look) => {}
             () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
+            () = hangup.happened() => return Ok(Found(Lines { lines })),
         }
         if ticket.seat.is_evicted() {
             return Err(key_ended().into());

@@ -10,6 +10,7 @@ mod consent;
 mod directory;
 mod events;
 mod flows;
+mod hangup;
 mod hostile;
 mod idempotency;
 mod inbox;

@@ -225,21 +225,19 @@ impl Store for PostgresStore {
         now: Timestamp,
     ) -> Result<()> {
         let until = old_until.map(to_micros);
-        transact!(self, tx => directory::rotate_key(&tx, caller, shown, &new, until, now))?;
-        self.known.forget();
-        Ok(())
+        let _forgets = self.known.forget_afterwards();
+        Ok(transact!(self, tx => directory::rotate_key(&tx, caller, shown, &new, until, now))?)
     }
 
     async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
-        let agent = transact!(self, tx => directory::issue_key(&tx, name, &new))?;
-        self.known.forget();
-        Ok(agent)
+        let _forgets = self.known.forget_afterwards();
+        Ok(transact!(self, tx => directory::issue_key(&tx, name, &new))?)
     }
 
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let now = to_micros(now);
+        let _forgets = self.known.forget_afterwards();
         let gone = transact!(self, tx => directory::delete_agent(&tx, caller, shown, now))?;
-        self.known.forget();
         Ok(self.told(gone))
     }
 

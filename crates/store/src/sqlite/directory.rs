@@ -186,6 +186,7 @@ impl Desk {
         old_until: Option<Timestamp>,
         now: Timestamp,
     ) -> Result<()> {
+        self.ended_key = true;
         let changed = self
             .db
             .prepared(
@@ -215,6 +216,7 @@ impl Desk {
             )
             .and_then(|mut update| update.execute(params![agent.key.0, new.hash.to_hex(), new.prefix]))
             .map_err(failed)?;
+        self.ended_key = true;
         Ok(agent)
     }
 
@@ -242,6 +244,7 @@ impl Desk {
             .and_then(|mut delete| delete.execute([caller.key.0]))
             .map_err(failed)?;
         self.caches.peers.remove(&caller.name);
+        self.ended_key = true;
         Ok(Written { answer: (), news })
     }
 }

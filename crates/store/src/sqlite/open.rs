@@ -92,6 +92,7 @@ impl SqliteStore {
             fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
         let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
+        let known = Arc::<KnownKeys>::default();
         let (writer, thread) = Writer::start(
             db,
             Shared {
@@ -100,6 +101,7 @@ impl SqliteStore {
                 sights: sights.clone(),
                 placed: placed.clone(),
                 durability: durability.clone(),
+                known: known.clone(),
             },
             move || log.sync_data(),
         )
@@ -115,7 +117,7 @@ impl SqliteStore {
             placed,
             indexer,
             unindexed,
-            known: Arc::default(),
+            known,
             checkpoints: Mutex::new(Some(checkpoints)),
             thread: Mutex::new(Some(thread)),
             lock: Mutex::new(Some(lock)),

@@ -207,23 +207,17 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<()> {
         let caller = caller.clone();
-        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, shown, &new, old_until, now)).await?;
-        self.known.forget();
-        Ok(())
+        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, shown, &new, old_until, now)).await
     }
 
     async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
         let name = name.clone();
-        let agent = self.writer()?.write_aside(move |desk| desk.issue_key(&name, &new)).await?;
-        self.known.forget();
-        Ok(agent)
+        self.writer()?.write_aside(move |desk| desk.issue_key(&name, &new)).await
     }
 
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        let gone = self.writer()?.write(move |desk| desk.delete_agent(&caller, shown, now)).await?;
-        self.known.forget();
-        Ok(gone)
+        self.writer()?.write(move |desk| desk.delete_agent(&caller, shown, now)).await
     }
 
     async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {

@@ -19,6 +19,7 @@ use super::sync::{Durability, Reply, Syncer};
 use super::tray::{HoldsMail, Tray};
 use crate::StoreError;
 use crate::error::Result;
+use crate::known::KnownKeys;
 use crate::newest::Newest;
 use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
@@ -44,6 +45,8 @@ pub(super) struct Desk {
     pub(super) findable: Vec<AgentKey>,
     /// Who sees something else after this transaction.
     pub(super) changed: Changed,
+    /// Whether a key has ended after this transaction.
+    pub(super) ended_key: bool,
     pub(super) newest: Newest,
 }
 
@@ -133,6 +136,7 @@ pub(super) struct Shared {
     /// See [`Desk::placed`].
     pub(super) placed: Arc<Counters>,
     pub(super) durability: Arc<Durability>,
+    pub(super) known: Arc<KnownKeys>,
 }
 
 /// The way to the thread.
@@ -149,7 +153,7 @@ impl Writer {
         sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let Shared { unindexed, holds_mail, sights, placed, durability } = shared;
+        let Shared { unindexed, holds_mail, sights, placed, durability, known } = shared;
         let syncer = Syncer::start(durability.clone(), sync)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
@@ -161,9 +165,10 @@ impl Writer {
                 placed,
                 findable: Vec::new(),
                 changed: Changed::default(),
+                ended_key: false,
                 newest: Newest::default(),
             };
-            Transactions { desk, sights, unindexed, durability, syncer }.run(jobs);
+            Transactions { desk, sights, unindexed, known, durability, syncer }.run(jobs);
         })?;
         Ok((Self { queue }, thread))
     }
@@ -301,6 +306,7 @@ struct Transactions {
     desk: Desk,
     sights: Arc<Sights>,
     unindexed: Arc<Unindexed>,
+    known: Arc<KnownKeys>,
     durability: Arc<Durability>,
     syncer: Syncer,
 }
@@ -383,6 +389,10 @@ impl Transactions {
     fn show(&mut self) {
         self.desk.tray.committed();
         self.sights.change(&mut self.desk.changed);
+        // Here and not after the verb's `.await`: its caller may be gone by then.
+        if std::mem::take(&mut self.desk.ended_key) {
+            self.known.forget();
+        }
         self.desk.findable.drain(..).for_each(|agent| self.unindexed.add(agent));
     }
 

@@ -1,0 +1,104 @@
+//! Clients that close their connection as soon as they have written a request.
+
+use std::time::Duration;
+
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+
+use crate::desk::{Agent, Desk, soon};
+
+/// Writes a request whole and closes the connection without waiting for an answer.
+async fn write_and_close(desk: &Desk, agent: &Agent, method: &str, path: &str, body: &str) {
+    let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        desk.host,
+        agent.key,
+        body.len()
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    stream.shutdown().await.unwrap();
+}
+
+/// Waits until this key is refused; a key that stays good for ever fails the story.
+async fn is_refused(desk: &Desk, key: &str) {
+    soon(async {
+        while desk.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+async fn an_agent_deleted_by_a_client_that_hangs_up_has_no_key(desk: Desk) {
+    for number in 0..20 {
+        let agent = desk.register(&format!("agent-{number}")).await;
+        // The key is remembered from now on.
+        desk.get(&agent, "/agents/me").await.expect(200);
+        write_and_close(&desk, &agent, "DELETE", "/agents/me", "").await;
+        is_refused(&desk, &agent.key).await;
+    }
+}
+
+async fn a_key_rotated_by_a_client_that_hangs_up_has_ended(desk: Desk) {
+    for number in 0..20 {
+        let agent = desk.register(&format!("agent-{number}")).await;
+        let mut socket = desk.live(&agent).await;
+        write_and_close(&desk, &agent, "POST", "/agents/me/rotate-key", r#"{"grace_seconds":0}"#).await;
+        is_refused(&desk, &agent.key).await;
+        assert_eq!(socket.closed().await.0, 4001);
+    }
+}
+
+async fn what_a_client_that_hangs_up_sent_is_heard_at_once(mut desk: Desk) {
+    // A listener that was not told looks by itself only after this long.
+    desk.close().await;
+    let config = amb_server::Config {
+        look_interval: Duration::from_secs(3_600),
+        rate_limits: None,
+        ..amb_server::Config::default()
+    };
+    desk.start(config).await;
+    let (alice, bob) = desk.pair().await;
+    let mut socket = desk.live(&bob).await;
+    for number in 0..40 {
+        let content = format!("number {number}");
+        let body = json!({"to": bob.name, "subject": "Plan", "content": content}).to_string();
+        write_and_close(&desk, &alice, "POST", "/messages/send", &body).await;
+        assert_eq!(socket.hear().await["content"], content);
+    }
+}
+
+async fn a_long_poll_ends_with_its_client(mut desk: Desk) {
+    desk.close().await;
+    let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
+    desk.start(config).await;
+    let bob = desk.register("bob-agent").await;
+    let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+    let poll = format!("GET /events?since=0&wait=60 HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", desk.host, bob.key);
+    stream.write_all(poll.as_bytes()).await.unwrap();
+    let waits = async || desk.get(&bob, "/events").await.status == 429;
+    soon(async {
+        while !waits().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    drop(stream);
+    // Well before the poll's own end, its place is free again.
+    let freed = async {
+        while waits().await {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the poll ended");
+}
+
+crate::on_every_store!(
+    an_agent_deleted_by_a_client_that_hangs_up_has_no_key,
+    a_key_rotated_by_a_client_that_hangs_up_has_ended,
+    what_a_client_that_hangs_up_sent_is_heard_at_once,
+    a_long_poll_ends_with_its_client,
+);
