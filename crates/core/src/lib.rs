@@ -37,6 +37,7 @@ mod schema;
 pub mod suggest;
 pub mod task;
 pub mod transcript;
+pub mod web;
 pub mod wire;
 
 #[cfg(any(test, feature = "test-support"))]

@@ -3,7 +3,12 @@
 use std::future::Future;
 use std::sync::Arc;
 
+use amb_core::web::{WebRefusal, WebRules};
 use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse;
 use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use tokio::net::TcpListener;
@@ -39,14 +44,24 @@ pub async fn serve_http(
     let watch = Watch::new(seat.clone(), closing.clone());
     let shared = Arc::new(Seen::default());
     shared.begin(&seat).await;
-    let config = config(address.port(), &options, closing.clone());
+    let web = Arc::new(WebRules::new(address.ip(), &[], &options.allowed_origins));
+    // The rules of all our listeners take the place of the library's.
+    let config = StreamableHttpServerConfig::default().disable_allowed_hosts().with_cancellation_token(closing.clone());
     let options = Arc::new(options);
     let make = move || {
         let (seat, options) = (seat.clone(), Arc::clone(&options));
         Ok(Handler::one_of_many(seat, options, watch.clone(), Arc::clone(&shared)))
     };
     let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
-    let router = Router::new().route_service(PATH, service);
+    let router = Router::new().route_service(PATH, service).layer(from_fn(move |request: Request, next: Next| {
+        let web = Arc::clone(&web);
+        async move {
+            match check(&web, request.headers()) {
+                Ok(()) => next.run(request).await,
+                Err(refusal) => (StatusCode::FORBIDDEN, refusal.detail()).into_response(),
+            }
+        }
+    }));
     let ended = async move {
         shutdown.await;
         // Streams that wait for mail would otherwise hold the server open.
@@ -55,12 +70,9 @@ pub async fn serve_http(
     axum::serve(listener, router).with_graceful_shutdown(ended).await.map_err(ServeError::Listener)
 }
 
-fn config(port: u16, options: &Options, closing: CancellationToken) -> StreamableHttpServerConfig {
-    let own = ["localhost", "127.0.0.1", "[::1]"].map(|host| format!("http://{host}:{port}"));
-    let origins = own.into_iter().chain(options.allowed_origins.iter().cloned());
-    StreamableHttpServerConfig::default()
-        .with_allowed_hosts(["localhost", "127.0.0.1", "::1"])
-        .with_allowed_origins(origins)
-        .enforce_origin_validation()
-        .with_cancellation_token(closing)
+/// Whether a request names a host of ours, and comes from no foreign page.
+fn check(web: &WebRules, headers: &HeaderMap) -> Result<(), WebRefusal> {
+    // What is no text is no name that we have.
+    let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
+    web.check(text(header::HOST), text(header::ORIGIN))
 }

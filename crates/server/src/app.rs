@@ -1,5 +1,6 @@
 //! What every request can reach.
 
+use std::net::IpAddr;
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use crate::answers::Answers;
 use crate::config::Config;
 use crate::deliveries::Deliveries;
 use crate::hub::Hub;
+use crate::in_use::InUse;
 use crate::meter::Meter;
 use crate::rate::Limiter;
 use crate::replicas::Fellows;
@@ -33,6 +35,12 @@ pub(crate) struct Inner {
     pub(crate) config: Config,
     pub(crate) hub: Hub,
     pub(crate) limits: Limiter,
+    /// Connections by address.
+    pub(crate) connections: InUse<IpAddr>,
+    /// Requests under way by address.
+    pub(crate) requests: InUse<IpAddr>,
+    /// Requests that wait for a line of a transcript, by agent.
+    pub(crate) transcript_waits: InUse<AgentKey>,
     pub(crate) meter: Meter,
     /// What was answered lately.
     pub(crate) answers: Answers,
@@ -71,6 +79,9 @@ impl App {
             store,
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
+            connections: InUse::new(config.connections_per_address),
+            requests: InUse::new(config.requests_per_address),
+            transcript_waits: InUse::new(config.ws_per_agent),
             meter: Meter::new(),
             answers: Answers::default(),
             alive: Alive::default(),

@@ -21,7 +21,7 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, Problem> {
-        check_type(request.headers())?;
+        check_type(request.headers(), request.body())?;
         let read = read(request.into_body(), app.config.body_limit);
         let bytes = tokio::time::timeout(app.config.header_timeout, read).await.map_err(|_| {
             Problem::new(StatusCode::REQUEST_TIMEOUT, "too_slow", "the body did not arrive in time; send it again")
@@ -30,9 +30,15 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     }
 }
 
-fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
-    let Some(value) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
-    let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+/// A body says that it is JSON: a web page cannot send such a one without the browser asking us first.
+fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
+    let value = match headers.get(header::CONTENT_TYPE) {
+        // Nothing has no type; what is wrong with it is said where it is parsed.
+        None if body.is_end_stream() => return Ok(()),
+        None => "",
+        Some(value) => value.to_str().unwrap_or_default(),
+    };
+    let essence = value.split(';').next().unwrap_or_default().trim();
     let json = essence.eq_ignore_ascii_case("application/json")
         || (essence.len() > 5 && essence.is_char_boundary(essence.len() - 5) && {
             let (_, suffix) = essence.split_at(essence.len() - 5);
@@ -43,7 +49,7 @@ fn check_type(headers: &HeaderMap) -> Result<(), Problem> {
         false => Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "unsupported_media_type",
-            "send the body as application/json",
+            "send the body with Content-Type: application/json",
         )),
     }
 }

@@ -32,7 +32,10 @@ pub struct Config {
     pub body_limit: usize,
     /// Longest time a `GET /events` waits, whatever it asks for (60 s at most).
     pub max_wait: Duration,
-    /// Web origins that browsers may call from; none by default, `*` is all.
+    /// Host names by which the office is called, besides those of loopback. On a loopback address no other passes; elsewhere
+    /// every name does unless some are given.
+    pub allowed_hosts: Vec<String>,
+    /// Web origins that browsers may call from, besides the office's own; none by default, `*` is all.
     pub cors_origins: Vec<String>,
     /// Believe `X-Forwarded-For` (its last entry): set only behind a proxy that writes it.
     pub trust_forwarded_for: bool,
@@ -46,6 +49,12 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// How long a client may take to send the head of a request, and then its body.
     pub header_timeout: Duration,
+    /// How long a client may leave an answer unread before its connection is closed.
+    pub write_timeout: Duration,
+    /// Most connections from one address; not counted behind a proxy whose `X-Forwarded-For` is believed.
+    pub connections_per_address: usize,
+    /// Most requests under way from one address, long polls included.
+    pub requests_per_address: usize,
     /// Directories whose agents are reached from here, and the other way round.
     pub mounts: Vec<PathBuf>,
     /// Where replicas on one database hear from each other; without it, through the database.
@@ -80,6 +89,7 @@ impl Default for Config {
             // The largest message, and room for the names of its fields.
             body_limit: amb_core::limits::MAX_MESSAGE_BYTES + 64 * 1024,
             max_wait: Duration::from_secs(60),
+            allowed_hosts: Vec::new(),
             cors_origins: Vec::new(),
             trust_forwarded_for: false,
             event_retention: None,
@@ -87,6 +97,9 @@ impl Default for Config {
             key_grace: Duration::from_secs(60 * 60),
             shutdown_grace: Duration::from_secs(10),
             header_timeout: Duration::from_secs(15),
+            write_timeout: Duration::from_secs(30),
+            connections_per_address: 16_384,
+            requests_per_address: 4_096,
             mounts: Vec::new(),
             nats: None,
             look_interval: Duration::from_secs(5),

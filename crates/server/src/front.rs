@@ -4,13 +4,14 @@
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
-use amb_core::OfficeError;
+use amb_core::web::WebRules;
+use amb_core::{Code, OfficeError};
 use axum::Router;
-use axum::http::{HeaderMap, HeaderName, HeaderValue, Request};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use futures_util::FutureExt;
 use hyper::body::Incoming;
@@ -21,6 +22,7 @@ use crate::caller::Peer;
 use crate::hangup::Hangup;
 use crate::leftover::lend;
 use crate::problem::{Cause, Problem};
+use crate::rate::network;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -63,15 +65,49 @@ fn address_of(app: &App, socket: IpAddr, headers: &HeaderMap) -> IpAddr {
     last.and_then(|list| list.rsplit(',').next()).and_then(|ip| ip.trim().parse().ok()).unwrap_or(socket)
 }
 
+fn too_many_at_once() -> OfficeError {
+    OfficeError::new(
+        Code::TooManyRequests,
+        "too many requests from this address are under way; wait for answers before sending more",
+    )
+}
+
+/// What the requests of one listener share.
+#[derive(Clone)]
+pub(crate) struct Door {
+    pub(crate) app: App,
+    pub(crate) router: Router,
+    /// Which hosts and web pages pass.
+    pub(crate) web: Arc<WebRules>,
+}
+
+/// Refuses what a web page sends that has no business here.
+fn check_web(web: &WebRules, request: &Request<Incoming>) -> Result<(), Problem> {
+    // What is no text is no name that we have.
+    let text = |value: &HeaderValue| value.to_str().map(str::to_owned).unwrap_or_default();
+    let headers = request.headers();
+    let origin = headers.get(header::ORIGIN).map(text);
+    let named = request.uri().authority().map(ToString::to_string);
+    let mut hosts = named.into_iter().chain(headers.get_all(header::HOST).iter().map(text));
+    let checked = match hosts.next() {
+        None => web.check(None, origin.as_deref()),
+        Some(first) => {
+            std::iter::once(first).chain(hosts).try_for_each(|host| web.check(Some(&host), origin.as_deref()))
+        }
+    };
+    checked.map_err(|refusal| Problem::new(StatusCode::FORBIDDEN, refusal.code(), refusal.detail()))
+}
+
 /// Answers one request.
 pub(crate) async fn answer(
-    app: App,
-    mut router: Router,
+    door: Door,
     socket: IpAddr,
     hangup: Hangup,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
+    let Door { app, mut router, web } = door;
+    let passed = check_web(&web, &request);
     let id = request_id(request.headers());
     let address = address_of(&app, socket, request.headers());
     let method = request.method().clone();
@@ -79,12 +115,16 @@ pub(crate) async fn answer(
     let (parts, body) = request.into_parts();
     let (body, leftover) = lend(body, &parts.headers);
     let mut request = Request::from_parts(parts, body);
-    let mut response = match app.limits.address(address) {
+    let admitted = passed.and_then(|()| {
+        app.limits.address(address)?;
+        Ok(app.requests.take(network(address)).ok_or_else(too_many_at_once)?)
+    });
+    let mut response = match admitted {
         Err(refused) => {
             drop(request);
-            Problem::from(refused).into_response()
+            refused.into_response()
         }
-        Ok(()) => {
+        Ok(_place) => {
             request.extensions_mut().insert(Peer(address));
             request.extensions_mut().insert(hangup);
             let routed = AssertUnwindSafe(router.call(request)).catch_unwind();

@@ -20,6 +20,7 @@ mod deliveries;
 mod front;
 mod hangup;
 mod hub;
+mod in_use;
 mod key;
 mod leftover;
 mod listen;
@@ -35,6 +36,7 @@ mod routes;
 mod serve;
 mod text;
 mod tls;
+mod write_timeout;
 mod ws;
 
 pub use config::{Config, TlsFiles};

@@ -1,9 +1,11 @@
 //! Connections: accepted, served, and let go of when the office closes.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::web::WebRules;
 use axum::Router;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -13,37 +15,43 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::front;
+use crate::front::{self, Door};
 use crate::hangup::{Finished, Hangup};
+use crate::in_use::Taken;
+use crate::rate::network;
 use crate::tls::Tls;
+use crate::write_timeout::WriteTimeout;
 
 /// How long to rest when the system has no more file descriptors: accepting at once would spin.
 const EXHAUSTED_REST: Duration = Duration::from_millis(50);
-/// The most that one connection keeps of a request's head. What is beyond it is never read, and a client that still writes
-/// may see a broken connection instead of the 431; so it is far more than any true head.
-const HEAD_BYTES: usize = 256 * 1024;
+/// The most that one connection keeps of a request's head: as much as other servers take.
+const HEAD_BYTES: usize = 32 * 1024;
 
 /// Takes connections on a task of its own, until the office closes.
 ///
 /// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
 /// program that awaits this, as carelessly as a program's verbs may be.
 pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) -> JoinHandle<()> {
-    let app = app.clone();
-    tokio::spawn(async move { accept(&app, listener, router, tls).await })
+    // Without an address of its own it is no loopback listener.
+    let address = listener.local_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
+    let web = Arc::new(WebRules::new(address, &app.config.allowed_hosts, &app.config.cors_origins));
+    let door = Door { app: app.clone(), router, web };
+    tokio::spawn(async move { accept(door, listener, tls).await })
 }
 
 /// Accepts connections until the office closes. Each is served on a task that a shutdown waits for.
-async fn accept(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) {
+async fn accept(door: Door, listener: TcpListener, tls: Option<Tls>) {
+    let app = &door.app;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = app.closing.cancelled() => return,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let connection = connection(app.clone(), stream, peer, router.clone(), tls.clone());
-                app.tasks.spawn(connection);
-            }
+            Ok((stream, peer)) => match place_of(app, peer.ip()) {
+                Some(place) => drop(app.tasks.spawn(connection(door.clone(), stream, peer, tls.clone(), place))),
+                None => turn_away(&stream, tls.is_some()),
+            },
             Err(error) if is_about_the_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(%error, "cannot accept connections; trying again");
@@ -58,14 +66,33 @@ fn is_about_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-async fn connection(app: App, stream: TcpStream, peer: SocketAddr, router: Router, tls: Option<Tls>) {
+/// A place for one more connection from this address. All connections from a trusted proxy are the proxy's.
+fn place_of(app: &App, address: IpAddr) -> Option<Option<Taken<IpAddr>>> {
+    match app.config.trust_forwarded_for {
+        true => Some(None),
+        false => app.connections.take(network(address)).map(Some),
+    }
+}
+
+/// Says why a connection is closed, where that can be said in one write.
+fn turn_away(stream: &TcpStream, tls: bool) {
+    const BODY: &str = r#"{"type":"urn:amb:problem:too_many_requests","title":"Too Many Requests","status":429,"detail":"too many connections from this address; close some, or have the operator raise --connections-per-address","code":"too_many_requests"}"#;
+    if !tls {
+        let head = "HTTP/1.1 429 Too Many Requests\r\ncontent-type: application/problem+json\r\nretry-after: 1";
+        let answer = format!("{head}\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{BODY}", BODY.len());
+        // A client that is gone already needs no answer.
+        let _ = stream.try_write(answer.as_bytes());
+    }
+}
+
+async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option<Tls>, _place: Option<Taken<IpAddr>>) {
     // An answer is one small write; waiting to fill a packet would only delay it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    let address = peer.ip();
+    let (app, address) = (door.app.clone(), peer.ip());
     match tls {
-        None => http(app, stream, address, router).await,
+        None => http(door, stream, address).await,
         Some(tls) => {
             // A client that never finishes its handshake must not be kept for ever.
             let handshake = tokio::time::timeout(app.config.header_timeout, tls.accept(stream));
@@ -74,7 +101,7 @@ async fn connection(app: App, stream: TcpStream, peer: SocketAddr, router: Route
                 () = app.closing.cancelled() => return,
             };
             match greeted {
-                Ok(Ok(stream)) => Box::pin(http(app, stream, address, router)).await,
+                Ok(Ok(stream)) => Box::pin(http(door, stream, address)).await,
                 Ok(Err(error)) => tracing::debug!(%error, %address, "TLS handshake failed"),
                 Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
             }
@@ -82,14 +109,16 @@ async fn connection(app: App, stream: TcpStream, peer: SocketAddr, router: Route
     }
 }
 
-async fn http(app: App, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, address: IpAddr, router: Router) {
+async fn http(door: Door, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, address: IpAddr) {
+    let app = &door.app;
     let closing = app.closing.clone();
+    let stream = WriteTimeout::new(stream, app.config.write_timeout);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(HEAD_BYTES);
     let service = service_fn(move |request| {
         let hangup = Hangup::default();
-        let answer = front::answer(app.clone(), router.clone(), address, hangup.clone(), request);
-        Finished::new(answer, hangup, app.tasks.clone())
+        let tasks = door.app.tasks.clone();
+        Finished::new(front::answer(door.clone(), address, hangup.clone(), request), hangup, tasks)
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);

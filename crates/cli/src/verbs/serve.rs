@@ -75,6 +75,11 @@ struct Settings {
     /// Days for which mail is kept after everybody it went to has read it; unread mail always is [default: for ever]
     #[arg(long, value_name = "DAYS", env = "AMB_KEEP_READ_MAIL")]
     keep_read_mail: Option<u64>,
+    /// A host name by which the office is called, such as a proxy's; repeat for more [default: on a loopback address only
+    /// loopback's names, elsewhere any]
+    #[arg(long = "allow-host", value_name = "NAME", env = "AMB_ALLOW_HOSTS", value_delimiter = ',')]
+    #[serde(rename = "allow_host")]
+    allowed_hosts: Vec<String>,
     /// A web origin that browsers may call from; repeat for more [default: none]
     #[arg(long = "cors-origin", value_name = "ORIGIN", env = "AMB_CORS_ORIGINS", value_delimiter = ',')]
     #[serde(rename = "cors_origin")]
@@ -82,6 +87,15 @@ struct Settings {
     /// Believe X-Forwarded-For; only behind a proxy that writes it
     #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
     trust_forwarded_for: Option<bool>,
+    /// Most connections from one address [default: 16384]
+    #[arg(long, value_name = "COUNT", env = "AMB_CONNECTIONS_PER_ADDRESS")]
+    connections_per_address: Option<usize>,
+    /// Most requests under way from one address, long polls included [default: 4096]
+    #[arg(long, value_name = "COUNT", env = "AMB_REQUESTS_PER_ADDRESS")]
+    requests_per_address: Option<usize>,
+    /// Seconds after which a client that does not read its answer is cut off [default: 30]
+    #[arg(long, value_name = "SECONDS", env = "AMB_WRITE_TIMEOUT")]
+    write_timeout: Option<u64>,
     /// Mount a directory of mailboxes: its agents and the office's write to each other; repeat for more
     #[arg(long = "mount", value_name = "DIR", env = "AMB_MOUNTS", value_delimiter = ',')]
     #[serde(rename = "mount")]
@@ -115,6 +129,10 @@ impl Settings {
             ws_ping_timeout: self.ws_ping_timeout.or(other.ws_ping_timeout),
             event_retention_days: self.event_retention_days.or(other.event_retention_days),
             keep_read_mail: self.keep_read_mail.or(other.keep_read_mail),
+            allowed_hosts: if self.allowed_hosts.is_empty() { other.allowed_hosts } else { self.allowed_hosts },
+            connections_per_address: self.connections_per_address.or(other.connections_per_address),
+            requests_per_address: self.requests_per_address.or(other.requests_per_address),
+            write_timeout: self.write_timeout.or(other.write_timeout),
             cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
             trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
             mounts: if self.mounts.is_empty() { other.mounts } else { self.mounts },
@@ -141,6 +159,10 @@ impl Settings {
             ws_ping_interval: seconds(self.ws_ping_interval, defaults.ws_ping_interval)?,
             ws_ping_timeout: seconds(self.ws_ping_timeout, defaults.ws_ping_timeout)?,
             rate_limits: defaults.rate_limits.filter(|_| self.rate_limits != Some(Switch::Off)),
+            allowed_hosts: self.allowed_hosts.clone(),
+            connections_per_address: self.connections_per_address.unwrap_or(defaults.connections_per_address),
+            requests_per_address: self.requests_per_address.unwrap_or(defaults.requests_per_address),
+            write_timeout: seconds(self.write_timeout, defaults.write_timeout)?,
             cors_origins: self.cors_origins.clone(),
             trust_forwarded_for: self.trust_forwarded_for.unwrap_or(defaults.trust_forwarded_for),
             event_retention: self.event_retention_days.map(days),

@@ -69,7 +69,7 @@ async fn a_body_of_another_type_is_refused(desk: Desk) {
     for kind in ["application/json", "Application/JSON; charset=utf-8", "application/vnd.amb+json"] {
         send(Some(kind)).await.problem(404, "not_found");
     }
-    send(None).await.problem(404, "not_found");
+    send(None).await.problem(415, "unsupported_media_type");
 }
 
 async fn a_body_that_is_too_large_is_refused_and_the_client_learns_why(desk: Desk) {

@@ -34,6 +34,25 @@ async fn guesses_at_codes_are_limited() {
 }
 
 #[tokio::test]
+async fn one_agents_guesses_leave_the_others_at_its_address_theirs() {
+    let limits = RateLimits {
+        guess_agent: Rate::per_minute(1, 3),
+        guess_address: Rate::per_minute(1, 6),
+        ..RateLimits::default()
+    };
+    let desk = desk_with(limits).await;
+    let (bob, carol) = (desk.register("bob-agent").await, desk.register("carol-agent").await);
+    let guess = async |agent| desk.post(agent, "/connections/approve", json!({"verification_code": "AA-000"})).await;
+    for _ in 0..3 {
+        guess(&bob).await.problem(404, "not_found");
+    }
+    for _ in 0..20 {
+        guess(&bob).await.problem(429, "too_many_requests");
+    }
+    guess(&carol).await.problem(404, "not_found");
+}
+
+#[tokio::test]
 async fn a_right_code_is_no_guess() {
     let limits = RateLimits {
         guess_agent: Rate::per_minute(1, 2),

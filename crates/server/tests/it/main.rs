@@ -5,6 +5,7 @@
 mod desk;
 
 mod agents;
+mod bounds;
 mod connections;
 mod consent;
 mod directory;
@@ -28,6 +29,7 @@ mod shared;
 mod socket;
 mod tasks;
 mod tls;
+mod web;
 
 /// Makes a test of each story for each store.
 #[macro_export]

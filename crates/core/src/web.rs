@@ -1,0 +1,201 @@
+//! Which requests of web pages a listener takes: by the host that a request names and by the page that sends it.
+//!
+//! A page anywhere on the web can make a browser send requests to a loopback address. It can point its own name there (DNS
+//! rebinding), and then even read the answers. Browsers name the host in `Host` and the page in `Origin`; other clients
+//! send no `Origin`, and are not concerned.
+
+use std::net::IpAddr;
+
+/// What a listener takes.
+#[derive(Debug, Clone)]
+pub struct WebRules {
+    /// Whether `Host` is looked at.
+    named: bool,
+    /// Hosts taken besides the names of loopback, in lower case, without ports.
+    hosts: Vec<String>,
+    any_origin: bool,
+    origins: Vec<Origin>,
+}
+
+/// Why a request is refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WebRefusal {
+    /// It names a host that this listener does not have.
+    Host,
+    /// It comes from a web page that is not listed.
+    Origin,
+}
+
+impl WebRefusal {
+    /// The kind of failure in a word that never changes.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Host => "host_not_allowed",
+            Self::Origin => "origin_not_allowed",
+        }
+    }
+
+    /// One sentence that says what to do.
+    pub fn detail(self) -> &'static str {
+        match self {
+            Self::Host => {
+                "this listener has no such host name; call it as localhost or 127.0.0.1, or start it with --allow-host NAME"
+            }
+            Self::Origin => {
+                "pages of this origin may not call; start the listener with this origin among those allowed"
+            }
+        }
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Origin {
+    scheme: String,
+    host: String,
+    port: Option<u16>,
+}
+
+impl Origin {
+    fn parse(text: &str) -> Option<Self> {
+        let (scheme, authority) = text.trim().trim_end_matches('/').split_once("://")?;
+        let scheme = scheme.to_ascii_lowercase();
+        let (host, port) = split_authority(authority)?;
+        let usual = match scheme.as_str() {
+            "http" => Some(80),
+            "https" => Some(443),
+            _ => None,
+        };
+        Some(Self { host, port: port.or(usual), scheme })
+    }
+}
+
+/// Host in lower case and port of `name`, `name:port` or `[v6]:port`; `None` where it is none of these.
+fn split_authority(text: &str) -> Option<(String, Option<u16>)> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']')?;
+            (host, rest.strip_prefix(':').or_else(|| rest.is_empty().then_some(""))?)
+        }
+        None => text.split_once(':').unwrap_or((text, "")),
+    };
+    let port = match port {
+        "" => None,
+        digits => Some(digits.parse().ok()?),
+    };
+    let host = host.strip_suffix('.').unwrap_or(host).to_ascii_lowercase();
+    let fits = |c: char| c.is_ascii_graphic() && !matches!(c, '/' | '?' | '#' | '@' | '[' | ']');
+    (!host.is_empty() && host.chars().all(fits)).then_some((host, port))
+}
+
+fn is_loopback(host: &str) -> bool {
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_loopback())
+}
+
+impl WebRules {
+    /// The rules of a listener. On a loopback address only loopback's names and `hosts` pass as `Host`; elsewhere every
+    /// name does unless there are `hosts`. Pages of the listener's own host and port pass, and those of `origins`, where
+    /// `*` is all.
+    pub fn new(listener: IpAddr, hosts: &[String], origins: &[String]) -> Self {
+        let name = |host: &String| split_authority(host).map_or_else(|| host.to_ascii_lowercase(), |(name, _)| name);
+        Self {
+            named: listener.to_canonical().is_loopback() || !hosts.is_empty(),
+            hosts: hosts.iter().map(name).collect(),
+            any_origin: origins.iter().any(|origin| origin == "*"),
+            origins: origins.iter().filter_map(|origin| Origin::parse(origin)).collect(),
+        }
+    }
+
+    /// Whether a request with these headers passes. One without `Host` comes from no browser.
+    pub fn check(&self, host: Option<&str>, origin: Option<&str>) -> Result<(), WebRefusal> {
+        let asked = match host {
+            None => None,
+            Some(host) => match split_authority(host.trim()) {
+                Some((name, _)) if self.named && !is_loopback(&name) && !self.hosts.contains(&name) => {
+                    return Err(WebRefusal::Host);
+                }
+                None if self.named => return Err(WebRefusal::Host),
+                asked => asked,
+            },
+        };
+        match origin {
+            None => Ok(()),
+            Some(_) if self.any_origin => Ok(()),
+            Some(text) => match Origin::parse(text) {
+                Some(origin) if self.origins.contains(&origin) || is_own(&origin, asked.as_ref()) => Ok(()),
+                _ => Err(WebRefusal::Origin),
+            },
+        }
+    }
+}
+
+/// Whether a page was served by whom it calls. The scheme says nothing: a proxy may have taken TLS off.
+fn is_own(origin: &Origin, asked: Option<&(String, Option<u16>)>) -> bool {
+    let Some((host, port)) = asked else { return false };
+    let usual = match origin.scheme.as_str() {
+        "http" => 80,
+        "https" => 443,
+        _ => return false,
+    };
+    let same_host = origin.host == *host || (is_loopback(&origin.host) && is_loopback(host));
+    same_host && origin.port == Some(port.unwrap_or(usual))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LOOPBACK: &str = "127.0.0.1";
+
+    fn rules(listener: &str, hosts: &[&str], origins: &[&str]) -> WebRules {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        WebRules::new(listener.parse().unwrap(), &owned(hosts), &owned(origins))
+    }
+
+    #[test]
+    fn only_the_names_of_loopback_reach_a_loopback_listener() {
+        let rules = rules(LOOPBACK, &["Office.Example:8000"], &[]);
+        for good in ["localhost", "LocalHost.:8000", "127.0.0.1:8000", "127.9.9.9", "[::1]:8000", "office.example:1"] {
+            assert_eq!(rules.check(Some(good), None), Ok(()), "{good}");
+        }
+        let bad =
+            ["evil.example", "localhost.evil.example:8000", "0.0.0.0:8000", "", "10.0.0.1", "a@localhost", "[::1"];
+        for bad in bad {
+            assert_eq!(rules.check(Some(bad), None), Err(WebRefusal::Host), "{bad}");
+        }
+        assert_eq!(rules.check(None, None), Ok(()), "no browser");
+    }
+
+    #[test]
+    fn elsewhere_every_name_passes_unless_names_are_listed() {
+        assert_eq!(rules("0.0.0.0", &[], &[]).check(Some("anything:8000"), None), Ok(()));
+        let listed = rules("0.0.0.0", &["office.example"], &[]);
+        assert_eq!(listed.check(Some("office.example"), None), Ok(()));
+        assert_eq!(listed.check(Some("evil.example"), None), Err(WebRefusal::Host));
+    }
+
+    #[test]
+    fn foreign_pages_are_refused_unless_listed() {
+        let rules = rules(LOOPBACK, &[], &["https://app.example:443", "http://localhost:3000"]);
+        let check = |origin| rules.check(Some("127.0.0.1:8000"), Some(origin));
+        for good in ["https://app.example", "http://localhost:3000", "http://127.0.0.1:8000", "http://localhost:8000"] {
+            assert_eq!(check(good), Ok(()), "{good}");
+        }
+        let bad = ["null", "https://evil.example", "http://app.example", "http://127.0.0.1:8001", "file://", "", "x"];
+        for bad in bad {
+            assert_eq!(check(bad), Err(WebRefusal::Origin), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_star_is_every_page() {
+        assert_eq!(rules(LOOPBACK, &[], &["*"]).check(Some("localhost"), Some("null")), Ok(()));
+    }
+
+    #[test]
+    fn a_page_of_the_listeners_own_name_passes_whatever_the_proxy_did_to_the_scheme() {
+        let rules = rules("0.0.0.0", &[], &[]);
+        assert_eq!(rules.check(Some("office.example"), Some("https://office.example")), Ok(()));
+        assert_eq!(rules.check(Some("office.example:8443"), Some("https://office.example:8443")), Ok(()));
+        assert_eq!(rules.check(Some("office.example:8443"), Some("https://office.example")), Err(WebRefusal::Origin));
+    }
+}

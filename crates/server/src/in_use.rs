@@ -1,0 +1,66 @@
+//! How much one address or one agent uses at the same time.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Counts what is in use by whom, up to a limit for each.
+#[derive(Debug)]
+pub(crate) struct InUse<K> {
+    most: usize,
+    used: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+/// One that is in use until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Taken<K: Hash + Eq> {
+    by: K,
+    used: Arc<Mutex<HashMap<K, usize>>>,
+}
+
+impl<K: Hash + Eq + Clone> InUse<K> {
+    pub(crate) fn new(most: usize) -> Self {
+        Self { most, used: Arc::default() }
+    }
+
+    /// Takes one; `None` where it has as many as it may.
+    pub(crate) fn take(&self, by: K) -> Option<Taken<K>> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = used.entry(by.clone()).or_default();
+        if *count >= self.most {
+            return None;
+        }
+        *count += 1;
+        Some(Taken { by, used: Arc::clone(&self.used) })
+    }
+}
+
+impl<K: Hash + Eq> Drop for Taken<K> {
+    fn drop(&mut self) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = used.get_mut(&self.by) {
+            *count -= 1;
+            if *count == 0 {
+                used.remove(&self.by);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_dropped_can_be_taken_again_and_leaves_nothing() {
+        let in_use = InUse::new(2);
+        let (here, there) = ("192.0.2.1", "192.0.2.2");
+        let (first, second) = (in_use.take(here).unwrap(), in_use.take(here).unwrap());
+        assert!(in_use.take(here).is_none());
+        assert!(in_use.take(there).is_some(), "another address is not touched");
+        drop(first);
+        drop(in_use.take(here).unwrap());
+        drop(second);
+        assert!(in_use.used.lock().unwrap().is_empty());
+    }
+}

@@ -1,0 +1,149 @@
+//! Web pages: what a browser would send for a page that has no business with the office.
+
+use std::time::Duration;
+
+use amb_server::Config;
+use reqwest::Method;
+use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::desk::{Desk, soon};
+
+#[tokio::test]
+async fn a_page_that_rebinds_its_name_registers_nobody() {
+    let desk = Desk::sqlite().await;
+    let register = |host: &str, origin: Option<&str>, name: &str| {
+        let mut request =
+            desk.http.post(desk.url("/agents/register")).header("Host", host).json(&json!({"name": name}));
+        if let Some(origin) = origin {
+            request = request.header("Origin", origin);
+        }
+        desk.request(request)
+    };
+    let (_, port) = desk.host.split_once(':').unwrap();
+    let rebound = format!("evil.example:{port}");
+    register(&rebound, Some(&format!("http://{rebound}")), "one").await.problem(403, "host_not_allowed");
+    register(&rebound, None, "one").await.problem(403, "host_not_allowed");
+    register(&desk.host, Some("https://evil.example"), "one").await.problem(403, "origin_not_allowed");
+    register(&desk.host, Some("null"), "one").await.problem(403, "origin_not_allowed");
+    register(&format!("localhost:{port}"), None, "one").await.expect(201);
+    register(&format!("[::1]:{port}"), Some(&format!("http://localhost:{port}")), "two").await.expect(201);
+}
+
+#[tokio::test]
+async fn a_host_can_be_allowed() {
+    let config = Config { allowed_hosts: vec!["office.example".to_owned()], ..Config::default() };
+    let desk = Desk::sqlite_with(config).await;
+    let ask = |host: &str| desk.request(desk.http.get(desk.url("/health/live")).header("Host", host));
+    ask("office.example").await.expect(200);
+    ask("other.example").await.problem(403, "host_not_allowed");
+}
+
+#[tokio::test]
+async fn a_socket_of_a_foreign_page_is_refused() {
+    use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+    let desk = Desk::sqlite().await;
+    let bob = desk.register("bob-agent").await;
+    let connect = async |origin: Option<&str>| {
+        let mut request = format!("ws://{}/ws?api_key={}", desk.host, bob.key).into_client_request().unwrap();
+        if let Some(origin) = origin {
+            request.headers_mut().insert("origin", origin.parse().unwrap());
+        }
+        soon(tokio_tungstenite::connect_async(request)).await
+    };
+    match connect(Some("https://evil.example")).await {
+        Err(tokio_tungstenite::tungstenite::Error::Http(answer)) => assert_eq!(answer.status(), 403),
+        other => panic!("expected a refusal, not {other:?}"),
+    }
+    assert!(connect(None).await.is_ok());
+    assert!(connect(Some(&format!("http://{}", desk.host))).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_body_without_a_type_is_refused_and_nothing_needs_no_type() {
+    let desk = Desk::sqlite().await;
+    let request = desk.http.post(desk.url("/agents/register")).body(r#"{"name":"page"}"#);
+    desk.request(request).await.problem(415, "unsupported_media_type");
+    let form = "application/x-www-form-urlencoded";
+    let request = desk.http.post(desk.url("/agents/register")).header("Content-Type", form).body(r#"{"name":"page"}"#);
+    desk.request(request).await.problem(415, "unsupported_media_type");
+    desk.call(Method::POST, "/agents/register", None, None).await.problem(400, "malformed");
+    let bob = desk.register("bob-agent").await;
+    desk.call(Method::POST, "/agents/me/heartbeat", Some(&bob.key), None).await.expect(204);
+}
+
+#[tokio::test]
+async fn connections_and_requests_under_way_from_one_address_are_limited() {
+    let config = Config { connections_per_address: 3, requests_per_address: 1, rate_limits: None, ..Config::default() };
+    let desk = Desk::sqlite_with(config).await;
+    let bob = desk.register("bob-agent").await;
+    let connect = async || TcpStream::connect(&desk.host).await.unwrap();
+    let ask = |path: &str| {
+        format!("GET {path} HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\nconnection: close\r\n\r\n", desk.host, bob.key)
+    };
+    let mut waiting = connect().await;
+    waiting.write_all(ask("/events?since=0&wait=60").as_bytes()).await.unwrap();
+    // The client's own connection is one more.
+    soon(async {
+        while desk.call(Method::GET, "/health/live", None, None).await.status != 429 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+    let mut third = connect().await;
+    third.write_all(ask("/health/live").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    soon(third.read_to_string(&mut answer)).await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 429") && answer.contains("under way"), "{answer}");
+    let (_one, _two) = (connect().await, connect().await);
+    soon(async {
+        loop {
+            let mut answer = String::new();
+            let mut more = connect().await;
+            let read = more.read_to_string(&mut answer);
+            match tokio::time::timeout(Duration::from_millis(200), read).await {
+                Ok(_) if answer.contains("too many connections") => break,
+                _ => {}
+            }
+        }
+    })
+    .await;
+    drop(waiting);
+    soon(async {
+        while desk.call(Method::GET, "/health/live", None, None).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_reads_is_cut_off() {
+    let config = Config { write_timeout: Duration::from_millis(300), rate_limits: None, ..Config::default() };
+    let desk = Desk::sqlite_with(config).await;
+    let (alice, bob) = desk.pair().await;
+    for number in 0..40 {
+        desk.send(&alice, &bob, &format!("Plan {number}"), &"x".repeat(10_000)).await;
+    }
+    let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+    let ask = format!("GET /export HTTP/1.1\r\nhost: {}\r\nx-api-key: {}\r\n\r\n", desk.host, bob.key);
+    // More answers than the buffers of both systems hold.
+    let cut = async {
+        while stream.write_all(ask.as_bytes()).await.is_ok() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    soon(cut).await;
+}
+
+#[tokio::test]
+async fn a_head_has_at_most_32_kib() {
+    let desk = Desk::sqlite().await;
+    let ask = |size: usize| desk.http.get(desk.url("/health/live")).header("X-Long", "x".repeat(size)).send();
+    assert_eq!(soon(ask(30 * 1024)).await.unwrap().status(), 200);
+    // Either the refusal is read, or the connection broke while the rest was written.
+    if let Ok(answer) = soon(ask(64 * 1024)).await {
+        assert_eq!(answer.status(), 431);
+    }
+}
