@@ -24,6 +24,9 @@ pub struct Inbox {
     pub sessions: Vec<SessionSummary>,
     /// Agents that want to connect with the caller.
     pub pending_connections: Vec<PendingConnection>,
+    /// Where there are more threads: what to give as `before` for the next page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<SessionId>,
 }
 
 impl Inbox {
@@ -92,6 +95,9 @@ pub struct MessageView {
     /// Whatever else the sender said to programs.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub metadata: Object,
+    /// In an inbox: whether something of it was cut or left out; its thread's history and `GET /messages/{id}` have it whole.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub truncated: bool,
 }
 
 impl MessageView {
@@ -112,6 +118,7 @@ impl MessageView {
             correlation_id: message.correlation_id.clone(),
             callback: message.callback.clone(),
             metadata: message.metadata.clone(),
+            truncated: false,
         }
     }
 }

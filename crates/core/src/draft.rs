@@ -142,6 +142,22 @@ impl Draft {
         }
     }
 
+    /// Bytes of its content as JSON: parts, metadata and callback.
+    fn size(&self) -> usize {
+        json_len(&self.parts) + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len)
+    }
+
+    /// Checks that copies for so many recipients are not too much together.
+    pub fn check_copies(&self, recipients: usize) -> Result<(), OfficeError> {
+        let size = self.size().saturating_mul(recipients);
+        if size > MAX_COPIES_BYTES {
+            return Err(OfficeError::too_large(format!(
+                "the message has {size} bytes in {recipients} copies, at most {MAX_COPIES_BYTES}; name fewer recipients at once"
+            )));
+        }
+        Ok(())
+    }
+
     /// Checks everything that can be checked without looking anything up.
     pub fn check(&self) -> Result<(), OfficeError> {
         let too_long = |what: &str, max: usize| OfficeError::invalid(format!("{what} has at most {max} characters"));
@@ -187,7 +203,7 @@ impl Draft {
         if metadata > MAX_METADATA_BYTES {
             return Err(OfficeError::too_large(format!("metadata has {metadata} bytes, at most {MAX_METADATA_BYTES}")));
         }
-        let size = json_len(&self.parts) + metadata;
+        let size = self.size();
         if size > MAX_MESSAGE_BYTES {
             return Err(OfficeError::too_large(format!(
                 "the message has {size} bytes, at most {MAX_MESSAGE_BYTES}; put large content in a file and send its path"
@@ -198,7 +214,7 @@ impl Draft {
 }
 
 /// Bytes of a value as JSON, counted without building the text.
-fn json_len(value: &impl Serialize) -> usize {
+pub fn json_len(value: &impl Serialize) -> usize {
     struct Count(usize);
     impl std::io::Write for Count {
         fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
@@ -239,6 +255,13 @@ mod tests {
             Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
             Draft { idempotency_key: Some(String::new()), ..draft() },
             Draft {
+                callback: Some(Callback {
+                    extra: [("k".to_owned(), "x".repeat(MAX_MESSAGE_BYTES).into())].into_iter().collect(),
+                    ..Callback::default()
+                }),
+                ..draft()
+            },
+            Draft {
                 reply_to: Some(MessageId::parse("a").unwrap()),
                 relay_of: Some(MessageId::parse("b").unwrap()),
                 ..draft()
@@ -247,6 +270,14 @@ mod tests {
         for draft in bad {
             assert!(draft.check().is_err(), "{draft:?}");
         }
+    }
+
+    #[test]
+    fn copies_for_many_count_together() {
+        let large = Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES / 2))], ..draft() };
+        assert!(large.check().is_ok() && large.check_copies(2).is_ok());
+        assert!(large.check_copies(100).is_err());
+        assert!(draft().check_copies(100).is_ok());
     }
 
     #[test]

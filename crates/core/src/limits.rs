@@ -54,6 +54,17 @@ pub const MAX_TRACE: usize = 64;
 pub const DEFAULT_MAX_CONCURRENT_TASKS: u32 = 3;
 /// Messages per session shown in an inbox.
 pub const INBOX_PREVIEW: usize = 3;
+/// Sessions in one page of an inbox, unless fewer are asked for.
+pub const MAX_INBOX_SESSIONS: u32 = 500;
+/// Longest content of a message that an inbox of the network office shows; a longer one is cut and marked.
+pub const MAX_PREVIEW_CHARS: usize = 2_000;
+/// Largest parts, metadata or callback that an inbox of the network office shows, each in bytes of JSON; larger ones are
+/// left out and marked.
+pub const MAX_PREVIEW_BYTES: usize = 4 * 1024;
+/// Bytes after which a page of the network office ends, however many things were asked for. One thing is always in it.
+pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
+/// Most bytes that one send to several agents may come to, all copies together.
+pub const MAX_COPIES_BYTES: usize = 16 * 1024 * 1024;
 /// Messages answered by a history request that names no limit.
 pub const DEFAULT_HISTORY: u32 = 3;
 /// Most messages answered by one history request.

@@ -76,7 +76,7 @@ impl Desk {
         for (session_id, thread) in threads {
             sessions.extend(self.summary(session_id, thread)?);
         }
-        Ok(Inbox { sessions, pending_connections: Vec::new() })
+        Ok(Inbox { sessions, ..Inbox::default() })
     }
 
     fn summary(&self, session_id: SessionId, mut thread: Thread) -> Result<Option<SessionSummary>, OfficeError> {

@@ -117,6 +117,7 @@ pub(crate) fn message_of(new: &NewMessage) -> MessageView {
         correlation_id: new.correlation_id.clone(),
         callback: None,
         metadata: amb_core::Object::new(),
+        truncated: false,
     }
 }
 

@@ -39,8 +39,6 @@ pub(crate) struct Inner {
     pub(crate) connections: InUse<IpAddr>,
     /// Requests under way by address.
     pub(crate) requests: InUse<IpAddr>,
-    /// Requests that wait for a line of a transcript, by agent.
-    pub(crate) transcript_waits: InUse<AgentKey>,
     pub(crate) meter: Meter,
     /// What was answered lately.
     pub(crate) answers: Answers,
@@ -81,7 +79,6 @@ impl App {
             limits: Limiter::new(config.rate_limits),
             connections: InUse::new(config.connections_per_address),
             requests: InUse::new(config.requests_per_address),
-            transcript_waits: InUse::new(config.ws_per_agent),
             meter: Meter::new(),
             answers: Answers::default(),
             alive: Alive::default(),

@@ -1,4 +1,4 @@
-//! How much one address or one agent uses at the same time.
+//! How much one address uses at the same time.
 
 use std::collections::HashMap;
 use std::hash::Hash;

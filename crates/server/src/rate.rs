@@ -112,7 +112,7 @@ pub(crate) fn whole_seconds(wait: Duration) -> u64 {
 }
 
 /// All of one IPv6 network of a household or a host counts as one address.
-fn network(address: IpAddr) -> IpAddr {
+pub(crate) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(v6) => {
             let [a, b, c, d, ..] = v6.segments();
@@ -162,8 +162,9 @@ impl Limiter {
     /// A try of a verification code. Charged before it is looked up, so that guesses in parallel are counted too.
     pub(crate) async fn code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) -> Allowed {
         let Some(limits) = &self.0 else { return Ok(()) };
-        spend(store, &limits.guess_address, &network(address), "too many wrong codes from this address").await?;
-        spend(store, &limits.guess_agent, &agent, "too many wrong verification codes").await
+        // The agent's own first: what it is refused costs the others at its address nothing.
+        spend(store, &limits.guess_agent, &agent, "too many wrong verification codes").await?;
+        spend(store, &limits.guess_address, &network(address), "too many wrong codes from this address").await
     }
 
     /// The code was right: no guess, and nothing to pay for.

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod budget;
 #[cfg(feature = "test-support")]
 pub mod conformance;
 mod copy;
@@ -48,8 +49,8 @@ pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
 pub use query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, GroupMember, MessagePage, MessageQuery, NumberedLine, Profile,
-    ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ExportQuery, Group, GroupMember, InboxPage, MessagePage, MessageQuery, NumberedLine,
+    Profile, ProfilePatch, ReadPlace, Removed,
 };
 pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};

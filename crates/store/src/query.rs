@@ -1,6 +1,7 @@
 //! What the verbs beyond the contract take and give.
 
 use amb_core::doc::{AgentEntry, MessageWithReceipts};
+use amb_core::limits::MAX_INBOX_SESSIONS;
 use amb_core::transcript::Line;
 use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -48,6 +49,24 @@ pub struct ProfilePatch {
     pub max_concurrent_tasks: Option<u32>,
     /// Whether strangers find it.
     pub discoverable: Option<bool>,
+}
+
+/// Which sessions of an inbox to show: the one with the newest message first, so many.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InboxPage {
+    /// Only those with something unread.
+    pub unread_only: bool,
+    /// Only those after this one: the `next` of the page before.
+    pub before: Option<SessionId>,
+    /// At most this many.
+    pub limit: u32,
+}
+
+impl InboxPage {
+    /// The first page, of the usual size.
+    pub fn first(unread_only: bool) -> Self {
+        Self { unread_only, before: None, limit: MAX_INBOX_SESSIONS }
+    }
 }
 
 /// Which of the messages that came to the caller to list, newest first. All conditions hold together.

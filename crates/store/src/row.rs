@@ -2,14 +2,17 @@
 
 use std::str::FromStr;
 
-use amb_core::doc::MessageView;
+use amb_core::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
+use amb_core::draft::json_len;
 use amb_core::event::NewMessage;
+use amb_core::limits::{MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::message::text_of;
 use amb_core::{AgentName, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::StoreError;
+use crate::budget::Budget;
 use crate::error::Result;
 
 /// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
@@ -69,7 +72,7 @@ impl MessageRow {
     }
 
     /// The message in a thread or an inbox.
-    pub(crate) fn view(self, viewer: &AgentName) -> Result<MessageView> {
+    pub(crate) fn view(self, viewer: &AgentName, shape: Shape) -> Result<MessageView> {
         let callback = if self.shows_callback(viewer) { self.callback } else { None };
         let view = ViewRow {
             id: self.id,
@@ -86,7 +89,7 @@ impl MessageRow {
             parts: self.parts,
             metadata: self.metadata,
         };
-        view.view()
+        view.view(shape)
     }
 
     /// The message as an event.
@@ -106,6 +109,12 @@ impl MessageRow {
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
         })
+    }
+
+    /// About how many bytes it is in an answer.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.kind, &self.trace, &self.task, &self.callback, &self.parts, &self.metadata];
+        OVERHEAD + self.subject.len() + self.content.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
     fn shows_callback(&self, viewer: &AgentName) -> bool {
@@ -138,8 +147,27 @@ pub(crate) struct ViewRow {
     pub(crate) metadata: Option<String>,
 }
 
+/// How much of a message is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Shape {
+    /// All of it.
+    Whole,
+    /// What an inbox shows.
+    Preview,
+}
+
+/// What a message costs in an answer beside its texts.
+pub(crate) const OVERHEAD: usize = 512;
+
 impl ViewRow {
-    pub(crate) fn view(self) -> Result<MessageView> {
+    /// About how many bytes it is in an answer.
+    pub(crate) fn bytes(&self) -> usize {
+        let texts = [&self.kind, &self.task, &self.callback, &self.parts, &self.metadata];
+        OVERHEAD + self.content.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+    }
+
+    pub(crate) fn view(mut self, shape: Shape) -> Result<MessageView> {
+        let truncated = shape == Shape::Preview && self.cut();
         let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(MessageView {
             id: self.id.into(),
@@ -155,8 +183,53 @@ impl ViewRow {
             correlation_id: correlation(self.correlation_id)?,
             callback: parse(self.callback)?,
             metadata: parse(self.metadata)?.unwrap_or_default(),
+            truncated,
         })
     }
+
+    /// Cuts what an inbox does not show; answers whether there was something.
+    fn cut(&mut self) -> bool {
+        let mut cut = false;
+        for large in [&mut self.parts, &mut self.metadata, &mut self.callback] {
+            cut |= large.take_if(|text| text.len() > MAX_PREVIEW_BYTES).is_some();
+        }
+        if let Some((end, _)) = self.content.char_indices().nth(MAX_PREVIEW_CHARS) {
+            self.content.truncate(end);
+            // Their text is the content.
+            self.parts = None;
+            cut = true;
+        }
+        cut
+    }
+}
+
+/// About how many bytes a session is in an inbox.
+pub(crate) fn session_bytes(session: &SessionSummary) -> usize {
+    let message = |message: &MessageView| {
+        let rest = [
+            (!message.parts.is_empty()).then(|| json_len(&message.parts)),
+            (!message.metadata.is_empty()).then(|| json_len(&message.metadata)),
+            message.callback.as_ref().map(json_len),
+        ];
+        OVERHEAD + message.content.len() + rest.into_iter().flatten().sum::<usize>()
+    };
+    OVERHEAD + session.subject.len() + session.recent_messages.iter().map(message).sum::<usize>()
+}
+
+/// The document of a page: at most so many of these sessions, in this order, and no more bytes than a page has.
+pub(crate) fn inbox_page(
+    mut sessions: Vec<SessionSummary>,
+    limit: usize,
+    pending_connections: Vec<PendingConnection>,
+) -> Inbox {
+    let mut budget = Budget::page();
+    let fits = sessions.iter().take(limit).take_while(|session| budget.takes(session_bytes(session))).count();
+    let next = match fits < sessions.len() {
+        true => sessions[..fits].last().map(|last| last.session_id.clone()),
+        false => None,
+    };
+    sessions.truncate(fits);
+    Inbox { sessions, pending_connections, next }
 }
 
 /// Whether a callback is shown to the one who sent the message, or to the one it went to: an update of a task brings it

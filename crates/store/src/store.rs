@@ -12,8 +12,8 @@ use tokio::sync::broadcast;
 
 use crate::error::Result;
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
-    ReadPlace, Removed,
+    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
+    ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
@@ -24,7 +24,8 @@ use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Si
 /// nothing of it happened. The time is the caller's: `now` is passed in, and kept to the microsecond.
 ///
 /// The verbs trust their caller to have checked lengths ([`Draft::check`], [`amb_core::Card::check`], limits of the
-/// contract); what needs a look at the database is decided here.
+/// contract); what needs a look at the database is decided here. Pages of mail and of transcripts have as many things as
+/// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
 #[async_trait]
 pub trait Store: Send + Sync {
     /// Whether the database answers, and takes writes.
@@ -122,8 +123,15 @@ pub trait Store: Send + Sync {
         None
     }
 
-    /// The caller's sessions, newest first, with at most three messages each, and the requests that wait for the caller.
-    async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox>;
+    /// The first page of the caller's inbox.
+    async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
+        self.inbox_page(caller, InboxPage::first(unread_only), now).await
+    }
+
+    /// The caller's sessions, newest first, with at most three messages each, cut where they are long, and the requests that
+    /// wait for the caller. A page also ends at [`amb_core::limits::MAX_PAGE_BYTES`]; `next` says where there is more. A
+    /// `before` that is no session of the caller's is `not_found`.
+    async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox>;
 
     /// A page of a session, newest first; what it answers is marked as read, and the senders' logs get the receipts.
     /// `not_found` where there is no such session, `forbidden` where the caller is not in it. A `before` that is not in

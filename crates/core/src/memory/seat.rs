@@ -164,7 +164,7 @@ impl Office for MemorySeat {
             });
         }
         sessions.sort_by_key(|session| std::cmp::Reverse(session.last_message_at));
-        Ok(Inbox { sessions, pending_connections: state.pending_for(&self.me) })
+        Ok(Inbox { sessions, pending_connections: state.pending_for(&self.me), next: None })
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {

@@ -167,6 +167,7 @@ mod tests {
         let inbox = Inbox {
             sessions: vec![session("s-0", "Old", 0, vec![view("alice", "read")]), session("s-1", "Plan", 2, messages)],
             pending_connections: vec![pending(Some("let me in"), Some("XC-992")), pending(None, None)],
+            next: None,
         };
         let shown = shown(&inbox);
         let (head, rest) = shown.split_once('<').unwrap();
@@ -190,7 +191,7 @@ mod tests {
     fn unread_threads_come_before_the_cut() {
         let mut sessions: Vec<_> = (0..5).map(|n| session(&format!("read-{n}"), "x", 0, vec![])).collect();
         sessions.push(session("new", "x", 1, vec![view("alice", "x")]));
-        let shown = shown(&Inbox { sessions, pending_connections: vec![] });
+        let shown = shown(&Inbox { sessions, ..Inbox::default() });
         assert!(shown.contains("id=\"new\"") && shown.ends_with("And 3 threads more, not shown.\n"), "{shown}");
     }
 
@@ -200,7 +201,7 @@ mod tests {
         for _ in 0..10_000 {
             let thread = session("s", &forger.text(), 1, vec![view("alice", &forger.text())]);
             let chars = forger.number(80);
-            let inbox = Inbox { sessions: vec![thread], pending_connections: vec![] };
+            let inbox = Inbox { sessions: vec![thread], ..Inbox::default() };
             let shown =
                 render_inbox(&inbox, &me(), &nonce(), &InboxView { preview_chars: chars, ..Default::default() });
             for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
@@ -221,7 +222,7 @@ mod tests {
             let mails = threads.iter().filter(|(_, _, unread)| *unread > 0).count();
             let requests = intros.iter().map(|(intro, code)| pending(Some(intro), Some(code))).collect();
             let view = InboxView { preview_chars: 60, ..Default::default() };
-            let shown = render_inbox(&Inbox { sessions, pending_connections: requests }, &me(), &nonce(), &view);
+            let shown = render_inbox(&Inbox { sessions, pending_connections: requests, next: None }, &me(), &nonce(), &view);
             for (tag, expected) in [("thread-", threads.len()), ("mail-", mails), ("request-", intros.len())] {
                 let frames = frames(&shown, &format!("{tag}5eed5eed5eed"));
                 prop_assert_eq!(frames.opened.len(), expected, "{} in {}", tag, shown);

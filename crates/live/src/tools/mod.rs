@@ -9,7 +9,7 @@ use std::sync::Arc;
 use amb_core::{AgentName, GoalId, Office};
 
 pub use definition::{ToolDefinition, call, definitions};
-pub use list::{NO_DIRECTORY, PeerList, PeerSummary, list_peers};
+pub use list::{MAX_PEERS, MORE_PEERS, NO_DIRECTORY, PeerList, PeerSummary, list_peers};
 pub use send::{Mailed, SendError, SendReport, SendToPeer, send_to_peer};
 
 use crate::broker::Broker;

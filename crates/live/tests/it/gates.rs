@@ -1,6 +1,6 @@
 //! `list_peers` and `send_to_peer`: the gates in their order, what is refused and in which words, and the report.
 
-use amb_live::tools::{call, definitions};
+use amb_live::tools::{MAX_PEERS, MORE_PEERS, call, definitions};
 use amb_live::{
     AllowedDelegates, MAX_BODY_BYTES, PeerContext, Protocol, SendError, SendToPeer, list_peers,
     render_peer_messages_block, send_to_peer,
@@ -135,6 +135,19 @@ on_both_brokers! {
         );
         let report = send_to_peer(&lonely, &to("bob", "hi")).await.unwrap();
         assert_eq!(report.unreachable_reasons, ["this agent has no PeerDirectory configured"]);
+    }
+
+    async fn a_long_list_is_cut_and_says_so(world: World) {
+        let process = world.process().await;
+        let context = process.context(name("alice"));
+        let context = PeerContext { allowed_delegates: AllowedDelegates::new(["z*"]), ..context };
+        let directory = context.directory.as_ref().unwrap();
+        (0..MAX_PEERS).for_each(|number| directory.add(name(&format!("bot-{number:03}")), "busy"));
+        assert_eq!(list_peers(&context).note, None);
+        directory.add(name("zoe"), "here to help");
+        let list = list_peers(&context);
+        assert_eq!((list.peers.len(), list.note), (MAX_PEERS, Some(MORE_PEERS)));
+        assert_eq!(list.peers[0].agent_id, name("zoe"), "whoever can be written to comes first");
     }
 
     async fn every_live_goal_of_a_peer_gets_the_message(world: World) {

@@ -163,7 +163,13 @@ pub(crate) async fn send_many(
     if to.len() > MAX_RECIPIENTS {
         return Err(Problem::field("body.to", format!("has at most {MAX_RECIPIENTS} names")));
     }
+    let mut names: Vec<&AgentName> = to.iter().collect();
+    names.sort_unstable();
+    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+        return Err(Problem::field("body.to", format!("names {} more than once", pair[0])));
+    }
     let draft = content.draft(first, key)?;
+    draft.check_copies(to.len())?;
     let sent = app.told(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
     Ok(Created(SentMany { sent }))
 }

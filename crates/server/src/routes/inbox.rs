@@ -1,7 +1,9 @@
 //! `GET /inbox`: the caller's threads and who wants to connect.
 
-use amb_core::Timestamp;
 use amb_core::doc::Inbox;
+use amb_core::limits::MAX_INBOX_SESSIONS;
+use amb_core::{SessionId, Timestamp};
+use amb_store::InboxPage;
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
@@ -12,7 +14,7 @@ use crate::answers::Asked;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::query::{Params, boolean};
+use crate::query::{Params, boolean, uuid};
 
 /// What to show.
 #[derive(Deserialize, IntoParams)]
@@ -22,18 +24,33 @@ pub(crate) struct InboxQuery {
     #[serde(default, deserialize_with = "boolean")]
     #[param(default = false)]
     unread_only: bool,
+    /// At most this many threads.
+    #[serde(default = "default_limit")]
+    #[param(default = 500, minimum = 1, maximum = 500)]
+    limit: u32,
+    /// Only threads after this one: the `next` of the page before.
+    #[param(value_type = Option<Uuid>)]
+    before: Option<String>,
+}
+
+fn default_limit() -> u32 {
+    MAX_INBOX_SESSIONS
 }
 
 /// The caller's threads and who wants to connect
 ///
-/// Threads come newest first, each with its last three messages. Nothing is marked as read.
+/// Threads come newest first, each with its last three messages; what is long in those is cut, and `truncated` says so. A
+/// page has at most 4 MiB; where there are more threads, `next` is what to give as `before`. Nothing is marked as read.
 #[utoipa::path(
     get,
     path = "/inbox",
     tag = "messages",
     params(InboxQuery),
     security(("key" = []), ("bearer" = [])),
-    responses((status = 200, description = "The inbox", body = Inbox))
+    responses(
+        (status = 200, description = "The inbox", body = Inbox),
+        (status = 404, description = "`before` is no thread of the caller's"),
+    )
 )]
 pub(crate) async fn inbox(
     State(app): State<App>,
@@ -45,7 +62,12 @@ pub(crate) async fn inbox(
     if let Some(answer) = asked.again() {
         return Ok(answer);
     }
-    let inbox = app.store.inbox(&caller, query.unread_only, Timestamp::now()).await?;
+    if !(1..=MAX_INBOX_SESSIONS).contains(&query.limit) {
+        return Err(Problem::field("query.limit", format!("must be 1 to {MAX_INBOX_SESSIONS}")));
+    }
+    let before = query.before.as_deref().map(|text| uuid("query.before", text)).transpose()?.map(SessionId::from);
+    let page = InboxPage { unread_only: query.unread_only, limit: query.limit, before };
+    let inbox = app.store.inbox_page(&caller, page, Timestamp::now()).await?;
     // A request runs out of time by itself.
     let lasting = inbox.pending_connections.is_empty();
     Ok(asked.answer(&inbox, lasting))

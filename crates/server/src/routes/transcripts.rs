@@ -28,10 +28,6 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Longest sender, role or message id of a line.
 const MAX_WORD_CHARS: usize = 255;
 
-fn too_many_waits() -> OfficeError {
-    OfficeError::new(Code::TooManyRequests, "this agent waits for too many transcripts; end some of the waits first")
-}
-
 fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
     text.parse().map_err(|bad: OfficeError| Problem::field("path.key", bad.detail()))
 }
@@ -126,10 +122,6 @@ pub(crate) async fn lines(
     // What happens in the agent's log does not concern it.
     ticket.seat.is_at(u64::MAX);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
-    let _place = match query.wait {
-        0 => None,
-        _ => Some(app.transcript_waits.take(caller.key).ok_or_else(too_many_waits)?),
-    };
     // Before the first look, so that nothing falls between it and the waiting.
     let mut appended = app.transcripts.subscribe();
     loop {

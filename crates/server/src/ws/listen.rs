@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::pin::pin;
 
 use amb_core::OfficeError;
+use amb_core::limits::MAX_PAGE_BYTES;
 use amb_store::{Agent, KeyHash};
 use axum::body::Bytes;
 use axum::extract::ws::{Message, Utf8Bytes};
@@ -167,15 +168,19 @@ impl Listener<'_> {
                         Ok(page) => page,
                         Err(error) => return Ok(Some(unreadable(&error))),
                     };
-                    if page.len() == PAGE {
-                        self.seat.look_again();
-                    }
-                    sent += page.len();
+                    let (count, mut bytes) = (page.len(), 0);
+                    sent += count;
                     for entry in page {
                         let (Some(number), Some(text)) = (entry.cursor.as_number(), text_of(&entry)) else {
                             continue;
                         };
+                        bytes += text.len();
                         self.feed(number, text).await?;
+                    }
+                    // A page ends by its count or by its bytes. One that ended by its bytes has most of them: the entry
+                    // that did not fit is a quarter of a page at most.
+                    if count == PAGE || bytes >= MAX_PAGE_BYTES / 2 {
+                        self.seat.look_again();
                     }
                 }
             }

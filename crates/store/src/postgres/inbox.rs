@@ -3,20 +3,23 @@
 use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::limits::INBOX_PREVIEW;
+use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::office::HistoryPage;
 use amb_core::receipt::Receipt;
 use amb_core::{Event, Timestamp};
 use deadpool_postgres::{Object, Transaction};
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::{Trouble, failed};
 use super::messages::{AFTER, message_columns, message_row};
+use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::error::Result;
-use crate::letter::{message_uuid, no_session, not_in_session};
-use crate::row;
+use crate::letter::{message_uuid, no_session, not_in_session, session_uuid};
+use crate::query::InboxPage;
+use crate::row::{self, Shape};
 use crate::types::{Agent, News};
 use crate::words;
 
@@ -39,47 +42,120 @@ macro_rules! all_read {
     };
 }
 
-/// The caller's sessions and the requests that wait for it.
-pub(super) async fn inbox(client: &Object, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
+/// Each session with its newest messages, found by its own index: one look at each, none at the rest.
+/// Of a group's session an agent sees what it sent and what came to it. Long texts come cut, one character longer than
+/// they are shown, so that it is seen that they are.
+macro_rules! sessions_sql {
+    ($($members:expr),+) => {
+        concat!(
+            "SELECT ",
+            message_columns!(),
+            ", b.session_id, b.unread, s.public_id, s.subject, o.name, s.created_at, g.name, m.all_read
+             FROM (",
+            $($members,)+
+            ") b
+             JOIN sessions s ON s.id = b.session_id
+             LEFT JOIN groups g ON g.id = s.group_id
+             JOIN agents o ON o.id = coalesce(s.low_id + s.high_id - b.agent_id, g.owner_id)
+             LEFT JOIN LATERAL (
+                 SELECT x.seq, x.public_id, x.sender_id, x.recipient_id, x.delivery_number, x.created_at, x.priority,
+                        x.ttl, x.kind, x.trace, x.reply_to, x.correlation_id, x.task, left(x.content, 2001) AS content,
+                        left(x.parts, 4097) AS parts, left(x.metadata, 4097) AS metadata,
+                        left(x.callback, 4097) AS callback,
+                        c.agent_id AS copy_agent, c.number AS copy_number, ",
+            all_read!("s.group_id", "x", "$1"),
+            " AS all_read
+                 FROM messages x
+                 LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = x.public_id AND c.agent_id = $1
+                 WHERE x.session_id = b.session_id
+                 AND (s.group_id IS NULL OR x.sender_id = $1 OR c.number IS NOT NULL)
+                 ORDER BY x.seq DESC LIMIT 3
+             ) m ON TRUE
+             LEFT JOIN agents f ON f.id = m.sender_id
+             LEFT JOIN agents t ON t.id = m.recipient_id
+             LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, m.copy_agent)
+                                 AND e.number = coalesce(m.delivery_number, m.copy_number)
+             ORDER BY b.session_id, m.seq DESC"
+        )
+    };
+}
+/// A page of the caller's sessions, and the requests that wait for it.
+pub(super) async fn inbox(client: &Object, caller: &Agent, wanted: &InboxPage, now: Timestamp) -> Result<Inbox> {
     let (sessions, pending_connections) =
-        tokio::try_join!(sessions(client, caller, unread_only), pending(client, caller, now))?;
-    Ok(Inbox { sessions, pending_connections })
+        tokio::try_join!(page_of_sessions(client, caller, wanted), pending(client, caller, now))?;
+    let limit = usize::try_from(wanted.limit).unwrap_or(usize::MAX);
+    Ok(row::inbox_page(sessions, limit, pending_connections))
 }
 
-/// Each session with its newest messages, found by its own index: one look at each, none at the rest.
-/// Of a group's session an agent sees what it sent and what came to it.
-async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<Vec<SessionSummary>> {
-    let sql = concat!(
-        "SELECT ",
-        message_columns!(),
-        ", b.session_id, b.unread, s.public_id, s.subject, o.name, s.created_at, g.name, m.all_read
-         FROM session_members b
-         JOIN sessions s ON s.id = b.session_id
-         LEFT JOIN groups g ON g.id = s.group_id
-         JOIN agents o ON o.id = coalesce(s.low_id + s.high_id - b.agent_id, g.owner_id)
-         LEFT JOIN LATERAL (
-             SELECT x.*, c.agent_id AS copy_agent, c.number AS copy_number, ",
-        all_read!("s.group_id", "x", "$1"),
-        " AS all_read
-             FROM messages x
-             LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = x.public_id AND c.agent_id = $1
-             WHERE x.session_id = b.session_id
-             AND (s.group_id IS NULL OR x.sender_id = $1 OR c.number IS NOT NULL)
-             ORDER BY x.seq DESC LIMIT $3
-         ) m ON TRUE
-         LEFT JOIN agents f ON f.id = m.sender_id
-         LEFT JOIN agents t ON t.id = m.recipient_id
-         LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, m.copy_agent)
-                             AND e.number = coalesce(m.delivery_number, m.copy_number)
-         WHERE b.agent_id = $1 AND b.unread >= $2
-         ORDER BY b.session_id, m.seq DESC"
+/// What an agent sees of a session `$s` of its messages `$x`: in a group what it sent and what came to it.
+macro_rules! newest_seen {
+    ($session:literal, $group:literal) => {
+        concat!(
+            "LEFT JOIN LATERAL (
+                 SELECT x.created_at FROM messages x
+                 WHERE x.session_id = ",
+            $session,
+            " AND (",
+            $group,
+            " IS NULL OR x.sender_id = $1
+                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = x.public_id AND c.agent_id = $1))
+                 ORDER BY x.seq DESC LIMIT 1
+             ) n ON TRUE"
+        )
+    };
+}
+
+/// The page's sessions in order, and one more where there is more.
+async fn page_of_sessions(client: &Object, caller: &Agent, wanted: &InboxPage) -> Result<Vec<SessionSummary>> {
+    let least = i64::from(wanted.unread_only);
+    let count = i64::from(wanted.limit) + 1;
+    let before = wanted.before.as_ref().map(session_uuid).transpose()?;
+    if before.is_none() {
+        // Mostly there is no more than a page, and then which sessions it has is no question of their order.
+        let sql = sessions_sql!("SELECT * FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3");
+        let all = sessions(client, caller, sql, &[&caller.key.0, &least, &count]).await?;
+        if all.len() <= usize::try_from(wanted.limit).unwrap_or(usize::MAX) {
+            return Ok(all);
+        }
+    }
+    let place: Option<(Timestamp, i64)> = match before {
+        None => None,
+        Some(id) => {
+            let find = client
+                .prepare_cached(concat!(
+                    "SELECT coalesce(n.created_at, s.created_at), s.id
+                     FROM sessions s JOIN session_members b ON b.session_id = s.id AND b.agent_id = $1 ",
+                    newest_seen!("s.id", "s.group_id"),
+                    " WHERE s.public_id = $2"
+                ))
+                .await
+                .map_err(failed)?;
+            let found = client.query_opt(&find, &[&caller.key.0, &id]).await.map_err(failed)?.ok_or_else(no_session)?;
+            Some((found.try_get(0).map_err(failed)?, found.try_get(1).map_err(failed)?))
+        }
+    };
+    let (at, id) = place.unzip();
+    let sql = sessions_sql!(
+        "SELECT b.* FROM session_members b JOIN sessions s ON s.id = b.session_id ",
+        newest_seen!("b.session_id", "s.group_id"),
+        " WHERE b.agent_id = $1 AND b.unread >= $2
+          AND ($4::timestamptz IS NULL OR (coalesce(n.created_at, s.created_at), b.session_id) < ($4, $5::bigint))
+          ORDER BY coalesce(n.created_at, s.created_at) DESC, b.session_id DESC LIMIT $3"
     );
+    sessions(client, caller, sql, &[&caller.key.0, &least, &count, &at, &id]).await
+}
+
+/// What the numbers in [`sessions_sql`] are.
+const _: () = assert!(INBOX_PREVIEW == 3 && MAX_PREVIEW_CHARS == 2_000 && MAX_PREVIEW_BYTES == 4_096);
+
+async fn sessions(
+    client: &Object,
+    caller: &Agent,
+    sql: &str,
+    values: &[&(dyn ToSql + Sync)],
+) -> Result<Vec<SessionSummary>> {
     let select = client.prepare_cached(sql).await.map_err(failed)?;
-    let least = i64::from(unread_only);
-    let rows = client
-        .query(&select, &[&caller.key.0, &least, &i64::try_from(INBOX_PREVIEW).unwrap_or(3)])
-        .await
-        .map_err(failed)?;
+    let rows = client.query(&select, values).await.map_err(failed)?;
     let mut sessions: Vec<(i64, SessionSummary)> = Vec::new();
     for row in &rows {
         let id: i64 = row.try_get(AFTER).map_err(failed)?;
@@ -88,7 +164,7 @@ async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<
         }
         let message: Option<Uuid> = row.try_get(0).map_err(failed)?;
         if let (Some((_, session)), Some(_)) = (sessions.last_mut(), message) {
-            let mut view = message_row(row).map_err(failed)?.view(&caller.name)?;
+            let mut view = message_row(row).map_err(failed)?.view(&caller.name, Shape::Preview)?;
             view.is_read |= row.try_get::<_, bool>(AFTER + 7).map_err(failed)?;
             if session.recent_messages.is_empty() {
                 session.last_message_at = view.created_at;
@@ -96,9 +172,8 @@ async fn sessions(client: &Object, caller: &Agent, unread_only: bool) -> Result<
             session.recent_messages.push(view);
         }
     }
-    let mut sessions: Vec<SessionSummary> = sessions.into_iter().map(|(_, session)| session).collect();
-    sessions.sort_by_key(|session| Reverse(session.last_message_at));
-    Ok(sessions)
+    sessions.sort_by_key(|(id, session)| Reverse((session.last_message_at, *id)));
+    Ok(sessions.into_iter().map(|(_, session)| session).collect())
 }
 
 fn summary(row: &Row) -> Result<SessionSummary> {
@@ -196,7 +271,8 @@ pub(super) async fn history(
          ORDER BY m.seq DESC LIMIT $3"
     );
     let select = client.prepare_cached(sql).await.map_err(failed)?;
-    let rows = client.query(&select, &[&id, &end, &i64::from(wanted.limit), &caller.key.0]).await.map_err(failed)?;
+    let values: [&(dyn ToSql + Sync); 4] = [&id, &end, &i64::from(wanted.limit), &caller.key.0];
+    let (rows, _) = rows_of_page(client, &select, &values).await.map_err(failed)?;
     let mut messages: Vec<MessageView> = Vec::with_capacity(rows.len());
     let mut unread = Vec::new();
     for row in &rows {
@@ -206,7 +282,7 @@ pub(super) async fn history(
             let number = row.try_get(AFTER + 2).map_err(failed)?;
             unread.push(Unread { number, sender: row.try_get(AFTER).map_err(failed)? });
         }
-        let mut view = message.view(&caller.name)?;
+        let mut view = message.view(&caller.name, Shape::Whole)?;
         // What is answered is read by the time it is answered.
         view.is_read |= view.sender_name != caller.name || row.try_get(AFTER + 3).map_err(failed)?;
         messages.push(view);

@@ -3,14 +3,17 @@
 use amb_core::Timestamp;
 use amb_core::doc::MessageWithReceipts;
 use deadpool_postgres::{GenericClient, Transaction};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
 use super::messages::{find, find_all};
 use super::receipts::with_receipts;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::no_message;
 use crate::query::{ReadPlace, Removed};
+use crate::row::OVERHEAD;
 use crate::types::Agent;
 
 /// Entries looked at in one go.
@@ -99,7 +102,9 @@ pub(super) async fn export<C: GenericClient>(
     // Of a group's session, what the agent sent and what came to it.
     let select = client
         .prepare_cached(
-            "SELECT m.public_id FROM session_members b
+            "SELECT m.public_id, octet_length(m.content) + coalesce(octet_length(m.parts), 0)
+                                 + coalesce(octet_length(m.metadata), 0) + coalesce(octet_length(m.callback), 0)
+             FROM session_members b
              JOIN sessions s ON s.id = b.session_id
              JOIN messages m ON m.session_id = b.session_id
              WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3) AND m.created_at >= $5
@@ -109,7 +114,9 @@ pub(super) async fn export<C: GenericClient>(
         )
         .await?;
     let rows = client.query(&select, &[&caller.key.0, &session, &seq, &i64::from(limit), &since]).await?;
-    let ids: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+    let mut budget = Budget::page();
+    let fits = |row: &&Row| budget.takes(usize::try_from(row.get::<_, i32>(1)).unwrap_or(0) + OVERHEAD);
+    let ids: Vec<Uuid> = rows.iter().take_while(fits).map(|row| row.get(0)).collect();
     let mut found = find_all(client, &ids).await?;
     let mut mail = Vec::with_capacity(ids.len());
     for id in ids {

@@ -20,6 +20,7 @@ mod listen;
 mod log;
 mod messages;
 mod open;
+mod page;
 mod prune;
 mod receipts;
 mod replicas;

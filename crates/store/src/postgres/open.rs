@@ -58,8 +58,9 @@ impl PostgresStore {
             // The connection used last has its plans made and its pages at hand.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
-            .create_timeout(Some(Duration::from_secs(5)))
-            .wait_timeout(Some(PATIENCE))
+            // A database that is busy, as with many registrations at once, makes its callers wait rather than fail.
+            .create_timeout(Some(PATIENCE))
+            .wait_timeout(Some(2 * PATIENCE))
             .recycle_timeout(Some(Duration::from_secs(5)))
             .build()
             .map_err(StoreError::internal)?;

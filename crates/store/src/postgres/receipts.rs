@@ -13,6 +13,7 @@ use uuid::Uuid;
 use super::error::Trouble;
 use super::inbox::{Unread, mark_read};
 use super::messages::{AFTER, Found, find, find_all, message_columns, message_row};
+use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
@@ -116,14 +117,14 @@ pub(super) async fn messages<C: GenericClient>(
     }
     sql.push_str(" ORDER BY e.number DESC LIMIT $3");
     let select = client.prepare_cached(&sql).await?;
-    let rows = client.query(&select, &values).await?;
+    let (rows, cut) = rows_of_page(client, &select, &values).await?;
     let mut messages = Vec::with_capacity(rows.len());
     for row in &rows {
         let message = message_row(row)?;
         let receipts = vec![message.receipt()?];
         messages.push(MessageWithReceipts { message: message.message(&caller.name)?, receipts });
     }
-    let full = messages.len() as u64 == u64::from(query.limit);
+    let full = cut || messages.len() as u64 == u64::from(query.limit);
     let last = rows.last().map(|row| row.try_get::<_, i64>(AFTER)).transpose()?;
     let next = last.filter(|_| full).map(|number| u64::try_from(number).unwrap_or(0));
     Ok(MessagePage { messages, next })

@@ -5,6 +5,7 @@ use amb_core::{AgentName, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 
 use super::error::Trouble;
+use super::page::rows_of_page;
 use crate::StoreError;
 use crate::error::Result;
 use crate::letter::json;
@@ -128,7 +129,7 @@ async fn lines<C: GenericClient>(
     };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let select = client.prepare_cached(sql).await?;
-    let rows = client.query(&select, &[&id, &after, &limit]).await?;
+    let (rows, _) = rows_of_page(client, &select, &[&id, &after, &limit]).await?;
     rows.iter()
         .map(|row| {
             let number = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);

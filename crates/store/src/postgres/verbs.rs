@@ -22,8 +22,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
-    ReadPlace, Removed,
+    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
+    ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
@@ -156,8 +156,8 @@ impl Store for PostgresStore {
         self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
     }
 
-    async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
-        look!(self, client => inbox::inbox(&client, caller, unread_only, now))
+    async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
+        look!(self, client => inbox::inbox(&client, caller, &page, now))
     }
 
     async fn history(

@@ -9,6 +9,7 @@ use super::keys::range;
 use super::messages::{DELIVERED, message_columns, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::row::rank;
 use crate::types::{Agent, Written};
@@ -44,13 +45,16 @@ impl Desk {
         }
         free.truncate(request.limit);
         let until = now.saturating_add(request.lease).unwrap_or(Timestamp::MAX);
-        let (mut messages, mut new) = (Vec::with_capacity(free.len()), Vec::new());
+        let (mut messages, mut new, mut budget) = (Vec::with_capacity(free.len()), Vec::new(), Budget::page());
         for delivery in free {
+            let (row, message) = self.claimed(delivery)?;
+            if !budget.takes(row.bytes()) {
+                break;
+            }
             self.db
                 .prepared("UPDATE entries SET lease_until = ?2 WHERE id = ?1")
                 .and_then(|mut update| update.execute([delivery, until.as_microsecond()]))
                 .map_err(failed)?;
-            let (row, message) = self.claimed(delivery)?;
             if row.delivered_at.is_none() {
                 new.push((delivery, message));
             }

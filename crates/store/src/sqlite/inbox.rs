@@ -15,9 +15,11 @@ use super::keys::{instant_at, maybe_uuid_at, owner_of, range, uuid_at};
 use super::messages::{DELIVERED, message_columns, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
+use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::{message_uuid, no_session, not_in_session};
-use crate::row::{self, ViewRow, callback_is_senders};
+use crate::letter::{message_uuid, no_session, not_in_session, session_uuid};
+use crate::query::InboxPage;
+use crate::row::{self, Shape, ViewRow, callback_is_senders};
 use crate::types::{Agent, News};
 use crate::words;
 
@@ -35,10 +37,10 @@ struct Page {
 }
 
 /// The newest messages of a session before a row.
-fn page(db: &Connection, caller: &Agent, session: &Viewed<'_>, before: i64, limit: i64) -> Result<Page> {
+fn page(db: &Connection, caller: &Agent, session: &Viewed<'_>, before: i64, limit: i64, shape: Shape) -> Result<Page> {
     match session.other {
-        Some(other) => page_of_pair(db, caller, other, session.id, before, limit),
-        None => page_of_group(db, caller, session.id, before, limit),
+        Some(other) => page_of_pair(db, caller, other, session.id, before, limit, shape),
+        None => page_of_group(db, caller, session.id, before, limit, shape),
     }
 }
 
@@ -50,6 +52,7 @@ fn page_of_pair(
     session: i64,
     before: i64,
     limit: i64,
+    shape: Shape,
 ) -> Result<Page> {
     let (first, _) = range(session);
     let mut select = db
@@ -61,16 +64,19 @@ fn page_of_pair(
         )
         .map_err(failed)?;
     let mut rows = select.query([first, before, limit]).map_err(failed)?;
-    let mut page = Page { views: Vec::new(), unread: Vec::new() };
+    let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
         let (message, delivery) = pair_row(row, caller, other).map_err(failed)?;
+        if shape == Shape::Whole && !budget.takes(message.bytes()) {
+            break;
+        }
         if !message.is_read
             && let Some(delivery) = delivery
             && owner_of(delivery) == caller.key.0
         {
             page.unread.push(delivery);
         }
-        page.views.push(message.view()?);
+        page.views.push(message.view(shape)?);
     }
     Ok(page)
 }
@@ -98,7 +104,7 @@ fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Resul
 
 /// A page of a group's session, with the viewer's own copy of each message: an agent sees what it sent and what came to
 /// it, not what was said before it joined or after it left.
-fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64) -> Result<Page> {
+fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64, shape: Shape) -> Result<Page> {
     let (first, _) = range(session);
     let sql = concat!(
         "SELECT ",
@@ -116,23 +122,63 @@ fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, lim
     );
     let mut select = db.prepared(sql).map_err(failed)?;
     let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
-    let mut page = Page { views: Vec::new(), unread: Vec::new() };
+    let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
         let message = message_row(row).map_err(failed)?;
+        if shape == Shape::Whole && !budget.takes(message.bytes()) {
+            break;
+        }
         let delivery: Option<i64> = row.get(DELIVERED).map_err(failed)?;
         page.unread.extend(delivery.filter(|_| message.read_at.is_none()));
-        let mut view = message.view(&caller.name)?;
+        let mut view = message.view(&caller.name, shape)?;
         view.is_read |= row.get::<_, bool>(DELIVERED + 1).map_err(failed)?;
         page.views.push(view);
     }
     Ok(page)
 }
 
-/// The caller's sessions and the requests that wait for it; nothing where there are more sessions than `at_most`.
+/// One of the caller's sessions.
+struct Member {
+    id: i64,
+    unread: u32,
+    public_id: Uuid,
+    subject: String,
+    /// The other side; of a group its owner.
+    other: AgentName,
+    created_at: Timestamp,
+    group: Option<String>,
+}
+
+impl Member {
+    /// Its newest messages.
+    fn recent(&self, db: &Connection, caller: &Agent, count: i64) -> Result<Vec<MessageView>> {
+        let session = Viewed { id: self.id, other: self.group.is_none().then_some(&self.other) };
+        Ok(page(db, caller, &session, range(self.id).1, count, Shape::Preview)?.views)
+    }
+
+    /// By which sessions are in order, the newest first.
+    fn order(&self, newest: Option<&MessageView>) -> Reverse<(Timestamp, i64)> {
+        Reverse((newest.map_or(self.created_at, |message| message.created_at), self.id))
+    }
+
+    fn summary(self, recent: Vec<MessageView>) -> SessionSummary {
+        SessionSummary {
+            session_id: self.public_id.into(),
+            subject: self.subject,
+            other_agent_name: self.other,
+            unread_count: self.unread.into(),
+            last_message_at: recent.first().map_or(self.created_at, |message| message.created_at),
+            recent_messages: recent,
+            group: self.group,
+        }
+    }
+}
+
+/// A page of the caller's sessions and the requests that wait for it; nothing where it has more sessions than `at_most`.
 pub(super) fn inbox(
     db: &Connection,
     caller: &Agent,
-    unread_only: bool,
+    wanted: &InboxPage,
     now: Timestamp,
     at_most: Option<usize>,
 ) -> Result<Option<Inbox>> {
@@ -143,34 +189,60 @@ pub(super) fn inbox(
              JOIN sessions s ON s.id = b.session_id
              LEFT JOIN groups g ON g.id = s.group_id
              JOIN agents a ON a.id = coalesce(s.low_id + s.high_id - b.agent_id, g.owner_id)
-             WHERE b.agent_id = ?1 AND b.unread >= ?2",
+             WHERE b.agent_id = ?1 AND (b.unread >= ?2 OR s.public_id = ?3)",
         )
         .map_err(failed)?;
-    let mut rows = select.query([caller.key.0, i64::from(unread_only)]).map_err(failed)?;
-    let mut sessions = Vec::new();
+    let before = wanted.before.as_ref().map(session_uuid).transpose()?;
+    let mut rows = select
+        .query(params![caller.key.0, i64::from(wanted.unread_only), before.as_ref().map(Uuid::as_bytes)])
+        .map_err(failed)?;
+    let mut members = Vec::new();
     while let Some(row) = rows.next().map_err(failed)? {
-        if at_most == Some(sessions.len()) {
+        if at_most == Some(members.len()) {
             return Ok(None);
         }
-        let other = row::name(&row.get::<_, String>(4).map_err(failed)?)?;
-        let group: Option<String> = row.get(6).map_err(failed)?;
-        let id: i64 = row.get(0).map_err(failed)?;
-        let (_, last) = range(id);
-        let session = Viewed { id, other: group.is_none().then_some(&other) };
-        let recent = page(db, caller, &session, last, INBOX_PREVIEW as i64)?.views;
-        let created_at = instant_at(row, 5).map_err(failed)?;
-        sessions.push(SessionSummary {
-            session_id: uuid_at(row, 2).map_err(failed)?.into(),
+        members.push(Member {
+            id: row.get(0).map_err(failed)?,
+            unread: row.get(1).map_err(failed)?,
+            public_id: uuid_at(row, 2).map_err(failed)?,
             subject: row.get(3).map_err(failed)?,
-            other_agent_name: other,
-            unread_count: row.get::<_, u32>(1).map_err(failed)?.into(),
-            last_message_at: recent.first().map_or(created_at, |message| message.created_at),
-            recent_messages: recent,
-            group,
+            other: row::name(&row.get::<_, String>(4).map_err(failed)?)?,
+            created_at: instant_at(row, 5).map_err(failed)?,
+            group: row.get(6).map_err(failed)?,
         });
     }
-    sessions.sort_by_key(|session| Reverse(session.last_message_at));
-    Ok(Some(Inbox { sessions, pending_connections: pending(db, caller, now)? }))
+    let limit = usize::try_from(wanted.limit).unwrap_or(usize::MAX);
+    let mut sessions = Vec::new();
+    if before.is_none() && members.len() <= limit {
+        for member in members {
+            let recent = member.recent(db, caller, INBOX_PREVIEW as i64)?;
+            sessions.push((member.order(recent.first()), member.summary(recent)));
+        }
+    } else {
+        // The order first, so that no more is read than is shown.
+        let mut ordered = Vec::with_capacity(members.len());
+        for member in members {
+            let newest = member.recent(db, caller, 1)?;
+            ordered.push((member.order(newest.first()), member));
+        }
+        let after = match before {
+            None => None,
+            Some(id) => {
+                let at = ordered.iter().find(|(_, member)| member.public_id == id).map(|(order, _)| *order);
+                Some(at.ok_or_else(no_session)?)
+            }
+        };
+        ordered.retain(|(order, _)| after.is_none_or(|after| *order > after));
+        ordered.sort_unstable_by_key(|(order, _)| *order);
+        // One more than is shown says that there is more.
+        for (order, member) in ordered.into_iter().take(limit.saturating_add(1)) {
+            let recent = member.recent(db, caller, INBOX_PREVIEW as i64)?;
+            sessions.push((order, member.summary(recent)));
+        }
+    }
+    sessions.sort_by_key(|(order, _)| *order);
+    let sessions = sessions.into_iter().map(|(_, session)| session).collect();
+    Ok(Some(row::inbox_page(sessions, limit, pending(db, caller, now)?)))
 }
 
 /// The requests that wait for the caller.
@@ -241,7 +313,7 @@ pub(super) fn history(
         }
     };
     let other = other.as_deref().map(row::name).transpose()?;
-    let mut page = page(db, caller, &Viewed { id, other: other.as_ref() }, before, wanted.limit.into())?;
+    let mut page = page(db, caller, &Viewed { id, other: other.as_ref() }, before, wanted.limit.into(), Shape::Whole)?;
     // What is answered is read by the time it is answered.
     for view in &mut page.views {
         view.is_read |= view.sender_name != caller.name;

@@ -11,6 +11,7 @@ use super::messages::find;
 use super::plans::Prepared;
 use super::receipts::with_receipts;
 use super::writer::Desk;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::query::ReadPlace;
 use crate::types::Agent;
@@ -101,7 +102,7 @@ pub(super) fn export(
         Some(id) => find(db, id)?.ok_or_else(|| crate::letter::no_message(&id.into()))?.row_id,
         None => 0,
     };
-    let mut mail = Vec::new();
+    let (mut mail, mut budget) = (Vec::new(), Budget::page());
     while mail.len() < limit as usize {
         let session: Option<i64> = db
             .prepared("SELECT min(session_id) FROM session_members WHERE agent_id = ?1 AND session_id >= ?2")
@@ -129,6 +130,9 @@ pub(super) fn export(
             let Some(found) = find(db, id)? else { continue };
             // Of a group's session, what the agent sent and what came to it.
             if found.sender == caller.key.0 || found.group.is_none() || found.came_to(db, caller.key.0)? {
+                if !budget.takes(found.row.bytes()) {
+                    return Ok(mail);
+                }
                 mail.push(with_receipts(db, caller, found)?);
             }
         }

@@ -12,6 +12,7 @@ use super::messages::{DELIVERED, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::StoreError;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
 use crate::replicas::{Astray, Seated};
@@ -83,13 +84,20 @@ pub(super) fn entries(db: &Connection, agent: i64, since: u64, limit: usize) -> 
     let sql = const_format_entries();
     let mut select = db.prepared(sql).map_err(failed)?;
     let mut rows = select.query([row(agent, since.into()), last, limit]).map_err(failed)?;
-    let mut found = Vec::new();
+    let (mut found, mut budget) = (Vec::new(), Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
         let (id, event): (i64, Option<String>) =
             row.get(DELIVERED).and_then(|id| Ok((id, row.get(DELIVERED + 1)?))).map_err(failed)?;
         let event = match event {
+            Some(event) if !budget.takes(event.len()) => break,
             Some(event) => serde_json::from_str(&event).map_err(StoreError::internal)?,
-            None => Event::NewMessage(message_row(row).map_err(failed)?.event()?),
+            None => {
+                let message = message_row(row).map_err(failed)?;
+                if !budget.takes(message.bytes()) {
+                    break;
+                }
+                Event::NewMessage(message.event()?)
+            }
         };
         found.push(Entry { event, cursor: number_of(id).into() });
     }

@@ -12,6 +12,7 @@ use super::keys::{maybe_instant_at, number_of, owner_of, range, row};
 use super::messages::{DELIVERED, Found, find, message_columns, message_row};
 use super::plans::Prepared;
 use super::writer::Desk;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
 use crate::query::{MessagePage, MessageQuery};
@@ -108,14 +109,17 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
     values.push(i64::from(query.limit).into());
     let mut select = db.prepared(&sql).map_err(failed)?;
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
-    let (mut messages, mut last) = (Vec::new(), None);
+    let (mut messages, mut last, mut budget) = (Vec::new(), None, Budget::page());
     while let Some(row) = found.next().map_err(failed)? {
         let message = message_row(row).map_err(failed)?;
+        if !budget.takes(message.bytes()) {
+            break;
+        }
         last = Some(number_of(row.get(DELIVERED).map_err(failed)?));
         let receipts = vec![message.receipt()?];
         messages.push(MessageWithReceipts { message: message.message(&caller.name)?, receipts });
     }
-    let full = messages.len() as u64 == u64::from(query.limit);
+    let full = budget.is_full() || messages.len() as u64 == u64::from(query.limit);
     Ok(MessagePage { messages, next: last.filter(|_| full) })
 }
 

@@ -9,6 +9,7 @@ use super::keys::{number_of, place_of, range, row};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::StoreError;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
 use crate::query::{Access, Appended, NumberedLine};
@@ -127,19 +128,18 @@ fn readable(db: &Connection, caller: &Agent, key: &TranscriptKey) -> Result<i64>
 fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Result<Vec<NumberedLine>> {
     let (_, last) = range(id);
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let found: Vec<(i64, String)> = db
-        .prepared(sql)
-        .and_then(|mut select| {
-            let rows = select.query_map([row(id, after), last, limit], |row| Ok((row.get(0)?, row.get(1)?)))?;
-            rows.collect()
-        })
-        .map_err(failed)?;
-    found
-        .into_iter()
-        .map(|(id, line)| {
-            Ok(NumberedLine { number: number_of(id), line: serde_json::from_str(&line).map_err(StoreError::internal)? })
-        })
-        .collect()
+    let mut select = db.prepared(sql).map_err(failed)?;
+    let mut rows = select.query([row(id, after), last, limit]).map_err(failed)?;
+    let (mut found, mut budget) = (Vec::new(), Budget::page());
+    while let Some(row) = rows.next().map_err(failed)? {
+        let line: String = row.get(1).map_err(failed)?;
+        if !budget.takes(line.len()) {
+            break;
+        }
+        let line = serde_json::from_str(&line).map_err(StoreError::internal)?;
+        found.push(NumberedLine { number: number_of(row.get(0).map_err(failed)?), line });
+    }
+    Ok(found)
 }
 
 /// The last lines, oldest first.

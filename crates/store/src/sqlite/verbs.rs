@@ -17,8 +17,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, MessagePage, MessageQuery, NumberedLine, Profile, ProfilePatch,
-    ReadPlace, Removed,
+    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
+    ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
@@ -125,14 +125,13 @@ impl Store for SqliteStore {
         Some(self.sights.of(agent))
     }
 
-    async fn inbox(&self, caller: &Agent, unread_only: bool, now: Timestamp) -> Result<Inbox> {
-        let small =
-            self.look_for(caller.key, |db| inbox::inbox(db, caller, unread_only, now, Some(SMALL_INBOX))).await?;
+    async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
+        let small = self.look_for(caller.key, |db| inbox::inbox(db, caller, &page, now, Some(SMALL_INBOX))).await?;
         if let Some(inbox) = small {
             return Ok(inbox);
         }
         let caller = caller.clone();
-        let whole = self.read_for(caller.key, move |db| inbox::inbox(db, &caller, unread_only, now, None)).await?;
+        let whole = self.read_for(caller.key, move |db| inbox::inbox(db, &caller, &page, now, None)).await?;
         Ok(whole.unwrap_or_default())
     }
 
