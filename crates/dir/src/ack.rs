@@ -1,25 +1,36 @@
 //! Acknowledging: to `processed/` (nanobot), or marked as read in its file (chipset).
+//!
+//! The rename or the exchange of the file is what decides that a message was read, and one process can do it. The receipt
+//! for the sender follows from it, see [`crate::unfinished`].
 
 use std::collections::BTreeMap;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use amb_core::{MessageId, OfficeError, Receipt};
+use amb_core::{AgentName, MessageId, OfficeError, Receipt, Timestamp};
 
 use crate::book::Book;
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter;
+use crate::lock::Locked;
 use crate::log::{Brief, Line};
-use crate::office::Desk;
+use crate::office::{Desk, Shared};
 use crate::open;
+use crate::unfinished::{Begun, Note, Reading};
 
 impl Desk {
     /// Marks messages that came to the agent as handled; answers how many were not yet.
     pub(crate) fn ack(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
-        let mut book = self.notice()?;
+        self.shared.finish_begun();
+        self.ack_noticed(ids)
+    }
+
+    /// The same without finishing what others left, for those who do just that.
+    pub(crate) fn ack_noticed(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
+        let mut book = self.notice_mail()?;
         let elsewhere: Vec<&MessageId> = ids.iter().filter(|id| book.by_id(id).is_none()).collect();
         // All are looked up before any is marked, so that an error means that nothing was done.
         let mut archived = Vec::new();
@@ -32,7 +43,7 @@ impl Desk {
                     None => return Err(OfficeError::not_found(format!("no message {id} of yours"))),
                 }
             }
-            book = self.notice()?;
+            book = self.notice_mail()?;
         }
         let unread = |id| book.by_id(id).filter(|(_, known)| known.is_unread()).map(|(name, _)| name.clone());
         let mut names: Vec<String> = ids.iter().filter_map(unread).collect();
@@ -50,7 +61,10 @@ impl Desk {
         drop(book);
         if self.shared.paths.layout == Layout::Chipset {
             for (file, brief) in archived {
-                done += u64::from(self.mark_archived(&file, &brief)?);
+                let begun = self.begin_reading([(&file, &brief)]);
+                let marked = self.mark_read(&file)?.is_some();
+                done += u64::from(marked);
+                self.finish_own_reading(begun, marked.then_some(&brief));
             }
         }
         self.forget_claims(ids);
@@ -60,6 +74,10 @@ impl Desk {
     /// Puts away messages that lie in the mailbox, by the names of their files, durably; tells their senders. Those that
     /// somebody else has put away meanwhile are not counted.
     pub(crate) fn put_away(&self, book: &mut Book, names: &[String]) -> Result<u64, OfficeError> {
+        let shown = names.iter().filter_map(|name| Some((name, book.known.get(name)?)));
+        let begun = self.begin_reading(
+            shown.filter(|(_, known)| known.withheld.is_none()).map(|(name, known)| (name, &known.brief)),
+        );
         let mut done = Vec::new();
         match self.shared.paths.layout {
             Layout::Nanobot => {
@@ -87,18 +105,9 @@ impl Desk {
             Layout::Chipset => {
                 let mut lines = Vec::new();
                 for name in names {
-                    let path = self.shared.paths.inbox(&self.me).join(name);
-                    let marked = self.mark_file(&path)?;
-                    if let Some(inode) = marked {
+                    if let Some(inode) = self.mark_read(name)? {
                         lines.push(Line::Seen { f: name.clone(), i: inode, read: true });
                         done.extend(book.known.get(name).cloned());
-                    } else if !path.exists() {
-                        // Archived meanwhile: marked there.
-                        if let Some(known) = book.known.get(name).cloned()
-                            && self.mark_archived(name, &known.brief)?
-                        {
-                            done.push(known);
-                        }
                     }
                 }
                 if !lines.is_empty() {
@@ -109,61 +118,147 @@ impl Desk {
                 }
             }
         }
-        self.tell_senders(done.iter().filter(|known| known.withheld.is_none()).map(|known| &known.brief));
+        self.finish_own_reading(begun, done.iter().filter(|known| known.withheld.is_none()).map(|known| &known.brief));
         Ok(done.len() as u64)
+    }
+
+    /// Marks a message as read wherever it lies now (chipset); answers the inode of its new file, or nothing if it is
+    /// marked already or not there.
+    fn mark_read(&self, file: &str) -> Result<Option<u64>, OfficeError> {
+        // Twice: it may be archived while we look.
+        for _ in 0..2 {
+            let Some(place) = self.shared.locate(&self.me, file)? else { return Ok(None) };
+            if let Some(inode) = self.mark_file(&place.path)? {
+                return Ok(Some(inode));
+            }
+            if place.path.exists() {
+                return Ok(None);
+            }
+        }
+        Ok(None)
     }
 
     /// Marks a file as read; answers its new inode, or nothing if it is marked already or not there.
     fn mark_file(&self, path: &Path) -> Result<Option<u64>, OfficeError> {
         let doing = "could not mark the message as read";
-        let bytes = match open::bytes(path, letter::LARGEST) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(doing),
+        self.shared.make_state(&self.me)?;
+        let lock = self.shared.paths.state(&self.me).join("read.lock");
+        let unread = || match open::bytes(path, letter::LARGEST) {
+            Ok(bytes) => letter::marked_read(&bytes).map_err(io::Error::other),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
         };
-        let Some(marked) = letter::marked_read(&bytes)? else { return Ok(None) };
-        match durable::replace_existing(path, &marked, &self.shared.syncer) {
-            Ok(()) => {}
+        let Some(marked) = unread().doing(doing)? else { return Ok(None) };
+        // Of two that mark it at once, one does.
+        let still = || {
+            let locked = Locked::wait(&lock)?;
+            Ok(unread()?.map(|_| locked))
+        };
+        match durable::replace_existing(path, &marked, &self.shared.syncer, still) {
+            Ok(true) => Ok(Some(fs_err::metadata(path).map(|about| about.ino()).unwrap_or_default())),
+            Ok(false) => Ok(None),
             // Moved to the archive between the read and the write, and not brought back.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error).doing(doing),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).doing(doing),
         }
-        Ok(Some(fs_err::metadata(path).map(|about| about.ino()).unwrap_or_default()))
     }
 
-    /// Marks a message that was archived unread.
-    fn mark_archived(&self, file: &str, brief: &Brief) -> Result<bool, OfficeError> {
-        for _ in 0..2 {
-            let Some(place) = self.shared.locate(&self.me, file)? else { return Ok(false) };
-            if self.mark_file(&place.path)?.is_some() {
-                self.tell_senders(std::iter::once(brief));
-                return Ok(true);
-            }
-            if place.path.exists() {
-                return Ok(false);
-            }
+    /// Leaves a note of the receipts that will be due.
+    fn begin_reading<'a>(&self, messages: impl IntoIterator<Item = (&'a String, &'a Brief)>) -> Option<Begun> {
+        let due = messages.into_iter().filter(|(_, brief)| brief.peer != self.me);
+        let messages: Vec<Reading> =
+            due.map(|(file, brief)| Reading { file: file.clone(), brief: brief.clone() }).collect();
+        if messages.is_empty() {
+            return None;
         }
-        Ok(false)
+        self.shared.begin(&Note::Read { agent: self.me.clone(), messages })
     }
 
-    /// Enters the receipts in the logs of the senders that have one. A receipt is news, not mail: it may fail.
-    fn tell_senders<'a>(&self, read: impl Iterator<Item = &'a Brief>) {
+    /// Tells the senders of what this process has marked.
+    fn finish_own_reading<'a>(&self, begun: Option<Begun>, read: impl IntoIterator<Item = &'a Brief>) {
         let now = self.shared.now();
-        let mut by_sender: BTreeMap<_, Vec<Line>> = BTreeMap::new();
-        for brief in read.filter(|brief| brief.peer != self.me) {
-            let receipt = Receipt::of(self.me.clone(), brief.at, Some(now), Some(now));
+        let read = read.into_iter().filter(|brief| brief.peer != self.me).map(|brief| (brief, now));
+        // One that could not be told is told by the next look.
+        if self.shared.tell_senders(&self.me, read, false)
+            && let Some(begun) = begun
+        {
+            begun.done();
+        }
+    }
+}
+
+impl Shared {
+    /// Tells the senders of messages that a dead process has marked, each once.
+    pub(crate) fn finish_reading(
+        &self,
+        agent: &AgentName,
+        messages: &[Reading],
+        note: &Path,
+    ) -> Result<(), OfficeError> {
+        let doing = "could not finish what a dead process began";
+        let mut due = Vec::new();
+        for Reading { file, brief } in messages {
+            if let Some(read_at) = self.load(agent, file, &brief.id)?.and_then(|found| found.read_at) {
+                due.push((brief, read_at));
+            }
+        }
+        // After the files: whoever has put one away had left its note before, and removes it when the sender is told.
+        let live = self.live_notes(note).doing(doing)?;
+        due.retain(|(brief, _)| {
+            !live.iter().any(|note| match note {
+                Note::Read { agent: whose, messages } => {
+                    whose == agent && messages.iter().any(|other| other.brief.id == brief.id)
+                }
+                Note::Task { .. } => false,
+            })
+        });
+        match self.tell_senders(agent, due.into_iter(), true) {
+            true => Ok(()),
+            false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
+        }
+    }
+
+    /// Enters receipts in the logs of the senders that have one; `again` if they may be there already. Answers whether all
+    /// are there now.
+    fn tell_senders<'a>(
+        &self,
+        reader: &AgentName,
+        read: impl Iterator<Item = (&'a Brief, Timestamp)>,
+        again: bool,
+    ) -> bool {
+        let mut by_sender: BTreeMap<&AgentName, Vec<Line>> = BTreeMap::new();
+        for (brief, at) in read {
+            let receipt = Receipt::of(reader.clone(), brief.at, Some(at), Some(at));
             by_sender.entry(&brief.peer).or_default().push(Line::Receipt { id: brief.id.clone(), receipt });
         }
+        let mut all = true;
         for (sender, lines) in by_sender {
-            let log = self.shared.log(sender);
-            let told = match log.measure() {
-                Ok((0, _)) => Ok(0),
-                Ok(_) => log.write().and_then(|mut writer| writer.add(&lines)),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = told {
+            if let Err(error) = self.add_receipts(sender, lines, again) {
                 tracing::warn!(%error, %sender, "could not tell the sender that its message was read");
+                all = false;
             }
         }
+        all
+    }
+
+    fn add_receipts(&self, sender: &AgentName, mut lines: Vec<Line>, again: bool) -> io::Result<()> {
+        let log = self.log(sender);
+        if log.measure()? == (0, 0) {
+            return Ok(());
+        }
+        let mut writer = log.write()?;
+        if again {
+            let mut missing = Vec::new();
+            for line in lines {
+                let Line::Receipt { id, receipt } = &line else { continue };
+                let text = serde_json::to_string(id)?;
+                let is_there = |there: &Line| matches!(there, Line::Receipt { id: of, receipt: by } if of == id && by.recipient == receipt.recipient);
+                if log.find_last(&text, is_there)?.is_none() {
+                    missing.push(line);
+                }
+            }
+            lines = missing;
+        }
+        writer.add(&lines).map(drop)
     }
 }

@@ -56,10 +56,8 @@ impl Desk {
         let recipient = self.shared.recipient(&message.to)?;
         if message.kind == Kind::Task {
             let id = TaskId::parse(message.id.as_str())?;
-            if again && let Some(record) = self.shared.record(&message.to, &id)? {
-                let reason = record.task.note.clone().filter(|_| record.by_office);
-                message.task = Some(record.task_ref());
-                return Ok(sent(&message, reason));
+            if again && let Some(record) = self.shared.finish_task(&message.to, &id, Some(&file))? {
+                return Ok(record.sent(record.task.state));
             }
             let deadline = message.task.take().and_then(|task| task.deadline);
             return self.send_task(message, &recipient, deadline, None, Naming::Exact { nonce });
@@ -70,20 +68,25 @@ impl Desk {
             let detail = format!("{} does not take mail from {}; it is not in its allow_from", message.to, self.me);
             return Err(OfficeError::new(Code::NotAllowed, detail));
         }
-        if !(again && self.has_carried(&message.to, &file, &message.id)?) {
-            self.shared.deliver(&mut message, Naming::Exact { nonce })?;
+        if !(again && self.was_carried(&message, &file)?) {
+            self.shared.deliver(&mut message, Naming::Carried { nonce })?;
         }
         Ok(sent(&message, None))
     }
 
     /// Whether the message was put there before, though its recipient may have taken or removed it since.
-    fn has_carried(&self, to: &AgentName, file: &str, id: &MessageId) -> Result<bool, OfficeError> {
-        if self.shared.locate(to, file)?.is_some() || self.shared.paths.refused(to).join(file).exists() {
+    fn was_carried(&self, message: &Message, file: &str) -> Result<bool, OfficeError> {
+        let text = serde_json::to_string(&message.id).map_err(OfficeError::internal)?;
+        let sent = |line: &Line| matches!(line, Line::Out { brief, .. } if brief.id == message.id);
+        if self.shared.log(&self.me).find_last(&text, sent).doing("could not read the log")?.is_some() {
             return Ok(true);
         }
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        let sent = |line: &Line| matches!(line, Line::Out { brief, .. } if brief.id == *id);
-        Ok(self.shared.log(&self.me).find_last(&text, sent).doing("could not read the log")?.is_some())
+        let delivered = self.shared.was_delivered(&message.to, file, &message.id)?;
+        if delivered {
+            // By a process that died before it could say so in the log.
+            self.shared.note_sent(message, file);
+        }
+        Ok(delivered)
     }
 
     /// Brings the record of a task of this agent's to where the update says it is, and gives the update the callback that

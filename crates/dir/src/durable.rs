@@ -12,7 +12,9 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
+use crate::lock::Locked;
 use crate::open;
+use crate::step::step;
 use crate::syncer::Syncer;
 
 /// Temporary files begin so: hidden, and never matched by `*.json`.
@@ -55,6 +57,7 @@ pub(crate) fn make_dir(path: &Path, syncer: &Syncer) -> io::Result<()> {
         at = parent;
     }
     for directory in missing.into_iter().rev() {
+        step();
         match std::fs::DirBuilder::new().mode(0o700).create(directory) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
@@ -83,12 +86,14 @@ struct Temp {
 impl Temp {
     fn write(directory: &Path, bytes: &[u8], wait: Wait) -> io::Result<Self> {
         let path = directory.join(format!("{TEMP_PREFIX}{}-{:016x}{TEMP_SUFFIX}", std::process::id(), nonce()));
+        step();
         let file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let mut temp = Self { path, _file: file, placed: false };
         // A missing lock makes tidying up wait for the file's age instead; nothing else depends on it.
         let _unsupported = temp._file.file().try_lock();
         temp._file.write_all(bytes)?;
         if wait == Wait::Synced {
+            step();
             temp._file.sync_all()?;
         }
         Ok(temp)
@@ -106,7 +111,7 @@ impl Drop for Temp {
 
 /// Stores a new file durably under the first of the names that is free, and says which.
 ///
-/// `name` is asked for attempt 0, 1, 2, …; it must answer a different name each time.
+/// `name` is asked for attempt 0, 1, 2, …, right before the file gets that name; it must answer a different one each time.
 pub(crate) fn create(
     directory: &Path,
     bytes: &[u8],
@@ -130,8 +135,16 @@ pub(crate) fn create(
 }
 
 /// Stores a new file durably under this name; if the name is taken, what is there stays and counts as the same file.
-pub(crate) fn create_exact(directory: &Path, bytes: &[u8], syncer: &Syncer, name: &str) -> io::Result<()> {
+/// `before` is called right before the file gets its name.
+pub(crate) fn create_exact(
+    directory: &Path,
+    bytes: &[u8],
+    syncer: &Syncer,
+    name: &str,
+    before: impl FnOnce(),
+) -> io::Result<()> {
     let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
+    before();
     match rename_new(&temp.path, &directory.join(name)) {
         Ok(()) => temp.placed = true,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -144,6 +157,7 @@ pub(crate) fn create_exact(directory: &Path, bytes: &[u8], syncer: &Syncer, name
 pub(crate) fn replace(path: &Path, bytes: &[u8], wait: Wait, syncer: &Syncer) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut temp = Temp::write(directory, bytes, wait)?;
+    step();
     fs_err::rename(&temp.path, path)?;
     temp.placed = true;
     match wait {
@@ -154,9 +168,19 @@ pub(crate) fn replace(path: &Path, bytes: &[u8], wait: Wait, syncer: &Syncer) ->
 
 /// Stores a file in place of one that must be there: if it has been moved away meanwhile this fails with `NotFound` and
 /// does not bring it back.
-pub(crate) fn replace_existing(path: &Path, bytes: &[u8], syncer: &Syncer) -> io::Result<()> {
+///
+/// `still` is asked once the new file is ready, and answers with the lock that keeps others from replacing it too, or with
+/// nothing if there is no need any more. Returns whether the file was replaced.
+pub(crate) fn replace_existing(
+    path: &Path,
+    bytes: &[u8],
+    syncer: &Syncer,
+    still: impl FnOnce() -> io::Result<Option<Locked>>,
+) -> io::Result<bool> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
+    let Some(locked) = still()? else { return Ok(false) };
+    step();
     match renameat_with(CWD, &temp.path, CWD, path, RenameFlags::EXCHANGE) {
         // The temporary name now holds the old file, which the drop removes.
         Ok(()) => {}
@@ -168,7 +192,20 @@ pub(crate) fn replace_existing(path: &Path, bytes: &[u8], syncer: &Syncer) -> io
         }
         Err(errno) => return Err(named(errno, path)),
     }
-    syncer.sync(directory)
+    drop(locked);
+    step();
+    drop(temp);
+    syncer.sync(directory)?;
+    Ok(true)
+}
+
+/// Removes a file. One that is gone already is as good as removed.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    step();
+    match fs_err::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// What became of [`swap`].
@@ -198,6 +235,7 @@ pub(crate) fn swap(
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut temp = Temp::write(directory, bytes, Wait::Cached)?;
     let exchange = || renameat_with(CWD, &temp.path, CWD, path, RenameFlags::EXCHANGE);
+    step();
     match expected {
         None => match rename_new(&temp.path, path) {
             Ok(()) => temp.placed = true,
@@ -228,6 +266,7 @@ pub(crate) fn swap(
         },
     }
     if wait == Wait::Synced {
+        step();
         temp._file.sync_all()?;
         syncer.sync(directory)?;
     }
@@ -236,6 +275,7 @@ pub(crate) fn swap(
 
 /// Renames to a name that must be free: `AlreadyExists` if it is not.
 pub(crate) fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    step();
     match renameat_with(CWD, from, CWD, to, RenameFlags::NOREPLACE) {
         Ok(()) => Ok(()),
         Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
@@ -313,12 +353,15 @@ mod tests {
         let syncer = Syncer::default();
         let path = dir.path().join("m.json");
         fs_err::write(&path, "old").unwrap();
-        replace_existing(&path, b"new", &syncer).unwrap();
+        let lock = dir.path().join("lock");
+        let still = || Locked::attempt(&lock);
+        assert!(replace_existing(&path, b"new", &syncer, still).unwrap());
         assert_eq!(fs_err::read_to_string(&path).unwrap(), "new");
+        assert!(!replace_existing(&path, b"newer", &syncer, || Ok(None)).unwrap(), "there was no need any more");
         fs_err::remove_file(&path).unwrap();
-        let error = replace_existing(&path, b"newer", &syncer).unwrap_err();
+        let error = replace_existing(&path, b"newer", &syncer, still).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
-        assert!(names(dir.path()).is_empty());
+        assert_eq!(names(dir.path()), ["lock"]);
     }
 
     #[test]

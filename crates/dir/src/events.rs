@@ -93,7 +93,7 @@ impl Desk {
     fn event(&self, line: Line) -> Result<Option<Event>, OfficeError> {
         Ok(match line {
             Line::In { f, brief, read: false, withheld: None, .. } => {
-                self.load(&self.me, &f, &brief.id)?.map(|found| {
+                self.shared.load(&self.me, &f, &brief.id)?.map(|found| {
                     Event::NewMessage(NewMessage::of(&self.shown(found.message), brief.session, brief.subject))
                 })
             }

@@ -9,7 +9,7 @@ use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter;
 use crate::log::Line;
-use crate::office::Desk;
+use crate::office::{Desk, Shared};
 use crate::post::Place;
 
 /// A message that was found.
@@ -20,51 +20,20 @@ pub(crate) struct Found {
     pub(crate) read_at: Option<Timestamp>,
 }
 
-impl Desk {
-    /// A message that came to the agent or that it sent.
-    pub(crate) fn find(&self, id: &MessageId) -> Result<Found, OfficeError> {
-        let nobody = || OfficeError::not_found(format!("no message {id} of yours"));
-        let line = self.line_of(id)?.ok_or_else(nobody)?;
-        let (owner, file) = match &line {
-            Line::In { f, .. } => (&self.me, f),
-            Line::Out { f, brief } => (&brief.peer, f),
-            _ => return Err(nobody()),
-        };
-        self.load(owner, file, id)?.ok_or_else(nobody)
-    }
-
-    /// The line with which this message came or went.
-    pub(crate) fn line_of(&self, id: &MessageId) -> Result<Option<Line>, OfficeError> {
-        let book = self.notice()?;
-        if let Some((file, known)) = book.by_id(id) {
-            let (f, brief) = (file.clone(), known.brief.clone());
-            let line = Line::In { f, i: known.inode, brief, read: known.read, withheld: known.withheld };
-            return Ok(Some(line).filter(|_| known.withheld.is_none()));
-        }
-        drop(book);
-        let wanted = |line: &Line| match line {
-            Line::In { brief, withheld, .. } => brief.id == *id && withheld.is_none(),
-            Line::Out { brief, .. } => brief.id == *id,
-            _ => false,
-        };
-        // As it stands in the line, escapes included.
-        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
-        self.shared.log(&self.me).find_last(&text, wanted).doing("could not read the log")
-    }
-
+impl Shared {
     /// The message of this id, which arrived under this name in an agent's mailbox, wherever it lies now.
     pub(crate) fn load(&self, owner: &AgentName, file: &str, id: &MessageId) -> Result<Option<Found>, OfficeError> {
-        let places = self.shared.places(owner, file)?;
+        let places = self.places(owner, file)?;
         if let Some(found) = places.iter().find_map(|place| self.open_at(owner, place, file, id)) {
             return Ok(Some(found));
         }
-        let renamed = self.shared.renamed(owner, file);
+        let renamed = self.renamed(owner, file);
         Ok(renamed.iter().find_map(|place| self.open_at(owner, place, file, id)))
     }
 
     /// The message at this place, if it is the one.
     fn open_at(&self, owner: &AgentName, place: &Place, file: &str, id: &MessageId) -> Option<Found> {
-        let layout = self.shared.paths.layout;
+        let layout = self.paths.layout;
         let letter = match letter::open(layout, owner, &place.path, file) {
             Ok(letter) => letter,
             Err(gone) if gone.is_gone() => return None,
@@ -83,12 +52,48 @@ impl Desk {
             let about = fs_err::metadata(&place.path).ok()?;
             Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
         };
+        // What the office rejected was put away and never shown.
+        let read = read && !letter::is_rejected(&message);
         let read_at = read.then(|| changed().unwrap_or(message.sent_at));
         Some(Found { message, read_at })
+    }
+}
+
+impl Desk {
+    /// A message that came to the agent or that it sent.
+    pub(crate) fn find(&self, id: &MessageId) -> Result<Found, OfficeError> {
+        let nobody = || OfficeError::not_found(format!("no message {id} of yours"));
+        let line = self.line_of(id)?.ok_or_else(nobody)?;
+        let (owner, file) = match &line {
+            Line::In { f, .. } => (&self.me, f),
+            Line::Out { f, brief } => (&brief.peer, f),
+            _ => return Err(nobody()),
+        };
+        self.shared.load(owner, file, id)?.ok_or_else(nobody)
+    }
+
+    /// The line with which this message came or went.
+    pub(crate) fn line_of(&self, id: &MessageId) -> Result<Option<Line>, OfficeError> {
+        let book = self.notice_mail()?;
+        if let Some((file, known)) = book.by_id(id) {
+            let (f, brief) = (file.clone(), known.brief.clone());
+            let line = Line::In { f, i: known.inode, brief, read: known.read, withheld: known.withheld };
+            return Ok(Some(line).filter(|_| known.withheld.is_none()));
+        }
+        drop(book);
+        let wanted = |line: &Line| match line {
+            Line::In { brief, withheld, .. } => brief.id == *id && withheld.is_none(),
+            Line::Out { brief, .. } => brief.id == *id,
+            _ => false,
+        };
+        // As it stands in the line, escapes included.
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        self.shared.log(&self.me).find_last(&text, wanted).doing("could not read the log")
     }
 
     /// One message with its receipts.
     pub(crate) fn message(&self, id: &MessageId) -> Result<MessageWithReceipts, OfficeError> {
+        self.shared.finish_begun();
         let Found { message, read_at } = self.find(id)?;
         let receipt = Receipt::of(message.to.clone(), message.sent_at, read_at, read_at);
         Ok(MessageWithReceipts { message: self.shown(message), receipts: vec![receipt] })

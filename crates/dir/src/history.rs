@@ -36,7 +36,7 @@ impl Desk {
                 break;
             }
             // What another program has removed is left out.
-            let Some(there) = self.load(&mailbox, &file, &brief.id)? else { continue };
+            let Some(there) = self.shared.load(&mailbox, &file, &brief.id)? else { continue };
             let mine = mailbox == self.me;
             if mine && there.read_at.is_none() {
                 came.push(brief.id.clone());

@@ -87,7 +87,7 @@ impl Desk {
                 break;
             }
             // What another program has removed is not shown.
-            if let Some(found) = self.load(&mailbox, &file, &id)? {
+            if let Some(found) = self.shared.load(&mailbox, &file, &id)? {
                 recent_messages.push(MessageView::of(&self.shown(found.message), found.read_at.is_some()));
             }
         }

@@ -151,6 +151,14 @@ pub(crate) fn is_unique(layout: Layout, name: &str, message: &Message) -> bool {
     }
 }
 
+/// Where the file of a task that the office rejects says why.
+pub(crate) const REASON: &str = "reason";
+
+/// Whether this is a task that the office rejected when it was sent: it was shown to nobody.
+pub(crate) fn is_rejected(message: &Message) -> bool {
+    message.kind == Kind::Task && message.task.as_ref().is_some_and(|task| task.state == TaskState::Rejected)
+}
+
 /// The bytes of a new letter, not yet read.
 pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireError> {
     let mut message = message.clone();

@@ -49,9 +49,11 @@ mod post;
 mod registry;
 mod seat;
 mod send;
+mod step;
 mod syncer;
 mod tasks;
 pub mod transcript;
+mod unfinished;
 mod watch;
 
 pub use carry::Fate;
@@ -59,3 +61,5 @@ pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
 pub use layout::Layout;
 pub use mount::{Home, MountLock};
 pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};
+#[cfg(feature = "test-support")]
+pub use step::STOP_AT;

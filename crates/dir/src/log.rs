@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::lock::Locked;
 use crate::open;
+use crate::step::step;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -263,7 +264,10 @@ impl Log {
     /// Makes all that is in the log durable.
     pub(crate) fn sync(&self) -> io::Result<()> {
         match open::regular(&self.path) {
-            Ok(file) => file.sync_data(),
+            Ok(file) => {
+                step();
+                file.sync_data()
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -301,6 +305,7 @@ impl Writer {
             serde_json::to_writer(&mut bytes, line)?;
             bytes.push(b'\n');
         }
+        step();
         if let Err(error) = self.file.write_all(&bytes) {
             // A full disk may have taken a part: cut it off again, so that the next line begins on a line of its own.
             let _newline_heals_it = self.file.set_len(self.end);

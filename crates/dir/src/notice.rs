@@ -30,8 +30,15 @@ type Fresh = (String, u64, Letter, Option<Withheld>);
 const INDEXED_AT_FIRST: usize = 500;
 
 impl Desk {
-    /// The book, brought up to date with the mailbox. Nothing in it is withheld that was not dealt with.
+    /// The book, brought up to date with the mailbox, after what dead processes left was finished. Nothing in it is
+    /// withheld that was not dealt with.
     pub(crate) fn notice(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
+        self.shared.finish_begun();
+        self.notice_mail()
+    }
+
+    /// The same without finishing what others left, for those who do just that.
+    pub(crate) fn notice_mail(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         let (state, log) = (self.shared.paths.state(&self.me), self.shared.log(&self.me));
         let doing = "could not read the log";
@@ -196,6 +203,11 @@ impl Desk {
                 continue;
             }
             if let Some(known) = known {
+                // Rewritten since we read it, as somebody quicker does who marks it as read: the next look reads it again.
+                let path = self.shared.paths.inbox(&self.me).join(&f);
+                if fs_err::symlink_metadata(&path).map_or(true, |about| about.ino() != i) {
+                    continue;
+                }
                 // The same message in a new file: somebody marked it, or a program that rewrites files touched it.
                 let same = Brief { id: known.brief.id.clone(), ..brief.clone() } == known.brief;
                 if same

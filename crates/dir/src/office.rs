@@ -1,5 +1,7 @@
 //! The office and its seats.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -7,6 +9,7 @@ use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
 use amb_core::{AgentName, OfficeError, Timestamp};
+use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::book::Book;
 use crate::claim::Claims;
@@ -19,6 +22,11 @@ use crate::registry::Cache;
 use crate::syncer::Syncer;
 use crate::transcript::TranscriptStore;
 use crate::watch::Watch;
+
+/// Enough for every microsecond until the year 9999.
+const STAMP_DIGITS: usize = 20;
+/// How far the clock may have been set back for mail to stay in order.
+const FOLLOWED: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
 /// How an office in a directory behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -122,8 +130,7 @@ impl DirOffice {
 
     /// The seat of one agent.
     pub fn seat(&self, name: AgentName) -> DirSeat {
-        let desk = Desk { shared: self.shared.clone(), me: name, book: Mutex::default(), claims: Mutex::default() };
-        DirSeat { desk: Arc::new(desk) }
+        DirSeat { desk: Arc::new(self.shared.desk(&name)) }
     }
 
     /// Where it is.
@@ -155,6 +162,40 @@ impl Shared {
         Timestamp::from_microsecond(micros).unwrap_or_else(|_| Timestamp::now())
     }
 
+    /// The moment that a new message gets: later than that of every message sent here before, by any process, though the
+    /// clock was set back meanwhile. So mail sorts in the order in which it was sent.
+    ///
+    /// The latest one stands in a file of 20 digits. It is written without a lock: of two processes that send in the same
+    /// instant neither is the first.
+    pub(crate) fn stamp(&self) -> Timestamp {
+        let now = self.now();
+        let Some(clock) = self.latest_stamp() else { return now };
+        let mut digits = [0; STAMP_DIGITS];
+        let latest =
+            clock.read_exact_at(&mut digits, 0).ok().and_then(|()| std::str::from_utf8(&digits).ok()?.parse().ok());
+        let at = match latest.and_then(|latest: i64| Timestamp::from_microsecond(latest).ok()) {
+            // A latest one that is much later is an error of the clock before it was set right.
+            Some(latest) if latest >= now && latest.duration_since(now) < FOLLOWED => {
+                latest.checked_add(jiff::SignedDuration::from_micros(1)).unwrap_or(now)
+            }
+            _ => now,
+        };
+        let text = format!("{:0width$}\n", at.as_microsecond().max(0), width = STAMP_DIGITS);
+        if let Err(error) = clock.write_all_at(text.as_bytes(), 0) {
+            tracing::debug!(%error, "the moment of a message could not be noted");
+        }
+        at
+    }
+
+    /// The file with the latest moment; none where it cannot be written, and then the clock alone counts. Not kept open: a
+    /// file system with one open for writing cannot be made read-only.
+    fn latest_stamp(&self) -> Option<File> {
+        let mut options = fs_err::OpenOptions::new();
+        // Its directory is not made for this: a send that fails leaves no office behind.
+        options.read(true).write(true).create(true).truncate(false).mode(0o600);
+        Some(options.open(self.paths.side().join("clock")).ok()?.into_parts().0)
+    }
+
     /// The records of group chats.
     pub(crate) fn transcripts(&self) -> Result<&TranscriptStore, OfficeError> {
         if let Some(store) = self.transcripts.get() {
@@ -163,6 +204,11 @@ impl Shared {
         let root = self.options.transcripts.clone().unwrap_or_else(|| self.paths.side().join("transcripts"));
         let store = TranscriptStore::open(root)?;
         Ok(self.transcripts.get_or_init(|| store))
+    }
+
+    /// One agent, at work for as long as this is kept.
+    pub(crate) fn desk(self: &Arc<Self>, me: &AgentName) -> Desk {
+        Desk { shared: self.clone(), me: me.clone(), book: Mutex::default(), claims: Mutex::default() }
     }
 
     /// The log of an agent.

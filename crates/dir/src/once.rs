@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use amb_core::doc::Sent;
-use amb_core::{Code, Draft, Kind, MessageId, OfficeError, TaskId, Timestamp};
+use amb_core::{Code, Draft, Kind, MessageId, OfficeError, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -53,7 +53,7 @@ impl Desk {
             // A send that did not come to its end, or nobody knows whether it did.
             Some(used) => used,
             None => {
-                let used = Used { draft, at: self.shared.now(), nonce: nonce() as u32, sent: None };
+                let used = Used { draft, at: self.shared.stamp(), nonce: nonce() as u32, sent: None };
                 write_json(&self.shared, &path, &used, Wait::Synced)?;
                 used
             }
@@ -70,7 +70,7 @@ impl Desk {
             Err(error) => {
                 if self.already_sent(&used)?.is_none() {
                     // Nothing was accepted: the key is free again.
-                    fs_err::remove_file(&path).doing(doing)?;
+                    durable::remove(&path).doing(doing)?;
                 }
                 Err(error)
             }
@@ -79,22 +79,17 @@ impl Desk {
 
     /// The result of a send that came to its end without being answered.
     fn already_sent(&self, used: &Used) -> Result<Option<Sent>, OfficeError> {
-        let layout = self.shared.paths.layout;
-        let id = letter::new_id(layout, used.at, &self.me, used.nonce);
-        let to = &used.draft.to;
-        if used.draft.kind == Kind::Task
-            && let Some(record) = self.shared.record(to, &TaskId::parse(id.as_str())?)?
-        {
-            let reason = record.task.note.clone().filter(|_| record.by_office);
-            let Some(found) = self.load(to, &record.file, &record.task.message_id)? else { return Ok(None) };
-            let mut message = found.message;
-            if let (Some(task), true) = (&mut message.task, record.by_office) {
-                task.state = record.task.state;
+        let id = letter::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
+        let (to, name) = (&used.draft.to, self.name_under(&id, used));
+        if used.draft.kind == Kind::Task {
+            let task = TaskId::parse(id.as_str())?;
+            if self.shared.record(to, &task)?.is_none() && self.shared.locate(to, &name)?.is_none() {
+                return Ok(None);
             }
-            return Ok(Some(sent(&message, reason)));
+            let record = self.shared.finish_task(to, &task, Some(&name))?;
+            return Ok(record.map(|record| record.sent(TaskState::Pending)));
         }
-        let name = self.name_under(&id, used);
-        Ok(self.load(to, &name, &id)?.map(|found| sent(&found.message, None)))
+        Ok(self.shared.load(to, &name, &id)?.map(|found| sent(&found.message, None)))
     }
 
     /// The name of the file of a message sent under a key.

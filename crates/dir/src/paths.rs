@@ -5,6 +5,8 @@
 //! ROOT/.amb/layout                 which layout this is
 //! ROOT/.amb/registry.lock          held while _registry.json is replaced; its time of change is when that was last done
 //! ROOT/.amb/registry.seen.json     entries of other programs that were in _registry.json then
+//! ROOT/.amb/clock                  the latest moment that a message was given
+//! ROOT/.amb/unfinished/            what processes are about to do, see `unfinished`
 //! ROOT/.amb/mount/                 state of the network office that has mounted the directory
 //! ROOT/.amb/agents/NAME/card.json  what the agent said when it registered here
 //!                      /alive.json its status and tasks; its time of change is the last heartbeat

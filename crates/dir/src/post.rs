@@ -11,6 +11,7 @@ use crate::layout::Layout;
 use crate::letter;
 use crate::log::{Brief, Line};
 use crate::office::Shared;
+use crate::unfinished::{Begun, Note};
 
 /// Which name the file of a message gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,6 +26,19 @@ pub(crate) enum Naming {
         /// Part of the name.
         nonce: u32,
     },
+    /// One name only, of a message that another office accepted. It is entered in its sender's log once it is delivered, not
+    /// before: there the line says that it was, also when its recipient has removed it since.
+    Carried {
+        /// Part of the name.
+        nonce: u32,
+    },
+}
+
+impl Naming {
+    pub(crate) fn nonce(self) -> u32 {
+        let (Naming::Free { nonce } | Naming::Exact { nonce } | Naming::Carried { nonce }) = self;
+        nonce
+    }
 }
 
 /// Where a message's file is.
@@ -41,59 +55,102 @@ impl Shared {
     /// In the chipset layout the name is the id, so the message's id may change here.
     pub(crate) fn deliver(&self, message: &mut Message, naming: Naming) -> Result<String, OfficeError> {
         let inbox = self.make_mailbox(&message.to)?;
-        self.deliver_into(&inbox, message, naming, false)
+        self.deliver_into(&inbox, message, naming, |_, _| {})
     }
 
-    /// Puts a message that its recipient need not see among those put away.
-    pub(crate) fn deliver_put_away(&self, message: &mut Message, naming: Naming) -> Result<String, OfficeError> {
-        let directory = self.paths.put_away(&message.to);
-        durable::make_dir(&directory, &self.syncer).doing("could not make the mailbox")?;
-        self.deliver_into(&directory, message, naming, true)
+    /// Puts a task into its recipient's mailbox, or, if it says that the office rejects it, among the mail put away: its
+    /// recipient need not see what is answered already. The note says that what follows from it is not done yet.
+    pub(crate) fn deliver_task(
+        &self,
+        message: &mut Message,
+        naming: Naming,
+    ) -> Result<(String, Option<Begun>), OfficeError> {
+        let directory = match letter::is_rejected(message) {
+            false => self.make_mailbox(&message.to)?,
+            true => {
+                let away = self.paths.put_away(&message.to);
+                durable::make_dir(&away, &self.syncer).doing("could not make the mailbox")?;
+                away
+            }
+        };
+        let mut begun: Option<Begun> = None;
+        let file = self.deliver_into(&directory, message, naming, |message, name| {
+            let task = message.task.as_ref().map(|task| task.id.clone());
+            let note = task.map(|id| Note::Task { assignee: message.to.clone(), id, file: Some(name.to_owned()) });
+            if let Some(taken_name) = begun.take() {
+                taken_name.done();
+            }
+            begun = note.and_then(|note| self.begin(&note));
+        })?;
+        Ok((file, begun))
     }
 
+    /// `before` is called right before the file gets the name.
     fn deliver_into(
         &self,
         directory: &std::path::Path,
         message: &mut Message,
         naming: Naming,
-        read: bool,
+        mut before: impl FnMut(&Message, &str),
     ) -> Result<String, OfficeError> {
         let layout = self.paths.layout;
         let mut bytes = letter::write(layout, message).map_err(OfficeError::internal)?;
-        if read && layout == Layout::Chipset {
+        if letter::is_rejected(message) && layout == Layout::Chipset {
             bytes = letter::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
         }
         let doing = "the message was not sent";
-        let (at, from) = (message.sent_at, &message.from);
+        let (at, from) = (message.sent_at, message.from.clone());
+        let mut announce = |message: &mut Message, name: &str| {
+            if layout == Layout::Chipset
+                && let Ok(id) = MessageId::parse(letter::stem(layout, name))
+            {
+                message.id = id;
+            }
+            if !matches!(naming, Naming::Carried { .. }) {
+                self.note_sent(message, name);
+            }
+            before(message, name);
+        };
         let name = match naming {
             Naming::Free { nonce } => durable::create(directory, &bytes, &self.syncer, |attempt| {
-                letter::new_name(layout, at, from, nonce, attempt)
+                let name = letter::new_name(layout, at, &from, nonce, attempt);
+                announce(message, &name);
+                name
             })
             .doing(doing)?,
-            Naming::Exact { nonce } => {
+            Naming::Exact { nonce } | Naming::Carried { nonce } => {
                 let name = letter::exact_name(layout, message, nonce);
-                durable::create_exact(directory, &bytes, &self.syncer, &name).doing(doing)?;
+                durable::create_exact(directory, &bytes, &self.syncer, &name, || announce(message, &name))
+                    .doing(doing)?;
                 name
             }
         };
-        if layout == Layout::Chipset
-            && let Ok(id) = MessageId::parse(letter::stem(layout, &name))
-        {
-            message.id = id;
+        if matches!(naming, Naming::Carried { .. }) {
+            self.note_sent(message, &name);
         }
-        self.note_sent(message, &name);
         Ok(name)
     }
 
-    /// Enters a message in its sender's log. The message is durable already, so that a failure here is not the sender's.
-    fn note_sent(&self, message: &Message, file: &str) {
+    /// Enters a message in its sender's log. A line about a message that is not there is shown to nobody, so it comes first
+    /// and no kill can leave a message without it. A failure here is not the sender's.
+    pub(crate) fn note_sent(&self, message: &Message, file: &str) {
         let line = Line::Out { f: file.to_owned(), brief: Brief::of(message, &message.from) };
         let noted = self.make_state(&message.from).and_then(|()| {
             self.log(&message.from).write().and_then(|mut log| log.add(&[line])).doing("could not add to the log")
         });
         if let Err(error) = noted {
-            tracing::warn!(%error, id = %message.id, "sent, but not entered in the sender's log");
+            tracing::warn!(%error, id = %message.id, "a message that is sent is not in the sender's log");
         }
+    }
+
+    /// Whether a message was put into this mailbox before, though its recipient may have taken, refused or removed it since.
+    pub(crate) fn was_delivered(&self, to: &AgentName, file: &str, id: &MessageId) -> Result<bool, OfficeError> {
+        if self.locate(to, file)?.is_some() || self.paths.refused(to).join(file).exists() {
+            return Ok(true);
+        }
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        let came = |line: &Line| matches!(line, Line::In { brief, .. } if brief.id == *id);
+        Ok(self.log(to).find_last(&text, came).doing("could not read the log")?.is_some())
     }
 
     /// Where the file that arrived under this name in an agent's mailbox is now.

@@ -23,7 +23,7 @@ impl Desk {
             Some(key) => self.send_once(&key, draft),
             None => {
                 let nonce = nonce() as u32;
-                self.send_at(draft, self.shared.now(), Naming::Free { nonce })
+                self.send_at(draft, self.shared.stamp(), Naming::Free { nonce })
             }
         }
     }
@@ -39,8 +39,7 @@ impl Desk {
         let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
         let (hop, parent) = self.hop(&draft, named.as_ref())?;
         let (session, subject) = self.thread(&draft, named.as_ref())?;
-        let (Naming::Free { nonce } | Naming::Exact { nonce }) = naming;
-        let id = letter::new_id(self.shared.paths.layout, at, &self.me, nonce);
+        let id = letter::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
         let deadline = draft.deadline;
         let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.word_for(message.kind);

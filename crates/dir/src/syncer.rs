@@ -8,6 +8,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use crate::step::step;
+
 /// Directories remembered before those nobody waits on are forgotten.
 const REMEMBERED: usize = 1_024;
 
@@ -81,6 +83,7 @@ impl Syncer {
 
 /// One sync of a directory, by itself.
 pub(crate) fn sync_now(directory: &Path) -> io::Result<()> {
+    step();
     fs_err::File::open(directory)?.sync_all()
 }
 

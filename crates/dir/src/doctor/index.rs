@@ -1,14 +1,14 @@
 //! Handled mail that is not in the log: another program handled it, or the log's end was lost in a power cut.
 
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use amb_core::OfficeError;
 
 use super::{Examination, Kind, files_in};
 use crate::failure::Doing;
 use crate::letter;
-use crate::log::{Brief, Line};
+use crate::log::{Brief, Line, Placed};
 use crate::office::Desk;
 
 impl Desk {
@@ -39,19 +39,24 @@ impl Desk {
         if there.is_empty() {
             return Ok(there);
         }
-        let known: HashSet<String> = self
-            .shared
-            .log(&self.me)
-            .find(&["\"in\""])
-            .doing("could not read the log")?
-            .into_iter()
-            .filter_map(|placed| match placed.line {
-                Line::In { f, .. } => Some(f),
-                _ => None,
-            })
-            .collect();
+        let known = self.indexed()?;
         there.retain(|(name, _)| !known.contains(name));
+        // A task that the office rejected when it was sent is in its sender's history alone.
+        let rejected = |name: &str, path: &Path| {
+            letter::open(paths.layout, &self.me, path, name).is_ok_and(|letter| letter::is_rejected(&letter.message))
+        };
+        there.retain(|(name, path)| !rejected(name, path));
         Ok(there)
+    }
+
+    /// The files of all messages that are in the log.
+    fn indexed(&self) -> Result<HashSet<String>, OfficeError> {
+        let lines = self.shared.log(&self.me).find(&["\"in\""]).doing("could not read the log")?;
+        let file = |placed: Placed| match placed.line {
+            Line::In { f, .. } => Some(f),
+            _ => None,
+        };
+        Ok(lines.into_iter().filter_map(file).collect())
     }
 
     /// Enters messages that were put away in the log, as read.
@@ -69,8 +74,11 @@ impl Desk {
             _ => Default::default(),
         });
         self.shared.make_state(&self.me)?;
-        let log = self.shared.log(&self.me);
-        log.write().and_then(|mut writer| writer.add(&lines)).doing("could not add to the log")?;
+        let mut writer = self.shared.log(&self.me).write().doing("could not add to the log")?;
+        // Another process may have entered them meanwhile.
+        let known = self.indexed()?;
+        lines.retain(|line| matches!(line, Line::In { f, .. } if !known.contains(f)));
+        writer.add(&lines).doing("could not add to the log")?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@ mod index;
 mod mail;
 mod state;
 mod strays;
+mod unfinished;
 
 use std::path::{Path, PathBuf};
 
@@ -52,6 +53,8 @@ pub enum Kind {
     SpoiltState,
     /// Handled mail that is not in the log, and so in no history.
     NotIndexed,
+    /// A task or an acknowledgement of which the other side was not told.
+    Unfinished,
 }
 
 /// What an examination has found so far.
@@ -121,9 +124,10 @@ async fn in_turn(
 
 impl Desk {
     fn examine_office(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        for directory in [self.shared.paths.root.clone(), self.shared.paths.side()] {
+        for directory in [self.shared.paths.root.clone(), self.shared.paths.side(), self.shared.unfinished_dir()] {
             self.examine_strays(&directory, examination)?;
         }
+        self.examine_notes(examination)?;
         self.examine_registry(examination)
     }
 
@@ -140,6 +144,7 @@ impl Desk {
         self.examine_state(examination)?;
         self.examine_leases(examination)?;
         self.examine_mail(examination)?;
+        self.examine_updates(examination)?;
         self.examine_index(examination)
     }
 }

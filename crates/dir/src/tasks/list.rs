@@ -18,20 +18,29 @@ impl Desk {
         let ended = !filter.open;
         let mut tasks = Vec::new();
         if filter.owned != Some(true) {
-            tasks.extend(self.shared.records(&self.me, ended)?.into_iter().map(|record| record.task));
+            tasks.extend(self.told(self.shared.records(&self.me, ended)?)?);
         }
         if filter.owned != Some(false) {
             for pointer in self.shared.pointers(&self.me, ended)? {
-                if let Some(record) = self.shared.record(&pointer.assignee, &pointer.id)?
-                    && !tasks.iter().any(|known: &Task| known.id == record.task.id)
-                {
-                    tasks.push(record.task);
+                let record = self.shared.record(&pointer.assignee, &pointer.id)?;
+                // One that the agent gave itself is there already. Two agents may have tasks of the same id.
+                let is_known = |known: &Task| known.id == pointer.id && known.assignee == pointer.assignee;
+                if !tasks.iter().any(is_known) {
+                    tasks.extend(self.told(record.into_iter().collect())?);
                 }
             }
         }
         tasks.retain(|task| filter.wants(&self.me, task));
         tasks.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Ok(tasks.into_iter().map(|task| self.task_shown(task)).collect())
+    }
+
+    /// The tasks of these records. An update that waits in one of them, as after a power cut, is delivered.
+    fn told(&self, records: Vec<Record>) -> Result<Vec<Task>, OfficeError> {
+        for record in records.iter().filter(|record| record.outgoing.is_some()) {
+            self.shared.finish_task(&record.task.assignee, &record.task.id, None)?;
+        }
+        Ok(records.into_iter().map(|record| record.task).collect())
     }
 
     /// Enters in the log, once each, the open tasks of the agent's whose deadline has passed; answers when the next one
@@ -69,9 +78,17 @@ impl Desk {
             return Ok(());
         }
         self.shared.make_state(&self.me)?;
-        let task = Box::new(self.task_shown(record.task.clone()));
+        let id = &record.task.id;
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
         let log = self.shared.log(&self.me);
-        log.write().and_then(|mut writer| writer.add(&[Line::Overdue { task }])).doing("could not add to the log")?;
+        // It may have been told by a process that died before it could say so in the record.
+        let told = |line: &Line| matches!(line, Line::Overdue { task } if task.id == *id);
+        if log.find_last(&text, told).doing("could not read the log")?.is_none() {
+            let task = Box::new(self.task_shown(record.task.clone()));
+            log.write()
+                .and_then(|mut writer| writer.add(&[Line::Overdue { task }]))
+                .doing("could not add to the log")?;
+        }
         record.told_overdue.push(self.me.clone());
         self.shared.keep_record(&record, Wait::Cached)
     }

@@ -2,8 +2,9 @@
 //!
 //! A task's record lies with the agent that was asked, and everything about it is decided under that agent's lock: so
 //! the quota holds however many processes send and accept at once. A record that is lost is made again from the message
-//! that brought the task. The owner has a pointer to it.
+//! that brought the task. The owner has a pointer to it. What a kill leaves, see [`crate::unfinished`].
 
+mod finish;
 mod list;
 mod moves;
 mod open;

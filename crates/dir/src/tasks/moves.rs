@@ -9,8 +9,18 @@ use crate::durable::{Wait, nonce};
 use crate::failure::Doing;
 use crate::letter;
 use crate::log::Line;
-use crate::office::Desk;
+use crate::office::{Desk, Shared};
 use crate::post::Naming;
+use crate::unfinished::{Begun, Note};
+
+/// A task that has moved.
+struct Moved {
+    record: Record,
+    /// What follows is not all done yet.
+    begun: Option<Begun>,
+    /// It moved elsewhere than it was to: the office rejected it.
+    refused: Option<OfficeError>,
+}
 
 impl Desk {
     /// Moves a task that was given to the agent.
@@ -28,13 +38,21 @@ impl Desk {
         self.restore_record(id)?;
         let moved = {
             let _locked = self.shared.lock_agent(&self.me)?;
-            self.move_locked(id, next, note)
+            self.move_locked(id, next, note)?
         };
+        // The task has moved, whatever becomes of the rest: the next look finishes that.
+        match self.put_away_brought(&moved.record) {
+            Ok(()) => moved.begun.into_iter().for_each(Begun::done),
+            Err(error) => tracing::warn!(%error, %id, "the task has ended, but its message could not be put away"),
+        }
         self.shared.fold_now(Wait::Cached)?;
-        moved
+        match moved.refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.task_shown(moved.record.task)),
+        }
     }
 
-    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Task, OfficeError> {
+    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Moved, OfficeError> {
         let Some(mut record) = self.shared.record(&self.me, id)? else {
             return Err(match self.shared.pointer(&self.me, id)? {
                 Some(pointer) => {
@@ -43,7 +61,7 @@ impl Desk {
                 None => OfficeError::not_found(format!("no task {id} of yours; `amb task list` shows them")),
             });
         };
-        self.send_outgoing(&mut record)?;
+        self.shared.send_waiting(&mut record)?;
         let path = record.task.state.path_to(next);
         if path.is_empty() {
             record.task.state.check_move(next)?;
@@ -59,32 +77,37 @@ impl Desk {
             };
             if let Decision::Reject(reason) = task::decide(asked, self.shared.now()) {
                 record.by_office = true;
-                self.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
-                return Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}")));
+                let begun = self.shared.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
+                let refused = OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}"));
+                return Ok(Moved { record, begun, refused: Some(refused) });
             }
         }
-        self.change(&mut record, next, note)?;
-        Ok(self.task_shown(record.task))
+        let begun = self.shared.change(&mut record, next, note)?;
+        Ok(Moved { record, begun, refused: None })
     }
+}
 
+impl Shared {
     /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
-    pub(super) fn change(
+    fn change(
         &self,
         record: &mut Record,
         state: TaskState,
         note: Option<String>,
-    ) -> Result<(), OfficeError> {
+    ) -> Result<Option<Begun>, OfficeError> {
         self.decide_change(record, state, note);
+        let (assignee, id) = (record.task.assignee.clone(), record.task.id.clone());
+        let begun = self.begin(&Note::Task { assignee: assignee.clone(), id, file: None });
         // Decided before it is told, told before anybody forgets that it must be: a crash in between loses nothing.
-        self.shared.keep_record(record, Wait::Synced)?;
-        self.send_outgoing(record)?;
-        let assignee = &record.task.assignee;
-        self.shared.write_tasks_of(assignee, self.shared.current_tasks(assignee)?)
+        self.keep_record(record, Wait::Synced)?;
+        self.send_update(record)?;
+        self.write_tasks_of(&assignee, self.current_tasks(&assignee)?)?;
+        Ok(begun)
     }
 
     /// Changes the record only; the update waits in it.
     pub(super) fn decide_change(&self, record: &mut Record, state: TaskState, note: Option<String>) {
-        let now = self.shared.now();
+        let now = self.stamp();
         record.task.state = state;
         record.task.note = note;
         record.task.updated_at = now;
@@ -93,7 +116,7 @@ impl Desk {
         let mut trace = record.trace.clone();
         trace.push(task.assignee.clone());
         let message = Message {
-            id: letter::new_id(self.shared.paths.layout, now, &task.assignee, nonce),
+            id: letter::new_id(self.paths.layout, now, &task.assignee, nonce),
             from: task.assignee.clone(),
             to: task.owner.clone(),
             sent_at: now,
@@ -114,25 +137,35 @@ impl Desk {
         record.outgoing = Some(Outgoing { message, nonce });
     }
 
-    /// Delivers the update that waits in a record, if there is one; once, however often this is tried.
-    fn send_outgoing(&self, record: &mut Record) -> Result<(), OfficeError> {
+    /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
+    pub(super) fn send_waiting(&self, record: &mut Record) -> Result<(), OfficeError> {
+        let Some(Outgoing { message, nonce }) = &record.outgoing else { return Ok(()) };
+        let name = letter::exact_name(self.paths.layout, message, *nonce);
+        if self.was_delivered(&message.to, &name, &message.id)? {
+            record.outgoing = None;
+            return self.keep_record(record, Wait::Cached);
+        }
+        self.send_update(record)
+    }
+
+    /// Delivers the update that has just been decided.
+    pub(super) fn send_update(&self, record: &mut Record) -> Result<(), OfficeError> {
         let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
         let Outgoing { mut message, nonce } = outgoing.clone();
-        let name = letter::exact_name(self.shared.paths.layout, &message, nonce);
-        if self.shared.locate(&message.to, &name)?.is_none()
-            && let Err(error) = self.shared.deliver(&mut message, Naming::Exact { nonce })
-        {
+        if let Err(error) = self.deliver(&mut message, Naming::Exact { nonce }) {
             record.outgoing = Some(outgoing);
             return Err(error);
         }
-        self.shared.keep_record(record, Wait::Cached)
+        self.keep_record(record, Wait::Cached)
     }
+}
 
+impl Desk {
     /// Tells the owner of a task that the office rejected when it found it.
     pub(crate) fn finish_rejection(&self, id: &TaskId) -> Result<(), OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;
         match self.shared.record(&self.me, id)? {
-            Some(mut record) => self.send_outgoing(&mut record),
+            Some(mut record) => self.shared.send_waiting(&mut record),
             None => Ok(()),
         }
     }
@@ -167,7 +200,7 @@ impl Desk {
         let brought = |line: &Line| matches!(line, Line::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
         let line = self.shared.log(&self.me).find_last(&text, brought).doing("could not read the log")?;
         if let Some(Line::In { f, brief, .. }) = line
-            && let Some(found) = self.load(&self.me, &f, &brief.id)?
+            && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?
         {
             self.open_task_found(&found.message, &f)?;
         }

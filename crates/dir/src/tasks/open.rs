@@ -5,13 +5,13 @@ use amb_core::message::NO_SUBJECT;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
 
-use super::record::Record;
-use crate::durable::Wait;
+use super::record::{PARENT, Record};
 use crate::layout::Layout;
+use crate::letter;
 use crate::office::Desk;
 use crate::people::Recipient;
 use crate::post::Naming;
-use crate::send::sent;
+use crate::unfinished::Note;
 
 impl Desk {
     /// Sends a task, or rejects it in the recipient's name.
@@ -25,40 +25,31 @@ impl Desk {
     ) -> Result<Sent, OfficeError> {
         let id = TaskId::parse(message.id.as_str())?;
         message.task = Some(TaskRef { id, state: TaskState::Pending, deadline, extra: Object::new() });
-        if let Some(parent) = &parent
-            && let Some(task) = &mut message.task
-        {
-            task.extra.insert("parent".into(), parent.as_str().into());
+        if let (Some(parent), Some(task)) = (parent, &mut message.task) {
+            task.extra.insert(PARENT.into(), parent.as_str().into());
         }
         let _locked = self.shared.lock_agent(&message.to)?;
         let reason = self.rejection(&message, &recipient.card, recipient.foreign_tasks)?;
-        let file = match &reason {
-            None => self.shared.deliver(&mut message, naming)?,
-            // Its recipient need not see what the office has already answered.
-            Some(_) => self.shared.deliver_put_away(&mut message, naming)?,
-        };
-        // From here on the task is sent. A record that cannot be kept is made again when the message is noticed.
-        let mut record = new_record(&message, file, parent);
-        let kept = match &reason {
-            None => self.shared.keep_record(&record, Wait::Synced).and_then(|()| self.shared.point_to(&record.task)),
-            Some(reason) => {
-                record.by_office = true;
-                if let Some(task) = &mut message.task {
-                    task.state = TaskState::Rejected;
+        let id = reject_if(&mut message, reason.as_deref())?;
+        // From here on the task is sent, and rejected if its file says so.
+        let (file, begun) = self.shared.deliver_task(&mut message, naming)?;
+        let to = message.to.clone();
+        let answer = new_record(&message, file.clone());
+        match self.shared.settle_task(&to, &id, || Ok(Some((message, file)))) {
+            Ok(record) => {
+                if let Some(begun) = begun {
+                    begun.done();
                 }
-                self.change(&mut record, TaskState::Rejected, Some(reason.clone()))
-                    .and_then(|()| self.shared.point_to(&record.task))
-            }
-        };
-        match (kept, &reason) {
-            (Ok(()), _) => {}
-            (Err(error), None) => {
-                tracing::warn!(%error, id = %message.id, "the task is sent, but its record could not be kept")
+                Ok(record.unwrap_or(answer).sent(TaskState::Pending))
             }
             // Without its record and update, a rejection would be a silent loss.
-            (Err(error), Some(_)) => return Err(error),
+            Err(error) if reason.is_some() && begun.is_none() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, %id, "the task is sent, but its record could not be kept; the next look keeps it");
+                let rejected = reason.is_some().then_some(TaskState::Rejected);
+                Ok(Sent { reason, ..answer.sent(rejected.unwrap_or(TaskState::Pending)) })
+            }
         }
-        Ok(sent(&message, reason))
     }
 
     /// Why the office rejects this task, if it does. The caller holds the assignee's lock.
@@ -86,20 +77,18 @@ impl Desk {
         if let Some(record) = self.shared.record(&self.me, &task.id)? {
             return Ok(Some(record));
         }
-        let parent = task.extra.get("parent").and_then(|parent| TaskId::parse(parent.as_str()?).ok());
-        let mut record = new_record(message, file.to_owned(), parent);
         let reason = self.rejection(message, &self.card()?, 0)?;
-        match reason {
-            None => self.shared.keep_record(&record, Wait::Synced)?,
-            Some(reason) => {
-                tracing::info!(task = %record.task.id, from = %message.from, reason, "a task was rejected");
-                record.by_office = true;
-                self.decide_change(&mut record, TaskState::Rejected, Some(reason));
-                self.shared.keep_record(&record, Wait::Synced)?;
-            }
+        if let Some(reason) = &reason {
+            tracing::info!(task = %task.id, from = %message.from, reason, "a task was rejected");
         }
-        self.shared.point_to(&record.task)?;
-        Ok(Some(record))
+        let mut message = message.clone();
+        let id = reject_if(&mut message, reason.as_deref())?;
+        let begun = self.shared.begin(&Note::Task { assignee: self.me.clone(), id: id.clone(), file: None });
+        let record = self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned()))))?;
+        if let Some(begun) = begun {
+            begun.done();
+        }
+        Ok(record)
     }
 
     /// The agent's own card, wherever it stands.
@@ -114,10 +103,22 @@ impl Desk {
     }
 }
 
+/// Says in a task's message what the office decided; answers which task it is.
+fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, OfficeError> {
+    let Some(task) = &mut message.task else { return Err(OfficeError::invalid("a message of no task")) };
+    task.state = TaskState::Pending;
+    if let Some(reason) = reason {
+        task.state = TaskState::Rejected;
+        task.extra.insert(letter::REASON.into(), reason.into());
+    }
+    Ok(task.id.clone())
+}
+
 /// The record of a task that has just been sent.
-fn new_record(message: &Message, file: String, parent: Option<TaskId>) -> Record {
+pub(super) fn new_record(message: &Message, file: String) -> Record {
     debug_assert_eq!(message.kind, Kind::Task);
     let task = message.task.clone();
+    let parent = task.as_ref().and_then(|task| TaskId::parse(task.extra.get(PARENT)?.as_str()?).ok());
     Record {
         task: Task {
             // A message of kind task always has one by now.

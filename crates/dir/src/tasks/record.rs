@@ -3,8 +3,12 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use amb_core::doc::Sent;
+use amb_core::message::NO_SUBJECT;
 use amb_core::task::TaskRef;
-use amb_core::{AgentName, Callback, CorrelationId, Message, Object, OfficeError, Task, TaskId, Timestamp};
+use amb_core::{
+    AgentName, Callback, CorrelationId, Message, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -12,6 +16,7 @@ use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::office::Shared;
 use crate::people::{read_json, write_json};
+use crate::step::step;
 
 /// Names the space in which the ids of tasks are hashed into names of files; it must never change.
 const TASK_SPACE: Uuid = Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_66d1_0b9e_57c3);
@@ -39,12 +44,31 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The task as a message carries it.
-    pub(crate) fn task_ref(&self) -> TaskRef {
-        let Task { id, state, deadline, .. } = &self.task;
-        TaskRef { id: id.clone(), state: *state, deadline: *deadline, extra: Object::new() }
+    /// The task as a message carries it, in this state.
+    pub(crate) fn task_ref(&self, state: TaskState) -> TaskRef {
+        let Task { id, deadline, parent, .. } = &self.task;
+        let parent = parent.iter().map(|parent| (PARENT.to_owned(), parent.as_str().into()));
+        TaskRef { id: id.clone(), state, deadline: *deadline, extra: parent.collect() }
+    }
+
+    /// What the sender of the task is told, or was told: if the office did not reject it, that it is in this state.
+    pub(crate) fn sent(&self, state: TaskState) -> Sent {
+        let Task { owner, assignee, message_id, created_at, .. } = &self.task;
+        let subject = self.task.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
+        let session = self.task.session_id.clone();
+        Sent {
+            message_id: message_id.clone(),
+            session_id: session.unwrap_or_else(|| SessionId::between(owner, assignee, &subject)),
+            subject,
+            created_at: *created_at,
+            task: Some(self.task_ref(if self.by_office { self.task.state } else { state })),
+            reason: self.task.note.clone().filter(|_| self.by_office),
+        }
     }
 }
+
+/// Where a task's message names the task of which it is a piece.
+pub(crate) const PARENT: &str = "parent";
 
 /// An update on its way to the owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -85,9 +109,11 @@ impl Shared {
     /// The record of a task, open or ended.
     pub(crate) fn record(&self, assignee: &AgentName, id: &TaskId) -> Result<Option<Record>, OfficeError> {
         let directory = self.tasks_dir(assignee);
-        // Ended ones are never opened again, so this order cannot miss one that ends while we look.
-        for path in [directory.join(key(id)), directory.join(ENDED).join(key(id))] {
-            if let Some(record) = read_json::<Record>(&path)?.filter(|record| record.task.id == *id) {
+        let (open, ended) = (directory.join(key(id)), directory.join(ENDED).join(key(id)));
+        // One whose end was cut short lies in both places, and the ended one is the truth. Ended ones are never opened again,
+        // so the last look cannot miss one that ends while we look.
+        for path in [&ended, &open, &ended] {
+            if let Some(record) = read_json::<Record>(path)?.filter(|record| record.task.id == *id) {
                 return Ok(Some(record));
             }
         }
@@ -105,10 +131,7 @@ impl Shared {
         let ended = directory.join(ENDED);
         durable::make_dir(&ended, &self.syncer).doing("could not keep the task")?;
         write_json(self, &ended.join(key(&record.task.id)), record, wait)?;
-        match fs_err::remove_file(&open) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("could not keep the task"),
-            _ => Ok(()),
-        }
+        durable::remove(&open).doing("could not keep the task")
     }
 
     /// All records of tasks given to an agent; the ended ones too if wanted.
@@ -156,6 +179,7 @@ impl Shared {
         let directory = self.given_dir(owner);
         let ended = directory.join(ENDED);
         durable::make_dir(&ended, &self.syncer).doing("could not keep the task")?;
+        step();
         match fs_err::rename(directory.join(key(id)), ended.join(key(id))) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("could not keep the task"),
             _ => Ok(()),

@@ -47,7 +47,7 @@ pub(super) fn claim(root: &Path, key: &TranscriptKey, syncer: &Syncer) -> io::Re
     for name in candidates(key) {
         if owner(root, &name)?.is_none() {
             make_dir(&owners, syncer)?;
-            create_exact(&owners, format!("{key}\n").as_bytes(), syncer, &name)?;
+            create_exact(&owners, format!("{key}\n").as_bytes(), syncer, &name, || ())?;
         }
         // Whoever won a race for this name is read back here, ourselves included.
         if owner(root, &name)?.as_deref() == Some(key.as_str()) {

@@ -2,10 +2,12 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail by panicking, in its helpers too")]
 #![allow(clippy::print_stdout, reason = "a test that is skipped says so")]
 
+mod agreement;
 mod carrying;
 mod child;
 mod chipset_defects;
 mod conformance;
+mod kills;
 mod life;
 mod nanobot_defects;
 mod odd_files;
@@ -16,4 +18,5 @@ mod transcript;
 mod transcript_feishu;
 mod transcript_processes;
 mod trouble;
+mod verb;
 mod world;

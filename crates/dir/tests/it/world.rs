@@ -22,6 +22,12 @@ impl World {
         Self { root: TempDir::new().unwrap(), layout }
     }
 
+    /// In memory where there is such a file system: for what is about steps and not about the disk.
+    pub(crate) fn in_memory(layout: Layout) -> Self {
+        let root = TempDir::new_in("/dev/shm").or_else(|_| TempDir::new()).unwrap();
+        Self { root, layout }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.root.path()
     }

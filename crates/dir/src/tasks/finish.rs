@@ -1,0 +1,105 @@
+//! What follows from a task's message and from its record: pointer, updates, and a message that waits no more.
+
+use std::sync::Arc;
+
+use amb_core::{AgentName, Kind, Message, OfficeError, TaskId, TaskState};
+
+use super::open::new_record;
+use super::record::Record;
+use crate::durable::Wait;
+use crate::letter;
+use crate::office::{Desk, Shared};
+
+impl Shared {
+    /// Finishes what a process began that sent or moved a task; once, however often this is tried. A task without a record
+    /// was sent if the file is there. Answers the record, or nothing if the task was not sent.
+    pub(crate) fn finish_task(
+        self: &Arc<Self>,
+        assignee: &AgentName,
+        id: &TaskId,
+        file: Option<&str>,
+    ) -> Result<Option<Record>, OfficeError> {
+        let record = {
+            let _locked = self.lock_agent(assignee)?;
+            self.settle_task(assignee, id, || match file {
+                Some(file) => self.task_message(assignee, file, id),
+                None => Ok(None),
+            })?
+        };
+        if let Some(record) = &record {
+            self.desk(assignee).put_away_brought(record)?;
+        }
+        Ok(record)
+    }
+
+    /// Brings a task's record, update and pointer to where they belong. `brought` finds the message that brought the task
+    /// and its file, if there is no record yet. The caller holds the assignee's lock.
+    pub(super) fn settle_task(
+        &self,
+        assignee: &AgentName,
+        id: &TaskId,
+        brought: impl FnOnce() -> Result<Option<(Message, String)>, OfficeError>,
+    ) -> Result<Option<Record>, OfficeError> {
+        let record = match self.record(assignee, id)? {
+            Some(mut record) => {
+                self.send_waiting(&mut record)?;
+                record
+            }
+            None => {
+                let Some((message, file)) = brought()? else { return Ok(None) };
+                let mut record = new_record(&message, file);
+                let rejected = message.task.as_ref().filter(|_| letter::is_rejected(&message));
+                if let Some(task) = rejected {
+                    let reason = task.extra.get(letter::REASON).and_then(|reason| reason.as_str());
+                    record.by_office = true;
+                    self.decide_change(&mut record, TaskState::Rejected, reason.map(str::to_owned));
+                }
+                self.keep_record(&record, Wait::Synced)?;
+                self.send_update(&mut record)?;
+                record
+            }
+        };
+        let pointer = self.pointer(&record.task.owner, id)?;
+        if pointer.is_none_or(|pointer| pointer.assignee != *assignee) {
+            self.point_to(&record.task)?;
+        }
+        self.write_tasks_of(assignee, self.current_tasks(assignee)?)?;
+        Ok(Some(record))
+    }
+
+    /// The message that brought a task, if it was sent under this name.
+    fn task_message(
+        &self,
+        assignee: &AgentName,
+        file: &str,
+        id: &TaskId,
+    ) -> Result<Option<(Message, String)>, OfficeError> {
+        let mut places = self.places(assignee, file)?;
+        places.extend(self.renamed(assignee, file));
+        let brings =
+            |message: &Message| message.kind == Kind::Task && message.task.as_ref().is_some_and(|task| task.id == *id);
+        let letters =
+            places.iter().filter_map(|place| letter::open(self.paths.layout, assignee, &place.path, file).ok());
+        Ok(letters.map(|letter| letter.message).find(brings).map(|message| (message, file.to_owned())))
+    }
+}
+
+impl Desk {
+    /// Whether an update of a task of this agent's waits that nobody is delivering.
+    pub(crate) fn update_waits(&self, id: &TaskId) -> Result<bool, OfficeError> {
+        let _locked = self.shared.lock_agent(&self.me)?;
+        Ok(self.shared.record(&self.me, id)?.is_some_and(|record| record.outgoing.is_some()))
+    }
+
+    /// Acknowledges the message of a task of this agent's that has ended: whoever ended it has read it.
+    pub(super) fn put_away_brought(&self, record: &Record) -> Result<(), OfficeError> {
+        if !record.task.state.is_terminal() {
+            return Ok(());
+        }
+        let found = self.shared.load(&self.me, &record.file, &record.task.message_id)?;
+        if found.is_none_or(|found| found.read_at.is_some() || letter::is_rejected(&found.message)) {
+            return Ok(());
+        }
+        self.ack_noticed(std::slice::from_ref(&record.task.message_id)).map(drop)
+    }
+}

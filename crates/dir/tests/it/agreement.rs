@@ -1,0 +1,184 @@
+//! What everybody sees in the end, held against the files: each message, task, update and receipt once.
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
+
+use amb_core::event::Event;
+use amb_core::office::TaskFilter;
+use amb_core::{AgentName, MessageId, Office, Task, TaskId, TaskState};
+use amb_dir::{DirSeat, Layout, doctor};
+use serde_json::Value;
+
+use crate::world::{World, name, temps};
+
+/// A message as its file says it is.
+#[derive(Debug, Clone)]
+pub(crate) struct Letter {
+    pub(crate) id: MessageId,
+    pub(crate) from: AgentName,
+    pub(crate) to: AgentName,
+    pub(crate) kind: String,
+    pub(crate) task: Option<(TaskId, TaskState)>,
+    pub(crate) read: bool,
+    pub(crate) text: String,
+}
+
+impl Letter {
+    /// A task that the office rejected when it was sent: its recipient is not shown it.
+    pub(crate) fn is_rejected(&self) -> bool {
+        self.kind == "task" && self.task.as_ref().is_some_and(|(_, state)| *state == TaskState::Rejected)
+    }
+}
+
+/// Every message file of an agent, wherever it lies.
+pub(crate) fn letters(world: &World, agent: &str) -> Vec<Letter> {
+    let (inbox, away) = match world.layout {
+        Layout::Nanobot => (world.inbox(agent), world.path().join(agent).join("processed")),
+        Layout::Chipset => (world.inbox(agent), world.path().join(agent).join("archive")),
+    };
+    let mut folders = vec![(inbox.clone(), true), (away.clone(), false)];
+    for entry in fs_err::read_dir(&away).into_iter().flatten().flatten() {
+        if entry.file_type().unwrap().is_dir() {
+            folders.push((entry.path(), false));
+        }
+    }
+    let mut letters = Vec::new();
+    for (folder, in_inbox) in folders {
+        for entry in fs_err::read_dir(folder).into_iter().flatten().flatten() {
+            let file = entry.file_name().into_string().unwrap();
+            if !entry.file_type().unwrap().is_file() || file.starts_with('.') || !file.ends_with(".json") {
+                continue;
+            }
+            let value: Value = serde_json::from_slice(&fs_err::read(entry.path()).unwrap()).unwrap();
+            letters.push(letter(world.layout, agent, &file, in_inbox, &value));
+        }
+    }
+    letters
+}
+
+fn letter(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value) -> Letter {
+    let ours = &value["amb"];
+    let (id, task, read, text) = match layout {
+        Layout::Nanobot => {
+            let text = value["content"]["parts"][0]["text"].as_str().unwrap_or_default();
+            (value["id"].as_str().unwrap().to_owned(), &value["task"], !in_inbox, text)
+        }
+        Layout::Chipset => {
+            let read = value["read"].as_bool().unwrap();
+            (file.trim_end_matches(".json").to_owned(), &ours["task"], read, value["body"].as_str().unwrap())
+        }
+    };
+    let task = task["id"].as_str().map(|id| (id.parse().unwrap(), task["state"].as_str().unwrap().parse().unwrap()));
+    Letter {
+        id: MessageId::parse(&id).unwrap(),
+        from: name(value["from"].as_str().unwrap()),
+        to: name(agent),
+        kind: value["type"].as_str().unwrap().to_owned(),
+        task,
+        read,
+        text: text.to_owned(),
+    }
+}
+
+/// Everything that an agent is told, from the beginning of its log.
+pub(crate) async fn told(seat: &DirSeat) -> Vec<Event> {
+    let mut events = Vec::new();
+    let mut cursor = 0.into();
+    loop {
+        let page = seat.events(Some(cursor), Duration::ZERO).await.unwrap();
+        if page.events.is_empty() {
+            return events;
+        }
+        cursor = page.cursor;
+        events.extend(page.events.into_iter().map(|entry| entry.event));
+    }
+}
+
+fn count<T>(all: &[T], wanted: impl Fn(&T) -> bool) -> usize {
+    all.iter().filter(|one| wanted(one)).count()
+}
+
+/// Notes of what was begun and not finished.
+pub(crate) fn unfinished(world: &World) -> Vec<String> {
+    let mut files = world.files(".amb/unfinished");
+    files.retain(|file| file.ends_with(".json"));
+    files
+}
+
+/// Lets the agents look, in this order, and checks that all of them see the same, each thing once.
+pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str) {
+    let about = &format!("{}, {about}", world.layout);
+    let office = world.office();
+    let seats: HashMap<AgentName, DirSeat> =
+        agents.iter().map(|agent| (name(agent), office.seat(name(agent)))).collect();
+    for (n, agent) in agents.iter().enumerate() {
+        seats[&name(agent)].inbox(false).await.unwrap();
+        if n == 0 {
+            assert_eq!(unfinished(world), Vec::<String>::new(), "{about}: the first look finishes everything");
+        }
+    }
+    let mut events = HashMap::new();
+    let mut tasks: HashMap<AgentName, Vec<Task>> = HashMap::new();
+    for (agent, seat) in &seats {
+        events.insert(agent.clone(), told(seat).await);
+        tasks.insert(agent.clone(), seat.tasks(TaskFilter::default()).await.unwrap());
+    }
+    let letters: Vec<Letter> = agents.iter().flat_map(|agent| letters(world, agent)).collect();
+    for letter in &letters {
+        let about = &format!("{about}: {} from {} to {} ({})", letter.kind, letter.from, letter.to, letter.id);
+        assert_eq!(count(&letters, |other| other.id == letter.id), 1, "{about}: there once");
+        let heard =
+            count(&events[&letter.to], |event| matches!(event, Event::NewMessage(new) if new.message_id == letter.id));
+        assert_eq!(heard, usize::from(!letter.is_rejected()), "{about}: its recipient is told of it once");
+        seats[&letter.from].message(&letter.id).await.unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
+        let receipts = count(
+            &events[&letter.from],
+            |event| matches!(event, Event::Receipt { message_id, receipt } if *message_id == letter.id && receipt.recipient == letter.to),
+        );
+        let read = letter.read && !letter.is_rejected() && letter.from != letter.to;
+        assert_eq!(receipts, usize::from(read), "{about}: one receipt once it is read");
+    }
+    for letter in letters.iter().filter(|letter| letter.kind == "task") {
+        let (id, _) = letter.task.as_ref().unwrap();
+        let about = &format!("{about}: task {id}");
+        let mine: Vec<&Task> = tasks[&letter.from].iter().filter(|task| task.id == *id).collect();
+        let theirs: Vec<&Task> = tasks[&letter.to].iter().filter(|task| task.id == *id).collect();
+        assert_eq!((mine.len(), theirs.len()), (1, 1), "{about}: in the lists of both");
+        assert_eq!(mine[0].state, theirs[0].state, "{about}");
+        assert!(!letter.is_rejected() || mine[0].state == TaskState::Rejected, "{about}");
+        let updates: Vec<TaskState> = letters
+            .iter()
+            .filter(|update| update.kind == "task_update" && update.to == letter.from)
+            .filter_map(|update| update.task.as_ref().filter(|(task, _)| task == id).map(|(_, state)| *state))
+            .collect();
+        for state in TaskState::ALL {
+            let told = count(&updates, |told| *told == state);
+            let most = if state == TaskState::Pending { 0 } else { 1 };
+            // Progress may be told more than once, by a repeat.
+            assert!(told <= most || state == TaskState::Working, "{about}: {state} told {told} times");
+            assert!(state != mine[0].state || told >= most, "{about}: nobody told its owner that it is {state}");
+        }
+        assert!(!mine[0].state.is_terminal() || letter.read, "{about}: it has ended and its message still waits");
+    }
+    // Nobody has a task that nobody sent.
+    for (agent, tasks) in &tasks {
+        for task in tasks {
+            let sent = count(&letters, |letter| letter.task.as_ref().is_some_and(|(id, _)| *id == task.id));
+            assert!(sent > 0, "{about}: {agent} has a task that was not sent: {task:?}");
+        }
+    }
+    nothing_is_left(world, about).await;
+}
+
+/// The doctor removes what a killed process left, and then nothing is wrong.
+async fn nothing_is_left(world: &World, about: &str) {
+    for temp in temps(world.path()) {
+        let old = SystemTime::now() - Duration::from_secs(120);
+        fs_err::OpenOptions::new().write(true).open(temp).unwrap().set_modified(old).unwrap();
+    }
+    doctor::examine(&world.office(), true).await.unwrap();
+    assert_eq!(temps(world.path()), Vec::<PathBuf>::new(), "{about}");
+    let left = doctor::examine(&world.office(), false).await.unwrap();
+    assert!(left.is_empty(), "{about}: {left:?}");
+}

@@ -1,0 +1,129 @@
+//! One verb of one agent in a process of its own, which can be told to die at a certain step.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
+use amb_core::{Card, Code, Draft, MessageId, Office, SessionId, TaskId, TaskState};
+use amb_dir::archive::{ArchiveOptions, archive};
+use amb_dir::{Layout, STOP_AT, doctor};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::world::{name, open};
+
+const VERB: &str = "AMB_TEST_VERB";
+
+/// What the process does.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum Verb {
+    Register,
+    Heartbeat,
+    Leave,
+    Send(Box<Draft>),
+    Move {
+        id: TaskId,
+        state: TaskState,
+    },
+    Ack(Vec<MessageId>),
+    /// Takes everything and acknowledges one after the other, as `watch --ack` does.
+    Take,
+    Inbox,
+    Read(SessionId),
+    Tasks,
+    Events,
+    Archive,
+    Mend,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    root: std::path::PathBuf,
+    layout: String,
+    agent: String,
+    verb: Verb,
+}
+
+/// How it ended.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Ended {
+    Killed,
+    Answered(Value),
+    Refused(Code),
+}
+
+/// Prepares a process that does this.
+pub(crate) fn command(root: &Path, layout: Layout, agent: &str, verb: &Verb) -> Command {
+    let (layout, agent) = (layout.to_string(), agent.to_owned());
+    let order = Order { root: root.to_owned(), layout, agent, verb: verb.clone() };
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command
+        .args(["--exact", "verb::in_another_process", "--nocapture"])
+        .env(VERB, serde_json::to_string(&order).unwrap())
+        .env_remove(STOP_AT)
+        .stdin(Stdio::null())
+        .stderr(Stdio::null());
+    command
+}
+
+/// Runs it to its end, or until this step.
+pub(crate) fn run(root: &Path, layout: Layout, agent: &str, verb: &Verb, stop_at: Option<u64>) -> Ended {
+    let mut command = command(root, layout, agent, verb);
+    if let Some(step) = stop_at {
+        command.env(STOP_AT, step.to_string());
+    }
+    ended(&command.output().unwrap())
+}
+
+/// What a process said before it ended.
+pub(crate) fn ended(output: &std::process::Output) -> Ended {
+    let said = String::from_utf8_lossy(&output.stdout);
+    if let Some(answer) = said.lines().find_map(|line| line.strip_prefix("answered ")) {
+        return Ended::Answered(serde_json::from_str(answer).unwrap());
+    }
+    if let Some(code) = said.lines().find_map(|line| line.strip_prefix("refused ")) {
+        return Ended::Refused(serde_json::from_str(code).unwrap());
+    }
+    assert!(std::os::unix::process::ExitStatusExt::signal(&output.status) == Some(9), "it failed: {said}");
+    Ended::Killed
+}
+
+/// The other process. Does nothing when run as a test.
+#[tokio::test]
+async fn in_another_process() {
+    let Ok(order) = std::env::var(VERB) else { return };
+    let order: Order = serde_json::from_str(&order).unwrap();
+    let office = open(&order.root, order.layout.parse().unwrap());
+    let seat = office.seat(name(&order.agent));
+    let all = TaskFilter::default();
+    let answer = match order.verb {
+        Verb::Register => seat.register(Card::default()).await.map(|entry| json!(entry)),
+        Verb::Heartbeat => seat.heartbeat().await.map(|()| json!(null)),
+        Verb::Leave => seat.leave().await.map(|()| json!(null)),
+        Verb::Send(draft) => seat.send(*draft).await.map(|sent| json!(sent)),
+        Verb::Move { id, state } => seat.set_task_state(&id, state, None).await.map(|task| json!(task)),
+        Verb::Ack(ids) => seat.ack(&ids).await.map(|done| json!(done)),
+        Verb::Take => {
+            async {
+                let mut done = 0;
+                for message in seat.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await? {
+                    done += seat.ack(&[message.id]).await?;
+                }
+                Ok(json!(done))
+            }
+            .await
+        }
+        Verb::Inbox => seat.inbox(false).await.map(|inbox| json!(inbox)),
+        Verb::Read(session) => seat.read(&session, HistoryPage::default()).await.map(|history| json!(history)),
+        Verb::Tasks => seat.tasks(all).await.map(|tasks| json!(tasks)),
+        Verb::Events => seat.events(Some(0.into()), Duration::ZERO).await.map(|page| json!(page)),
+        Verb::Archive => archive(&office, None, ArchiveOptions::default()).await.map(|report| json!(report)),
+        Verb::Mend => doctor::examine(&office, true).await.map(|found| json!(found)),
+    };
+    let told = match answer {
+        Ok(answer) => format!("answered {answer}"),
+        Err(error) => format!("refused {}", json!(error.code())),
+    };
+    println!("\n{told}");
+}
