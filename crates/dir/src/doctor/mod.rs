@@ -133,13 +133,10 @@ impl Desk {
 
     fn examine_agent(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
-        let state = paths.state(&self.me);
-        let mut directories =
-            vec![paths.home(&self.me), paths.inbox(&self.me), paths.put_away(&self.me), state.clone()];
-        directories.dedup();
-        directories.extend(["tasks", "tasks/ended", "given", "given/ended", "keys"].map(|name| state.join(name)));
-        for directory in directories {
-            self.examine_strays(&directory, examination)?;
+        for root in [paths.home(&self.me), paths.state(&self.me)] {
+            for directory in directories_in(&root)? {
+                self.examine_strays(&directory, examination)?;
+            }
         }
         self.examine_state(examination)?;
         self.examine_leases(examination)?;
@@ -147,6 +144,24 @@ impl Desk {
         self.examine_updates(examination)?;
         self.examine_index(examination)
     }
+}
+
+/// A directory and those below it, none if it is not there. Mail lies at most two below, in a month.
+fn directories_in(root: &Path) -> Result<Vec<PathBuf>, OfficeError> {
+    let mut found = if root.is_dir() { vec![root.to_owned()] } else { Vec::new() };
+    let mut level = found.clone();
+    for _ in 0..2 {
+        let mut below = Vec::new();
+        for directory in &level {
+            let entries = fs_err::read_dir(directory).doing("could not look into a directory")?;
+            let inside = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            below.extend(inside.map(|entry| entry.path()));
+        }
+        below.sort();
+        found.extend(below.iter().cloned());
+        level = below;
+    }
+    Ok(found)
 }
 
 /// The regular files in a directory, none if it is not there.

@@ -70,21 +70,24 @@ impl Desk {
 }
 
 fn is_abandoned(path: &Path, age: Duration) -> bool {
-    let old = fs_err::metadata(path)
-        .and_then(|about| about.modified())
-        .ok()
-        .and_then(|at| at.elapsed().ok())
-        .is_some_and(|elapsed| elapsed >= age);
     let Ok(file) = open::regular(path) else { return false };
+    let elapsed = file.metadata().and_then(|about| about.modified()).ok().and_then(|at| at.elapsed().ok());
+    let is_older = |age: Duration| elapsed.is_some_and(|elapsed| elapsed >= age);
     match file.file().try_lock() {
-        // Nobody writes it. A young one may belong to a writer between making and locking it.
-        Ok(()) => {
-            old || file.metadata().and_then(|about| about.modified()).is_ok_and(|at| {
-                path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(TEMP_PREFIX.as_bytes()))
-                    && at.elapsed().is_ok_and(|elapsed| elapsed > Duration::from_secs(2))
-            })
-        }
+        // Nobody writes it. A young one may belong to a live writer between making and locking it.
+        Ok(()) => is_older(age) || (writer_of(path).is_some() && is_older(Duration::from_secs(2))) || is_dead(path),
         Err(std::fs::TryLockError::WouldBlock) => false,
-        Err(_) => old,
+        Err(_) => is_older(age),
     }
+}
+
+/// The process that made a temporary file of ours.
+fn writer_of(path: &Path) -> Option<rustix::process::Pid> {
+    let name = path.file_name()?.to_str()?.strip_prefix(TEMP_PREFIX)?;
+    rustix::process::Pid::from_raw(name.split('-').next()?.parse().ok()?)
+}
+
+/// Whether that process is gone.
+fn is_dead(path: &Path) -> bool {
+    writer_of(path).is_some_and(|writer| rustix::process::test_kill_process(writer) == Err(rustix::io::Errno::SRCH))
 }

@@ -13,6 +13,7 @@ mod nanobot_defects;
 mod odd_files;
 mod processes;
 mod python;
+mod races;
 mod registry;
 mod transcript;
 mod transcript_feishu;
