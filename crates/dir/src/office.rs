@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
 use amb_core::{AgentName, OfficeError, Timestamp};
-use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::book::Book;
 use crate::claim::Claims;
@@ -17,6 +16,7 @@ use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::log::Log;
+use crate::open;
 use crate::paths::{self, Paths};
 use crate::registry::Cache;
 use crate::syncer::Syncer;
@@ -92,6 +92,8 @@ pub(crate) struct Shared {
     transcripts: OnceLock<TranscriptStore>,
     /// The last time given out, in microseconds.
     clock: AtomicI64,
+    /// The last one given to a message.
+    stamped: AtomicI64,
 }
 
 /// One agent at work. Its methods block; the seat calls them on threads that may.
@@ -123,6 +125,7 @@ impl DirOffice {
             watch: Watch::default(),
             transcripts: OnceLock::new(),
             clock: AtomicI64::new(0),
+            stamped: AtomicI64::new(0),
         };
         shared.ignore_in_git();
         Ok(Self { shared: Arc::new(shared) })
@@ -156,10 +159,7 @@ impl DirOffice {
 impl Shared {
     /// The present moment to the microsecond, later than every moment given out before in this process.
     pub(crate) fn now(&self) -> Timestamp {
-        let now = Timestamp::now().as_microsecond();
-        let last = self.clock.fetch_max(now, Ordering::Relaxed);
-        let micros = if last < now { now } else { self.clock.fetch_add(1, Ordering::Relaxed) + 1 };
-        Timestamp::from_microsecond(micros).unwrap_or_else(|_| Timestamp::now())
+        later(&self.clock, Timestamp::now())
     }
 
     /// The moment that a new message gets: later than that of every message sent here before, by any process, though the
@@ -169,17 +169,18 @@ impl Shared {
     /// instant neither is the first.
     pub(crate) fn stamp(&self) -> Timestamp {
         let now = self.now();
-        let Some(clock) = self.latest_stamp() else { return now };
+        let Some(clock) = self.latest_stamp() else { return later(&self.stamped, now) };
         let mut digits = [0; STAMP_DIGITS];
         let latest =
             clock.read_exact_at(&mut digits, 0).ok().and_then(|()| std::str::from_utf8(&digits).ok()?.parse().ok());
         let at = match latest.and_then(|latest: i64| Timestamp::from_microsecond(latest).ok()) {
-            // A latest one that is much later is an error of the clock before it was set right.
+            // One that is much later is an error of the clock before it was set right.
             Some(latest) if latest >= now && latest.duration_since(now) < FOLLOWED => {
                 latest.checked_add(jiff::SignedDuration::from_micros(1)).unwrap_or(now)
             }
             _ => now,
         };
+        let at = later(&self.stamped, at);
         let text = format!("{:0width$}\n", at.as_microsecond().max(0), width = STAMP_DIGITS);
         if let Err(error) = clock.write_all_at(text.as_bytes(), 0) {
             tracing::debug!(%error, "the moment of a message could not be noted");
@@ -190,10 +191,10 @@ impl Shared {
     /// The file with the latest moment; none where it cannot be written, and then the clock alone counts. Not kept open: a
     /// file system with one open for writing cannot be made read-only.
     fn latest_stamp(&self) -> Option<File> {
-        let mut options = fs_err::OpenOptions::new();
         // Its directory is not made for this: a send that fails leaves no office behind.
-        options.read(true).write(true).create(true).truncate(false).mode(0o600);
-        Some(options.open(self.paths.side().join("clock")).ok()?.into_parts().0)
+        let mut options = open::options();
+        options.read(true).write(true).create(true).truncate(false);
+        Some(open::regular_with(&self.paths.side().join("clock"), &options).ok()?.into_parts().0)
     }
 
     /// The records of group chats.
@@ -251,4 +252,12 @@ impl Shared {
         }
         Ok(inbox)
     }
+}
+
+/// This moment to the microsecond, or the next one after the last that was given out here.
+fn later(last: &AtomicI64, at: Timestamp) -> Timestamp {
+    let at = at.as_microsecond();
+    let given = last.fetch_max(at, Ordering::Relaxed);
+    let micros = if given < at { at } else { last.fetch_add(1, Ordering::Relaxed) + 1 };
+    Timestamp::from_microsecond(micros).unwrap_or_else(|_| Timestamp::now())
 }

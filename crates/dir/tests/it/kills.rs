@@ -422,12 +422,18 @@ async fn registering_and_signs_of_life_can_be_repeated_after_any_kill() {
 #[tokio::test]
 async fn a_first_registration_can_be_repeated_after_any_kill() {
     for layout in LAYOUTS {
-        let prepare = async |_: &World| (BOB, Verb::Register);
-        killed_at_each_step(layout, prepare, async |world, about, again| {
-            let agents = world.office().seat(name(ANN)).agents().await.unwrap();
-            assert!(again.is_none() || agents.iter().any(|agent| agent.name == name(BOB)), "{about}");
-        })
-        .await;
+        for step in 1..MOST_STEPS {
+            let world = World::in_memory(layout);
+            let ended = run(world.path(), layout, BOB, &Verb::Register, Some(step));
+            let about = format!("{layout}: killed at step {step}");
+            answered(&run(world.path(), layout, BOB, &Verb::Register, None));
+            let agents = world.agent(ANN).await.agents().await.unwrap();
+            assert_eq!(agents.iter().filter(|agent| agent.name == name(BOB)).count(), 1, "{about}");
+            everybody_agrees(&world, &[ANN, BOB], &about).await;
+            if ended != Ended::Killed {
+                break;
+            }
+        }
     }
 }
 
@@ -477,16 +483,33 @@ fn old(layout: Layout, n: u32) -> (String, Vec<u8>) {
 #[tokio::test]
 async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
     for layout in LAYOUTS {
-        // A rejected task and an acknowledgement, each killed right after what decided it, then the one who finishes them.
-        let prepare = async |world: &World| {
+        // A rejected task and an acknowledgement, each killed right after what decided it; then the one who finishes them.
+        let begin = async |world: &World| {
             busy(world).await;
-            let ann = world.office().seat(name(ANN));
-            let sent = ann.send(text(BOB, "hello")).await.unwrap();
-            let (draft, ack) = (keyed(Draft::task(name(BOB), "More", "too much")), Verb::Ack(vec![sent.message_id]));
-            stopped_where(world, BOB, &ack, || {
-                letters(world, BOB).iter().any(|letter| letter.text == "hello" && letter.read)
-            });
-            stopped_where(world, ANN, &draft, || there(world, "too much") == 1);
+            let sent = world.office().seat(name(ANN)).send(text(BOB, "hello")).await.unwrap();
+            (Verb::Ack(vec![sent.message_id]), keyed(Draft::task(name(BOB), "More", "too much")))
+        };
+        let (mut ack_at, mut send_at) = (0, 0);
+        for step in 1..MOST_STEPS {
+            let world = World::in_memory(layout);
+            let (ack, send) = begin(&world).await;
+            if ack_at == 0 {
+                assert_eq!(run(world.path(), layout, BOB, &ack, Some(step)), Ended::Killed);
+                let is_read = letters(&world, BOB).iter().any(|letter| letter.text == "hello" && letter.read);
+                ack_at = if is_read { step } else { 0 };
+            }
+            if send_at == 0 {
+                assert_eq!(run(world.path(), layout, ANN, &send, Some(step)), Ended::Killed);
+                send_at = if there(&world, "too much") == 1 { step } else { 0 };
+            }
+            if ack_at > 0 && send_at > 0 {
+                break;
+            }
+        }
+        let prepare = async |world: &World| {
+            let (ack, send) = begin(world).await;
+            assert_eq!(run(world.path(), layout, BOB, &ack, Some(ack_at)), Ended::Killed);
+            assert_eq!(run(world.path(), layout, ANN, &send, Some(send_at)), Ended::Killed);
             (ANN, Verb::Inbox)
         };
         killed_at_each_step(layout, prepare, async |world, about, _| {
@@ -495,15 +518,5 @@ async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
             assert_eq!(told, 1, "{about}");
         })
         .await;
-    }
-}
-
-/// Repeats a verb, killed one step later each time, until something has happened.
-fn stopped_where(world: &World, agent: &str, verb: &Verb, happened: impl Fn() -> bool) {
-    for step in 1..MOST_STEPS {
-        assert_eq!(run(world.path(), world.layout, agent, verb, Some(step)), Ended::Killed, "it came to its end");
-        if happened() {
-            return;
-        }
     }
 }

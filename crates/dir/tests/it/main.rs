@@ -7,6 +7,7 @@ mod carrying;
 mod child;
 mod chipset_defects;
 mod conformance;
+mod histories;
 mod kills;
 mod life;
 mod nanobot_defects;

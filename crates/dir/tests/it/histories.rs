@@ -1,0 +1,235 @@
+//! Random histories: many processes that send, move tasks, read and look, killed at random; in the end what they were told
+//! is held against what everybody sees.
+//!
+//! A few seconds by default. `AMB_TEST_KILLS=5000 cargo nextest run -p amb-dir histories` is a long run, and
+//! `AMB_TEST_SEED` repeats the choices (not the moments) of one that failed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use amb_core::office::{ClaimRequest, TaskFilter};
+use amb_core::{Card, Draft, MessageId, Office, TaskId, TaskState};
+use amb_dir::Layout;
+use serde::{Deserialize, Serialize};
+
+use crate::agreement::{everybody_agrees, letters};
+use crate::world::{World, name, open};
+
+const PART: &str = "AMB_TEST_PART";
+const AGENTS: [&str; 3] = ["ann", "bob", "cat"];
+/// Processes of each agent at a time.
+const PROCESSES: usize = 2;
+
+/// What a process says of what it does.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+enum Said {
+    /// It is about to send this.
+    Sends(Draft),
+    /// The send under this key was answered; a task was in this state.
+    Sent(String, Option<TaskState>),
+    Moved(TaskId, TaskState),
+    Acknowledged(Vec<MessageId>, u64),
+}
+
+#[derive(Serialize, Deserialize)]
+struct Part {
+    root: std::path::PathBuf,
+    layout: String,
+    agent: String,
+    seed: u64,
+}
+
+/// Choices that a seed repeats.
+struct Dice(u64);
+
+impl Dice {
+    fn next(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.0 >> 33).unwrap() % sides
+    }
+}
+
+fn say(said: &Said) {
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "\nsaid {}", serde_json::to_string(said).unwrap()).unwrap();
+    out.flush().unwrap();
+}
+
+/// One process of an agent: does one thing after the other until it is killed. Does nothing when run as a test.
+#[tokio::test]
+async fn a_part_in_a_history() {
+    let Ok(part) = std::env::var(PART) else { return };
+    let part: Part = serde_json::from_str(&part).unwrap();
+    let seat = open(&part.root, part.layout.parse().unwrap()).seat(name(&part.agent));
+    let mut dice = Dice(part.seed);
+    for n in 0_u32.. {
+        match dice.next(10) {
+            kind @ 0..4 => {
+                let (key, to) = (format!("{}-{n}", part.seed), name(AGENTS[dice.next(AGENTS.len())]));
+                let draft = match kind {
+                    0..2 => Draft::text(to, "Talk", &key),
+                    _ => Draft::task(to, "Work", &key),
+                };
+                let draft = Draft { idempotency_key: Some(key.clone()), ..draft };
+                say(&Said::Sends(draft.clone()));
+                let sent = seat.send(draft).await.unwrap();
+                say(&Said::Sent(key, sent.task.map(|task| task.state)));
+            }
+            4..7 => {
+                let open = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
+                let mut tasks = seat.tasks(open).await.unwrap();
+                tasks.retain(|task| task.assignee == *seat.me());
+                if tasks.is_empty() {
+                    continue;
+                }
+                let task = tasks.swap_remove(dice.next(tasks.len()));
+                let next = match (task.state, dice.next(4)) {
+                    (TaskState::Pending, 0) => TaskState::Rejected,
+                    (TaskState::Pending, 1) => TaskState::Completed,
+                    (TaskState::Pending, _) => TaskState::Accepted,
+                    (_, 0) => TaskState::Failed,
+                    (TaskState::Accepted, 1..3) => TaskState::Working,
+                    _ => TaskState::Completed,
+                };
+                // Another process of the agent may have moved it meanwhile, or the quota is full.
+                if next != task.state && seat.set_task_state(&task.id, next, None).await.is_ok() {
+                    say(&Said::Moved(task.id, next));
+                }
+            }
+            7..9 => {
+                let request = ClaimRequest { limit: 1 + dice.next(3), ..ClaimRequest::default() };
+                let ids: Vec<MessageId> =
+                    seat.claim(request).await.unwrap().into_iter().map(|message| message.id).collect();
+                let done = seat.ack(&ids).await.unwrap();
+                say(&Said::Acknowledged(ids, done));
+            }
+            _ => drop(seat.inbox(dice.next(2) == 0).await.unwrap()),
+        }
+    }
+}
+
+/// Runs a process until it has said a few things, kills it, and answers what it said.
+fn killed(world: &World, agent: &str, dice: &mut Dice) -> Vec<Said> {
+    let (layout, seed) = (world.layout.to_string(), dice.0);
+    let part = Part { root: world.path().to_owned(), layout, agent: agent.to_owned(), seed };
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "histories::a_part_in_a_history", "--nocapture"])
+        .env(PART, serde_json::to_string(&part).unwrap())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::inherit())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let mut said = lines.filter_map(|line| Some(serde_json::from_str(line.strip_prefix("said ")?).unwrap()));
+    let mut heard: Vec<Said> = said.by_ref().take(1 + dice.next(12)).collect();
+    // Somewhere within the verb that follows.
+    let moment = Instant::now() + Duration::from_micros(dice.next(4_000) as u64);
+    while Instant::now() < moment {
+        std::hint::spin_loop();
+    }
+    child.kill().unwrap();
+    let status = child.wait().unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{agent} failed; its words are above");
+    heard.extend(said);
+    heard
+}
+
+async fn history(layout: Layout) {
+    let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse::<u64>().ok());
+    let kills = number("AMB_TEST_KILLS").unwrap_or(60);
+    let seed = number("AMB_TEST_SEED").unwrap_or_else(from_the_clock);
+    println!("AMB_TEST_SEED={seed}");
+    let world = World::in_memory(layout);
+    for agent in AGENTS {
+        world.agent_with(agent, Card { max_concurrent_tasks: 2, ..Card::default() }).await;
+    }
+    let (left, heard) = (AtomicU64::new(kills), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for slot in 0..AGENTS.len() * PROCESSES {
+            let (world, left, heard) = (&world, &left, &heard);
+            scope.spawn(move || {
+                let mut dice = Dice(seed.wrapping_add(slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
+                    dice.next(2);
+                    let agent = AGENTS[slot % AGENTS.len()];
+                    let said = killed(world, agent, &mut dice);
+                    heard.lock().unwrap().extend(said.into_iter().map(|said| (agent, said)));
+                }
+            });
+        }
+    });
+    let heard = heard.into_inner().unwrap();
+    check(&world, heard).await;
+}
+
+fn from_the_clock() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
+/// What clients were told, against what there is.
+async fn check(world: &World, heard: Vec<(&str, Said)>) {
+    let mut answered: HashMap<&String, Option<TaskState>> = HashMap::new();
+    for (_, said) in &heard {
+        if let Said::Sent(key, state) = said {
+            answered.insert(key, *state);
+        }
+    }
+    // A client whose send was not answered sends again.
+    let mut sent: BTreeMap<String, Option<TaskState>> = BTreeMap::new();
+    let office = world.office();
+    for (agent, said) in &heard {
+        let Said::Sends(draft) = said else { continue };
+        let key = draft.idempotency_key.clone().unwrap();
+        let state = match answered.get(&key) {
+            Some(state) => *state,
+            None => office.seat(name(agent)).send(draft.clone()).await.unwrap().task.map(|task| task.state),
+        };
+        sent.insert(key, state);
+    }
+    everybody_agrees(world, &AGENTS, &format!("{} sends", sent.len())).await;
+    let letters: Vec<_> = AGENTS.iter().flat_map(|agent| letters(world, agent)).collect();
+    for (key, state) in &sent {
+        let there: Vec<_> =
+            letters.iter().filter(|letter| letter.text == *key && letter.kind != "task_update").collect();
+        assert_eq!(there.len(), 1, "{key} was answered");
+        let rejected = *state == Some(TaskState::Rejected);
+        assert_eq!(there[0].is_rejected(), rejected, "{key} was answered with {state:?}");
+    }
+    let (mut moves, mut acks) = (0, 0);
+    for (_, said) in &heard {
+        match said {
+            Said::Moved(id, state) => {
+                moves += 1;
+                let told = letters.iter().filter(|letter| {
+                    letter.kind == "task_update"
+                        && letter.task.as_ref().is_some_and(|task| *task == (id.clone(), *state))
+                });
+                assert_eq!(told.count(), 1, "{id} was moved to {state}");
+            }
+            Said::Acknowledged(ids, done) => {
+                acks += done;
+                for id in ids {
+                    assert!(letters.iter().any(|letter| letter.id == *id && letter.read), "{id} was acknowledged");
+                }
+            }
+            Said::Sends(_) | Said::Sent(..) => {}
+        }
+    }
+    println!("{} sends, {moves} moves, {acks} acknowledgements", sent.len());
+    assert!(sent.len() > 10 && moves > 0 && acks > 0, "a history of nothing");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_were_told_is_what_everybody_sees_in_the_nanobot_layout() {
+    history(Layout::Nanobot).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_clients_were_told_is_what_everybody_sees_in_the_chipset_layout() {
+    history(Layout::Chipset).await;
+}
