@@ -10,6 +10,7 @@ use amb_mcp::Seat;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::init::nanobot::{self, Section};
 use crate::verbs::init::enlist;
 use crate::{consent, home, keys, profile};
 
@@ -48,15 +49,28 @@ impl OfficeArgs {
             }));
         }
         let seat: Arc<dyn Office> = Arc::new(self.directory(DirOptions::default())?.seat(self.speaker()?));
+        let section = self.nanobot_section(seat.me());
         Ok(Seat::opened_by(move || {
-            let seat = Arc::clone(&seat);
+            let (seat, section) = (Arc::clone(&seat), section.clone());
             async move {
-                if enlist(&*seat).await? {
+                if enlist(&*seat, section.as_ref()).await? {
                     tracing::info!(agent = %seat.me(), office = %seat.describe(), "registered");
                 }
                 Ok(seat)
             }
         }))
+    }
+
+    /// What nanobot's configuration says about this agent in this directory.
+    pub(crate) fn nanobot_section(&self, agent: &AgentName) -> Option<Section> {
+        let (home, root) = (home::user().ok()?, self.root().ok()?);
+        let path = home.join(".nanobot/config.json");
+        let text = fs_err::read_to_string(&path).ok()?;
+        let found = nanobot::section(&text).unwrap_or_else(|error| {
+            tracing::warn!(path = %path.display(), "{error:#}; what it says about the mailbox is not followed");
+            None
+        });
+        found.filter(|section| self.server.is_none() && section.is_about(agent, &root, &home))
     }
 
     /// A seat for looking around, which in a directory needs no name.

@@ -58,6 +58,8 @@ pub(crate) struct Seat {
     pub(crate) layout: Option<String>,
     /// The office's address.
     pub(crate) server: Option<String>,
+    /// What the client must put into the environment, since it passes on little of its own.
+    pub(crate) environment: Vec<(&'static str, String)>,
 }
 
 impl Client {
@@ -113,6 +115,10 @@ impl Client {
             );
         }
         let mut server = vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))];
+        if !seat.environment.is_empty() {
+            let variables = seat.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
+            server.push(("env", Item::Table(variables)));
+        }
         if self == Client::Nanobot {
             // It gives a tool 30 seconds unless told otherwise, and mailbox_wait takes up to 55.
             server.push(("toolTimeout", Item::Whole(60)));
@@ -172,6 +178,7 @@ mod tests {
             directory: (!server).then(|| "/srv/mail".into()),
             layout: None,
             server: server.then(|| "http://127.0.0.1:8000".into()),
+            environment: Vec::new(),
         }
     }
 
@@ -199,6 +206,18 @@ mod tests {
             for word in ["mcp", "--server", "http://127.0.0.1:8000", "--as", "ann"] {
                 assert!(text.contains(&format!("\"{word}\"")), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn what_a_client_does_not_pass_on_is_written_for_it() {
+        let seat = Seat { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..seat(true) };
+        for client in [Client::ClaudeCode, Client::Codex, Client::Openclaw] {
+            let format = client.place(client.usual_scope(), &places()).unwrap().1;
+            let settings = client.settings(&seat, "mailbox", false).unwrap();
+            let text = apply(format, "", &settings).unwrap();
+            assert!(text.contains("XDG_CONFIG_HOME") && text.contains("\"/etc/ann\""), "{text}");
+            assert!(!revert(format, &text, None, &settings).unwrap().contains("XDG"), "{text}");
         }
     }
 

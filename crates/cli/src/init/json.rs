@@ -123,6 +123,12 @@ pub(super) fn text_at(text: &str, path: &[String], field: &str) -> Result<Option
     Ok(at(&present, path).and_then(|table| table.get(field)).and_then(Value::as_str).map(str::to_owned))
 }
 
+/// Any value at a place.
+pub(crate) fn value_at(text: &str, path: &[&str]) -> Result<Option<Value>> {
+    let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
+    Ok(at(&data(text)?, &path).cloned())
+}
+
 /// Whether nothing is in the document.
 pub(super) fn is_empty(text: &str) -> Result<bool> {
     let commented = text.contains("//") || text.contains("/*");

@@ -7,8 +7,9 @@ mod client;
 mod diff;
 mod file;
 mod item;
-mod json;
+pub(crate) mod json;
 mod mask;
+pub(crate) mod nanobot;
 mod toml;
 
 use anyhow::Result;

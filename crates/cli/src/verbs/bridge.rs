@@ -219,7 +219,7 @@ async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
     loop {
         let opened = async {
             let seat = office.open().await?;
-            if enlist(&*seat).await? {
+            if enlist(&*seat, office.nanobot_section(seat.me()).as_ref()).await? {
                 tracing::info!(agent = %seat.me(), "registered");
             }
             Ok(seat)

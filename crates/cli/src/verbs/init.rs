@@ -9,9 +9,13 @@ use serde_json::json;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::init::nanobot::{self, Section};
 use crate::init::{Client, Config, Places, Scope, Seat, command_at, diff};
 use crate::output::Output;
 use crate::{home, keys, profile};
+
+/// The binary's name, by which files that are shared start it.
+const PROGRAM: &str = "amb";
 
 /// Give a client its mailbox: shows the change, keeps a backup, registers the agent
 #[derive(Debug, clap::Args)]
@@ -55,9 +59,14 @@ impl Init {
         let seat = self.seat(office, name.clone())?;
         let settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
-        let plan = config.with(&settings)?;
+        let plan = config.with(&settings).map_err(usage)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
-        let registered = if self.dry_run { None } else { register(office, &name, output).await? };
+        let section = match self.client {
+            Client::Nanobot => nanobot::section(config.text()).map_err(usage)?,
+            _ => None,
+        };
+        let registered = if self.dry_run { None } else { register(office, &name, section.as_ref(), output).await? };
+        let warnings = self.warnings(&seat);
         let mut backup = None;
         if plan.changes() && !self.dry_run {
             backup = config.keep_backup(&settings)?;
@@ -66,7 +75,7 @@ impl Init {
         if output.json {
             let document = json!({
                 "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
-                "backup": backup, "agent": name, "registered": registered.unwrap_or(false),
+                "backup": backup, "agent": name, "registered": registered.unwrap_or(false), "warnings": warnings,
             });
             return Ok(output.document(&document)?);
         }
@@ -74,10 +83,25 @@ impl Init {
         if let Some(backup) = backup {
             output.note(format!("what was there before is kept in {}", backup.display()));
         }
+        for warning in warnings {
+            output.note(format!("warning: {warning}"));
+        }
         if !self.dry_run {
             output.note(self.next_step());
         }
         Ok(())
+    }
+
+    /// What the client will stumble over, though its file is right.
+    fn warnings(&self, seat: &Seat) -> Vec<String> {
+        let mut warnings = Vec::new();
+        if seat.command == PROGRAM && !is_on_path(PROGRAM) {
+            warnings.push(format!(
+                "{PROGRAM} is not on your PATH, and this file starts it by its name: put it into a directory of the PATH, or use \
+                 --scope user"
+            ));
+        }
+        warnings
     }
 
     fn undo(&self, config: &Config, output: Output) -> Result<(), Failure> {
@@ -88,10 +112,11 @@ impl Init {
             directory: Some(PathBuf::from("/")),
             layout: None,
             server: None,
+            environment: Vec::new(),
         };
         let settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(config, &settings)?;
-        let plan = config.without(&settings)?;
+        let plan = config.without(&settings).map_err(usage)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
         if plan.changes() && !self.dry_run {
             config.carry_out(&plan)?;
@@ -108,13 +133,7 @@ impl Init {
 
     fn open_config(&self) -> Result<Config, Failure> {
         let scope = self.scope.unwrap_or_else(|| self.client.usual_scope());
-        let places = Places {
-            home: home::user()?,
-            project: std::env::current_dir().context("the current directory")?,
-            codex_home: variable("CODEX_HOME"),
-            openclaw_config: variable("OPENCLAW_CONFIG_PATH")
-                .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
-        };
+        let places = places()?;
         let (usual, format) = match &self.config {
             // The scope decides nothing but the place, and that was named.
             Some(_) => self.client.place(self.client.usual_scope(), &places),
@@ -127,15 +146,17 @@ impl Init {
     /// Somebody else's server of the same name is not ours to change.
     fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
         let Some(first) = settings.first() else { return Ok(()) };
-        let there =
-            command_at(config.format, config.text(), first).with_context(|| config.path.display().to_string())?;
+        let there = command_at(config.format, config.text(), first)
+            .with_context(|| config.path.display().to_string())
+            .map_err(usage)?;
         match there {
-            Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != "amb") => {
-                Err(Failure::usage(format!(
+            Some(command) if Path::new(&command).file_stem().is_none_or(|stem| stem != PROGRAM) => {
+                let taken = format!(
                     "{} has a server {:?} already, which runs {command}; choose another name with --name",
                     config.path.display(),
                     self.name
-                )))
+                );
+                Err(OfficeError::new(Code::Conflict, taken).into())
             }
             _ => Ok(()),
         }
@@ -154,8 +175,20 @@ impl Init {
         let command = match std::env::current_exe() {
             // A project's file is shared: where this binary lies here says nothing about there.
             Ok(path) if !shared => path.display().to_string(),
-            _ => "amb".to_owned(),
+            _ => PROGRAM.to_owned(),
         };
+        // The key is found in the configuration directory. A client starts its servers with HOME and PATH and little else.
+        let moved = variable("XDG_CONFIG_HOME").filter(|place| place.is_absolute() && office.server.is_some());
+        let moved = match moved {
+            Some(place) if place != home::user()?.join(".config") => Some(place),
+            _ => None,
+        };
+        let value = |place: PathBuf| match self.client {
+            // Where the others who share this file keep theirs, their own environment says.
+            Client::ClaudeCode if shared => "${XDG_CONFIG_HOME:-}".to_owned(),
+            _ => place.display().to_string(),
+        };
+        let environment = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
         let directory = match &office.server {
             Some(_) => None,
             None => Some(std::path::absolute(office.root()?).context("the office's directory")?),
@@ -166,6 +199,7 @@ impl Init {
             directory,
             layout: office.layout.map(|layout| layout.to_string()),
             server: office.server.as_ref().map(ToString::to_string),
+            environment,
         })
     }
 
@@ -174,8 +208,11 @@ impl Init {
             Client::ClaudeCode => {
                 format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
             }
-            Client::Codex | Client::Gemini | Client::Cursor => {
-                "next: start the client anew and ask it to check its mailbox".into()
+            Client::Codex | Client::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
+            Client::Gemini => {
+                "next: start gemini anew in a folder that it trusts (it starts no servers in others; `/permissions \
+                               trust` there, or answer its question), and ask it to check its mailbox"
+                    .into()
             }
             Client::Openclaw if self.bridge => {
                 "next: restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent".into()
@@ -200,7 +237,12 @@ fn tell(output: Output, config: &Config, change: &str, dry_run: bool) -> Result<
 
 /// Enters the agent where it is not known yet; answers whether it was. The key of an agent at a server is kept apart from
 /// the client's configuration, which may be shared.
-async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Result<Option<bool>, Failure> {
+async fn register(
+    office: &OfficeArgs,
+    name: &AgentName,
+    section: Option<&Section>,
+    output: Output,
+) -> Result<Option<bool>, Failure> {
     let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
     if let Some(server) = &office.server
         && keys::find(server, name)?.is_none()
@@ -214,7 +256,8 @@ async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Resu
                 keys::keep(server, name, key.expose_secret())?
             }
             None => {
-                let registered = amb_client::register(server, name, Card::default(), None).await?;
+                let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
+                let registered = amb_client::register(server, name, card, None).await?;
                 keys::keep(server, name, registered.api_key.expose_secret())?
             }
         };
@@ -223,25 +266,47 @@ async fn register(office: &OfficeArgs, name: &AgentName, output: Output) -> Resu
     }
     let seat = office.open().await?;
     // At a server, a key that opens a seat is the key of somebody who is registered.
-    let entered = office.server.is_none() && enlist(&*seat).await?;
+    let entered = office.server.is_none() && enlist(&*seat, section).await?;
     if entered {
         output.note(format!("{name} is registered at {}", seat.describe()));
     }
     Ok(Some(entered))
 }
 
-/// Enters the seat's agent in a directory with a plain card if nobody knows it yet: an agent that can write can be
-/// answered. Answers whether it was entered.
-pub(crate) async fn enlist(seat: &dyn Office) -> Result<bool, OfficeError> {
-    if seat.agents().await?.iter().any(|agent| agent.name == *seat.me()) {
+/// Enters the seat's agent in a directory if nobody knows it yet: an agent that can write can be answered. Its card is
+/// plain, or as nanobot's configuration wants it; where that says otherwise than the card, the card follows. Returns
+/// whether it was entered.
+pub(crate) async fn enlist(seat: &dyn Office, section: Option<&Section>) -> Result<bool, OfficeError> {
+    let there = seat.agents().await?.into_iter().find(|agent| agent.name == *seat.me()).map(|agent| agent.card);
+    let is_new = there.is_none();
+    let present = there.clone().unwrap_or_default();
+    let card = section.map_or_else(|| present.clone(), |section| section.card(present.clone()));
+    if there.as_ref() == Some(&card) {
         return Ok(false);
     }
-    match seat.register(Card::default()).await {
-        Ok(_) => Ok(true),
+    match seat.register(card).await {
+        Ok(_) => Ok(is_new),
         // A layout without cards needs none.
         Err(error) if error.code() == Code::Unsupported => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// Where clients look, as the environment says.
+pub(crate) fn places() -> Result<Places, Failure> {
+    Ok(Places {
+        home: home::user()?,
+        project: std::env::current_dir().context("the current directory")?,
+        codex_home: variable("CODEX_HOME"),
+        openclaw_config: variable("OPENCLAW_CONFIG_PATH")
+            .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
+    })
+}
+
+/// Whether a program of this name would be found.
+fn is_on_path(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 fn variable(name: &str) -> Option<PathBuf> {

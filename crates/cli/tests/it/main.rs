@@ -4,6 +4,7 @@
 
 mod bridge;
 mod directory;
+mod init;
 mod keeping;
 mod mcp;
 mod mcp_client;

@@ -1,0 +1,139 @@
+//! The section `channels.mailbox` of nanobot's configuration: what its user has said about the agent's mailbox.
+
+use std::path::{Path, PathBuf};
+
+use amb_core::card::AllowFrom;
+use amb_core::{AgentName, Card};
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use super::json;
+
+/// What the section says. What it does not say is for others to decide.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct Section {
+    agent: Option<String>,
+    root: Option<PathBuf>,
+    description: Option<String>,
+    capabilities: Option<Vec<String>>,
+    allow_from: Option<Vec<String>>,
+    max_concurrent_tasks: Option<u32>,
+}
+
+/// The section in the text of a configuration, if it is there. Names are written `allowFrom` or `allow_from`, as nanobot
+/// takes both.
+pub(crate) fn section(text: &str) -> Result<Option<Section>> {
+    let Some(found) = json::value_at(text, &["channels", "mailbox"])? else { return Ok(None) };
+    let get = |names: [&'static str; 2]| {
+        let value = names.iter().find_map(|name| found.get(name)).filter(|value| !value.is_null());
+        value.map(|value| (names[0], value))
+    };
+    let text = |names: [&'static str; 2]| -> Result<Option<String>> {
+        get(names)
+            .map(|(name, value)| {
+                value.as_str().map(str::to_owned).with_context(|| format!("channels.mailbox.{name} is not a text"))
+            })
+            .transpose()
+    };
+    let max_concurrent_tasks = match get(["maxConcurrentTasks", "max_concurrent_tasks"]) {
+        Some((name, value)) => {
+            let number = value.as_u64().and_then(|number| u32::try_from(number).ok());
+            Some(number.with_context(|| format!("channels.mailbox.{name} is not a whole number"))?)
+        }
+        None => None,
+    };
+    let texts = |names: [&'static str; 2]| get(names).map(|(name, value)| list(name, value)).transpose();
+    Ok(Some(Section {
+        agent: text(["agentId", "agent_id"])?.filter(|agent| !agent.is_empty()),
+        root: text(["mailboxesRoot", "mailboxes_root"])?.filter(|root| !root.is_empty()).map(PathBuf::from),
+        description: text(["description", "description"])?,
+        capabilities: texts(["capabilities", "capabilities"])?,
+        allow_from: texts(["allowFrom", "allow_from"])?,
+        max_concurrent_tasks,
+    }))
+}
+
+/// A list of texts; one alone counts as a list of one.
+fn list(name: &str, value: &Value) -> Result<Vec<String>> {
+    let items = match value {
+        Value::String(one) => return Ok(vec![one.clone()]),
+        Value::Array(items) => items,
+        _ => bail!("channels.mailbox.{name} is not a list of texts"),
+    };
+    let texts = items.iter().map(|item| item.as_str().map(str::to_owned));
+    texts.collect::<Option<_>>().with_context(|| format!("channels.mailbox.{name} is not a list of texts"))
+}
+
+impl Section {
+    /// Whether it is about this agent in this directory.
+    pub(crate) fn is_about(&self, agent: &AgentName, directory: &Path, home: &Path) -> bool {
+        let root = match &self.root {
+            Some(root) => root.strip_prefix("~").map_or_else(|_| root.clone(), |rest| home.join(rest)),
+            None => home.join(".nanobot/mailboxes"),
+        };
+        // A directory that is not there yet has no links in it.
+        let real = |path: &Path| {
+            fs_err::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
+        };
+        self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
+    }
+
+    /// The card as the section wants it. A `*`, which is also what stands there where nobody chose, does not widen a card
+    /// that names whom it hears.
+    pub(crate) fn card(&self, card: Card) -> Card {
+        let allow_from = match &self.allow_from {
+            Some(names) if !names.iter().any(|name| name == "*") => AllowFrom(names.clone()),
+            _ => card.allow_from,
+        };
+        Card {
+            description: self.description.clone().unwrap_or(card.description),
+            capabilities: self.capabilities.clone().unwrap_or(card.capabilities),
+            allow_from,
+            max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(card.max_concurrent_tasks),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_user_said_is_on_the_card_in_either_spelling() {
+        let camel = r#"{ channels: { mailbox: { agentId: "coder", allowFrom: ["ann"], maxConcurrentTasks: 1,
+            description: "writes code", capabilities: ["rust"] } } }"#;
+        let snake = r#"{ "channels": { "mailbox": { "agent_id": "coder", "allow_from": "ann", "max_concurrent_tasks": 1,
+            "description": "writes code", "capabilities": ["rust"] } } }"#;
+        for text in [camel, snake] {
+            let card = section(text).unwrap().unwrap().card(Card::default());
+            assert_eq!(card.allow_from.0, ["ann"]);
+            assert_eq!((card.max_concurrent_tasks, card.description.as_str()), (1, "writes code"));
+            assert_eq!(card.capabilities, ["rust"]);
+        }
+        assert_eq!(section("{}").unwrap(), None);
+        assert!(section(r#"{"channels": {"mailbox": {"allowFrom": 7}}}"#).is_err());
+    }
+
+    #[test]
+    fn nobody_is_heard_where_the_list_is_empty_and_a_star_widens_nothing() {
+        let card = |allow: &str, there: &[&str]| {
+            let text = format!(r#"{{"channels": {{"mailbox": {{"allowFrom": {allow}}}}}}}"#);
+            let there = AllowFrom(there.iter().map(|name| (*name).to_owned()).collect());
+            section(&text).unwrap().unwrap().card(Card { allow_from: there, ..Card::default() }).allow_from.0
+        };
+        assert!(card("[]", &["*"]).is_empty());
+        assert_eq!(card(r#"["*"]"#, &["ann"]), ["ann"]);
+        assert_eq!(card(r#"["bob"]"#, &["ann"]), ["bob"]);
+    }
+
+    #[test]
+    fn it_is_about_one_agent_in_one_directory() {
+        let text = r#"{"channels": {"mailbox": {"agentId": "coder", "mailboxesRoot": "~/mail"}}}"#;
+        let section = section(text).unwrap().unwrap();
+        let is = |agent: &str, directory: &str| {
+            section.is_about(&agent.parse().unwrap(), Path::new(directory), Path::new("/home/ann"))
+        };
+        assert!(is("coder", "/home/ann/mail"));
+        assert!(!is("ann", "/home/ann/mail") && !is("coder", "/srv/mail"));
+    }
+}

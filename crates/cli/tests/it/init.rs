@@ -1,0 +1,149 @@
+//! `amb init` as its users run it: what a client gets, and what it is warned of.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::mcp_client::Model;
+use crate::server_office::Office;
+
+struct Machine {
+    home: TempDir,
+}
+
+impl Machine {
+    fn new() -> Self {
+        Self { home: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) {
+        fs_err::create_dir_all(self.path(name).parent().unwrap()).unwrap();
+        fs_err::write(self.path(name), text).unwrap();
+    }
+
+    fn read(&self, name: &str) -> Value {
+        serde_json::from_slice(&fs_err::read(self.path(name)).unwrap()).unwrap()
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
+        command.env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.home.path()).current_dir(self.home.path());
+        command.args(arguments);
+        command
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        self.command(arguments).output().unwrap()
+    }
+
+    fn does(&self, arguments: &[&str]) -> Output {
+        let ended = self.run(arguments);
+        assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        ended
+    }
+
+    /// The card of an agent of the directory.
+    fn card(&self, name: &str) -> Value {
+        let agents: Value = serde_json::from_slice(&self.does(&["--dir", "mail", "agents", "--json"]).stdout).unwrap();
+        let found = agents["agents"].as_array().unwrap().iter().find(|agent| agent["name"] == name);
+        found.unwrap_or_else(|| panic!("{name} is not in {agents}")).clone()
+    }
+}
+
+const CONFIG: &str = r#"{"channels": {"mailbox": {"enabled": true, "agentId": "coder", "mailboxesRoot": "~/mail",
+    "allowFrom": ["ann"], "maxConcurrentTasks": 1, "description": "writes code", "capabilities": ["rust"]}}}"#;
+
+#[test]
+fn what_nanobots_user_said_about_the_mailbox_is_on_the_card() {
+    let machine = Machine::new();
+    machine.write(".nanobot/config.json", CONFIG);
+    let mail = machine.path("mail").display().to_string();
+    machine.does(&["--dir", &mail, "--as", "coder", "init", "nanobot"]);
+    let card = machine.card("coder");
+    assert_eq!(card["allow_from"], json!(["ann"]), "{card}");
+    assert_eq!((&card["max_concurrent_tasks"], &card["description"]), (&json!(1), &json!("writes code")));
+    assert_eq!(card["capabilities"], json!(["rust"]));
+    assert_eq!(machine.read(".nanobot/config.json")["channels"]["mailbox"]["allowFrom"], json!(["ann"]));
+    for name in ["ann", "bob"] {
+        machine.does(&["--dir", "mail", "register", name]);
+    }
+    machine.does(&["--dir", "mail", "--as", "ann", "send", "coder", "hello"]);
+    let refused = machine.run(&["--dir", "mail", "--as", "bob", "send", "coder", "hello"]);
+    assert_eq!(refused.status.code(), Some(4), "{}", String::from_utf8_lossy(&refused.stderr));
+}
+
+#[tokio::test]
+async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
+    let machine = Machine::new();
+    machine.write(".nanobot/config.json", CONFIG);
+    let arguments = ["--dir", "mail", "--as", "coder", "mcp"];
+    let mut command = tokio::process::Command::from(machine.command(&arguments));
+    let mut model = Model::start(&mut command).await;
+    model.call("mailbox_check", json!({})).await;
+    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+    // A card that names whom it hears is not widened by a star, which stands there where nobody chose.
+    machine.write(".nanobot/config.json", &CONFIG.replace("[\"ann\"]", "[\"*\"]"));
+    assert!(model.close().await.success());
+    let mut command = tokio::process::Command::from(machine.command(&arguments));
+    let mut model = Model::start(&mut command).await;
+    model.call("mailbox_check", json!({})).await;
+    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+    assert!(model.close().await.success());
+}
+
+#[tokio::test]
+async fn a_key_in_another_configuration_directory_is_found_from_a_clients_bare_environment() {
+    let machine = Machine::new();
+    let office = Office::start(&format!("sqlite:{}", machine.path("mail.db").display())).await;
+    let (elsewhere, server) = (machine.path("elsewhere"), office.url(""));
+    let arguments = ["--server", &server, "--as", "coder", "init", "openclaw"];
+    let ended = tokio::process::Command::from(machine.command(&arguments)).env("XDG_CONFIG_HOME", &elsewhere).output();
+    let ended = ended.await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let entry = &machine.read(".openclaw/openclaw.json")["mcp"]["servers"]["mailbox"];
+    // The client starts what is written there with HOME, PATH and what the entry says.
+    let words: Vec<&str> = entry["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap()).collect();
+    let mut command = tokio::process::Command::from(machine.command(&words));
+    for (name, value) in entry["env"].as_object().expect("an environment") {
+        command.env(name, value.as_str().unwrap());
+    }
+    let mut model = Model::start(&mut command).await;
+    assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 0);
+    assert!(model.close().await.success());
+}
+
+#[test]
+fn a_client_that_will_not_find_the_program_is_warned_of() {
+    let machine = Machine::new();
+    let ended = machine.does(&["--dir", "mail", "--as", "ann", "init", "claude-code"]);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("amb is not on your PATH"), "{said}");
+    let ended = machine.does(&["--dir", "mail", "--as", "ann", "init", "claude-code", "--json"]);
+    let document: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!(document["warnings"].as_array().unwrap().len(), 1, "{document}");
+    let ended = machine.does(&["--dir", "mail", "--as", "ann", "init", "gemini"]);
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("folder that it trusts") && !said.contains("warning"), "{said}");
+}
+
+#[test]
+fn what_kind_of_failure_it_was_is_the_exit_code() {
+    let machine = Machine::new();
+    let code = |arguments: &[&str]| machine.run(arguments).status.code().unwrap();
+    let init = |client: &'static str| ["--dir", "mail", "--as", "ann", "init", client];
+    machine.write(".codex/config.toml", "[mcp_servers.mailbox]\ncommand = \"other\"\n");
+    assert_eq!(code(&init("codex")), 5, "somebody else's server of that name");
+    machine.write(".gemini/settings.json", "{ not json");
+    assert_eq!(code(&init("gemini")), 2, "a file that is damaged");
+    assert_eq!(code(&init("no-such-client")), 2);
+    assert_eq!(code(&["--dir", "mail", "init", "cursor"]), 2, "nobody speaks");
+    let server = ["--server", "http://127.0.0.1:1", "--as", "ann", "init", "cursor"];
+    assert_eq!(code(&server), 6, "a server that is not there");
+    assert_eq!(code(&init("cursor")), 0);
+}
