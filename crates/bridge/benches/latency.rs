@@ -43,7 +43,8 @@ async fn measure(what: &str, ann: &dyn Office, ben: Arc<dyn Office>, state: &Pat
     let ledger = Ledger::open(&state.join(what)).unwrap();
     let (to, stop) = (ben.me().clone(), Arc::new(tokio::sync::Notify::new()));
     let stopped = Arc::clone(&stop);
-    let bridge = Bridge::new(ben, Arc::new(Clock(begun)), ledger, Options::default());
+    let options = Options { concurrency: 1, ..Options::default() };
+    let bridge = Bridge::new(ben, Arc::new(Clock(begun)), ledger, options);
     let running = tokio::spawn(bridge.run(async move { stopped.notified().await }));
     let mut waits = Vec::with_capacity(MAILS);
     for number in 0..MAILS + 10 {

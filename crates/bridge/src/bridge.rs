@@ -1,16 +1,21 @@
-//! The loop: take a mail, see to it, look for the next, wait.
+//! The loop: take mail, give it its turns, several at once, look for more, wait.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use amb_core::doc::Connection as Request;
+use amb_core::event::Event;
 use amb_core::office::{ClaimRequest, Office};
-use amb_core::{Code, Cursor, Message, MessageId, OfficeError, ReceiptState, Timestamp};
-use tokio::time::{Instant, sleep, timeout_at};
+use amb_core::{Code, Cursor, Message, MessageId, OfficeError, ReceiptState, SessionId, Timestamp};
+use tokio::task::{JoinError, JoinSet};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{BridgeError, Stop, is_lasting};
 use crate::ledger::Ledger;
-use crate::options::Options;
+use crate::options::{Conversations, Options};
 use crate::page::{Answer, Page};
+use crate::queue::{Held, MAX_HELD, Queue};
+use crate::requests::Requests;
 use crate::runtime::{Runtime, Trouble, TurnError};
 use crate::status::{Connection, Status};
 
@@ -18,35 +23,66 @@ use crate::status::{Connection, Status};
 const WAIT: Duration = Duration::from_secs(25);
 /// How often the bridge looks whether somebody wants a mail tried again.
 const LOOK: Duration = Duration::from_millis(500);
+/// How soon a busy conversation is asked again whether it can be told of requests for a connection.
+const BUSY: Duration = Duration::from_secs(1);
 /// How often the bridge says that its agent is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// One agent's bridge to one runtime.
 pub struct Bridge {
+    shared: Arc<Shared>,
+    queue: Queue,
+    turns: JoinSet<Ended>,
+    /// Turns that ended and are not seen to yet.
+    ended: Vec<Ended>,
+    cursor: Option<Cursor>,
+    /// Whether what a bridge before this one left has been taken up.
+    is_resumed: bool,
+    /// Until when no turn is begun, since the runtime is down; then it is checked first.
+    paused: Option<Instant>,
+    /// Failures of the runtime itself, in a row.
+    outages: u32,
+    requests: Requests,
+}
+
+/// What the loop and the turns under way have in common.
+pub(crate) struct Shared {
     pub(crate) office: Arc<dyn Office>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) ledger: Ledger,
     pub(crate) options: Options,
-    pub(crate) status: Status,
-    /// Mail that failed and waits for its next try.
-    waiting: Vec<(Instant, Held)>,
-    /// Failures of the runtime itself, in a row.
-    outages: u32,
+    status: Mutex<Status>,
 }
 
-/// A mail that this bridge has to see to.
-#[derive(Clone)]
-struct Held {
-    mail: Message,
-    /// Until when it is claimed. None for a mail that no claim brings: revived, or read by the agent itself meanwhile.
-    until: Option<Timestamp>,
+/// What had a turn.
+enum Work {
+    Mail(Box<Held>),
+    Requests(Vec<Request>),
+}
+
+/// A turn that ended.
+struct Ended {
+    work: Work,
+    conversation: String,
+    stop: Option<Stop>,
 }
 
 impl Bridge {
     /// A bridge that begins with [`run`](Self::run).
     pub fn new(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
-        let status = Status::new(office.me().clone(), office.describe(), runtime.describe());
-        Self { office, runtime, ledger, options, status, waiting: Vec::new(), outages: 0 }
+        let status = Mutex::new(Status::new(office.me().clone(), office.describe(), runtime.describe()));
+        Self {
+            shared: Arc::new(Shared { office, runtime, ledger, options, status }),
+            queue: Queue::default(),
+            turns: JoinSet::new(),
+            ended: Vec::new(),
+            cursor: None,
+            is_resumed: false,
+            // Checked before the first turn.
+            paused: Some(Instant::now()),
+            outages: 0,
+            requests: Requests::default(),
+        }
     }
 
     /// Works until `shutdown` resolves; then gives back what it holds and says goodbye.
@@ -55,14 +91,14 @@ impl Bridge {
     /// Where the office lets the agent in no more, or the ledger cannot be written. What passes by itself (an office
     /// out of reach, a runtime that is down) is waited for.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), OfficeError> {
-        let beating = tokio::spawn(heartbeats(Arc::clone(&self.office)));
+        let beating = tokio::spawn(heartbeats(Arc::clone(&self.shared.office)));
         let ended = tokio::select! {
             ended = self.work() => ended,
             () = shutdown => Ok(()),
         };
         beating.abort();
         self.let_go().await;
-        if let Err(error) = self.office.leave().await {
+        if let Err(error) = self.shared.office.leave().await {
             tracing::debug!(%error, "no goodbye");
         }
         ended
@@ -70,9 +106,9 @@ impl Bridge {
 
     /// Gives back what is claimed, so that another bridge, or the next one, has it at once.
     async fn let_go(&mut self) {
-        let claimed = self.waiting.drain(..).filter(|(_, held)| held.until.is_some()).map(|(_, held)| held.mail.id);
-        for id in claimed.chain(self.status.under_way.take()).collect::<Vec<_>>() {
-            if let Err(error) = self.give_back(&id).await {
+        self.turns.shutdown().await;
+        for id in self.queue.drain_claimed() {
+            if let Err(error) = self.shared.give_back(&id).await {
                 tracing::warn!(mail = %id, %error, "cannot give claimed mail back; it comes back when the lease ends");
             }
         }
@@ -82,19 +118,12 @@ impl Bridge {
     }
 
     async fn work(&mut self) -> Result<(), OfficeError> {
-        let mut cursor = None;
-        let mut resumed = false;
+        if let Err(error) = self.shared.runtime.end_leftovers().await {
+            tracing::error!(%error, "cannot look for what a bridge before this one has left running");
+        }
         let mut failures = 0;
         loop {
-            let round = async {
-                if !resumed {
-                    self.resume().await?;
-                    resumed = true;
-                }
-                self.save_status()?;
-                self.round(&mut cursor).await
-            };
-            match round.await {
+            match self.round().await {
                 Ok(()) => failures = 0,
                 Err(BridgeError::Ledger(error)) => {
                     return Err(OfficeError::unavailable(format!("the bridge's ledger: {error}")).caused_by(error));
@@ -103,25 +132,60 @@ impl Bridge {
                 Err(BridgeError::Office(error)) => {
                     failures += 1;
                     tracing::warn!(%error, failures, "the office cannot be used now");
-                    self.note_error(&error.to_string());
-                    sleep(error.wait().unwrap_or_default().max(self.options.pace.after(failures))).await;
+                    self.shared.note_error(&error.to_string());
+                    sleep(error.wait().unwrap_or_default().max(self.shared.options.pace.after(failures))).await;
                 }
             }
         }
     }
 
+    /// Sees to what has ended, begins what can begin, then waits for more of either.
+    async fn round(&mut self) -> Result<(), BridgeError> {
+        self.see_to_ended().await?;
+        if !self.is_resumed {
+            self.resume().await?;
+            self.is_resumed = true;
+        }
+        let since = match self.cursor.take() {
+            Some(since) => since,
+            None => {
+                self.requests.look();
+                // The end of the log is taken before looking, so that nothing falls between looking and waiting.
+                self.shared.office.events(None, Duration::ZERO).await?.cursor
+            }
+        };
+        self.check_runtime().await?;
+        self.see_to_requests().await?;
+        while self.has_room()
+            && let Some(held) = self.next_mail().await?
+        {
+            self.begin(held);
+        }
+        if !self.has_room() {
+            self.count_unread().await;
+        }
+        self.save_status()?;
+        self.cursor = Some(self.wait(since).await?);
+        Ok(())
+    }
+
+    /// Whether another turn may begin.
+    fn has_room(&self) -> bool {
+        self.paused.is_none() && self.turns.len() < self.shared.options.concurrency.max(1)
+    }
+
     /// Takes up what the bridge before this one left when it died.
     async fn resume(&mut self) -> Result<(), BridgeError> {
         let mut ours = Vec::new();
-        for page in self.ledger.pages()? {
-            if self.waiting.iter().any(|(_, held)| held.mail.id == page.message_id) {
+        for page in self.shared.ledger.pages()? {
+            if self.queue.is_waiting(&page.message_id) {
                 continue;
             }
-            let found = match self.office.message(&page.message_id).await {
+            let found = match self.shared.office.message(&page.message_id).await {
                 Ok(found) => found,
                 Err(error) if is_lasting(error.code()) => {
                     tracing::warn!(mail = %page.message_id, %error, "the office does not have it any more");
-                    self.ledger.close(&page.message_id)?;
+                    self.shared.ledger.close(&page.message_id)?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -129,19 +193,20 @@ impl Bridge {
             let is_read = found
                 .receipts
                 .iter()
-                .any(|receipt| receipt.recipient == *self.office.me() && receipt.state == ReceiptState::Read);
+                .any(|receipt| receipt.recipient == *self.shared.office.me() && receipt.state == ReceiptState::Read);
             if page.outcome.is_some() || page.revived || (is_read && page.begun) {
                 // An answer to send; or a turn that no claim brings back, since the agent has read the mail itself.
-                self.waiting.push((self.due(&page), Held { mail: found.message, until: None }));
+                let held = self.shared.hold(found.message, None)?;
+                self.queue.wait(self.due(&page), held);
             } else if is_read {
-                self.ledger.close(&page.message_id)?;
+                self.shared.ledger.close(&page.message_id)?;
             } else if page.claimed_until.is_some_and(|until| until > Timestamp::now()) {
                 ours.push(page.message_id);
             }
         }
         if !ours.is_empty() {
             // Claimed by the process that died. Given back, it is claimed anew like any other.
-            self.office.release(&ours).await?;
+            self.shared.office.release(&ours).await?;
         }
         Ok(())
     }
@@ -151,94 +216,114 @@ impl Bridge {
         let wait = page
             .next_try
             .map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
-        Instant::now() + wait.min(self.options.pace.longest)
+        Instant::now() + wait.min(self.shared.options.pace.longest)
     }
 
-    /// Handles all mail that can be had, then waits for more.
-    async fn round(&mut self, cursor: &mut Option<Cursor>) -> Result<(), BridgeError> {
-        let since = match cursor.take() {
-            Some(since) => since,
-            // The end of the log is taken before looking, so that nothing falls between looking and waiting.
-            None => self.office.events(None, Duration::ZERO).await?.cursor,
-        };
-        while let Some(held) = self.next_mail().await? {
-            self.see_to(held).await?;
-        }
-        *cursor = Some(self.wait(since).await?);
-        Ok(())
-    }
-
-    /// Waits for the log to grow, for a mail to be due, or for somebody who wants one tried again.
+    /// Waits for the log to grow, for a turn to end, for a mail to be due, or for somebody who wants one tried again.
     async fn wait(&mut self, since: Cursor) -> Result<Cursor, BridgeError> {
         let latest = Instant::now() + WAIT;
-        let until = self.waiting.iter().map(|(at, _)| *at).min().map_or(latest, |soonest| soonest.min(latest));
-        let office = Arc::clone(&self.office);
+        let next = match self.paused {
+            Some(until) => Some(until),
+            None if self.has_room() => self.queue.next_due().into_iter().chain(self.requests.due()).min(),
+            None => None,
+        };
+        let until = next.map_or(latest, |next| next.min(latest));
+        let office = Arc::clone(&self.shared.office);
         let mut events = office.events(Some(since.clone()), WAIT);
         loop {
-            match timeout_at(until.min(Instant::now() + LOOK), &mut events).await {
-                Ok(page) => return Ok(page?.cursor),
-                Err(_) if Instant::now() >= until || !self.ledger.revived()?.is_empty() => return Ok(since),
-                Err(_) => {}
+            tokio::select! {
+                page = &mut events => {
+                    let page = page?;
+                    let is_about_connections = |event: &Event| {
+                        matches!(event, Event::ConnectionRequest { .. } | Event::ConnectionChanged { .. })
+                    };
+                    if page.events.iter().any(|entry| is_about_connections(&entry.event)) {
+                        self.requests.look();
+                    }
+                    return Ok(page.cursor);
+                }
+                Some(ended) = self.turns.join_next() => {
+                    self.ended.push(unwind(ended));
+                    return Ok(since);
+                }
+                () = sleep_until(until.min(Instant::now() + LOOK)) => {
+                    let is_wanted = self.has_room() && !self.shared.ledger.revived()?.is_empty();
+                    if Instant::now() >= until || is_wanted {
+                        return Ok(since);
+                    }
+                }
             }
         }
     }
 
-    /// A mail whose next try is due, one that somebody revived, or a new one.
+    /// A mail whose next try is due, one whose conversation is free again, one that somebody revived, or a new one.
     async fn next_mail(&mut self) -> Result<Option<Held>, BridgeError> {
-        let now = Instant::now();
-        if let Some(due) = self.waiting.iter().position(|(at, _)| *at <= now) {
-            let (_, held) = self.waiting.swap_remove(due);
-            if held.until.is_none_or(|until| until > Timestamp::now() + self.options.longest_turn()) {
+        let longest = self.shared.options.longest_turn();
+        while let Some(held) = self.queue.next(Instant::now()) {
+            if held.until.is_none_or(|until| until > Timestamp::now() + longest) {
                 return Ok(Some(held));
             }
-            // The claim does not last for another turn. Given back, it can be claimed for longer.
-            self.give_back(&held.mail.id).await?;
+            // The claim does not last for another turn. Given back, it can be claimed for longer; and so is what waits
+            // behind it, so that their order stays.
+            let mut first_error = None;
+            for held in self.queue.take_parked(&held.conversation).into_iter().chain([held]) {
+                if let Err(error) = self.shared.give_back(&held.mail.id).await {
+                    first_error.get_or_insert(error);
+                    self.queue.wait(Instant::now(), held);
+                }
+            }
+            if let Some(error) = first_error {
+                return Err(error);
+            }
         }
-        if let Some(held) = self.take_up_revived().await? {
-            return Ok(Some(held));
+        if let Some(mail) = self.take_up_revived().await? {
+            let held = self.shared.hold(mail, None)?;
+            match self.queue.is_busy(&held.conversation) {
+                true => self.queue.wait(Instant::now(), held),
+                false => return Ok(Some(held)),
+            }
         }
-        let lease = self.options.lease();
-        loop {
+        let lease = self.shared.options.lease();
+        while self.queue.len() < MAX_HELD {
             let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
             let request = ClaimRequest { limit: 1, urgent_first: true, lease };
-            let Some(mail) = self.office.claim(request).await?.pop() else { return Ok(None) };
-            let mut page = self.ledger.page(&mail.id)?;
+            let Some(mail) = self.shared.office.claim(request).await?.pop() else { return Ok(None) };
+            if self.queue.is_running(&mail.id) {
+                // The office has handed it out a second time; its turn is running.
+                continue;
+            }
+            let mut page = self.shared.ledger.page(&mail.id)?;
             page.claimed_until = Some(until);
-            self.ledger.note(&page)?;
-            self.waiting.retain(|(_, held)| held.mail.id != mail.id);
-            let held = Held { mail, until: Some(until) };
+            self.shared.ledger.note(&page)?;
+            self.queue.forget(&mail.id);
+            let held = self.shared.hold(mail, Some(until))?;
             match self.due(&page) {
-                later if later > Instant::now() => self.waiting.push((later, held)),
+                later if later > Instant::now() => self.queue.wait(later, held),
+                _ if self.queue.is_taken(&held.conversation) => self.queue.park(held),
                 _ => return Ok(Some(held)),
             }
         }
+        Ok(None)
     }
 
-    /// Gives a mail back that this bridge has not come to the end of. Whoever claims it next has it.
-    async fn give_back(&mut self, id: &MessageId) -> Result<(), BridgeError> {
-        let mut page = self.ledger.page(id)?;
-        page.claimed_until = None;
-        self.ledger.note(&page)?;
-        Ok(self.office.release(std::slice::from_ref(id)).await?)
-    }
-
-    async fn take_up_revived(&mut self) -> Result<Option<Held>, BridgeError> {
-        for mut dead in self.ledger.revived()? {
-            match self.office.message(&dead.message_id).await {
+    async fn take_up_revived(&mut self) -> Result<Option<Message>, BridgeError> {
+        let Shared { ledger, office, .. } = &*self.shared;
+        for mut dead in ledger.revived()? {
+            match office.message(&dead.message_id).await {
                 Ok(found) => {
                     let mut page = Page::new(dead.message_id.clone());
                     page.revived = true;
                     page.failed_turns = dead.failed_turns;
                     page.outcome = dead.answer.map(Answer::Reply);
-                    self.ledger.write(&page)?;
-                    self.ledger.taken_up(&dead.message_id)?;
-                    return Ok(Some(Held { mail: found.message, until: None }));
+                    ledger.write(&page)?;
+                    ledger.taken_up(&dead.message_id)?;
+                    return Ok(Some(found.message));
                 }
                 Err(error) if is_lasting(error.code()) => {
                     tracing::warn!(mail = %dead.message_id, %error, "cannot be tried again");
                     dead.reason = format!("cannot be tried again: {error}");
-                    self.ledger.bury(&dead)?;
-                    self.ledger.taken_up(&dead.message_id)?;
+                    ledger.bury(&dead)?;
+                    ledger.taken_up(&dead.message_id)?;
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -246,74 +331,256 @@ impl Bridge {
         Ok(None)
     }
 
-    async fn see_to(&mut self, held: Held) -> Result<(), BridgeError> {
-        let id = held.mail.id.clone();
-        self.status.under_way = Some(id.clone());
-        self.save_status()?;
-        let mut stop = self.handle(&held.mail).await.err();
-        if let Some(Stop::Broken(error)) = &stop
-            && let Some(lasting) = error.lasting()
-        {
-            // The office will never let this one through: it must not stand in the way of the others.
-            let reason = lasting.to_string();
-            stop = self.set_aside(&held.mail, Trouble::Refused, reason).await.err();
+    /// Gives a mail its turn.
+    fn begin(&mut self, held: Held) {
+        self.queue.begin(&held.conversation, Some(&held));
+        let shared = Arc::clone(&self.shared);
+        self.turns.spawn(async move {
+            let stop = shared.see_to(&held).await.err();
+            Ended { conversation: held.conversation.clone(), work: Work::Mail(Box::new(held)), stop }
+        });
+    }
+
+    /// Tells the runtime who asks for a connection, where it is time for that.
+    async fn see_to_requests(&mut self) -> Result<(), BridgeError> {
+        let is_due = self.requests.due().is_some_and(|due| due <= Instant::now());
+        if !is_due || !self.has_room() {
+            return Ok(());
         }
-        self.status.under_way = None;
+        let (asking, new) = self.shared.requests().await?;
+        self.requests.looked();
+        self.shared.status().requests = asking.into_iter().map(|request| request.agent_name).collect();
+        if new.is_empty() {
+            return Ok(());
+        }
+        let Some(conversation) = self.shared.options.requests.clone() else {
+            for request in &new {
+                tracing::warn!(from = %request.agent_name, "asks for a connection; `amb approve CODE` or `amb reject` answers");
+            }
+            return self.shared.told(&new);
+        };
+        if self.queue.is_busy(&conversation) {
+            self.requests.look_after(BUSY);
+            return Ok(());
+        }
+        self.requests.begin();
+        self.queue.begin(&conversation, None);
+        let (shared, failures) = (Arc::clone(&self.shared), self.requests.failures());
+        self.turns.spawn(async move {
+            let stop = shared.tell_requests(&new, &conversation, failures).await.err().map(Stop::Pause);
+            Ended { work: Work::Requests(new), conversation, stop }
+        });
+        Ok(())
+    }
+
+    async fn see_to_ended(&mut self) -> Result<(), BridgeError> {
+        while let Some(ended) = self.turns.try_join_next() {
+            self.ended.push(unwind(ended));
+        }
+        let mut first_error = None;
+        for ended in std::mem::take(&mut self.ended) {
+            self.queue.end(&ended.conversation);
+            let seen = match ended.work {
+                Work::Mail(held) => self.mail_ended(*held, ended.stop).await,
+                Work::Requests(asking) => self.requests_ended(&asking, ended.stop).await,
+            };
+            // Each of them must be seen to, or a mail would be held for ever.
+            if let Err(error) = seen {
+                first_error.get_or_insert(error);
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    async fn mail_ended(&mut self, held: Held, stop: Option<Stop>) -> Result<(), BridgeError> {
+        if self.shared.status().connection == Connection::Up {
+            self.outages = 0;
+        }
         match stop {
-            None => {}
+            None => Ok(()),
             Some(Stop::Later) => {
-                let at = self.due(&self.ledger.page(&id)?);
-                self.waiting.push((at, held));
+                let at = self.due(&self.shared.ledger.page(&held.mail.id)?);
+                self.queue.wait(at, held);
+                Ok(())
             }
             Some(Stop::Pause(trouble)) => {
-                if held.until.is_some() {
-                    self.give_back(&id).await?;
-                } else {
-                    self.waiting.push((Instant::now(), held));
-                }
-                self.pause(&trouble).await?;
+                let given_back = match held.until {
+                    Some(_) => self.shared.give_back(&held.mail.id).await,
+                    None => {
+                        self.queue.wait(Instant::now(), held);
+                        Ok(())
+                    }
+                };
+                self.pause(&trouble)?;
+                given_back
             }
             Some(Stop::Broken(error)) => {
                 // Kept for the next round: the claim may still be ours.
-                self.waiting.push((Instant::now(), held));
-                return Err(error);
+                self.queue.wait(Instant::now(), held);
+                Err(error)
             }
+        }
+    }
+
+    async fn requests_ended(&mut self, asking: &[Request], stop: Option<Stop>) -> Result<(), BridgeError> {
+        let trouble = match stop {
+            Some(Stop::Pause(trouble)) => trouble,
+            _ => {
+                self.requests.succeeded();
+                self.shared.is_up();
+                return self.shared.told(asking);
+            }
+        };
+        tracing::warn!(%trouble, "the runtime was not told of a request for a connection");
+        self.shared.note_error(&trouble.detail);
+        if trouble.trouble.is_general() {
+            self.requests.look();
+            return self.pause(&trouble);
+        }
+        let Options { pace, max_failures, .. } = &self.shared.options;
+        match self.requests.failed(pace.after(self.requests.failures() + 1), *max_failures) {
+            true => self.shared.told(asking),
+            false => Ok(()),
+        }
+    }
+
+    /// The runtime is down: all mail waits, unread.
+    fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
+        // Turns that ran beside each other hear of one outage together.
+        if self.paused.is_none_or(|until| until <= Instant::now()) {
+            self.outages += 1;
+        }
+        let wait = self.shared.options.pace.after(self.outages);
+        self.paused = Some(Instant::now() + wait);
+        let now = Timestamp::now();
+        {
+            let mut status = self.shared.status();
+            let since = match &status.connection {
+                Connection::Down { since, .. } => *since,
+                _ => now,
+            };
+            let next_try = now.checked_add(wait).unwrap_or(now);
+            let detail = error.detail.clone();
+            status.connection = Connection::Down { trouble: error.trouble, detail, since, next_try };
         }
         self.save_status()
     }
 
-    /// The runtime is down: all mail waits, unread.
-    async fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
-        self.outages += 1;
-        let wait = self.options.pace.after(self.outages);
-        let now = Timestamp::now();
-        let since = match &self.status.connection {
-            Connection::Down { since, .. } => *since,
-            _ => now,
+    /// After a pause, and at the start: finds out whether the runtime would take a turn, without giving it one.
+    async fn check_runtime(&mut self) -> Result<(), BridgeError> {
+        if self.paused.is_none_or(|until| until > Instant::now()) {
+            return Ok(());
+        }
+        match self.shared.runtime.check().await {
+            Ok(()) => {
+                self.paused = None;
+                self.shared.is_ready();
+                Ok(())
+            }
+            Err(error) => {
+                tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
+                self.shared.note_error(&error.detail);
+                self.pause(&error)
+            }
+        }
+    }
+
+    /// Counts the mail that waits in the office while none of it can be taken.
+    async fn count_unread(&mut self) {
+        match self.shared.office.inbox(true).await {
+            Ok(inbox) => {
+                let under_way = self.queue.under_way().len();
+                let unread = usize::try_from(inbox.unread()).unwrap_or(usize::MAX);
+                self.shared.status().waiting = unread.saturating_sub(under_way);
+            }
+            Err(error) => tracing::debug!(%error, "cannot count what waits"),
+        }
+    }
+
+    fn save_status(&self) -> Result<(), BridgeError> {
+        let mut status = self.shared.status();
+        if self.has_room() {
+            status.waiting = self.queue.len();
+        }
+        status.under_way = self.queue.under_way();
+        status.updated_at = Timestamp::now();
+        Ok(self.shared.ledger.write_status(&status)?)
+    }
+}
+
+impl Shared {
+    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A mail with the conversation that it belongs to.
+    fn hold(&self, mail: Message, until: Option<Timestamp>) -> Result<Held, BridgeError> {
+        let subject = mail.subject.as_deref().unwrap_or_default();
+        let session = mail.session.clone().unwrap_or_else(|| SessionId::between(&mail.from, &mail.to, subject));
+        let make = || match &self.options.conversations {
+            Conversations::Thread => session.to_string(),
+            Conversations::Peer(prefix) => format!("{prefix}{}", mail.from),
+            Conversations::One(key) => key.clone(),
         };
-        let next_try = now.checked_add(wait).unwrap_or(now);
-        let detail = error.detail.clone();
-        self.status.connection = Connection::Down { trouble: error.trouble, detail, since, next_try };
-        self.save_status()?;
-        sleep(wait).await;
-        Ok(())
+        let (conversation, is_later) = self.ledger.conversation(&session, &mail.id, make)?;
+        Ok(Held { mail, until, conversation, is_later })
+    }
+
+    /// Gives a mail back that this bridge has not come to the end of. Whoever claims it next has it.
+    async fn give_back(&self, id: &MessageId) -> Result<(), BridgeError> {
+        let mut page = self.ledger.page(id)?;
+        page.claimed_until = None;
+        self.ledger.note(&page)?;
+        Ok(self.office.release(std::slice::from_ref(id)).await?)
+    }
+
+    /// Gives one mail its turn and does what comes of it.
+    async fn see_to(&self, held: &Held) -> Result<(), Stop> {
+        match self.handle(held).await {
+            Err(Stop::Broken(error)) if error.lasting().is_some() => {
+                // The office will never let this one through: it must not stand in the way of the others.
+                let reason = error.lasting().map(ToString::to_string).unwrap_or_default();
+                self.set_aside(&held.mail, Trouble::Refused, reason).await
+            }
+            other => other,
+        }
+    }
+
+    /// The runtime would take a turn.
+    fn is_ready(&self) {
+        let mut status = self.status();
+        if matches!(status.connection, Connection::Down { .. }) {
+            status.connection = Connection::Unknown;
+        }
+        status.runtime = self.runtime.describe();
     }
 
     /// The runtime takes turns.
-    pub(crate) fn is_up(&mut self) {
-        self.outages = 0;
-        self.status.connection = Connection::Up;
-        self.status.runtime = self.runtime.describe();
+    pub(crate) fn is_up(&self) {
+        let mut status = self.status();
+        status.connection = Connection::Up;
+        status.runtime = self.runtime.describe();
     }
 
-    pub(crate) fn note_error(&mut self, error: &str) {
-        self.status.last_error = Some(error.to_owned());
+    pub(crate) fn note_error(&self, error: &str) {
+        self.status().last_error = Some(error.to_owned());
     }
 
-    fn save_status(&mut self) -> Result<(), BridgeError> {
-        self.status.updated_at = Timestamp::now();
-        self.status.waiting = self.waiting.len();
-        Ok(self.ledger.write_status(&self.status)?)
+    /// The runtime has said nothing for longer than it may.
+    pub(crate) fn too_late(&self) -> TurnError {
+        let longest = self.options.longest_turn();
+        TurnError::new(
+            Trouble::Timeout,
+            format!("the runtime said nothing for {longest:?}, longer than a turn may take"),
+        )
+    }
+}
+
+/// What a turn returned. One that panicked ends the bridge as a crash does.
+fn unwind(ended: Result<Ended, JoinError>) -> Ended {
+    match ended {
+        Ok(ended) => ended,
+        Err(error) => std::panic::resume_unwind(error.into_panic()),
     }
 }
 

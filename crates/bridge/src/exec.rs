@@ -1,5 +1,8 @@
 //! A runtime that is a command: one run a mail, what it prints is the answer.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
@@ -9,17 +12,44 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
+use crate::processes::{self, Run};
 use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 
 /// How long a command may run unless told otherwise.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most that is read of what a command prints; the rest is let go.
+/// The most that is read of what a command prints, in bytes; the answer says that there was more.
 const MAX_OUTPUT: u64 = 1024 * 1024;
 /// How much of its complaints goes into the reason.
 const REASON_CHARS: usize = 500;
 /// How long what the command has started may go on printing after the command itself has ended.
 const AFTERGLOW: Duration = Duration::from_millis(500);
+
+/// What a command gets of the environment that the bridge itself has, besides `LC_*`. Keys, tokens and addresses of
+/// databases are not among them: a command that shows mail to a model must not be able to tell them to whoever wrote.
+pub const INHERITED: [&str; 16] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "NO_COLOR",
+    "LANG",
+    "LANGUAGE",
+    "TZ",
+    "TMPDIR",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_STATE_HOME",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+];
+
+/// Whether a command gets this variable without being asked.
+pub fn is_inherited(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
+}
 
 /// What the command gets on its stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -34,14 +64,16 @@ pub enum Input {
 }
 
 /// Runs a command for each mail.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Exec {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What it gets on its stdin.
     pub input: Input,
-    /// What stands in its environment beside what this process has and what is said about the mail.
-    pub environment: Vec<(String, String)>,
+    /// Its whole environment, but for what is said about the mail: nothing is inherited from this process.
+    pub environment: Vec<(OsString, OsString)>,
+    /// The directory in which runs are written down, so that [`Runtime::end_leftovers`] can end those of a killed bridge.
+    pub records: Option<PathBuf>,
 }
 
 #[async_trait]
@@ -54,6 +86,30 @@ impl Runtime for Exec {
         false
     }
 
+    async fn check(&self) -> Result<(), TurnError> {
+        let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
+        let Some(program) = self.command.first() else { return Err(unreachable("no command was given".into())) };
+        let path = self.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+        match find(program, path) {
+            Found::Runnable => Ok(()),
+            Found::NotExecutable(path) => {
+                Err(unreachable(format!("{} is not executable; `chmod +x` makes it so", path.display())))
+            }
+            Found::Nowhere => Err(unreachable(format!(
+                "there is no command {program}; give its whole path, or put it into a directory of the PATH"
+            ))),
+        }
+    }
+
+    async fn end_leftovers(&self) -> std::io::Result<()> {
+        let Some(records) = &self.records else { return Ok(()) };
+        let ended = processes::end_leftovers(records).await?;
+        if ended > 0 {
+            tracing::warn!(processes = ended, "killed what a bridge before this one had left running");
+        }
+        Ok(())
+    }
+
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
         let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
         let input = match self.input {
@@ -61,50 +117,74 @@ impl Runtime for Exec {
             Input::Prompt => turn.prompt.clone(),
             Input::Json => serde_json::to_string(&turn.mail).map_err(|error| failed(error.to_string()))? + "\n",
         };
-        let mut child = self.spawn(turn)?;
+        let not_noted = |error: std::io::Error| failed(format!("the run cannot be written down: {error}"));
         // However this ends, a shutdown of the bridge included, nothing of the command is left running.
-        let _group = Group(child.id());
+        let mut run = Run::prepare(self.records.as_deref()).map_err(not_noted)?;
+        let mut child = self.spawn(turn, &run)?;
+        run.began(child.id()).map_err(not_noted)?;
         let Ok(ended) = timeout(turn.timeout, converse(&mut child, input)).await else {
-            let detail = format!("the command did not end within {:?} and was killed", turn.timeout);
+            let detail = format!(
+                "the command did not end within {:?} and was killed; --turn-timeout gives it longer",
+                turn.timeout
+            );
             return Err(TurnError::new(Trouble::Timeout, detail));
         };
         let Ended { status, out, err } = ended.map_err(|error| failed(format!("the command: {error}")))?;
         if !status.success() {
-            return Err(failed(format!("the command ended with {status}: {}", tail(&err))));
+            return Err(failed(format!("the command ended with {status}: {}", tail(&err.bytes))));
         }
-        // The last character may have been cut in two by the limit.
-        let is_cut = out.len() as u64 >= MAX_OUTPUT;
-        let text = match String::from_utf8(out) {
-            Ok(text) => text,
-            Err(error) if is_cut => String::from_utf8_lossy(error.as_bytes()).into_owned(),
-            Err(_) => return Err(failed("the command printed something that is not UTF-8".into())),
-        };
-        let text = text.strip_suffix('\n').unwrap_or(&text);
-        let silent = match text.trim() {
-            "" => true,
-            // The prompt has offered this word.
-            "NO_REPLY" => self.input == Input::Prompt,
-            _ => false,
-        };
-        match silent {
-            true => Ok(Outcome::NoReply),
-            false => Ok(Outcome::Reply(text.to_owned())),
+        // Whatever it printed is its answer: running it again would print the same.
+        let text = String::from_utf8_lossy(&out.bytes);
+        let mut text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
+        if out.is_cut {
+            text.push_str(&format!("\n[cut: the command printed more than {MAX_OUTPUT} bytes]"));
+        }
+        match text.trim() {
+            "" => Ok(Outcome::NoReply),
+            _ => Ok(Outcome::Reply(text)),
         }
     }
 }
 
 impl Exec {
-    fn spawn(&self, turn: &Turn) -> Result<Child, TurnError> {
+    fn spawn(&self, turn: &Turn, run: &Run) -> Result<Child, TurnError> {
         let [program, arguments @ ..] = self.command.as_slice() else {
             return Err(TurnError::new(Trouble::Unreachable, "no command was given"));
         };
         let mut command = Command::new(program);
-        command.args(arguments).envs(self.environment.iter().cloned()).envs(environment(&turn.mail));
+        command.args(arguments).env_clear();
+        command.envs(self.environment.iter().cloned()).envs(environment(&turn.mail)).env(processes::MARK, run.id());
         // A group of its own, so that what the command started ends with it.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|error| TurnError::new(Trouble::Unreachable, format!("cannot run {program}: {error}")))
     }
+}
+
+enum Found {
+    Runnable,
+    NotExecutable(PathBuf),
+    Nowhere,
+}
+
+/// Looks for a program as a shell would.
+fn find(program: &str, path: Option<&OsStr>) -> Found {
+    let places: Vec<PathBuf> = match program.contains('/') {
+        true => vec![PathBuf::from(program)],
+        false => {
+            let path = path.unwrap_or(OsStr::new("/bin:/usr/bin"));
+            std::env::split_paths(path).map(|directory| directory.join(program)).collect()
+        }
+    };
+    let mut found = Found::Nowhere;
+    for place in places {
+        match fs_err::metadata(&place) {
+            Ok(about) if about.is_file() && about.permissions().mode() & 0o111 != 0 => return Found::Runnable,
+            Ok(about) if about.is_file() => found = Found::NotExecutable(place),
+            _ => {}
+        }
+    }
+    found
 }
 
 fn environment(mail: &Message) -> Vec<(&'static str, String)> {
@@ -124,14 +204,21 @@ fn environment(mail: &Message) -> Vec<(&'static str, String)> {
 
 struct Ended {
     status: ExitStatus,
-    out: Vec<u8>,
-    err: Vec<u8>,
+    out: Printed,
+    err: Printed,
+}
+
+/// What a command has printed, up to [`MAX_OUTPUT`].
+#[derive(Default)]
+struct Printed {
+    bytes: Vec<u8>,
+    is_cut: bool,
 }
 
 /// Feeds the command and reads what it says, all at once, so that no full pipe can block either side.
 async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    let (mut out, mut err) = (Vec::new(), Vec::new());
+    let (mut out, mut err) = (Printed::default(), Printed::default());
     let mut talk = Box::pin(async {
         let feed = async {
             if let Some(mut stdin) = stdin {
@@ -159,10 +246,10 @@ async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
     Ok(Ended { status, out, err })
 }
 
-async fn read(pipe: Option<impl AsyncRead + Unpin>, bytes: &mut Vec<u8>) -> std::io::Result<()> {
+async fn read(pipe: Option<impl AsyncRead + Unpin>, printed: &mut Printed) -> std::io::Result<()> {
     if let Some(mut pipe) = pipe {
-        (&mut pipe).take(MAX_OUTPUT).read_to_end(bytes).await?;
-        tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await?;
+        (&mut pipe).take(MAX_OUTPUT).read_to_end(&mut printed.bytes).await?;
+        printed.is_cut = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await? > 0;
     }
     Ok(())
 }
@@ -172,18 +259,4 @@ fn tail(bytes: &[u8]) -> String {
     let text = text.trim();
     let skip = text.chars().count().saturating_sub(REASON_CHARS);
     text.chars().skip(skip).collect()
-}
-
-/// The processes of one command, killed when this is dropped.
-struct Group(Option<u32>);
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        let leader = self.0.and_then(|id| i32::try_from(id).ok()).and_then(rustix::process::Pid::from_raw);
-        if let Some(leader) = leader
-            && let Err(error) = rustix::process::kill_process_group(leader, rustix::process::Signal::KILL)
-        {
-            tracing::trace!(%error, "all of it had ended");
-        }
-    }
 }

@@ -1,26 +1,27 @@
 //! One mail: its turn, its answer, its end. Every step may be repeated after a crash.
 
 use amb_core::render::{Incoming, Nonce, render_incoming};
-use amb_core::{Code, Draft, Message, SessionId, TaskState, Timestamp};
+use amb_core::{Code, Draft, Message, TaskId, TaskState, Timestamp};
 use tokio::time::timeout;
 
-use crate::bridge::Bridge;
+use crate::bridge::Shared;
+use crate::directive::{self, Directive, NO_ANSWER};
 use crate::error::{BridgeError, Stop, is_lasting};
 use crate::ledger::Dead;
-use crate::options::Step;
+use crate::options::{Step, Tasks};
 use crate::page::{Answer, Page};
-use crate::runtime::{Trouble, Turn, TurnError};
+use crate::queue::Held;
+use crate::runtime::{Outcome, Trouble, Turn};
+use crate::split::pieces;
 use crate::task;
 
-/// The longest answer that the office takes; what is beyond is cut, and the answer says so.
-const MAX_REPLY_CHARS: usize = amb_core::limits::MAX_CONTENT_CHARS;
-
-impl Bridge {
-    pub(crate) async fn handle(&mut self, mail: &Message) -> Result<(), Stop> {
+impl Shared {
+    pub(crate) async fn handle(&self, held: &Held) -> Result<(), Stop> {
+        let mail = &held.mail;
         self.options.reached(Step::Claimed);
         let mut page = self.ledger.page(&mail.id)?;
         if page.outcome.is_none() {
-            let answer = self.answer(mail, &mut page).await?;
+            let answer = self.answer(held, &mut page).await?;
             self.options.reached(Step::Turned);
             page.outcome = Some(answer);
             self.ledger.write(&page)?;
@@ -31,13 +32,18 @@ impl Bridge {
     }
 
     /// What is to be done about the mail, from the runtime unless there is no need to ask it.
-    async fn answer(&mut self, mail: &Message, page: &mut Page) -> Result<Answer, Stop> {
-        if let Some(id) = task_of(mail, page)
-            && !task::begin(&*self.office, id).await?
-        {
-            return Ok(Answer::NotWanted);
+    async fn answer(&self, held: &Held, page: &mut Page) -> Result<Answer, Stop> {
+        let mail = &held.mail;
+        if let Some(id) = task_of(mail, page) {
+            let is_wanted = match self.options.tasks {
+                Tasks::Accept => task::accept(&*self.office, id).await?,
+                Tasks::Ask => task::is_open(&*self.office, id).await?,
+            };
+            if !is_wanted {
+                return Ok(Answer::NotWanted);
+            }
         }
-        let turn = self.prepare(mail, page)?;
+        let turn = self.prepare(held, page);
         page.begun = true;
         page.next_try = None;
         self.ledger.note(page)?;
@@ -46,10 +52,10 @@ impl Bridge {
         let error = match ran {
             Ok(Ok(outcome)) => {
                 self.is_up();
-                return Ok(outcome.into());
+                return Ok(self.understand(mail, page, outcome).await?);
             }
             Ok(Err(error)) => error,
-            Err(_) => TurnError::new(Trouble::Timeout, "the runtime said nothing for longer than a turn may take"),
+            Err(_) => self.too_late(),
         };
         tracing::warn!(mail = %mail.id, trouble = ?error.trouble, %error, "the turn failed");
         self.note_error(&error.detail);
@@ -70,56 +76,93 @@ impl Bridge {
         Ok(Answer::GivenUp { trouble: error.trouble, reason: error.detail })
     }
 
-    fn prepare(&self, mail: &Message, page: &Page) -> Result<Turn, BridgeError> {
-        let subject = mail.subject.as_deref().unwrap_or_default();
-        let session = mail.session.clone().unwrap_or_else(|| SessionId::between(&mail.from, &mail.to, subject));
-        let make = || match &self.options.session_per_peer {
-            Some(prefix) => format!("{prefix}{}", mail.from),
-            None => self.options.main_session.clone(),
+    /// What the agent's words mean: its first line may say so (see [`directive`]).
+    async fn understand(&self, mail: &Message, page: &Page, outcome: Outcome) -> Result<Answer, BridgeError> {
+        let Outcome::Reply(text) = outcome else { return Ok(Answer::NoReply) };
+        // No office takes it, and no reader misses it.
+        let text = text.replace('\0', "\u{fffd}");
+        let brought = task_of(mail, page);
+        let (directive, rest) = directive::parse(&text);
+        let said = |text: &str| match text.is_empty() {
+            true => Answer::NoReply,
+            false => Answer::Words(text.to_owned()),
         };
-        let (session_key, known) = self.ledger.conversation(&session, &mail.id, make)?;
+        Ok(match directive {
+            None if brought.is_some() && self.options.tasks == Tasks::Ask => said(&text),
+            None => Answer::Reply(text),
+            Some(Directive::NoAnswer) => Answer::NoReply,
+            Some(Directive::Question) => said(rest),
+            Some(Directive::Move(state)) => {
+                let task = match brought {
+                    Some(id) => Some(id.clone()),
+                    None => task::in_thread(&*self.office, mail).await?,
+                };
+                match task {
+                    Some(task) => {
+                        let note = (!rest.is_empty()).then(|| rest.to_owned());
+                        Answer::Move { task, state, note }
+                    }
+                    None => said(rest),
+                }
+            }
+        })
+    }
+
+    fn prepare(&self, held: &Held, page: &Page) -> Turn {
+        let mail = &held.mail;
         let incoming = Incoming::from(mail);
-        let mut prompt = render_incoming(if known { incoming.without_subject() } else { incoming }, &Nonce::fresh());
-        let is_task = task_of(mail, page).is_some();
-        prompt.push_str(&match is_task || mail.provokes_answer() {
-            true => format!(
-                "Your answer to this is sent back to {} by itself; do not send it with a tool as well. To send nothing, \
-                 say NO_REPLY.\n",
-                mail.from
+        let shown = if held.is_later { incoming.without_subject() } else { incoming };
+        let mut prompt = render_incoming(shown, &Nonce::fresh());
+        let from = &mail.from;
+        prompt.push_str(&match (task_of(mail, page), self.options.tasks) {
+            (Some(_), Tasks::Ask) => format!(
+                "This task is not accepted yet: you decide, and if your person wants to be asked first, ask. Begin your answer \
+                 with one of these lines: [mailbox: completed] and the result; [mailbox: accepted] to end it later; [mailbox: \
+                 rejected] or [mailbox: failed] and the reason; [mailbox: question] and what you must know from {from} first; \
+                 {NO_ANSWER} to leave it for now. What follows that line is sent to {from} by itself; do not send it with a \
+                 tool as well. An answer without such a line is sent as a message, and the task stays as it is. The tool \
+                 mailbox_task moves it, too; so do these lines in a later answer in this thread.\n"
             ),
-            false => "This needs no answer, and none is sent back.\n".to_owned(),
+            (Some(_), Tasks::Accept) => format!(
+                "You have accepted this task; your answer completes it and is sent to {from} by itself. If you cannot do it, \
+                 begin your answer with the line [mailbox: failed] and give the reason; to ask {from} something first, begin \
+                 with [mailbox: question].\n"
+            ),
+            (None, _) if wants_answer(mail) => format!(
+                "Your answer to this is sent back to {from} by itself; do not send it with a tool as well. To send nothing, \
+                 answer with this line alone: {NO_ANSWER}\n"
+            ),
+            (None, _) => "This needs no answer, and none is sent back.\n".to_owned(),
         });
-        Ok(Turn {
+        Turn {
             mail: mail.clone(),
-            session_key,
+            session_key: held.conversation.clone(),
             prompt,
             key: page.turn_key(),
             repeat: page.begun,
             timeout: self.options.turn_timeout,
-        })
+        }
     }
 
     /// Does what the page says is to be done, and ends the mail.
-    async fn finish(&mut self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
-        let task = task_of(mail, page);
-        let office = &*self.office;
-        match (page.outcome.clone().unwrap_or(Answer::NoReply), task) {
-            (Answer::Reply(text), Some(id)) => {
-                task::end(office, id, TaskState::Completed, Some(cut(text))).await?;
-                self.status.replied += 1;
+    async fn finish(&self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
+        let brought = task_of(mail, page);
+        match (page.outcome.clone().unwrap_or(Answer::NoReply), brought) {
+            (Answer::Reply(text), Some(id)) => self.move_task(mail, page, id, TaskState::Completed, Some(text)).await?,
+            (Answer::Move { task, state, note }, _) => self.move_task(mail, page, &task, state, note).await?,
+            (Answer::NoReply, Some(id)) if self.options.tasks == Tasks::Accept => {
+                self.move_task(mail, page, id, TaskState::Completed, None).await?;
             }
-            (Answer::NoReply, Some(id)) => {
-                task::end(office, id, TaskState::Completed, None).await?;
-                self.status.unanswered += 1;
+            (Answer::Reply(text) | Answer::Words(text), _) if brought.is_some() || wants_answer(mail) => {
+                self.reply(mail, page, text).await?;
             }
-            (Answer::Reply(text), None) if mail.provokes_answer() => self.reply(mail, page, text).await?,
-            (Answer::GivenUp { trouble, reason }, task) => {
-                if let Some(id) = task {
-                    task::end(office, id, TaskState::Failed, Some(cut(reason.clone()))).await?;
-                }
+            (Answer::GivenUp { trouble, reason }, _) => {
+                self.tell_given_up(mail, page).await?;
                 self.bury(mail, page, trouble, reason, None)?;
             }
-            (Answer::Reply(_) | Answer::NoReply | Answer::NotWanted, _) => self.status.unanswered += 1,
+            (Answer::Reply(_) | Answer::Words(_) | Answer::NoReply | Answer::NotWanted, _) => {
+                self.status().unanswered += 1;
+            }
         }
         self.options.reached(Step::Replied);
         match self.office.ack(std::slice::from_ref(&mail.id)).await {
@@ -133,31 +176,107 @@ impl Bridge {
         Ok(self.ledger.close(&mail.id)?)
     }
 
-    /// Sends the answer, once.
-    async fn reply(&mut self, mail: &Message, page: &Page, text: String) -> Result<(), BridgeError> {
-        let key = format!("bridge:{}", mail.id);
-        let draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, cut(text.clone())).automatic() };
-        match self.office.send(draft).await {
-            Ok(_) => self.status.replied += 1,
-            // The exchange has reached its ttl: that is what it is for.
-            Err(error) if error.code() == Code::LoopRefused => self.status.unanswered += 1,
-            Err(error) if error.code() == Code::Conflict => {
-                tracing::info!(mail = %mail.id, "another bridge has answered this already");
-                self.status.unanswered += 1;
-            }
-            // The peer has ended the connection, or is gone: the answer waits on the list for better times.
-            Err(error) if is_lasting(error.code()) => {
-                let reason = format!("the answer cannot be sent: {error}");
-                self.bury(mail, page, Trouble::Refused, reason, Some(text))?;
-            }
-            Err(error) => return Err(error.into()),
+    /// Moves the task, once. What a note cannot hold follows as messages.
+    async fn move_task(
+        &self,
+        mail: &Message,
+        page: &Page,
+        id: &TaskId,
+        state: TaskState,
+        note: Option<String>,
+    ) -> Result<(), BridgeError> {
+        let mut pieces = note.as_deref().map(pieces).unwrap_or_default().into_iter();
+        let first = pieces.next();
+        let is_answer = first.is_some();
+        task::advance(&*self.office, id, state, first).await?;
+        self.send_pieces(mail, page, pieces.enumerate().map(|(at, piece)| (at + 1, piece)), note.as_deref()).await?;
+        let mut status = self.status();
+        match is_answer {
+            true => status.replied += 1,
+            false => status.unanswered += 1,
         }
         Ok(())
     }
 
+    /// Sends the answer, once.
+    async fn reply(&self, mail: &Message, page: &Page, text: String) -> Result<(), BridgeError> {
+        let is_sent = self.send_pieces(mail, page, pieces(&text).into_iter().enumerate(), Some(&text)).await?;
+        let mut status = self.status();
+        match is_sent {
+            true => status.replied += 1,
+            false => status.unanswered += 1,
+        }
+        Ok(())
+    }
+
+    /// Sends the pieces of an answer, each once. Returns whether they went out. What has no way out is put on the list.
+    async fn send_pieces(
+        &self,
+        mail: &Message,
+        page: &Page,
+        pieces: impl Iterator<Item = (usize, String)>,
+        whole: Option<&str>,
+    ) -> Result<bool, BridgeError> {
+        for (at, piece) in pieces {
+            let key = match at {
+                0 => format!("bridge:{}", mail.id),
+                _ => format!("bridge:{}:{}", mail.id, at + 1),
+            };
+            let draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, piece).automatic() };
+            let error = match self.office.send(draft).await {
+                Ok(_) => continue,
+                Err(error) => error,
+            };
+            match error.code() {
+                // The exchange has reached its ttl: that is what it is for. A task waits for what was said.
+                Code::LoopRefused if task::brought(mail).is_none() => return Ok(false),
+                Code::Conflict => {
+                    tracing::info!(mail = %mail.id, "another bridge has answered this already");
+                    return Ok(false);
+                }
+                // The peer has ended the connection, or is gone: the answer waits on the list for better times.
+                code if is_lasting(code) => {
+                    let reason = format!("the answer cannot be sent: {error}");
+                    self.bury(mail, page, Trouble::Refused, reason, whole.map(str::to_owned))?;
+                    return Ok(false);
+                }
+                _ => return Err(error.into()),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Tells the sender that its mail came to nothing, once, in words of our own: what a runtime complains of may hold
+    /// what is nobody else's business, and is kept on the list.
+    async fn tell_given_up(&self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
+        let me = self.office.me();
+        let text = format!(
+            "{me} could not work on this: its agent failed {}. The reason is with {me}'s owner, who can have it tried again.",
+            if page.failures == 1 { "once".into() } else { format!("{} times", page.failures) },
+        );
+        let told = match task_of(mail, page) {
+            Some(id) => task::advance(&*self.office, id, TaskState::Failed, Some(text)).await,
+            None if wants_answer(mail) && !page.revived => {
+                let key = format!("bridge:{}:given-up", mail.id);
+                let mut draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, text).automatic() };
+                draft.metadata.insert(GIVEN_UP.into(), true.into());
+                self.office.send(draft).await.map(|_| ())
+            }
+            None => Ok(()),
+        };
+        match told {
+            Err(error) if is_lasting(error.code()) => {
+                tracing::warn!(mail = %mail.id, %error, "its sender cannot be told that it was given up");
+                Ok(())
+            }
+            told => Ok(told?),
+        }
+    }
+
     /// Ends a mail that the office itself refuses to let go on.
-    pub(crate) async fn set_aside(&mut self, mail: &Message, trouble: Trouble, reason: String) -> Result<(), Stop> {
+    pub(crate) async fn set_aside(&self, mail: &Message, trouble: Trouble, reason: String) -> Result<(), Stop> {
         let page = self.ledger.page(&mail.id)?;
+        self.tell_given_up(mail, &page).await?;
         self.bury(mail, &page, trouble, reason, None)?;
         match self.office.ack(std::slice::from_ref(&mail.id)).await {
             Err(error) if !is_lasting(error.code()) => Err(error.into()),
@@ -166,7 +285,7 @@ impl Bridge {
     }
 
     fn bury(
-        &mut self,
+        &self,
         mail: &Message,
         page: &Page,
         trouble: Trouble,
@@ -186,38 +305,21 @@ impl Bridge {
             at: Timestamp::now(),
             answer,
         })?;
-        self.status.given_up += 1;
+        self.status().given_up += 1;
         Ok(())
     }
 }
 
+/// Marks, in its metadata, a message that only says that another one was given up.
+const GIVEN_UP: &str = "given_up";
+
+/// Whether an answer to the mail is sent back.
+fn wants_answer(mail: &Message) -> bool {
+    mail.provokes_answer() && mail.metadata.get(GIVEN_UP) != Some(&true.into())
+}
+
 /// The task that the mail brings, if it is still to be done. One that was given up has failed for good: when its mail is
 /// revived, the answer goes back as an ordinary reply.
-fn task_of<'m>(mail: &'m Message, page: &Page) -> Option<&'m amb_core::TaskId> {
+fn task_of<'m>(mail: &'m Message, page: &Page) -> Option<&'m TaskId> {
     task::brought(mail).filter(|_| !page.revived)
-}
-
-/// What the office takes of a long answer, with a word that there was more.
-fn cut(text: String) -> String {
-    const NOTE: &str = "\n[cut: the answer was longer than a message may be]";
-    match text.char_indices().nth(MAX_REPLY_CHARS) {
-        None => text,
-        Some(_) => {
-            let kept: String = text.chars().take(MAX_REPLY_CHARS - NOTE.chars().count()).collect();
-            kept + NOTE
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_answer_is_cut_to_what_the_office_takes_and_says_so() {
-        assert_eq!(cut("ä".repeat(MAX_REPLY_CHARS)), "ä".repeat(MAX_REPLY_CHARS));
-        let long = cut("ä".repeat(MAX_REPLY_CHARS + 1));
-        assert_eq!(long.chars().count(), MAX_REPLY_CHARS);
-        assert!(long.ends_with("longer than a message may be]"));
-    }
 }

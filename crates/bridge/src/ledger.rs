@@ -11,7 +11,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use amb_core::{AgentName, MessageId, SessionId, Timestamp};
+use amb_core::{AgentName, ConnectionId, MessageId, SessionId, Timestamp};
 use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
 
@@ -71,7 +71,7 @@ impl Ledger {
     /// Opens the ledger for a bridge. A second bridge of the same agent on this machine is refused.
     pub fn open(root: &Path) -> io::Result<Self> {
         // What agents say to each other is for this user alone.
-        for part in ["mail", "dead", "again", "sessions"] {
+        for part in ["mail", "dead", "again", "sessions", "commands"] {
             let path = root.join(part);
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| io::Error::new(error.kind(), format!("cannot make {}: {error}", path.display())))?;
@@ -92,6 +92,11 @@ impl Ledger {
                 Err(TryLockError::Error(error)) => return Err(error),
             }
         }
+    }
+
+    /// Where a runtime that is a command writes its runs down.
+    pub fn commands(&self) -> PathBuf {
+        self.root.join("commands")
     }
 
     /// Opens the ledger to look at it while a bridge may be running.
@@ -182,6 +187,15 @@ impl Ledger {
         let made = Conversation { session: session.clone(), key: make(), first: mail.clone() };
         file::write(&path, &made, Sync::Later)?;
         Ok((made.key, false))
+    }
+
+    /// The requests for a connection of which the runtime has been told.
+    pub(crate) fn told_requests(&self) -> io::Result<Vec<ConnectionId>> {
+        Ok(file::read(&self.root.join("requests.json"))?.unwrap_or_default())
+    }
+
+    pub(crate) fn note_told_requests(&self, told: &[ConnectionId]) -> io::Result<()> {
+        file::write(&self.root.join("requests.json"), &told, Sync::Later)
     }
 
     pub(crate) fn write_status(&self, status: &crate::Status) -> io::Result<()> {

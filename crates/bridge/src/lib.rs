@@ -9,10 +9,13 @@
 //! key made from the mail's id, so that a repeat sends nothing. Where the runtime takes such a key too (OpenClaw's
 //! WebSocket), the turn itself runs once. Where it does not (chat completions, `sessions_send`, a command), a crash in the
 //! middle of a turn means that the turn runs again; still only one of its answers is sent.
+//!
+//! Several turns run at once, each as a task of its own; the turns of one conversation follow each other.
 
 #![forbid(unsafe_code)]
 
 mod bridge;
+mod directive;
 mod error;
 pub mod exec;
 mod file;
@@ -22,13 +25,17 @@ pub mod openclaw;
 mod options;
 mod pace;
 mod page;
+mod processes;
+mod queue;
+mod requests;
 mod runtime;
+mod split;
 mod status;
 mod task;
 
 pub use bridge::Bridge;
 pub use ledger::{Dead, Ledger};
-pub use options::{Options, Step};
+pub use options::{Conversations, DEFAULT_CONCURRENCY, Options, Step, Tasks};
 pub use pace::Pace;
 pub use runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 pub use status::{Connection, Status};

@@ -11,6 +11,29 @@ pub(crate) const OVERTIME: Duration = Duration::from_secs(30);
 /// Added to that for the claim, so that nobody else takes a mail whose turn is still running.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
+/// How many turns run at once unless told otherwise.
+pub const DEFAULT_CONCURRENCY: usize = 4;
+
+/// Which conversation of the runtime a mail goes to. A thread stays in the conversation in which it began.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Conversations {
+    /// One for each thread.
+    Thread,
+    /// One for each peer: what stands before the peer's name.
+    Peer(String),
+    /// One for all mail.
+    One(String),
+}
+
+/// What is done about a task before its turn, and what an answer means that says nothing about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tasks {
+    /// Nothing: the turn decides. A plain answer is sent as words, and the task stays as it is.
+    Ask,
+    /// The task is accepted before the turn; a plain answer completes it.
+    Accept,
+}
+
 /// How a bridge works.
 #[derive(Clone)]
 pub struct Options {
@@ -18,10 +41,14 @@ pub struct Options {
     pub turn_timeout: Duration,
     /// After so many failures a mail is given up.
     pub max_failures: u32,
-    /// The conversation of the runtime that mail goes to.
-    pub main_session: String,
-    /// A conversation for each peer instead: what stands before the peer's name.
-    pub session_per_peer: Option<String>,
+    /// How many turns run at once. Those of one conversation follow each other.
+    pub concurrency: usize,
+    /// Which conversation of the runtime a mail goes to.
+    pub conversations: Conversations,
+    /// What is done about a task before its turn, and what an answer means that says nothing about it.
+    pub tasks: Tasks,
+    /// The conversation that is told of requests for a connection. None where nobody is there to be told.
+    pub requests: Option<String>,
     /// How long to wait after a failure.
     pub pace: Pace,
     /// Called between any two steps. Tests end the bridge there, as a crash would.
@@ -33,8 +60,10 @@ impl Default for Options {
         Self {
             turn_timeout: Duration::from_secs(120),
             max_failures: 5,
-            main_session: "agent:main:main".into(),
-            session_per_peer: None,
+            concurrency: DEFAULT_CONCURRENCY,
+            conversations: Conversations::Thread,
+            tasks: Tasks::Ask,
+            requests: None,
             pace: Pace::default(),
             checkpoint: None,
         }
@@ -46,8 +75,10 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("turn_timeout", &self.turn_timeout)
             .field("max_failures", &self.max_failures)
-            .field("main_session", &self.main_session)
-            .field("session_per_peer", &self.session_per_peer)
+            .field("concurrency", &self.concurrency)
+            .field("conversations", &self.conversations)
+            .field("tasks", &self.tasks)
+            .field("requests", &self.requests)
             .field("pace", &self.pace)
             .finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
 //! What is remembered of one mail under way.
 
-use amb_core::{MessageId, Timestamp};
+use amb_core::{MessageId, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::runtime::{Outcome, Trouble};
+use crate::runtime::Trouble;
 
 /// What is remembered of a mail under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -40,23 +40,18 @@ pub(crate) struct Page {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Answer {
-    /// To be sent.
+    /// To be sent; where the mail brings a task, it completes the task.
     Reply(String),
+    /// To be sent as words alone: the task that the mail brings stays as it is.
+    Words(String),
+    /// The task is moved, with a note.
+    Move { task: TaskId, state: TaskState, note: Option<String> },
     /// The agent says nothing.
     NoReply,
     /// There was nothing to do: the task has ended, or the office does not let the agent take it on.
     NotWanted,
     /// It was tried often enough.
     GivenUp { trouble: Trouble, reason: String },
-}
-
-impl From<Outcome> for Answer {
-    fn from(outcome: Outcome) -> Self {
-        match outcome {
-            Outcome::Reply(text) => Answer::Reply(text),
-            Outcome::NoReply => Answer::NoReply,
-        }
-    }
 }
 
 impl Page {

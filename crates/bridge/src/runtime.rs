@@ -14,6 +14,16 @@ pub trait Runtime: Send + Sync {
     /// Whether giving it the same [`Turn::key`] twice runs the turn once.
     fn is_idempotent(&self) -> bool;
 
+    /// Whether a turn could be taken now, found out without running one: what is wrong, and what to change.
+    async fn check(&self) -> Result<(), TurnError> {
+        Ok(())
+    }
+
+    /// Ends what a bridge that was killed has left running. Called once, before any turn.
+    async fn end_leftovers(&self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     /// Gives the runtime one turn and waits for what comes of it.
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError>;
 }

@@ -44,8 +44,9 @@ pub struct Status {
     /// How the runtime is.
     pub connection: Connection,
     /// The mail that has its turn now.
-    pub under_way: Option<MessageId>,
-    /// Mail that waits for another try.
+    #[serde(default, deserialize_with = "one_or_many")]
+    pub under_way: Vec<MessageId>,
+    /// Mail that waits for its turn, or for another try.
     pub waiting: usize,
     /// Answers sent since the start.
     pub replied: u64,
@@ -53,8 +54,25 @@ pub struct Status {
     pub unanswered: u64,
     /// Mail given up since the start.
     pub given_up: u64,
+    /// Who asks for a connection and waits for an answer.
+    #[serde(default)]
+    pub requests: Vec<AgentName>,
     /// What went wrong last.
     pub last_error: Option<String>,
+}
+
+/// Bridges that did one mail at a time wrote down one id, or none.
+fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<MessageId>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Form {
+        Many(Vec<MessageId>),
+        One(Option<MessageId>),
+    }
+    Ok(match Form::deserialize(from)? {
+        Form::Many(ids) => ids,
+        Form::One(id) => id.into_iter().collect(),
+    })
 }
 
 impl Status {
@@ -69,11 +87,12 @@ impl Status {
             started_at: now,
             updated_at: now,
             connection: Connection::Unknown,
-            under_way: None,
+            under_way: Vec::new(),
             waiting: 0,
             replied: 0,
             unanswered: 0,
             given_up: 0,
+            requests: Vec::new(),
             last_error: None,
         }
     }

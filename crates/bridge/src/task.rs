@@ -1,4 +1,4 @@
-//! A task that came by mail: taken on before the turn, ended after it. Every step may be repeated after a crash.
+//! A task that came by mail: what is done about it before and after the turn. Every step may be repeated after a crash.
 
 use amb_core::office::TaskFilter;
 use amb_core::{Code, Message, Office, OfficeError, TaskId, TaskState};
@@ -9,30 +9,46 @@ pub(crate) fn brought(mail: &Message) -> Option<&TaskId> {
     mail.task.as_ref().filter(|_| is_task).map(|task| &task.id)
 }
 
-/// Takes the task on, and tells its owner so, once. Answers whether there is work to do.
-pub(crate) async fn begin(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
+/// Takes the task on, and tells its owner so, once. Returns whether there is work to do.
+pub(crate) async fn accept(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
     match office.set_task_state(id, TaskState::Accepted, None).await {
         Ok(_) => Ok(true),
         // The office has rejected it, and its owner knows.
         Err(error) if error.code() == Code::Conflict => Ok(false),
         // Taken on before, by this bridge before a crash or by the agent itself; or ended already.
-        Err(error) if error.code() == Code::IllegalMove => {
-            let open = office.tasks(TaskFilter { owned: Some(false), open: true, state: None }).await?;
-            Ok(open.iter().any(|task| task.id == *id))
-        }
+        Err(error) if error.code() == Code::IllegalMove => is_open(office, id).await,
         Err(error) => Err(error),
     }
 }
 
-/// Ends the task, unless the agent has ended it itself.
-pub(crate) async fn end(
+/// Whether the task has not ended yet.
+pub(crate) async fn is_open(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
+    let open = office.tasks(TaskFilter { owned: Some(false), open: true, state: None }).await?;
+    Ok(open.iter().any(|task| task.id == *id))
+}
+
+/// The newest open task of the caller's in the thread of a mail that brings none, given by its sender.
+pub(crate) async fn in_thread(office: &dyn Office, mail: &Message) -> Result<Option<TaskId>, OfficeError> {
+    if mail.session.is_none() {
+        return Ok(None);
+    }
+    let open = office.tasks(TaskFilter { owned: Some(false), open: true, state: None }).await?;
+    Ok(open.into_iter().find(|task| task.owner == mail.from && task.session_id == mail.session).map(|task| task.id))
+}
+
+/// Moves the task, unless it has come farther already: the agent has moved it itself, or this bridge before a crash.
+pub(crate) async fn advance(
     office: &dyn Office,
     id: &TaskId,
     state: TaskState,
     note: Option<String>,
 ) -> Result<(), OfficeError> {
-    match office.set_task_state(id, state, note).await {
+    match office.set_task_state(id, state, note.clone()).await {
         Ok(_) => Ok(()),
+        // What was taken on can only fail.
+        Err(error) if error.code() == Code::IllegalMove && state == TaskState::Rejected => {
+            Box::pin(advance(office, id, TaskState::Failed, note)).await
+        }
         Err(error) if matches!(error.code(), Code::IllegalMove | Code::Conflict) => Ok(()),
         Err(error) => Err(error),
     }

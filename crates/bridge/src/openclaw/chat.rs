@@ -25,7 +25,7 @@ struct Said {
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     // The turn may have run while nobody was there to hear its answer.
     if turn.repeat
-        && let Ok(Trace::Answered(text)) = history::look(gateway, turn).await
+        && let Trace::Answered(text) = history::look(gateway, turn).await?
     {
         return Ok(spoken(Some(&text)));
     }
@@ -34,9 +34,10 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, Turn
         "messages": [{ "role": "user", "content": turn.prompt }],
     });
     let request = gateway.post("/v1/chat/completions").header("x-openclaw-session-key", &turn.session_key);
-    let answer = request.json(&body).timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error))?;
+    let answer =
+        request.json(&body).timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error, turn.timeout))?;
     let status = answer.status();
-    let text = answer.text().await.map_err(|error| gateway.lost(error))?;
+    let text = answer.text().await.map_err(|error| gateway.lost(error, turn.timeout))?;
     if !status.is_success() {
         return Err(refused(status, &text));
     }

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::Gateway;
 use super::sessions_send::invoke;
-use crate::runtime::{Turn, TurnError};
+use crate::runtime::{Trouble, Turn, TurnError};
 
 /// What is left of a mail in a session.
 #[derive(Debug, PartialEq)]
@@ -17,15 +17,30 @@ pub(super) enum Trace {
     Answered(String),
 }
 
-/// Looks for a mail in its session. The session reads its own history, which no gateway forbids.
+/// The most messages of a session that are looked through.
+pub(super) const LIMIT: u32 = 50;
+
+/// Looks for a mail in its session. The session reads its own history; a gateway without that tool shows nothing. A
+/// gateway that cannot say now (it is just starting, say) is an error: running the turn instead could make it two.
 pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnError> {
-    let arguments = json!({ "sessionKey": turn.session_key, "limit": 50 });
-    let details = invoke(gateway, turn, &turn.session_key, "sessions_history", arguments).await?;
-    let messages = details.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
-    Ok(trace(messages, turn.mail.id.as_str()))
+    let arguments = json!({ "sessionKey": turn.session_key, "limit": LIMIT });
+    match invoke(gateway, turn, &turn.session_key, "sessions_history", arguments).await {
+        Ok(details) => Ok(trace(messages(&details), turn.mail.id.as_str())),
+        Err(error) if matches!(error.trouble, Trouble::NotOffered | Trouble::Refused | Trouble::Failed) => {
+            tracing::debug!(%error, "no history to look in");
+            Ok(Trace::None)
+        }
+        Err(error) => Err(error),
+    }
 }
 
-fn trace(messages: &[Value], id: &str) -> Trace {
+/// The messages of a history, oldest first.
+pub(super) fn messages(history: &Value) -> &[Value] {
+    history.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
+}
+
+/// What messages show of a mail with this id.
+pub(super) fn trace(messages: &[Value], id: &str) -> Trace {
     // The frame around a mail names its id, which no other mail has; a body cannot imitate the attribute.
     let mark = format!("id=\"{id}\"");
     let role = |message: &Value, wanted: &str| message.get("role").and_then(Value::as_str) == Some(wanted);
@@ -33,12 +48,20 @@ fn trace(messages: &[Value], id: &str) -> Trace {
     let is_input = |message: &Value| role(message, "user") || message.pointer("/provenance/kind").is_some();
     let asked = messages.iter().rposition(|message| is_input(message) && text(message).contains(&mark));
     let Some(asked) = asked else { return Trace::None };
-    let said = messages[asked + 1..].iter().take_while(|message| !is_input(message));
-    let said = said.filter(|message| role(message, "assistant")).map(text);
-    match said.filter(|text| !text.trim().is_empty()).last() {
-        Some(text) => Trace::Answered(text),
-        None => Trace::Seen,
+    // What the agent says on its way to a tool is no answer: a turn that was cut off there has none.
+    let last = messages[asked + 1..].iter().take_while(|message| !is_input(message)).last();
+    match last.filter(|message| role(message, "assistant") && is_final(message)).map(text) {
+        Some(text) if !text.trim().is_empty() => Trace::Answered(text),
+        _ => Trace::Seen,
     }
+}
+
+/// Whether the turn ended with this message.
+fn is_final(message: &Value) -> bool {
+    let parts = message.get("content").and_then(Value::as_array).into_iter().flatten();
+    let mut kinds = parts.filter_map(|part| part.get("type")?.as_str());
+    let stopped = message.get("stopReason").and_then(Value::as_str);
+    !kinds.any(|kind| kind == "toolCall") && !matches!(stopped, Some("toolUse" | "error" | "aborted"))
 }
 
 fn text(message: &Value) -> String {
@@ -66,6 +89,9 @@ mod tests {
         assert_eq!(trace(&messages, "m-2"), Trace::Seen);
         assert_eq!(trace(&messages, "m-3"), Trace::Answered("third".into()));
         assert_eq!(trace(&messages, "m-"), Trace::None);
+        let cut_off = json!({ "role": "assistant", "stopReason": "toolUse",
+            "content": [{ "type": "text", "text": "let me look" }, { "type": "toolCall", "name": "read" }] });
+        assert_eq!(trace(&[user("m-1"), cut_off], "m-1"), Trace::Seen, "on its way to a tool");
     }
 
     #[test]

@@ -7,7 +7,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use super::{CONNECT_TIMEOUT, Gateway};
+use super::{CONNECT_TIMEOUT, Gateway, refused};
 use crate::runtime::{Trouble, TurnError};
 
 /// The version of the protocol that is spoken here.
@@ -49,12 +49,13 @@ impl Line {
         // Between schemes of the same kind this cannot fail.
         let _ = url.set_scheme(if url.scheme() == "https" { "wss" } else { "ws" });
         let deadline = Instant::now() + CONNECT_TIMEOUT;
-        let unreachable = |why: String| {
-            TurnError::new(Trouble::Unreachable, format!("cannot reach the OpenClaw gateway at {}: {why}", gateway.url))
-        };
+        let unreachable = |why: String| gateway.unreachable(&why);
         let connected = timeout_at(deadline, connect_async(url.as_str())).await;
-        let (socket, _) =
-            connected.map_err(|_| unreachable("no answer".into()))?.map_err(|e| unreachable(e.to_string()))?;
+        let (socket, _) = connected.map_err(|_| unreachable("no answer".into()))?.map_err(|error| match error {
+            // Somebody is there who does not speak the gateway's protocol, or not at this address.
+            tungstenite::Error::Http(answer) => refused(answer.status(), ""),
+            error => unreachable(error.to_string()),
+        })?;
         let mut line = Self { socket, asked: 0 };
         // Nothing has been asked of it yet: whatever goes wrong until it has let us in, no turn has begun.
         loop {
@@ -76,7 +77,10 @@ impl Line {
             Ok(_) => Ok(line),
             Err(why) => Err(TurnError::new(
                 Trouble::Unauthorized,
-                format!("the gateway does not let the bridge in ({why}); check OPENCLAW_GATEWAY_TOKEN"),
+                format!(
+                    "the gateway does not let the bridge in ({why}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token of \
+                     openclaw.json"
+                ),
             )),
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! | route | model calls a mail | a repeat runs the turn again |
 //! |---|---|---|
+//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the mail's id is the run's id; after that, unless the answer is found in the session's history |
 //! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | unless the answer is found in the session's history |
-//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the mail's id is the run's id |
 //! | [`Route::SessionsSend`], `POST /tools/invoke` | 2 or more | unless the mail is found in the session's history |
 //!
 //! [`Gateway::probe`] finds out which of them a gateway offers.
@@ -105,17 +105,34 @@ impl Gateway {
         self.http.post(url).bearer_auth(&self.token)
     }
 
-    /// What a failure to get any answer means.
-    fn lost(&self, error: reqwest::Error) -> TurnError {
-        if error.is_connect() {
-            return TurnError::new(
-                Trouble::Unreachable,
-                format!("cannot reach the OpenClaw gateway at {}; is it running?", self.url),
-            );
-        }
-        let trouble = if error.is_timeout() { Trouble::Timeout } else { Trouble::Lost };
-        TurnError::new(trouble, format!("the gateway broke off: {}", error.without_url()))
+    /// Nobody is there.
+    fn unreachable(&self, why: &str) -> TurnError {
+        let url = &self.url;
+        TurnError::new(
+            Trouble::Unreachable,
+            format!(
+                "cannot reach the OpenClaw gateway at {url} ({why}); start it (`openclaw gateway run`), or say where it is with \
+                 --gateway-url: its port is gateway.port in openclaw.json"
+            ),
+        )
     }
+
+    /// What a failure to get any answer within this time means.
+    fn lost(&self, error: reqwest::Error, waited: Duration) -> TurnError {
+        if error.is_connect() {
+            return self.unreachable(if error.is_timeout() { "no answer" } else { "no connection" });
+        }
+        if error.is_timeout() {
+            return late(waited);
+        }
+        TurnError::new(Trouble::Lost, format!("the gateway broke off: {}", error.without_url()))
+    }
+}
+
+/// The agent took too long.
+fn late(waited: Duration) -> TurnError {
+    let detail = format!("the agent did not answer within {waited:?}; --turn-timeout gives it longer");
+    TurnError::new(Trouble::Timeout, detail)
 }
 
 /// What an answer that is no success means.
@@ -181,6 +198,16 @@ impl Runtime for OpenClaw {
 
     fn is_idempotent(&self) -> bool {
         self.wanted.or(*self.found()) == Some(Route::WebSocket)
+    }
+
+    async fn check(&self) -> Result<(), TurnError> {
+        match self.wanted {
+            Some(route) => self.gateway.offers(route).await,
+            None => {
+                *self.found() = None;
+                self.choose().await.map(|_| ())
+            }
+        }
     }
 
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {

@@ -1,35 +1,45 @@
-//! Which routes a gateway offers.
+//! Which routes a gateway offers, found out without running anything.
 
 use reqwest::StatusCode;
 use serde_json::json;
 
-use super::{CONNECT_TIMEOUT, Gateway, Route};
-use crate::runtime::TurnError;
+use super::{CONNECT_TIMEOUT, Gateway, Route, refused, socket};
+use crate::runtime::{Trouble, TurnError};
 
 impl Gateway {
-    /// The first route that the gateway offers: chat completions, the tool of older gateways, else its own protocol.
-    ///
-    /// Asks for something that no gateway does, so that nothing is ever run: a route that exists complains about the
-    /// request, one that does not is not found.
+    /// The best route that the gateway offers: its own protocol, where a turn that was cut off can be joined again; else
+    /// chat completions; else the tool of older gateways.
     pub async fn probe(&self) -> Result<Route, TurnError> {
-        for (route, path) in [(Route::Chat, "/v1/chat/completions"), (Route::SessionsSend, "/tools/invoke")] {
-            let request = self.post(path).json(&json!({})).timeout(CONNECT_TIMEOUT);
-            let status = request.send().await.map_err(|error| self.lost(error))?.status();
-            if status == StatusCode::UNAUTHORIZED {
-                return Err(super::refused(status, ""));
-            }
-            let missing = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
-            if !missing.contains(&status) && route == Route::Chat {
-                return Ok(route);
-            }
-            if !missing.contains(&status) {
-                // Every gateway has this endpoint; the WebSocket is better wherever it lets us in.
-                return Ok(match super::socket::greet(self).await {
-                    Ok(()) => Route::WebSocket,
-                    Err(_) => route,
-                });
+        let mut first = None;
+        for route in [Route::WebSocket, Route::Chat, Route::SessionsSend] {
+            match self.offers(route).await {
+                Ok(()) => return Ok(route),
+                Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
+                // A gateway that speaks another version of its protocol may let us in by another route.
+                Err(error) => {
+                    first.get_or_insert(error);
+                }
             }
         }
-        super::socket::greet(self).await.map(|()| Route::WebSocket)
+        Err(first.unwrap_or_else(|| self.unreachable("no answer")))
+    }
+
+    /// Whether the gateway takes turns by this route, with this token.
+    pub(super) async fn offers(&self, route: Route) -> Result<(), TurnError> {
+        let path = match route {
+            Route::WebSocket => return socket::greet(self).await,
+            Route::Chat => "/v1/chat/completions",
+            Route::SessionsSend => "/tools/invoke",
+        };
+        // Asks for something that no gateway does: a route that exists complains about the request, one that does not
+        // is not found.
+        let request = self.post(path).json(&json!({})).timeout(CONNECT_TIMEOUT);
+        let status = request.send().await.map_err(|error| self.lost(error, CONNECT_TIMEOUT))?.status();
+        let is_missing = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(refused(status, "")),
+            _ if is_missing.contains(&status) => Err(refused(StatusCode::NOT_FOUND, "")),
+            _ => Ok(()),
+        }
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::history::{self, Trace};
-use super::{Gateway, agent_of, longest, refused, spoken};
+use super::{Gateway, agent_of, late, longest, refused, spoken};
 use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 
 /// The longest between two looks into the history for an answer that comes after the wait.
@@ -32,12 +32,11 @@ struct ToolResult {
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
     if turn.repeat {
-        match history::look(gateway, turn).await {
-            Ok(Trace::Answered(text)) => return Ok(spoken(Some(&text))),
+        match history::look(gateway, turn).await? {
+            Trace::Answered(text) => return Ok(spoken(Some(&text))),
             // It is under way, or ended in silence: asking again would make it two.
-            Ok(Trace::Seen) => return late_answer(gateway, turn, deadline).await,
-            Ok(Trace::None) => {}
-            Err(error) => tracing::debug!(%error, "no history to look in"),
+            Trace::Seen => return late_answer(gateway, turn, deadline).await,
+            Trace::None => {}
         }
     }
     // The caller's session must be another than the target, or the gateway takes it for an agent that talks to itself.
@@ -75,9 +74,9 @@ pub(super) async fn invoke(
     let body = json!({ "tool": tool, "sessionKey": caller, "args": arguments });
     // The channel keeps the gateway from starting a conversation of its own about the answer.
     let request = gateway.post("/tools/invoke").header("x-openclaw-message-channel", "webchat").json(&body);
-    let answer = request.timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error))?;
+    let answer = request.timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error, turn.timeout))?;
     let status = answer.status();
-    let text = answer.text().await.map_err(|error| gateway.lost(error))?;
+    let text = answer.text().await.map_err(|error| gateway.lost(error, turn.timeout))?;
     if !status.is_success() {
         return Err(refused(status, &text));
     }
@@ -100,7 +99,7 @@ async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Resul
         let pause = (turn.timeout / 10).min(LOOK_AGAIN);
         if Instant::now() + pause > deadline {
             // If it comes later still, the next try finds it.
-            return Err(TurnError::new(Trouble::Timeout, "the agent did not answer in time"));
+            return Err(late(turn.timeout));
         }
         sleep(pause).await;
     }

@@ -5,8 +5,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::history::{self, Trace};
 use super::line::Line;
-use super::{Gateway, longest, spoken};
+use super::{Gateway, late, longest, spoken};
 use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 
 /// The longest that one `agent.wait` waits.
@@ -23,10 +24,42 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, Turn
     let mut line = Line::open(gateway).await?;
     let ended = follow(&mut line, turn, deadline).await;
     line.close().await;
-    ended
+    match ended {
+        Err(error) if error.trouble == Trouble::Timeout => Err(late(turn.timeout)),
+        ended => ended,
+    }
+}
+
+/// The answer of a turn that was cut off, where the gateway has forgotten the run, as it does when it is restarted, and
+/// the session's history still has its end.
+async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<String>, TurnError> {
+    let asked = json!({ "sessionKey": turn.session_key, "limit": history::LIMIT });
+    let id = line.ask("chat.history", asked).await?;
+    let found = match line.answer(&[&id], deadline).await?.said {
+        Ok(found) => found,
+        Err(error) => {
+            tracing::debug!(%error, "no history to look in");
+            return Ok(None);
+        }
+    };
+    let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
+    let is_running = match about("activeRunIds").and_then(Value::as_array) {
+        Some(runs) => runs.iter().any(|run| run.as_str() == Some(&turn.key)),
+        None => about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false),
+    };
+    match history::trace(history::messages(&found), turn.mail.id.as_str()) {
+        // What it has said so far is not the end of it.
+        Trace::Answered(text) if !is_running => Ok(Some(text)),
+        _ => Ok(None),
+    }
 }
 
 async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
+    if turn.repeat
+        && let Some(text) = remembered(line, turn, deadline).await?
+    {
+        return Ok(spoken(Some(&text)));
+    }
     // A repeat of the same key joins the run that there is, or answers with what came of it.
     let begin = json!({
         "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
@@ -39,7 +72,7 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
     loop {
         let left = deadline.saturating_duration_since(Instant::now()).as_millis().min(WAIT_MS);
         if left == 0 {
-            return Err(TurnError::new(Trouble::Timeout, "the agent did not answer in time"));
+            return Err(late(turn.timeout));
         }
         let wait = line.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
         // `agent` answers a second time at the run's end, with all of it.
@@ -77,6 +110,7 @@ fn ended(payload: &Value) -> Option<Result<Outcome, TurnError>> {
     let why = || word("error").or_else(|| word("summary")).unwrap_or("no reason given").to_owned();
     match word("status").unwrap_or_default() {
         "ok" | "completed" => Some(Ok(spoken(reply(payload).as_deref()))),
+        "no_reply" | "silent" => Some(Ok(Outcome::NoReply)),
         "error" | "failed" => Some(Err(failed(why()))),
         // The gateway goes down, and the run with it or not.
         "timeout" if word("timeoutPhase") == Some("gateway_draining") => {

@@ -14,6 +14,7 @@ fn shell(script: &str, input: Input) -> Arc<Exec> {
         command: ["sh", "-c", script].map(String::from).to_vec(),
         input,
         environment: vec![("AMB_AS".into(), "bob".into())],
+        records: None,
     })
 }
 
@@ -57,7 +58,9 @@ async fn a_command_knows_the_mail_from_its_environment() {
 
 #[tokio::test]
 async fn a_command_that_prints_nothing_answers_nothing() {
-    for (script, input) in [("cat >/dev/null", Input::Text), ("true", Input::Text), ("echo NO_REPLY", Input::Prompt)] {
+    for (script, input) in
+        [("cat >/dev/null", Input::Text), ("true", Input::Text), ("echo '[mailbox: no answer]'", Input::Prompt)]
+    {
         let world = World::new().await;
         let (bridge, mail) = run(&world, script, input).await;
         world.status_says("mail without an answer", |status| status.unanswered == 1).await;
@@ -73,8 +76,49 @@ async fn a_command_that_fails_is_given_up_with_what_it_said() {
     world.status_says("mail given up", |status| status.given_up == 1).await;
     let dead = Ledger::look(&world.ledger()).dead().unwrap();
     assert!(dead[0].reason.contains("exit status: 3") && dead[0].reason.contains("broken"), "{}", dead[0].reason);
-    assert!(world.replies(&mail).await.is_empty());
+    let told = world.replies(&mail).await;
+    assert_eq!(told.len(), 1, "its sender is told, once");
+    assert!(told[0].contains("could not work on this") && !told[0].contains("broken"), "{told:?}");
     bridge.stop().await;
+}
+
+#[tokio::test]
+async fn what_a_command_complains_of_is_not_told_to_whoever_gave_the_task() {
+    let world = World::new().await;
+    let script = "echo 'postgres://admin:hunter2@db/mail refused' >&2; exit 1";
+    let options = Options { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
+    let bridge = world.start_with(shell(script, Input::Text), options);
+    world.alice.send(amb_core::Draft::task("bob".parse().unwrap(), "work", "do it")).await.unwrap();
+    world.status_says("task given up", |status| status.given_up == 1).await;
+    let task = world.alice.tasks(Default::default()).await.unwrap().remove(0);
+    assert_eq!(task.state, amb_core::TaskState::Failed);
+    let note = task.note.unwrap();
+    assert!(note.contains("could not work on this") && !note.contains("hunter2"), "{note}");
+    assert!(Ledger::look(&world.ledger()).dead().unwrap()[0].reason.contains("hunter2"), "its owner finds the reason");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn output_that_is_not_text_is_an_answer_and_the_command_runs_once() {
+    let world = World::new().await;
+    let runs = world.state.path().join("runs");
+    let script = format!("echo run >> {}; printf 'a\\377b\\000c\\n'", runs.display());
+    let (bridge, mail) = run(&world, &script, Input::Text).await;
+    world.is_answered(&mail).await;
+    assert_eq!(world.replies(&mail).await, ["a\u{fffd}b\u{fffd}c"]);
+    assert_eq!(fs_err::read_to_string(&runs).unwrap(), "run\n");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_command_gets_the_environment_it_was_given_and_no_other() {
+    // What cargo gives to this test is not among it.
+    let names = answer("env | sed 's/=.*//' | sort | tr '\\n' ' '", Input::Text).await;
+    let foreign: Vec<&str> = names
+        .split_whitespace()
+        .filter(|name| !name.starts_with("AMB_") && !["PWD", "SHLVL", "_"].contains(name))
+        .collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
 }
 
 #[tokio::test]
@@ -112,7 +156,7 @@ async fn something_left_in_the_background_does_not_hold_up_the_answer() {
 #[tokio::test]
 async fn a_command_that_cannot_be_found_makes_mail_wait() {
     let world = World::new().await;
-    let missing = Arc::new(Exec { command: vec!["/no/such/command".into()], input: Input::Text, environment: vec![] });
+    let missing = Arc::new(Exec { command: vec!["/no/such/command".into()], ..Exec::default() });
     let bridge = world.start_with(missing, quick());
     let mail = world.mail().await;
     let status = world.status_says("trouble", |status| status.last_error.is_some()).await;
@@ -124,9 +168,22 @@ async fn a_command_that_cannot_be_found_makes_mail_wait() {
 }
 
 #[tokio::test]
-async fn more_than_a_message_holds_is_cut_and_said() {
-    let answer = answer("head -c 3000000 /dev/zero | tr '\\0' 'x'", Input::Text).await;
-    assert!(answer.starts_with("xxx") && answer.ends_with("longer than a message may be]"));
+async fn more_than_a_message_holds_comes_in_several_and_what_is_cut_is_said() {
+    let world = World::new().await;
+    let (bridge, mail) = run(&world, "head -c 25000 /dev/zero | tr '\\0' 'x'", Input::Text).await;
+    until("three parts", async || world.replies(&mail).await.len() == 3).await;
+    let parts = world.replies(&mail).await;
+    let whole: String = parts.iter().map(|part| part.split_once("]\n").unwrap().1).collect();
+    assert_eq!(whole, "x".repeat(25_000));
+    assert!(parts[2].starts_with("[part 3 of 3]\n"), "{}", parts[2]);
+    bridge.stop().await;
+
+    let world = World::new().await;
+    let (bridge, mail) = run(&world, "head -c 3000000 /dev/zero | tr '\\0' 'x'", Input::Text).await;
+    world.status_says("answer", |status| status.replied == 1).await;
+    let parts = world.replies(&mail).await;
+    assert!(parts.last().unwrap().contains("[cut: the answer has"), "{:?}", parts.last());
+    bridge.stop().await;
 }
 
 /// Waits until none of the processes in the file lives, but as a corpse that nobody has buried.

@@ -110,7 +110,8 @@ async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() 
         let status = world.status_says("mail given up", |status| status.given_up == 1).await;
         assert!(status.last_error.is_some());
         world.settle().await;
-        assert!(world.replies(&mail).await.is_empty());
+        let told = world.replies(&mail).await;
+        assert!(told.len() == 1 && told[0].contains("could not work on this"), "its sender is told: {told:?}");
 
         let ledger = Ledger::look(&world.ledger());
         let dead = ledger.dead().unwrap();
@@ -118,7 +119,10 @@ async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() 
         assert_eq!(dead[0].trouble, Trouble::Failed);
 
         assert!(ledger.revive(&mail.id).unwrap());
-        world.has_one_answer(&mail, &format!("{route}, revived")).await;
+        let answer = format!("answer to {}", mail.id);
+        until("an answer", async || world.replies(&mail).await.contains(&answer)).await;
+        world.settle().await;
+        assert_eq!(world.replies(&mail).await, [told[0].clone(), answer], "{route}, revived");
         assert!(ledger.dead().unwrap().is_empty());
         assert!(!ledger.revive(&mail.id).unwrap(), "it is not on the list any more");
         bridge.stop().await;
@@ -134,7 +138,7 @@ async fn a_mail_that_the_gateway_refuses_is_given_up_at_once() {
     world.status_says("mail given up", |status| status.given_up == 1).await;
     let dead = Ledger::look(&world.ledger()).dead().unwrap();
     assert_eq!((dead[0].failures, dead[0].trouble), (1, Trouble::Refused));
-    assert!(world.replies(&mail).await.is_empty());
+    assert_eq!(world.replies(&mail).await.len(), 1, "its sender is told");
     bridge.stop().await;
 }
 
@@ -156,12 +160,14 @@ async fn one_mail_that_fails_does_not_hold_up_the_others() {
 }
 
 #[tokio::test]
-async fn the_probe_takes_what_the_gateway_offers() {
-    for (no_chat, no_tools, route) in [(false, false, "chat"), (true, false, "websocket"), (true, true, "websocket")] {
+async fn the_probe_takes_the_best_route_that_the_gateway_offers() {
+    let offers =
+        [(false, false, "websocket"), (false, true, "websocket"), (true, false, "chat"), (true, true, "sessions_send")];
+    for (no_socket, no_chat, route) in offers {
         let world = World::new().await;
         {
             let mut inner = world.gateway.lock();
-            (inner.no_chat, inner.no_tools) = (no_chat, no_tools);
+            (inner.no_socket, inner.no_chat) = (no_socket, no_chat);
         }
         let mail = world.mail().await;
         let bridge = world.start_with(world.openclaw(None), quick());
@@ -170,4 +176,53 @@ async fn the_probe_takes_what_the_gateway_offers() {
         until("status", async || world.status().is_some_and(|status| status.runtime.ends_with(route))).await;
         bridge.stop().await;
     }
+}
+
+#[tokio::test]
+async fn a_finished_turn_is_not_run_again_after_the_gateway_was_killed() {
+    for route in ROUTES {
+        let mut world = World::new().await;
+        world.gateway.fault([Fault::DropAfter]);
+        let mail = world.mail().await;
+        let mut patient = quick();
+        patient.pace.first = std::time::Duration::from_millis(50);
+        let bridge = world.start(route, patient);
+        until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
+        world.gateway.down().await;
+        world.gateway.lock().forget_runs();
+        world.gateway.up().await;
+        world.has_one_answer(&mail, &route.to_string()).await;
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "{route}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_takes_too_long_says_for_how_long_it_was_waited_for() {
+    for route in ROUTES {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Hangs]);
+        world.mail().await;
+        let bridge = world.start(route, quick());
+        let status = world.status_says("trouble", |status| status.last_error.is_some()).await;
+        let error = status.last_error.unwrap();
+        assert!(error.contains("did not answer within 800ms; --turn-timeout"), "{route}: {error}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn the_word_that_sends_nothing_is_ours_and_not_one_that_openclaw_reserves() {
+    let world = World::new().await;
+    let bridge = world.start(Route::WebSocket, quick());
+    let mail = world.mail().await;
+    world.is_answered(&mail).await;
+    let prompt = world.gateway.lock().prompts[0].clone();
+    assert!(prompt.contains("[mailbox: no answer]") && !prompt.contains("NO_REPLY"), "{prompt}");
+    world.gateway.fault([Fault::Answers("[mailbox: no answer]")]);
+    let silent = world.mail().await;
+    world.status_says("mail without an answer", |status| status.unanswered == 1).await;
+    assert!(world.replies(&silent).await.is_empty());
+    assert_eq!(world.gateway.runs_of(silent.id.as_str()), 1);
+    bridge.stop().await;
 }

@@ -39,6 +39,10 @@ pub(crate) enum Fault {
     Silent,
     /// An answer longer than `agent.wait` shows.
     Long,
+    /// An answer longer than a message may be.
+    VeryLong,
+    /// The agent says this.
+    Answers(&'static str),
 }
 
 #[derive(Default)]
@@ -56,7 +60,7 @@ pub(crate) struct Inner {
     pub(crate) token: String,
     pub(crate) no_history: bool,
     pub(crate) no_chat: bool,
-    pub(crate) no_tools: bool,
+    pub(crate) no_socket: bool,
 }
 
 pub(crate) struct Gateway {
@@ -145,11 +149,26 @@ impl Inner {
         history.push(input);
         let text = match fault {
             Some(Fault::Fails | Fault::Silent) => return None,
+            Some(Fault::Answers(text)) => text.to_owned(),
+            Some(Fault::VeryLong) => format!("answer to {id} {}", "x".repeat(25_000)),
             Some(Fault::Long) => format!("answer to {id} {}", "x".repeat(6_000)),
             _ => format!("answer to {id}"),
         };
         history.push(json!({ "role": "assistant", "content": [{ "type": "text", "text": text }] }));
         Some(text)
+    }
+
+    fn chat_history(&self, params: &Value) -> Value {
+        let all = match self.no_history {
+            true => Vec::new(),
+            false => self.history.get(params["sessionKey"].as_str().unwrap()).cloned().unwrap_or_default(),
+        };
+        json!({ "messages": all, "sessionInfo": { "hasActiveRun": false, "activeRunIds": [] } })
+    }
+
+    /// As a gateway that was killed and started again: what it has written down is there, what it only knew is gone.
+    pub(crate) fn forget_runs(&mut self) {
+        self.ended.clear();
     }
 
     fn is_let_in(&self, headers: &HeaderMap) -> bool {
@@ -215,9 +234,6 @@ async fn invoke(State(shared): State<Shared>, headers: HeaderMap, Json(body): Js
 
 impl Inner {
     fn invoke(&mut self, headers: &HeaderMap, body: &Value) -> End {
-        if self.no_tools {
-            return End::Answer(plain(404));
-        }
         if !self.is_let_in(headers) {
             return End::Answer(plain(401));
         }
@@ -273,6 +289,9 @@ impl Inner {
 }
 
 async fn upgrade(State(shared): State<Shared>, upgrade: WebSocketUpgrade) -> Response {
+    if shared.lock().unwrap().no_socket {
+        return plain(404);
+    }
     upgrade.on_upgrade(move |socket| async move {
         let _ended = serve(socket, shared).await;
     })
@@ -295,6 +314,7 @@ async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
             }
             _ if !let_in => Err("connect first"),
             "agent" => Ok(begin(&shared, params).await?),
+            "chat.history" => Ok(shared.lock().unwrap().chat_history(params)),
             "agent.wait" => {
                 let run = params["runId"].as_str().unwrap();
                 Ok(waited(&shared, run))

@@ -12,8 +12,8 @@ use crate::world::{Mail, World, quick, start, until};
 #[tokio::test]
 async fn two_bridged_agents_do_not_answer_each_other_for_ever() {
     let world = World::new().await;
-    let ledger = Ledger::open(&world.state.path().join("alice")).unwrap();
-    let hers = start(Arc::new(world.alice.clone()), world.openclaw(Some(Route::Chat)), ledger, quick());
+    let ledger = world.state.path().join("alice");
+    let hers = start(Arc::new(world.alice.clone()), world.openclaw(Some(Route::Chat)), &ledger, quick());
     let his = world.start(Route::Chat, quick());
     let mail = world.mail().await;
     // The question, the answer, the answer to that; the last has its turn and stays unanswered.
@@ -28,10 +28,36 @@ async fn two_bridged_agents_do_not_answer_each_other_for_ever() {
 }
 
 #[tokio::test]
+async fn ten_rounds_of_questions_by_reply_to_are_all_answered() {
+    let world = World::new().await;
+    let bridge = world.start(Route::WebSocket, quick());
+    let mut question = world.mail().await;
+    for round in 1..=10 {
+        until("an answer", async || world.replies(&question).await.len() == round).await;
+        let page = HistoryPage::newest(1).unwrap();
+        let answer = world.alice.read(&question.session, page).await.unwrap().messages.remove(0);
+        assert_eq!(answer.content, format!("answer to {}", question.id), "round {round}");
+        // As a person or a model asks on: by the message alone, without a session or a subject.
+        let next = amb_core::Draft {
+            subject: None,
+            reply_to: Some(answer.id),
+            ..amb_core::Draft::text("bob".parse().unwrap(), "", format!("and {round}?"))
+        };
+        let sent = world.alice.send(next).await.unwrap();
+        assert_eq!(sent.session_id, question.session);
+        question = Mail { id: sent.message_id, session: sent.session_id };
+    }
+    world.settle().await;
+    assert_eq!(world.replies(&question).await.len(), 11);
+    assert!(world.gateway.lock().prompts.iter().all(|prompt| !prompt.contains("needs no answer")));
+    bridge.stop().await;
+}
+
+#[tokio::test]
 async fn two_bridges_for_one_agent_answer_each_mail_once() {
     let world = World::new().await;
-    let other = Ledger::open(&world.state.path().join("elsewhere")).unwrap();
-    let second = start(Arc::new(world.bob.clone()), world.openclaw(Some(Route::Chat)), other, quick());
+    let other = world.state.path().join("elsewhere");
+    let second = start(Arc::new(world.bob.clone()), world.openclaw(Some(Route::Chat)), &other, quick());
     let first = world.start(Route::Chat, quick());
     let mut mail = Vec::new();
     for _ in 0..20 {
@@ -59,13 +85,12 @@ async fn a_mail_delivered_to_two_bridges_has_one_answer() {
     until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     // The office hands it out a second time while the first bridge is at it.
     world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
-    let other = Ledger::open(&world.state.path().join("elsewhere")).unwrap();
+    let other = world.state.path().join("elsewhere");
     let quicker = Arc::new(amb_bridge::exec::Exec {
         command: vec!["echo".into(), "another answer".into()],
-        input: Default::default(),
-        environment: vec![],
+        ..Default::default()
     });
-    let second = start(Arc::new(world.bob.clone()), quicker, other, quick());
+    let second = start(Arc::new(world.bob.clone()), quicker, &other, quick());
     world.is_answered(&mail).await;
     second.stop().await;
     // The first has an answer of its own by now, and cannot send it any more.

@@ -10,6 +10,8 @@ mod gateway;
 mod loops;
 mod mailbox;
 mod outages;
+mod requests;
 mod sessions;
 mod tasks;
+mod turns;
 mod world;

@@ -27,6 +27,7 @@ async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
         let bridge = world.start(route, quick());
         let down = |status: &amb_bridge::Status| trouble(&status.connection) == Some(Trouble::Unreachable);
         world.status_says("outage", down).await;
+        world.status_says("count of what waits", |status| status.waiting == 3).await;
         world.gateway.up().await;
         for mail in &mail {
             world.has_one_answer(mail, &route.to_string()).await;
@@ -51,6 +52,24 @@ async fn a_token_that_is_refused_is_said_and_waited_for() {
         world.has_one_answer(&mail, &format!("{route:?}")).await;
         bridge.stop().await;
     }
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_said_at_the_start_before_any_mail() {
+    let mut world = World::new().await;
+    world.gateway.lock().token = "another".into();
+    let bridge = world.start_with(world.openclaw(None), quick());
+    let status =
+        world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::Unauthorized)).await;
+    assert!(status.last_error.unwrap().contains("set OPENCLAW_GATEWAY_TOKEN"));
+    bridge.stop().await;
+
+    world.gateway.down().await;
+    let bridge = world.start_with(world.openclaw(None), quick());
+    let status = world.status_says("outage", |status| trouble(&status.connection) == Some(Trouble::Unreachable)).await;
+    let error = status.last_error.unwrap();
+    assert!(error.contains("--gateway-url") && error.contains("gateway.port"), "{error}");
+    bridge.stop().await;
 }
 
 #[tokio::test]
@@ -98,8 +117,7 @@ async fn an_office_that_fails_now_and_then_costs_no_reply_and_makes_no_second() 
     let office = Arc::new(Flaky::new(world.bob.clone()));
     // Of every verb, before and after it took effect.
     office.fail_every(3);
-    let ledger = Ledger::open(&world.ledger()).unwrap();
-    let bridge = start(office, world.openclaw(Some(Route::WebSocket)), ledger, quick());
+    let bridge = start(office, world.openclaw(Some(Route::WebSocket)), &world.ledger(), quick());
     let mut mail = Vec::new();
     for _ in 0..10 {
         mail.push(world.mail().await);
@@ -116,8 +134,7 @@ async fn an_office_that_lets_the_agent_in_no_more_ends_the_bridge() {
     let world = World::new().await;
     let office = Arc::new(Flaky::new(world.bob.clone()));
     office.refuse(OfficeError::new(Code::Unauthorized, "that key is not known"));
-    let ledger = Ledger::open(&world.ledger()).unwrap();
-    let bridge = start(office, world.openclaw(Some(Route::Chat)), ledger, quick());
+    let bridge = start(office, world.openclaw(Some(Route::Chat)), &world.ledger(), quick());
     assert_eq!(bridge.ends().await.unwrap_err().code(), Code::Unauthorized);
 }
 

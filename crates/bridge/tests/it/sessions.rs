@@ -1,15 +1,17 @@
 //! Which conversation of the runtime a mail goes to.
 
-use amb_bridge::Options;
 use amb_bridge::openclaw::Route;
+use amb_bridge::{Conversations, Options};
 
 use crate::world::{World, quick};
 
 #[tokio::test]
-async fn all_mail_goes_to_the_main_session_unless_each_peer_has_its_own() {
+async fn all_mail_goes_to_one_conversation_or_each_peer_has_its_own() {
     let world = World::new().await;
-    for (per_peer, expected) in [(None, "agent:main:main"), (Some("agent:main:mailbox:"), "agent:main:mailbox:alice")] {
-        let options = Options { session_per_peer: per_peer.map(str::to_owned), ..quick() };
+    let (one, peer) = ("agent:main:main".to_owned(), "agent:main:mailbox:".to_owned());
+    let both = [(Conversations::One(one), "agent:main:main"), (Conversations::Peer(peer), "agent:main:mailbox:alice")];
+    for (conversations, expected) in both {
+        let options = Options { conversations, ..quick() };
         let bridge = world.start(Route::Chat, options);
         world.settle().await;
         assert_eq!(world.gateway.lock().sessions.last().unwrap(), expected);
@@ -21,12 +23,14 @@ async fn all_mail_goes_to_the_main_session_unless_each_peer_has_its_own() {
 async fn a_thread_stays_in_its_conversation_across_restarts() {
     use amb_core::office::Office;
     let world = World::new().await;
-    let bridge = world.start(Route::Chat, Options { main_session: "agent:main:first".into(), ..quick() });
+    let bridge =
+        world.start(Route::Chat, Options { conversations: Conversations::One("agent:main:first".into()), ..quick() });
     let mail = world.mail().await;
     world.is_answered(&mail).await;
     bridge.stop().await;
 
-    let bridge = world.start(Route::Chat, Options { main_session: "agent:main:second".into(), ..quick() });
+    let bridge =
+        world.start(Route::Chat, Options { conversations: Conversations::One("agent:main:second".into()), ..quick() });
     let next = amb_core::Draft {
         session: Some(mail.session.clone()),
         ..amb_core::Draft::text("bob".parse().unwrap(), "", "and another thing")

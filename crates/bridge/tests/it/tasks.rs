@@ -1,7 +1,7 @@
 //! Tasks: taken on, done or failed, and their owner told of each, once.
 
 use amb_bridge::openclaw::Route;
-use amb_bridge::{Ledger, Step};
+use amb_bridge::{Ledger, Options, Step, Tasks};
 use amb_core::office::{HistoryPage, Office, TaskFilter};
 use amb_core::{Draft, Kind, TaskState};
 
@@ -53,7 +53,7 @@ async fn a_task_that_never_goes_through_fails_with_the_reason_whenever_the_bridg
         world.settle().await;
         let (state, note) = state(&world).await;
         assert_eq!(state, TaskState::Failed, "{step:?}");
-        assert!(note.unwrap().contains("no model"));
+        assert!(note.unwrap().contains("could not work on this"), "the reason is its owner's business");
         assert_eq!(updates(&world, &mail).await, [TaskState::Accepted, TaskState::Failed]);
 
         // A task that has ended does not change any more; its answer comes as an ordinary reply.
@@ -92,5 +92,95 @@ async fn news_of_a_task_is_shown_and_not_answered() {
     world.status_says("news without an answer", |status| status.unanswered == 1).await;
     assert!(world.gateway.lock().prompts[0].contains("here it is"));
     assert!(world.gateway.lock().prompts[0].contains("needs no answer"));
+    bridge.stop().await;
+}
+
+/// A task whose turn decides, answered like this.
+async fn decided(answer: &'static str) -> (World, Mail, crate::world::Running) {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Answers(answer)]);
+    let mail = give(&world).await;
+    let bridge = world.start(Route::WebSocket, asking());
+    world.settle().await;
+    (world, mail, bridge)
+}
+
+fn asking() -> Options {
+    Options { tasks: Tasks::Ask, ..quick() }
+}
+
+#[tokio::test]
+async fn the_turn_decides_by_its_first_line_and_nothing_is_accepted_before_it() {
+    let cases = [
+        ("[mailbox: completed]\nhere it is", TaskState::Completed, Some("here it is")),
+        ("[mailbox: accepted]\nby tomorrow", TaskState::Accepted, Some("by tomorrow")),
+        ("[mailbox: rejected]\nnot my work", TaskState::Rejected, Some("not my work")),
+        ("[mailbox: failed]\nno network", TaskState::Failed, Some("no network")),
+        ("[mailbox: accepted]", TaskState::Accepted, None),
+    ];
+    for (answer, expected, note) in cases {
+        let (world, mail, bridge) = decided(answer).await;
+        assert_eq!(state(&world).await, (expected, note.map(str::to_owned)), "{answer}");
+        assert_eq!(updates(&world, &mail).await, [expected], "{answer}: one word of it");
+        assert!(world.replies(&mail).await.is_empty(), "{answer}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_question_and_a_plain_answer_are_words_and_leave_the_task_as_it_is() {
+    let cases = [
+        ("[mailbox: question]\nwhich branch?", vec!["which branch?"]),
+        ("I must ask my person first.", vec!["I must ask my person first."]),
+        ("[mailbox: no answer]", vec![]),
+    ];
+    for (answer, said) in cases {
+        let (world, mail, bridge) = decided(answer).await;
+        assert_eq!(state(&world).await.0, TaskState::Pending, "{answer}");
+        assert_eq!(world.replies(&mail).await, said, "{answer}");
+        let prompt = world.gateway.lock().prompts[0].clone();
+        assert!(prompt.contains("not accepted yet") && prompt.contains("[mailbox: completed]"), "{prompt}");
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_task_is_ended_by_a_later_answer_in_its_thread() {
+    let (world, mail, bridge) = decided("[mailbox: question]\nwhich branch?").await;
+    world.gateway.fault([Fault::Answers("[mailbox: completed]\nmerged")]);
+    world.mail_in(&mail.session, "main").await;
+    until("end of the task", async || state(&world).await.0 == TaskState::Completed).await;
+    assert_eq!(state(&world).await.1.unwrap(), "merged");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_turn_that_decides_is_reported_once_whenever_the_bridge_is_killed() {
+    for step in Step::ALL {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Answers("[mailbox: rejected]\nno")]);
+        let mail = give(&world).await;
+        let dying = deadly(step);
+        world.start(Route::WebSocket, Options { tasks: Tasks::Ask, ..dying }).dies().await;
+        let bridge = world.start(Route::WebSocket, asking());
+        world.settle().await;
+        assert_eq!(updates(&world, &mail).await, [TaskState::Rejected], "{step:?}");
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_result_longer_than_a_note_goes_on_in_messages() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::VeryLong]);
+    let mail = give(&world).await;
+    let bridge = world.start(Route::Chat, quick());
+    world.settle().await;
+    let (state, note) = state(&world).await;
+    assert_eq!(state, TaskState::Completed);
+    let parts = [vec![note.unwrap()], world.replies(&mail).await].concat();
+    let whole: String = parts.iter().map(|part| part.split_once("]\n").unwrap().1).collect();
+    assert_eq!(whole, format!("answer to {} {}", mail.id, "x".repeat(25_000)));
     bridge.stop().await;
 }

@@ -1,12 +1,12 @@
 //! Two agents, a gateway and a bridge between them.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use amb_bridge::openclaw::{Gateway as Reached, Route};
-use amb_bridge::{Bridge, Ledger, Options, Pace, Runtime, Status, Step};
+use amb_bridge::{Bridge, Conversations, Ledger, Options, Pace, Runtime, Status, Step, Tasks};
 use amb_core::memory::{MemoryOffice, MemorySeat};
 use amb_core::office::{HistoryPage, Office};
 use amb_core::{Draft, MessageId, OfficeError, SessionId};
@@ -35,6 +35,7 @@ pub(crate) struct World {
 pub(crate) struct Running {
     task: JoinHandle<Result<(), OfficeError>>,
     stop: Option<oneshot::Sender<()>>,
+    ledger: PathBuf,
 }
 
 impl Running {
@@ -48,12 +49,14 @@ impl Running {
     pub(crate) async fn kill(self) {
         self.task.abort();
         let _ = self.task.await;
+        is_let_go(&self.ledger).await;
     }
 
     /// Waits until it has died at a checkpoint.
     pub(crate) async fn dies(self) {
         let ended = tokio::time::timeout(Duration::from_secs(20), self.task).await.expect("it goes on living");
         assert!(ended.unwrap_err().is_panic());
+        is_let_go(&self.ledger).await;
     }
 
     pub(crate) async fn ends(self) -> Result<(), OfficeError> {
@@ -83,7 +86,7 @@ impl World {
     }
 
     pub(crate) fn start_with(&self, runtime: Arc<dyn Runtime>, options: Options) -> Running {
-        start(Arc::new(self.bob.clone()), runtime, Ledger::open(&self.ledger()).unwrap(), options)
+        start(Arc::new(self.bob.clone()), runtime, &self.ledger(), options)
     }
 
     /// Alice writes to bob, in a thread of its own.
@@ -94,11 +97,19 @@ impl World {
         Mail { id: sent.message_id, session: sent.session_id }
     }
 
-    /// What bob has answered, oldest first.
+    /// Alice writes to bob, in this thread.
+    pub(crate) async fn mail_in(&self, session: &SessionId, text: &str) -> Mail {
+        let draft = Draft { session: Some(session.clone()), ..Draft::text("bob".parse().unwrap(), "", text) };
+        let sent = self.alice.send(draft).await.unwrap();
+        Mail { id: sent.message_id, session: sent.session_id }
+    }
+
+    /// What bob has answered, oldest first, but for news of tasks.
     pub(crate) async fn replies(&self, mail: &Mail) -> Vec<String> {
         let history = self.alice.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
-        let mut said: Vec<_> =
-            history.messages.into_iter().filter(|m| m.sender_name.as_str() == "bob").map(|m| m.content).collect();
+        let by_bob =
+            |m: &amb_core::doc::MessageView| m.sender_name.as_str() == "bob" && m.kind != amb_core::Kind::TaskUpdate;
+        let mut said: Vec<_> = history.messages.into_iter().filter(by_bob).map(|m| m.content).collect();
         said.reverse();
         said
     }
@@ -130,19 +141,27 @@ impl World {
     }
 }
 
-pub(crate) fn start(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Running {
+/// The turns of a bridge that died end a moment after it, and with them its hold on the ledger.
+async fn is_let_go(ledger: &Path) {
+    until("end of its turns", async || !Ledger::look(ledger).is_held().unwrap()).await;
+}
+
+pub(crate) fn start(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: &Path, options: Options) -> Running {
     let (stop, stopped) = oneshot::channel();
-    let bridge = Bridge::new(office, runtime, ledger, options);
+    let bridge = Bridge::new(office, runtime, Ledger::open(ledger).unwrap(), options);
     let task = tokio::spawn(bridge.run(async {
         let _ = stopped.await;
     }));
-    Running { task, stop: Some(stop) }
+    Running { task, stop: Some(stop), ledger: ledger.to_owned() }
 }
 
-/// Short waits, so that tests are quick.
+/// Short waits, so that tests are quick; one mail at a time, so that a later one's answer means that all before it are done.
 pub(crate) fn quick() -> Options {
     Options {
         turn_timeout: Duration::from_millis(800),
+        concurrency: 1,
+        conversations: Conversations::One("agent:main:main".into()),
+        tasks: Tasks::Accept,
         pace: Pace { first: Duration::from_millis(5), longest: Duration::from_millis(40) },
         ..Options::default()
     }

@@ -9,19 +9,25 @@ use std::time::Duration;
 
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::openclaw::{Gateway, Route};
-use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
+use amb_bridge::{Bridge as Bridged, Conversations, Ledger, Options, Runtime, Tasks};
 use amb_client::Backoff;
 use amb_core::{MessageId, Office};
 
 use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::init::{Client, Scope, json};
 use crate::output::Output;
-use crate::verbs::init::enlist;
+use crate::verbs::init::{enlist, places};
 use crate::verbs::watch::interrupted;
 
 /// The longest time that a turn may be given: a day.
 const LONGEST_TURN: u64 = 86_400;
+/// The most turns that run at once.
+const MAX_CONCURRENCY: usize = 64;
+/// Where OpenClaw's gateway listens unless it is told otherwise.
+const DEFAULT_GATEWAY_PORT: u16 = 18789;
+
 /// Wake an agent runtime on new mail and send its answer back
 ///
 /// A bridge is a process that keeps running. Each mail gets one turn of the runtime, and one reply, whatever is killed
@@ -76,6 +82,13 @@ enum Dead {
 
 #[derive(Debug, clap::Args)]
 struct Common {
+    /// How many turns run at once; those of one conversation follow each other
+    #[arg(long, value_name = "N", default_value_t = amb_bridge::DEFAULT_CONCURRENCY, value_parser = concurrency)]
+    concurrency: usize,
+    /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it with
+    /// the answer; `ask` for models, `accept` for commands with --input text or json
+    #[arg(long, value_name = "HOW", value_parser = tasks)]
+    tasks: Option<Tasks>,
     /// Give a mail up after so many failures
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: u32,
@@ -90,23 +103,23 @@ struct Common {
 #[command(after_help = "\
 Examples:
   OPENCLAW_GATEWAY_TOKEN=... amb --as ben bridge openclaw
-  amb --as ben bridge openclaw --route websocket        a turn runs once, whatever is killed
-  amb --as ben bridge openclaw --session-per-peer       a conversation for each peer
+  amb --as ben bridge openclaw --session agent:main:main    in your own conversation with it
 
 The token is read from OPENCLAW_GATEWAY_TOKEN; it is gateway.auth.token in openclaw.json.
-The route chat needs gateway.http.endpoints.chatCompletions.enabled, the route sessions_send
-needs sessions_send in gateway.tools.allow.")]
+The route websocket needs nothing more; chat needs gateway.http.endpoints.chatCompletions.enabled,
+sessions_send needs sessions_send in gateway.tools.allow. auto takes the first that works.")]
 struct OpenClaw {
     /// How turns are asked for: auto, chat, websocket or sessions_send
     #[arg(long, default_value = "auto", value_parser = route)]
     route: Chosen,
-    /// The gateway's address
-    #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL", default_value = "http://127.0.0.1:18789")]
-    gateway_url: String,
-    /// The OpenClaw session that mail goes to
-    #[arg(long, value_name = "KEY", default_value = "agent:main:main")]
-    session: String,
-    /// A session for each peer instead, such as agent:main:mailbox:ann
+    /// The gateway's address; where it is not said, the port in openclaw.json on this machine, else 18789
+    #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL")]
+    gateway_url: Option<String>,
+    /// One OpenClaw session for all mail, such as your own, agent:main:main; otherwise each peer has its own, such as
+    /// agent:main:mailbox:ann
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
+    /// A session for each peer, of the agent that --session names
     #[arg(long)]
     session_per_peer: bool,
     /// How long a turn may take
@@ -120,18 +133,22 @@ struct OpenClaw {
 #[command(after_help = "\
 Examples:
   amb --as ben bridge exec -- tr a-z A-Z
-  amb --as ben bridge exec --input prompt -- claude -p
-  amb --as ben bridge exec --input prompt -- codex exec -
+  amb --as ben bridge exec --input prompt --env ANTHROPIC_API_KEY -- claude -p
+  amb --as ben bridge exec --input prompt --env OPENAI_API_KEY -- codex exec -
   amb --as ben bridge exec --input json -- ./handle.py
 
 What the command prints is the reply; nothing printed, no reply. A code other than 0 is a
 failure: the mail is tried again, and given up in the end. The command finds AMB_FROM, AMB_TO,
 AMB_SUBJECT, AMB_MESSAGE_ID, AMB_SESSION_ID, AMB_KIND, AMB_PRIORITY and AMB_TASK_ID in its
-environment.")]
+environment. Of your own environment it gets PATH, HOME, USER, LOGNAME, SHELL, TERM, NO_COLOR, LANG,
+LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
 struct Command {
     /// What the command gets on stdin: text, prompt (fenced, for models) or json
     #[arg(long, default_value = "text", value_parser = input)]
     input: Input,
+    /// A variable of your environment that the command gets, too, or NAME=VALUE; repeat for more
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Vec<String>,
     /// How long the command may run; it is killed with all that it started
     #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
     turn_timeout: u64,
@@ -162,6 +179,34 @@ fn input(text: &str) -> Result<Input, String> {
     }
 }
 
+fn tasks(text: &str) -> Result<Tasks, String> {
+    match text {
+        "ask" => Ok(Tasks::Ask),
+        "accept" => Ok(Tasks::Accept),
+        _ => Err("tasks are ask or accept".into()),
+    }
+}
+
+fn concurrency(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(number @ 1..=MAX_CONCURRENCY) => Ok(number),
+        _ => Err(format!("1 to {MAX_CONCURRENCY} turns run at once")),
+    }
+}
+
+impl Common {
+    /// What both kinds of bridge have in common.
+    fn options(&self, turn_timeout: u64, usual_tasks: Tasks) -> Options {
+        Options {
+            turn_timeout: Duration::from_secs(turn_timeout),
+            max_failures: self.max_failures,
+            concurrency: self.concurrency,
+            tasks: self.tasks.unwrap_or(usual_tasks),
+            ..Options::default()
+        }
+    }
+}
+
 impl Bridge {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
@@ -178,39 +223,88 @@ impl Bridge {
 
 impl OpenClaw {
     async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let config = openclaw_config()?;
         let token = std::env::var("OPENCLAW_GATEWAY_TOKEN").unwrap_or_default();
         if token.is_empty() {
-            output
-                .note("OPENCLAW_GATEWAY_TOKEN is not set; a gateway with gateway.auth.token lets nobody in without it");
+            output.note(format!(
+                "OPENCLAW_GATEWAY_TOKEN is not set; set it to gateway.auth.token of {}, unless your gateway lets everybody in",
+                config.display()
+            ));
         }
-        let gateway = Gateway::new(&self.gateway_url, token).map_err(Failure::usage)?;
-        let agent = self.session.split(':').nth(1).filter(|agent| !agent.is_empty()).unwrap_or("main");
+        let url = match self.gateway_url {
+            Some(url) => url,
+            None => format!("http://127.0.0.1:{}", gateway_port(&config, output).unwrap_or(DEFAULT_GATEWAY_PORT)),
+        };
+        let gateway = Gateway::new(&url, token).map_err(Failure::usage)?;
+        let named = self.session.as_deref().unwrap_or("agent:main:main");
+        let agent = named.split(':').nth(1).filter(|agent| !agent.is_empty()).unwrap_or("main");
+        let conversations = match &self.session {
+            Some(session) if !self.session_per_peer => Conversations::One(session.clone()),
+            _ => Conversations::Peer(format!("agent:{agent}:mailbox:")),
+        };
         let options = Options {
-            turn_timeout: Duration::from_secs(self.turn_timeout),
-            max_failures: self.common.max_failures,
-            session_per_peer: self.session_per_peer.then(|| format!("agent:{agent}:mailbox:")),
-            main_session: self.session,
-            ..Options::default()
+            conversations,
+            // Who wants to be connected is for the person to decide, who is found there.
+            requests: Some(named.to_owned()),
+            ..self.common.options(self.turn_timeout, Tasks::Ask)
         };
         let seat = seat(office).await?;
         let _archiving = self.common.archiving.start(office)?;
-        carry(office, seat, Arc::new(gateway.route(self.route.0)), options, self.common.state.as_deref(), output).await
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        carry(seat, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
+    }
+}
+
+/// OpenClaw's configuration, where `amb init openclaw` finds it, too.
+fn openclaw_config() -> Result<PathBuf, Failure> {
+    let (path, _) =
+        Client::Openclaw.place(Scope::User, &places()?).map_err(|error| Failure::usage(format!("{error:#}")))?;
+    Ok(path)
+}
+
+/// The port that the gateway's configuration names.
+fn gateway_port(config: &Path, output: Output) -> Option<u16> {
+    let found = fs_err::read_to_string(config).ok().map(|text| json::value_at(&text, &["gateway", "port"]));
+    match found.transpose() {
+        Ok(value) => value.flatten().and_then(|port| u16::try_from(port.as_u64()?).ok()),
+        Err(error) => {
+            output.note(format!(
+                "{}: {error:#}; the gateway is looked for at port {DEFAULT_GATEWAY_PORT}",
+                config.display()
+            ));
+            None
+        }
     }
 }
 
 impl Command {
     async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let is_model = self.input == Input::Prompt;
         let options = Options {
-            turn_timeout: Duration::from_secs(self.turn_timeout),
-            max_failures: self.common.max_failures,
-            ..Options::default()
+            // A program that is no model would take such a turn for mail.
+            requests: is_model.then(|| "requests".to_owned()),
+            ..self.common.options(self.turn_timeout, if is_model { Tasks::Ask } else { Tasks::Accept })
         };
+        let inherited = state::inherited(&self.environment)?;
+        let runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };
+        runtime.check().await.map_err(|error| Failure::usage(error.detail))?;
         let seat = seat(office).await?;
         let _archiving = self.common.archiving.start(office)?;
-        let environment = state::environment(office, seat.me())?;
-        let runtime = Exec { command: self.command, input: self.input, environment };
-        carry(office, seat, Arc::new(runtime), options, self.common.state.as_deref(), output).await
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        let mut runtime = Exec { records: Some(ledger.commands()), ..runtime };
+        runtime.environment.extend(state::environment(office, seat.me())?);
+        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
     }
+}
+
+/// The memory of the bridge, and where it is.
+fn memory(office: &OfficeArgs, seat: &dyn Office, state: Option<&Path>) -> Result<(PathBuf, Ledger), Failure> {
+    let root = match state {
+        Some(state) => state.to_owned(),
+        None => state::place(office, seat.me())?,
+    };
+    let ledger = Ledger::open(&root)?;
+    Ok((root, ledger))
 }
 
 /// The seat, waited for where the office is not there yet: a bridge may be started before its server.
@@ -241,20 +335,15 @@ async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
 }
 
 async fn carry(
-    office: &OfficeArgs,
     seat: Arc<dyn Office>,
     runtime: Arc<dyn Runtime>,
+    ledger: Ledger,
     options: Options,
-    state: Option<&Path>,
+    state: &Path,
     output: Output,
 ) -> Result<(), Failure> {
-    let root = match state {
-        Some(state) => state.to_owned(),
-        None => state::place(office, seat.me())?,
-    };
-    let ledger = Ledger::open(&root)?;
     output.note(format!("{} at {} is bridged to {}", seat.me(), seat.describe(), runtime.describe()));
-    output.note(format!("`amb bridge status` says how it is; its memory is in {}", root.display()));
+    output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
     let shutdown = async {
         if let Err(error) = interrupted().await {
             tracing::error!(%error, "cannot listen for signals; stopping");

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_bridge::{Connection, Dead, Ledger, Status};
-use amb_core::{MessageId, OfficeError, Timestamp};
+use amb_core::{AgentName, MessageId, OfficeError, Timestamp};
 use serde::Serialize;
 
 use super::state;
@@ -45,7 +45,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
             status.runtime.clone(),
             status.replied.to_string(),
             status.unanswered.to_string(),
-            (status.waiting + usize::from(status.under_way.is_some())).to_string(),
+            (status.waiting + status.under_way.len()).to_string(),
             shown.dead.to_string(),
             ago(status.started_at),
             status.office.clone(),
@@ -59,6 +59,13 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
             output.note(format!("{agent}: down since {since}, tried again in {wait} s: {}", preview(detail, 300)));
         } else if let Some(error) = &shown.status.last_error {
             output.note(format!("{}: last trouble: {}", shown.status.agent, preview(error, 300)));
+        }
+        if !shown.status.requests.is_empty() {
+            let names: Vec<&str> = shown.status.requests.iter().map(AgentName::as_str).collect();
+            let (agent, names) = (&shown.status.agent, names.join(", "));
+            output.note(format!(
+                "{agent}: asked for a connection by {names}; `amb approve CODE` or `amb reject NAME` answers"
+            ));
         }
     }
     Ok(())

@@ -1,12 +1,15 @@
 //! Where bridges keep what they must not forget.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use amb_bridge::exec;
+use amb_client::ExposeSecret;
 use amb_core::AgentName;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::home;
+use crate::{home, keys, profile};
 
 /// Names the space in which offices are hashed into names of directories; it must never change.
 const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
@@ -54,11 +57,41 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
     }
 }
 
+type Variable = (OsString, OsString);
+
+/// What a command gets of this process's environment: what every command does, and what was asked for by name.
+pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
+    let mut all: Vec<Variable> = std::env::vars_os().filter(|(name, _)| exec::is_inherited(name)).collect();
+    for wanted in more {
+        all.push(match wanted.split_once('=') {
+            Some((name, value)) => (name.into(), value.into()),
+            None => {
+                let missing =
+                    || Failure::usage(format!("--env {wanted}: there is no such variable in your environment"));
+                (wanted.into(), std::env::var_os(wanted).ok_or_else(missing)?)
+            }
+        });
+    }
+    Ok(all)
+}
+
 /// What `amb` in a command needs to speak for the same agent at the same office.
-pub(super) fn environment(office: &OfficeArgs, me: &AgentName) -> Result<Vec<(String, String)>, Failure> {
-    let place = match &office.server {
-        Some(server) => ("MAILBOX_SERVER_URL".to_owned(), server.to_string()),
-        None => ("AMB_DIR".to_owned(), fs_err::canonicalize(office.root()?)?.display().to_string()),
-    };
-    Ok(vec![("AMB_AS".to_owned(), me.to_string()), place])
+pub(super) fn environment(office: &OfficeArgs, me: &AgentName) -> Result<Vec<Variable>, Failure> {
+    let mut all = vec![("AMB_AS".into(), me.as_str().into())];
+    match &office.server {
+        Some(server) => {
+            all.push(("MAILBOX_SERVER_URL".into(), server.to_string().into()));
+            // Its own key, where it is not kept in a file that the command can find.
+            if keys::find(server, me)?.is_none()
+                && let Some(key) = profile::key_from_env()
+            {
+                all.push(("MAILBOX_API_KEY".into(), key.expose_secret().into()));
+            }
+        }
+        None => all.push(("AMB_DIR".into(), fs_err::canonicalize(office.root()?)?.into())),
+    }
+    if let Some(layout) = office.layout {
+        all.push(("AMB_LAYOUT".into(), layout.to_string().into()));
+    }
+    Ok(all)
 }

@@ -1,0 +1,176 @@
+//! Several turns at once, those of one conversation one after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_bridge::openclaw::Route;
+use amb_bridge::{Conversations, Options, Outcome, Runtime, Step, Trouble, Turn, TurnError};
+use amb_core::office::Office;
+use async_trait::async_trait;
+use tokio::sync::{Semaphore, mpsc};
+
+use crate::gateway::Fault;
+use crate::world::{Mail, ROUTES, World, deadly, quick, until};
+
+/// A model that says which mail it was given, and answers when it is let.
+struct Model {
+    begun: mpsc::Sender<String>,
+    may_end: Semaphore,
+}
+
+#[async_trait]
+impl Runtime for Model {
+    fn describe(&self) -> String {
+        "model".into()
+    }
+
+    fn is_idempotent(&self) -> bool {
+        false
+    }
+
+    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+        let text = turn.mail.text();
+        let _ = self.begun.send(text.clone()).await;
+        if text.contains("poison") {
+            return Err(TurnError::new(Trouble::Failed, "no model"));
+        }
+        self.may_end.acquire().await.unwrap().forget();
+        Ok(Outcome::Reply(format!("answer to {}", turn.mail.id)))
+    }
+}
+
+fn model() -> (Arc<Model>, mpsc::Receiver<String>) {
+    let (begun, begins) = mpsc::channel(64);
+    (Arc::new(Model { begun, may_end: Semaphore::new(0) }), begins)
+}
+
+fn several() -> Options {
+    Options { concurrency: 4, conversations: Conversations::Thread, turn_timeout: Duration::from_secs(20), ..quick() }
+}
+
+async fn next(begins: &mut mpsc::Receiver<String>) -> String {
+    tokio::time::timeout(Duration::from_secs(20), begins.recv()).await.expect("no turn begins").unwrap()
+}
+
+#[tokio::test]
+async fn turns_of_several_threads_begin_before_any_of_them_ends_up_to_the_limit() {
+    let world = World::new().await;
+    let (model, mut begins) = model();
+    let bridge = world.start_with(model.clone(), several());
+    let mut mail = Vec::new();
+    for _ in 0..5 {
+        mail.push(world.mail().await);
+    }
+    let mut begun = Vec::new();
+    for _ in 0..4 {
+        begun.push(next(&mut begins).await);
+    }
+    begun.sort();
+    assert_eq!(begun, ["question 0", "question 1", "question 2", "question 3"]);
+    let status = world.status_says("four turns", |status| status.under_way.len() == 4).await;
+    assert_eq!(status.under_way.len(), 4);
+    world.status_says("count of what waits", |status| status.waiting == 1).await;
+    assert!(begins.try_recv().is_err(), "the fifth waits");
+    model.may_end.add_permits(1);
+    assert_eq!(next(&mut begins).await, "question 4");
+    model.may_end.add_permits(4);
+    for mail in &mail {
+        world.is_answered(mail).await;
+    }
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn turns_of_one_thread_follow_each_other_while_others_go_on() {
+    let world = World::new().await;
+    let (model, mut begins) = model();
+    let first = world.mail().await;
+    for text in ["second", "third"] {
+        world.mail_in(&first.session, text).await;
+    }
+    world.mail().await;
+    let bridge = world.start_with(model.clone(), several());
+    let mut begun = [next(&mut begins).await, next(&mut begins).await];
+    begun.sort();
+    assert_eq!(begun, ["question 0", "question 1"]);
+    model.may_end.add_permits(2);
+    assert_eq!(next(&mut begins).await, "second");
+    model.may_end.add_permits(1);
+    assert_eq!(next(&mut begins).await, "third");
+    model.may_end.add_permits(1);
+    until("three answers", async || world.replies(&first).await.len() == 3).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
+    let world = World::new().await;
+    let (model, _begins) = model();
+    model.may_end.add_permits(10);
+    let mut options = several();
+    options.pace.first = Duration::from_secs(3_600);
+    options.pace.longest = options.pace.first;
+    let poisoned = world.mail().await;
+    let bridge = world.start_with(model, options);
+    world.is_answered(&poisoned).await;
+    world.mail_in(&poisoned.session, "poison").await;
+    world.status_says("failure", |status| status.last_error.is_some()).await;
+    // Of another thread, and of the same one.
+    let innocent = [world.mail().await, world.mail_in(&poisoned.session, "innocent").await];
+    world.is_answered(&innocent[0]).await;
+    until("an answer", async || world.replies(&innocent[1]).await.len() == 2).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_bridge_killed_with_several_turns_under_way_sends_one_reply_for_each_mail() {
+    for route in ROUTES {
+        for step in Step::ALL {
+            let world = World::new().await;
+            let mut mail: Vec<Mail> = Vec::new();
+            for _ in 0..6 {
+                mail.push(world.mail().await);
+            }
+            let concurrent = |options: Options| Options { checkpoint: options.checkpoint, ..several() };
+            world.start(route, concurrent(deadly(step))).dies().await;
+            let bridge = world.start(route, several());
+            for mail in &mail {
+                world.is_answered(mail).await;
+            }
+            until("end", async || world.status().is_some_and(|s| s.under_way.is_empty() && s.waiting == 0)).await;
+            for mail in &mail {
+                assert_eq!(world.replies(mail).await, [format!("answer to {}", mail.id)], "{route} killed at {step:?}");
+                assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "{route} killed at {step:?}: the model's runs");
+            }
+            bridge.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_ended_bridge_gives_back_all_that_was_under_way_or_waited() {
+    let world = World::new().await;
+    let (model, mut begins) = model();
+    let first = world.mail().await;
+    world.mail_in(&first.session, "second").await;
+    world.mail().await;
+    let bridge = world.start_with(model, several());
+    next(&mut begins).await;
+    next(&mut begins).await;
+    bridge.stop().await;
+    let free = amb_core::office::ClaimRequest { limit: 10, ..Default::default() };
+    assert_eq!(world.bob.claim(free).await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn a_turn_that_hangs_keeps_no_other_waiting() {
+    let world = World::new().await;
+    world.gateway.fault([Fault::Hangs]);
+    let slow = world.mail().await;
+    let bridge = world.start(Route::WebSocket, several());
+    until("a turn", async || world.gateway.lock().faults.is_empty()).await;
+    let quick = world.mail().await;
+    world.is_answered(&quick).await;
+    assert!(world.replies(&slow).await.is_empty());
+    bridge.stop().await;
+}
