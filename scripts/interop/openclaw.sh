@@ -49,8 +49,10 @@ write_config() { # what stands in the gateway's part besides the usual, ending i
 JSON
 }
 is_ready() { curl -sf "http://127.0.0.1:$gateway/readyz" | grep -q '"ready":true'; }
+kill_gateway() { kill -9 "$gateway_pid"; wait "$gateway_pid" 2>/dev/null || true; }
 start_gateway() {
-  (cd "$work" && exec node "$dir/node_modules/openclaw/openclaw.mjs" gateway run) > "$work/gateway.log" 2>&1 & pids+=($!)
+  (cd "$work" && exec node "$dir/node_modules/openclaw/openclaw.mjs" gateway run) >> "$work/gateway.log" 2>&1 &
+  gateway_pid=$!; pids+=($gateway_pid)
   until_true 400 is_ready || { tail -30 "$work/gateway.log"; exit 1; }
   echo "OpenClaw $version is ready"
 }

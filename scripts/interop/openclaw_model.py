@@ -2,7 +2,7 @@
 
     openclaw_model.py PORT LOG
 
-A "slow question" is answered after some seconds. A question that says "call the tool NAME" gets that call, and what the
+A "slow question" is answered after some seconds, a "very slow question" after 20. A question that says "call the tool NAME" gets that call, and what the
 tool answered is repeated.
 """
 
@@ -43,7 +43,9 @@ class Model(BaseHTTPRequestHandler):
         mail, text = marked[-1] if marked else ("none", "")
         with open(LOG, "a") as log:
             log.write(f"{mail}\n")
-        if "slow question" in text:
+        if "very slow question" in text:
+            time.sleep(20)
+        elif "slow question" in text:
             time.sleep(8)
         question, since = newest(request["messages"])
         wanted = re.search(r"call the tool `?(\w+)", question)
