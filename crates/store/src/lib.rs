@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advance;
 mod budget;
 #[cfg(feature = "test-support")]
 pub mod conformance;
@@ -32,6 +33,7 @@ mod postgres;
 mod profile;
 mod query;
 mod replicas;
+mod resume;
 mod row;
 mod search;
 mod sqlite;
@@ -44,6 +46,7 @@ mod unindexed;
 mod url;
 mod words;
 
+pub use advance::advance_cursors;
 pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
 pub use error::{Result, StoreError};
 pub use open::open;

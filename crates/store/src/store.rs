@@ -152,6 +152,11 @@ pub trait Store: Send + Sync {
     /// The number of the newest entry; 0 where there never was one.
     async fn event_head(&self, agent: AgentKey) -> Result<u64>;
 
+    /// The cursor from which a listener goes on that names this one. The same, where the log reaches so far. A cursor beyond
+    /// the end is of a database that was put back to an earlier state since, or of another one: then that of the last message
+    /// which is known to have been handed over, so that mail which came since is not passed over.
+    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64>;
+
     /// Removes, some at a time, what nobody will ask for again: events other than mail, and answers to idempotent sends,
     /// from before this moment. Answers how many rows went; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64>;
@@ -226,8 +231,8 @@ pub trait Store: Send + Sync {
     /// to the caller, and then none is marked.
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>>;
 
-    /// Notes that the entries after `after`, up to `up_to`, were handed to the caller's process. Answers for how many
-    /// messages that is new.
+    /// Notes that the entries after `after`, up to `up_to`, were handed to the caller's process, in one transaction: long
+    /// stretches are the caller's to cut. Answers for how many messages that is new.
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>>;
 
     /// Takes unread messages that no other consumer holds, for the time of the lease.

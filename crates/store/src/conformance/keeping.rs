@@ -233,3 +233,26 @@ pub async fn an_export_holds_all_of_ones_mail_once(desk: Desk) {
     let late = desk.export(&bob, ExportQuery { since: Some(at(6)), ..all }).await.unwrap();
     assert_eq!(late.iter().map(|mail| mail.message.sent_at).collect::<Vec<_>>(), [at(6), at(7)]);
 }
+
+pub async fn mail_of_many_agents_is_made_findable_together(desk: Desk) {
+    let hub = desk.enter("hub").await;
+    let mut peers = Vec::new();
+    for n in 0..60 {
+        let peer = desk.enter(&format!("peer{n}")).await;
+        desk.connect(&hub, &peer).await;
+        peers.push(peer);
+    }
+    index(&desk).await;
+    for (n, peer) in peers.iter().enumerate() {
+        desk.say(&hub, peer, "Plan", &format!("word{n}")).await;
+    }
+    let mut rounds = 0;
+    while desk.index_mail().await.unwrap() > 0 {
+        rounds += 1;
+    }
+    assert!(rounds <= 3, "{rounds} rounds for one message each");
+    for (n, peer) in peers.iter().enumerate() {
+        let query = SearchQuery { text: format!("word{n}"), ..SearchQuery::default() };
+        assert_eq!(desk.search(peer, query).await.unwrap().len(), 1);
+    }
+}

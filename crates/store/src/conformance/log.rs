@@ -106,3 +106,22 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     let ended = looked(&keys, 102).await.into_iter().filter(|(_, _, ended)| *ended).map(|(index, _, _)| index);
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
 }
+
+pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let first = desk.say(&alice, &bob, "Plan", "1").await.news[0].entry.cursor.as_number().unwrap();
+    desk.delivered(&bob, 0, first, at(2)).await.unwrap();
+    for n in 2..5 {
+        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+    }
+    let head = desk.event_head(bob.key).await.unwrap();
+    for known in [0, first, head] {
+        assert_eq!(desk.resume(bob.key, known).await.unwrap(), known);
+    }
+    // Of a state of the database that is gone: what came since it was put back has lower numbers.
+    assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), first);
+    desk.delivered(&bob, first, head, at(2)).await.unwrap();
+    assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), head);
+    let carol = desk.enter("carol").await;
+    assert_eq!(desk.resume(carol.key, 9).await.unwrap(), 0, "an empty log has one cursor");
+}

@@ -193,3 +193,36 @@ pub async fn text_of_any_script_and_length_is_kept(desk: Desk) {
     let intro = Ask::new(bob.name.clone(), Some("\0".into()));
     assert_eq!(code(desk.request_connection(&alice, intro, at(1)).await), Code::Invalid);
 }
+
+pub async fn a_refused_send_leaves_nothing(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let first = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "Plan", "hello") };
+    desk.send(&alice, first.clone(), at(1)).await.unwrap();
+    let heads = async || (desk.event_head(alice.key).await.unwrap(), desk.event_head(bob.key).await.unwrap());
+    let before = heads().await;
+    let unknown = Some("00000000-0000-7000-8000-000000000000".parse().unwrap());
+    let refused = [
+        Draft { reply_to: unknown.clone(), ..Draft::text(bob.name.clone(), "Reply", "to what?") },
+        Draft { relay_of: unknown, ..Draft::text(bob.name.clone(), "Relay", "of what?") },
+        Draft { subject: Some("Another".into()), ..first },
+        Draft {
+            session: Some("00000000-0000-7000-8000-000000000001".parse().unwrap()),
+            ..Draft::text(bob.name.clone(), "x", "y")
+        },
+    ];
+    for draft in refused {
+        desk.send(&alice, draft, at(2)).await.unwrap_err();
+    }
+    let many = Draft {
+        reply_to: Some("00000000-0000-7000-8000-000000000002".parse().unwrap()),
+        ..Draft::text(bob.name.clone(), "Many", "x")
+    };
+    desk.send_all(&alice, std::slice::from_ref(&bob.name), many, at(2)).await.unwrap_err();
+    for agent in [&alice, &bob] {
+        let inbox = desk.inbox(agent, false, at(3)).await.unwrap();
+        assert_eq!(inbox.sessions.iter().map(|session| session.subject.as_str()).collect::<Vec<_>>(), ["Plan"]);
+    }
+    assert_eq!(heads().await, before);
+    let sent = desk.say(&alice, &bob, "Reply", "afresh").await;
+    assert_eq!(desk.texts(&bob, &sent.answer.session_id, 9).await, ["afresh"]);
+}

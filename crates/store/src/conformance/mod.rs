@@ -159,6 +159,7 @@ macro_rules! conformance {
                 whole_messages_come_back_as_they_were_sent,
                 replies_and_relays_carry_ttl_and_trace,
                 text_of_any_script_and_length_is_kept,
+                a_refused_send_leaves_nothing,
             ]
             carrying: [
                 a_carried_message_keeps_its_id_its_ttl_and_its_trace,
@@ -183,6 +184,7 @@ macro_rules! conformance {
                 pruning_removes_old_events_and_never_mail,
                 numbers_are_not_given_twice_after_pruning,
                 a_listener_that_fell_behind_or_whose_key_ended_is_found,
+                a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over,
             ]
             races: [
                 a_name_registered_at_once_has_one_winner,
@@ -192,6 +194,7 @@ macro_rules! conformance {
                 a_key_used_at_once_sends_one_message,
                 sends_at_once_are_numbered_without_gaps,
                 letters_that_overtake_each_other_do_not_go_back_in_time,
+                times_within_a_session_do_not_go_back_however_mail_comes,
                 a_log_has_no_gap_for_who_reads_it_while_mail_comes,
                 what_is_shown_is_the_same_while_its_sight_is,
                 a_history_is_the_same_while_its_sight_is,
@@ -220,6 +223,7 @@ macro_rules! conformance {
                 messages_are_listed_by_condition_and_page,
                 a_claimed_message_is_held_by_one_until_its_lease_ends,
                 claims_at_once_hand_each_message_to_one,
+                a_long_stretch_is_delivered_whole,
             ]
             tasks: [
                 a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it,
@@ -238,6 +242,7 @@ macro_rules! conformance {
                 a_transcript_keeps_each_line_once_for_those_who_may,
                 lines_appended_at_once_are_each_there_once,
                 search_finds_ones_own_mail_and_never_anothers,
+                mail_of_many_agents_is_made_findable_together,
                 old_read_mail_can_be_removed_and_nothing_else,
                 a_round_of_removing_passes_by_what_must_stay,
                 mail_that_somebody_still_needs_is_not_removed,

@@ -339,3 +339,55 @@ pub async fn a_rotation_that_races_a_removal_revives_nobody(desk: Desk) {
         }
     }
 }
+
+pub async fn times_within_a_session_do_not_go_back_however_mail_comes(desk: Desk) {
+    const EACH: usize = 20;
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    desk.connect(&alice, &carol).await;
+    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+    for agent in [&bob, &carol] {
+        desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
+        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+    }
+    let task = desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(1)).await.unwrap().answer;
+    let task = task.task.unwrap().id;
+    desk.set_task_state(&bob, &task, TaskState::Working, None, Timestamp::now()).await.unwrap();
+    let answers = at_once(EACH * 4, |n| {
+        let (desk, alice, bob, carol, task) = (desk.clone(), alice.clone(), bob.clone(), carol.clone(), task.clone());
+        async move {
+            let now = Timestamp::now();
+            let text = n.to_string();
+            let sent = match n % 4 {
+                0 => {
+                    let from = [&alice, &bob, &carol][n / 4 % 3];
+                    desk.send(from, Draft::text(name("crew"), "Standup", text), now).await.unwrap().answer
+                }
+                1 => desk.send(&alice, Draft::text(bob.name.clone(), "Plan", text), now).await.unwrap().answer,
+                2 => {
+                    let draft = Draft::text(bob.name.clone(), "Plan", text);
+                    let to = [bob.name.clone(), carol.name.clone(), name("crew")];
+                    desk.send_all(&alice, &to, draft, now).await.unwrap().answer.remove(0)
+                }
+                _ => {
+                    let moved = desk.set_task_state(&bob, &task, TaskState::Working, Some(text), now).await.unwrap();
+                    let Event::NewMessage(update) = &moved.news[0].entry.event else { panic!("{moved:?}") };
+                    return (update.message_id.clone(), update.created_at);
+                }
+            };
+            (sent.message_id, sent.created_at)
+        }
+    })
+    .await;
+    let mut kept = std::collections::HashMap::new();
+    for session in desk.inbox(&alice, false, Timestamp::now()).await.unwrap().sessions {
+        let page = HistoryPage { limit: 500, before: None };
+        let shown = desk.history(&alice, &session.session_id, page, Timestamp::now()).await.unwrap().answer.messages;
+        let times: Vec<_> = shown.iter().rev().map(|message| message.created_at).collect();
+        assert!(times.is_sorted(), "{}: {times:?}", session.subject);
+        kept.extend(shown.into_iter().map(|message| (message.id, message.created_at)));
+    }
+    for (id, answered) in answers {
+        assert_eq!(kept[&id], answered, "what was answered is what is kept");
+    }
+}

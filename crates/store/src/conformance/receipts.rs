@@ -164,3 +164,23 @@ pub async fn claims_at_once_hand_each_message_to_one(desk: Desk) {
     taken.sort_by_key(|text| text.parse::<u32>().unwrap());
     assert_eq!(taken, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
 }
+
+pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
+    const MANY: usize = 1_100;
+    let (alice, bob) = desk.pair().await;
+    let sending: Vec<_> = (0..MANY)
+        .map(|n| {
+            let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+            tokio::spawn(async move { desk.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id })
+        })
+        .collect();
+    let mut last = None;
+    for sent in sending {
+        last = Some(sent.await.unwrap());
+    }
+    let head = desk.event_head(bob.key).await.unwrap();
+    let handed = desk.delivered(&bob, 0, head, at(5)).await.unwrap();
+    assert_eq!((handed.answer, handed.news.len()), (MANY as u64, MANY));
+    let receipt = desk.message(&alice, &last.unwrap()).await.unwrap().receipts.remove(0);
+    assert_eq!(receipt.state, ReceiptState::Delivered);
+}

@@ -12,6 +12,7 @@ use amb_core::route::Hop;
 use amb_core::task::{Asked, Decision, decide};
 use amb_core::{AgentName, Card, Kind, TaskState};
 use deadpool_postgres::{Object, Transaction};
+use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
@@ -55,9 +56,14 @@ struct Thread {
 /// All that was looked up for a batch.
 #[derive(Debug, Default)]
 struct Known {
+    /// Agents whose mailboxes are locked.
+    ids: HashMap<AgentName, i64>,
+    /// Those of them that are there, as they are under the locks.
     peers: HashMap<AgentName, Peer>,
     connected: HashSet<(i64, i64)>,
     by_subject: HashMap<(i64, i64, String), Thread>,
+    /// Sessions that this transaction made.
+    made: Vec<i64>,
     by_public_id: HashMap<Uuid, Thread>,
     parents: HashMap<Uuid, Found>,
     /// Answers to idempotency keys.
@@ -88,18 +94,36 @@ pub(super) async fn write_in(
 
     let mut pages = Pages::default();
     let mut outcomes = Vec::with_capacity(letters.len());
-    let mut answers = Vec::new();
     for (caller, letter) in letters {
         let outcome = known.place(caller, letter, &mut heads, &mut pages);
         if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
             let sent = letter.sent(&placed.1);
-            answers.push((caller.key.0, once.clone(), json(&sent)?, letter.at));
             known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), sent));
         }
         outcomes.push(outcome);
     }
+    let retimed = pages.write(tx).await?;
+    let mut answers = Vec::new();
+    for ((caller, _), outcome) in letters.iter().zip(&mut outcomes) {
+        match outcome {
+            Ok(Outcome::Placed(placed)) => {
+                let (letter, placed) = &mut **placed;
+                letter.at = retimed.of(letter.id).unwrap_or(letter.at);
+                retimed.correct(&mut placed.more);
+                if let Some(once) = &letter.once {
+                    answers.push((caller.key.0, once.clone(), json(&letter.sent(placed))?, letter.at));
+                }
+            }
+            // Of another in this batch, perhaps.
+            Ok(Outcome::Repeat(sent)) => {
+                let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
+                sent.created_at = at.unwrap_or(sent.created_at);
+            }
+            Ok(Outcome::NoAgent(_)) | Err(_) => {}
+        }
+    }
     remember(tx, answers).await?;
-    pages.write(tx).await?;
+    known.remove_unused_sessions(tx, &pages).await?;
     Ok(outcomes)
 }
 
@@ -117,18 +141,13 @@ impl Known {
         let names: Vec<&str> = names.into_iter().collect();
         let select = tx
             .prepare_cached(
-                "SELECT a.id, a.name, m.head, a.allow_from, a.max_concurrent_tasks FROM agents a JOIN mailboxes m ON m.agent_id = a.id
+                "SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
                  WHERE a.name = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
             )
             .await?;
         let rows = tx.query(&select, &[&names]).await?;
         for row in &rows {
-            let card = Card {
-                allow_from: row::parse(Some(row.get::<_, &str>(3)))?.unwrap_or_default(),
-                max_concurrent_tasks: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
-                ..Card::default()
-            };
-            self.peers.insert(row::name(row.get(1))?, Peer { id: row.get(0), card });
+            self.ids.insert(row::name(row.get(1))?, row.get(0));
         }
         Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
     }
@@ -137,8 +156,8 @@ impl Known {
     async fn look_up(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<(), Trouble> {
         let (mut pairs, mut subjects, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (caller, letter) in letters {
-            let Some(peer) = self.peers.get(&letter.to) else { continue };
-            let pair = pair(caller.key.0, peer.id);
+            let Some(peer) = self.ids.get(&letter.to) else { continue };
+            let pair = pair(caller.key.0, *peer);
             pairs.insert(pair);
             sessions.extend(letter.session);
             subjects.extend(letter.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
@@ -148,10 +167,11 @@ impl Known {
         let (callers, keys): (Vec<i64>, Vec<&str>) = keys.unzip();
         let parents: Vec<Uuid> = letters.iter().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
         let tasks = || letters.iter().filter(|(_, letter)| letter.kind == Kind::Task);
-        let assignees: Vec<i64> =
-            tasks().filter_map(|(_, letter)| self.peers.get(&letter.to)).map(|peer| peer.id).collect();
+        let assignees: Vec<i64> = tasks().filter_map(|(_, letter)| self.ids.get(&letter.to)).copied().collect();
+        let locked: Vec<i64> = self.ids.values().copied().collect();
         let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let (connected, found, answers, parents, current, task_of) = tokio::try_join!(
+        let (peers, connected, found, answers, parents, current, task_of) = tokio::try_join!(
+            peers(tx, &locked),
             connected(tx, &pairs),
             threads(tx, &subjects, &sessions),
             answers(tx, &callers, &keys),
@@ -159,6 +179,7 @@ impl Known {
             tasks::current(tx, &assignees),
             tasks::of_messages(tx, &relayed),
         )?;
+        self.peers = peers;
         self.current = current;
         self.task_of = task_of;
         self.connected = connected;
@@ -212,16 +233,31 @@ impl Known {
                      RETURNING id, low_id, high_id
                  )
                  INSERT INTO session_members (agent_id, session_id)
-                 SELECT low_id, id FROM made UNION ALL SELECT high_id, id FROM made",
+                 SELECT low_id, id FROM made UNION ALL SELECT high_id, id FROM made RETURNING session_id",
             )
             .await?;
         let mut subjects = BTreeSet::new();
         for ((low, high, key), (subject, me, peer, at)) in &missing {
-            tx.execute(&insert, &[&fresh_uuid(*at), subject, key, me, peer, low, high, at]).await?;
+            let made = tx.query(&insert, &[&fresh_uuid(*at), subject, key, me, peer, low, high, at]).await?;
+            self.made.extend(made.first().map(|row| row.get::<_, i64>(0)));
             subjects.insert(((*low, *high), *key));
         }
         let made = threads(tx, &subjects, &BTreeSet::new()).await?;
         self.add_threads(made);
+        Ok(())
+    }
+
+    /// Removes the sessions that were made for letters which were then refused: of those nothing stays.
+    async fn remove_unused_sessions(&self, tx: &Transaction<'_>, pages: &Pages) -> Result<(), Trouble> {
+        let unused: Vec<i64> = self.made.iter().copied().filter(|session| !pages.posts_in(*session)).collect();
+        if unused.is_empty() {
+            return Ok(());
+        }
+        for sql in ["DELETE FROM session_members WHERE session_id = ANY($1)", "DELETE FROM sessions WHERE id = ANY($1)"]
+        {
+            let delete = tx.prepare_cached(sql).await?;
+            tx.execute(&delete, &[&unused]).await?;
+        }
         Ok(())
     }
 
@@ -371,6 +407,26 @@ pub(super) fn letter_post(caller: &Agent, letter: &Letter, hop: &Hop, task: Opti
         parts: json_of(letter.parts.as_ref())?,
         metadata: letter.metadata_json()?,
     })
+}
+
+/// These agents with their cards. Asked under their locks: a statement that waits for a lock sees the locked row as it is
+/// then, and all other rows as they were when it began to wait.
+async fn peers(tx: &Transaction<'_>, agents: &[i64]) -> Result<HashMap<AgentName, Peer>, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT id, name, allow_from, max_concurrent_tasks FROM agents WHERE id = ANY($1) AND deleted_at IS NULL",
+        )
+        .await?;
+    let rows = tx.query(&select, &[&agents]).await?;
+    let peer = |row: &Row| {
+        let card = Card {
+            allow_from: row::parse(Some(row.get::<_, &str>(2)))?.unwrap_or_default(),
+            max_concurrent_tasks: u32::try_from(row.get::<_, i64>(3)).unwrap_or(0),
+            ..Card::default()
+        };
+        Ok((row::name(row.get(1))?, Peer { id: row.get(0), card }))
+    };
+    rows.iter().map(peer).collect()
 }
 
 async fn connected(tx: &Transaction<'_>, pairs: &BTreeSet<(i64, i64)>) -> Result<HashSet<(i64, i64)>, Trouble> {

@@ -222,10 +222,15 @@ pub(super) async fn delete_agent(
     told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
     told.push(caller.key.0);
     let mut heads = Heads::lock(tx, &told).await?;
+    let mut told = consent::peers_of(tx, caller.key.0).await?;
+    told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
+    if told.iter().any(|agent| !heads.holds(*agent)) {
+        return Err(Trouble::Changed);
+    }
     let mut pages = Pages::default();
     let mut news = tasks::end_tasks_of(tx, &mut pages, &mut heads, caller, now).await?;
     news.extend(consent::end_connections_of(tx, &mut pages, &mut heads, caller, now).await?);
-    pages.write(tx).await?;
+    pages.write(tx).await?.correct(&mut news);
     let update = tx
         .prepare_cached(
             "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,

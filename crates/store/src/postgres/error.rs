@@ -12,6 +12,8 @@ pub(super) enum Trouble {
     Db(tokio_postgres::Error),
     /// The verb decided so.
     Store(StoreError),
+    /// What was read to know which locks to take had changed by the time they were taken.
+    Changed,
 }
 
 impl From<tokio_postgres::Error> for Trouble {
@@ -31,6 +33,7 @@ impl From<Trouble> for StoreError {
         match trouble {
             Trouble::Db(error) => failed(error),
             Trouble::Store(error) => error,
+            Trouble::Changed => unavailable(),
         }
     }
 }
@@ -43,6 +46,7 @@ impl Trouble {
                 matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
             }
             Trouble::Store(_) => false,
+            Trouble::Changed => true,
         }
     }
 }

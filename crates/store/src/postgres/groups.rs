@@ -131,18 +131,18 @@ pub(super) async fn join(
 /// Writes a letter into the group's session of its subject, and into the log of each other member.
 pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) -> Result<Outcome, Trouble> {
     let me = caller.key.0;
-    let group = match find(tx, &letter.to, me).await? {
-        Some((id, _, Some(true))) => id,
-        Some((_, _, Some(false))) => return Err(words::not_in_group(&letter.to).into()),
-        _ => return Err(words::not_connected(&letter.to).into()),
-    };
+    let (group, mut heads) = lock_audience(tx, caller, &letter.to).await?;
     if letter.kind == Kind::Task {
         return Err(words::no_task_to_group().into());
     }
+    // Under the locks: whoever left or blocked the sender before is not written to.
+    joined(tx, &letter.to, me).await?;
     let members = audience(tx, group, me).await?;
+    if members.iter().any(|member| !heads.holds(*member)) {
+        return Err(Trouble::Changed);
+    }
     let mut agents = members.clone();
     agents.push(me);
-    let mut heads = Heads::lock(tx, &agents).await?;
     if let Some(once) = &letter.once
         && let Some((hash, sent)) = batch::answer_before(tx, me, &once.key).await?
     {
@@ -171,11 +171,29 @@ pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) 
     let copies = pages.post(&mut heads, session, post, To::Group(&members));
     let placed =
         Placed { session: public_id, subject: subject.into(), copies, task: None, reason: None, more: Vec::new() };
+    let retimed = pages.write(tx).await?;
+    let letter = Letter { at: retimed.of(letter.id).unwrap_or(letter.at), ..letter.clone() };
     if let Some(once) = &letter.once {
         batch::remember_one(tx, me, once, &letter.sent(&placed), letter.at).await?;
     }
-    pages.write(tx).await?;
-    Ok(Outcome::Placed(Box::new((letter.clone(), placed))))
+    Ok(Outcome::Placed(Box::new((letter, placed))))
+}
+
+/// The group of this name that the agent has joined.
+async fn joined(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<i64, Trouble> {
+    match find(tx, name, agent).await? {
+        Some((id, _, Some(true))) => Ok(id),
+        Some((_, _, Some(false))) => Err(words::not_in_group(name).into()),
+        _ => Err(words::not_connected(name).into()),
+    }
+}
+
+/// Locks the mailboxes of a group's audience and the sender's. Who the audience is has to be asked again under the locks.
+async fn lock_audience(tx: &Transaction<'_>, caller: &Agent, name: &AgentName) -> Result<(i64, Heads), Trouble> {
+    let group = joined(tx, name, caller.key.0).await?;
+    let mut agents = audience(tx, group, caller.key.0).await?;
+    agents.push(caller.key.0);
+    Ok((group, Heads::lock(tx, &agents).await?))
 }
 
 /// The other members, but for those who blocked the sender.
@@ -250,6 +268,7 @@ pub(super) async fn send_all(
             Ok((caller.clone(), Letter::new(&caller.name, draft, now)?))
         })
         .collect::<Result<Vec<_>>>()?;
+    lock_all(tx, caller, to).await?;
     let mut sent = Vec::with_capacity(letters.len());
     for outcome in batch::write_in(tx, &letters).await? {
         match outcome? {
@@ -262,6 +281,22 @@ pub(super) async fn send_all(
         }
     }
     Ok(sent)
+}
+
+/// Locks the mailboxes of all that these names reach, agents and members of groups, before any of them is written to: the
+/// letters are written one group after the other, and each would lock its own.
+async fn lock_all(tx: &Transaction<'_>, caller: &Agent, to: &[AgentName]) -> Result<(), Trouble> {
+    let names: Vec<&str> = to.iter().map(AgentName::as_str).collect();
+    let select = tx
+        .prepare_cached(
+            "SELECT id FROM agents WHERE name = ANY($1)
+             UNION SELECT m.agent_id FROM groups g JOIN group_members m ON m.group_id = g.id AND m.joined
+             WHERE g.name = ANY($1)",
+        )
+        .await?;
+    let mut agents: Vec<i64> = tx.query(&select, &[&names]).await?.iter().map(|row| row.get(0)).collect();
+    agents.push(caller.key.0);
+    Heads::lock(tx, &agents).await.map(drop)
 }
 
 async fn load<C: GenericClient>(client: &C, id: i64) -> Result<Group, Trouble> {

@@ -19,12 +19,20 @@ use crate::types::Agent;
 /// Entries looked at in one go.
 const SOME: i64 = 500;
 
+/// Held by the process that removes old mail. Any fixed number will do.
+const REMOVING: i64 = 7_461_629;
+
 /// Removes, among some entries after a place, messages that everybody they went to read before a moment.
 pub(super) async fn remove_read_mail(
     tx: &Transaction<'_>,
     before: Timestamp,
     from: Option<ReadPlace>,
 ) -> Result<Removed, Trouble> {
+    // One process at a time: two that remove the same mail would wait for each other.
+    let turn = tx.prepare_cached("SELECT pg_try_advisory_xact_lock($1)").await?;
+    if !tx.query_one(&turn, &[&REMOVING]).await?.get::<_, bool>(0) {
+        return Ok(Removed { messages: 0, next: None });
+    }
     let select = tx
         .prepare_cached(
             "SELECT e.read_at, e.agent_id, e.number, m.public_id,

@@ -10,13 +10,12 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use super::batch::{self, Outcome};
-use super::error::{Trouble, unavailable};
+use super::error::unavailable;
 use super::open::client;
-use super::transact::{PATIENCE, TRIES};
+use super::transact::{InUse, PATIENCE, TRIES};
 use crate::StoreError;
 use crate::error::Result;
 use crate::letter::Letter;
-use crate::newest::Newest;
 use crate::types::Agent;
 
 /// Letters that wait; beyond this a sender waits for its place.
@@ -67,11 +66,8 @@ impl Lane {
 }
 
 async fn run(pool: Pool, mut jobs: mpsc::Receiver<Job>) {
-    let (mut batch, mut newest) = (Vec::with_capacity(BATCH), Newest::default());
+    let mut batch = Vec::with_capacity(BATCH);
     while jobs.recv_many(&mut batch, BATCH).await > 0 {
-        for job in &mut batch {
-            job.letter.at = newest.stamp(job.letter.at);
-        }
         let (letters, answers): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|job| ((job.caller, job.letter), job.answer)).unzip();
         let outcomes = write(&pool, &letters).await;
@@ -108,15 +104,14 @@ async fn attempt(pool: &Pool, letters: &[(Agent, Letter)]) -> Result<Vec<Result<
     let mut tries = 0;
     loop {
         tries += 1;
-        let mut client = client(pool).await?;
-        match tokio::time::timeout(PATIENCE, batch::write(&mut client, letters)).await {
-            Ok(Ok(outcomes)) => return Ok(outcomes),
-            Ok(Err(trouble)) if trouble.is_passing() && tries < TRIES => {}
-            Ok(Err(trouble)) => return Err(trouble.into()),
-            Err(_) => {
-                drop(deadpool_postgres::Object::take(client));
-                return Err(Trouble::Store(unavailable()).into());
-            }
+        let mut client = InUse::new(client(pool).await?);
+        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(&mut client, letters)).await else {
+            return Err(unavailable());
+        };
+        client.finished();
+        match outcome {
+            Err(trouble) if trouble.is_passing() && tries < TRIES => {}
+            outcome => return outcome.map_err(StoreError::from),
         }
     }
 }

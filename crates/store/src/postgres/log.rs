@@ -8,6 +8,7 @@ use super::messages::{AFTER, message_columns, message_row};
 use super::page::rows_of_page;
 use crate::StoreError;
 use crate::error::Result;
+use crate::resume::{HandedOver, LOOKED_AT};
 
 /// The number of the newest entry.
 pub(super) async fn head(client: &Object, agent: i64) -> Result<u64> {
@@ -15,6 +16,27 @@ pub(super) async fn head(client: &Object, agent: i64) -> Result<u64> {
     let row = client.query_opt(&select, &[&agent]).await.map_err(failed)?;
     let head: i64 = row.map(|row| row.try_get(0)).transpose().map_err(failed)?.unwrap_or(0);
     Ok(u64::try_from(head).unwrap_or(0))
+}
+
+/// Where a listener goes on that names this cursor.
+pub(super) async fn resume(client: &Object, agent: i64, since: u64) -> Result<u64> {
+    let head = head(client, agent).await?;
+    if since <= head {
+        return Ok(since);
+    }
+    let select = client
+        .prepare_cached(
+            "SELECT min(number), min(number) FILTER (WHERE session_id IS NOT NULL AND delivered_at IS NULL),
+                    max(number) FILTER (WHERE delivered_at IS NOT NULL)
+             FROM (SELECT number, session_id, delivered_at FROM entries WHERE agent_id = $1
+                   ORDER BY number DESC LIMIT $2) e",
+        )
+        .await
+        .map_err(failed)?;
+    let row = client.query_one(&select, &[&agent, &LOOKED_AT]).await.map_err(failed)?;
+    let number = |column| row.get::<_, Option<i64>>(column).and_then(|number| u64::try_from(number).ok());
+    let log = HandedOver { oldest: number(0), first_undelivered: number(1), last_delivered: number(2) };
+    Ok(log.cursor(head))
 }
 
 /// The entries after `since`.

@@ -3,8 +3,25 @@
 //! Any number of processes may share one database. Sends that wait at the same time share a transaction ([`lane`]);
 //! every other verb is a transaction of its own on a connection of the pool.
 //!
-//! Locks are taken in one order everywhere: mailboxes by agent, sessions by id, then whatever hangs on them. The row of
-//! a mailbox is its agent's lock.
+//! # The order of locks
+//!
+//! Every transaction takes its locks in this order, so that no two wait for each other:
+//!
+//! 1. Advisory locks, at most one: of names (registering, making a group), of the claims from one mailbox, of removing old
+//!    mail.
+//! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::Heads::lock`] or the batch of sends). The row of a
+//!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its tasks and its card
+//!    change only under it.
+//! 3. Sessions: those it makes, by pair and subject; then those it writes to, by id.
+//! 4. Whatever hangs on these: entries, tasks, connections, members, cards.
+//!
+//! Which mailboxes are needed may have to be read before they are locked (the senders of mail, the members of a group).
+//! What was read is then read again under the locks, by another statement: one that waited for a lock sees the locked row
+//! as it is, and all other rows as they were before it waited. Where the locks turn out to be too few, the transaction is
+//! tried again ([`error::Trouble::Changed`]).
+//!
+//! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
+//! events, and mail that was read. Indexing locks the cursors of search by agent and nothing else.
 
 mod agents;
 mod batch;
@@ -16,6 +33,7 @@ mod groups;
 mod inbox;
 mod keep;
 mod lane;
+mod lineage;
 mod listen;
 mod log;
 mod messages;
@@ -32,6 +50,7 @@ mod transcripts;
 mod verbs;
 mod write;
 
+pub(crate) use lineage::advance_cursors;
 pub use open::PostgresStore;
 #[cfg(feature = "test-support")]
 pub(crate) use open::migrate_to;

@@ -2,10 +2,13 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use amb_core::Timestamp;
-use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime};
+use deadpool_postgres::{
+    ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
+};
 use tokio::sync::broadcast;
 use tokio::task::JoinHandle;
 use tokio_postgres::{Client, Config};
@@ -13,6 +16,7 @@ use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
 use super::lane::Lane;
+use super::lineage;
 use super::listen::Listener;
 use super::replicas;
 use super::tls::{self, Tls};
@@ -31,6 +35,12 @@ mod schema {
 const CONNECTIONS: usize = 24;
 /// Processes that start at once bring the schema up to date one after the other. Any fixed number will do.
 const MIGRATION_LOCK: i64 = 0x616d_625f_7374_6f72;
+
+/// After this long all logs are looked at for mail to index: another process may have died before it did.
+const ALL_LOGS: Duration = Duration::from_secs(60);
+/// Keeps what the setting says where that is durable, and does not change any more when the server's configuration does.
+const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
+    WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, FALSE)";
 
 /// Later than any message, and still an instant that PostgreSQL can keep.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
@@ -53,8 +63,16 @@ impl PostgresStore {
         let (config, tls) = configure(url, "amb")?;
         let recycling = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = Manager::from_config(config.clone(), tls.clone(), recycling);
+        let migrated = Arc::new(AtomicBool::new(false));
         let pool = Pool::builder(manager)
             .max_size(CONNECTIONS)
+            .post_create(Hook::async_fn({
+                let migrated = migrated.clone();
+                move |client: &mut ClientWrapper, _| {
+                    let migrated = migrated.load(Ordering::Acquire);
+                    Box::pin(async move { prepare(client, migrated).await.map_err(HookError::Backend) })
+                }
+            }))
             // The connection used last has its plans made and its pages at hand.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
@@ -67,6 +85,9 @@ impl PostgresStore {
         let mut client = pool.get().await.map_err(out_of_reach)?;
         migrate(&mut client).await?;
         is_whole(&client).await?;
+        lineage::check(&mut client).await.map_err(failed)?;
+        migrated.store(true, Ordering::Release);
+        warn_of_settings(&client).await?;
         drop(client);
         let (me, known) = (Uuid::now_v7(), Arc::<KnownKeys>::default());
         Ok(Self {
@@ -75,7 +96,7 @@ impl PostgresStore {
             pool,
             known,
             me,
-            unindexed: Unindexed::default(),
+            unindexed: Unindexed::believed_for(ALL_LOGS),
         })
     }
 
@@ -97,6 +118,29 @@ impl PostgresStore {
         self.listener.stop();
         self.pool.close();
     }
+}
+
+/// Makes a new connection ready. What was committed on it is durable when that is answered, whatever the role, the database
+/// or the server's configuration say. And it may lead to another server than the one before: one that took over.
+async fn prepare(client: &mut Client, migrated: bool) -> Result<(), tokio_postgres::Error> {
+    client.execute(DURABLE, &[]).await?;
+    if migrated {
+        lineage::check(client).await?;
+    }
+    Ok(())
+}
+
+/// Says where this server loses what it has committed when its machine fails.
+async fn warn_of_settings(client: &Client) -> Result<()> {
+    let select = "SELECT name FROM pg_settings WHERE name IN ('fsync', 'full_page_writes') AND setting = 'off'";
+    for row in client.query(select, &[]).await.map_err(failed)? {
+        let setting: &str = row.get(0);
+        tracing::warn!(
+            setting,
+            "PostgreSQL runs with {setting} = off: mail that was accepted is lost when its machine fails; set it to on"
+        );
+    }
+    Ok(())
 }
 
 /// A connection of this pool.
@@ -127,7 +171,9 @@ pub(crate) async fn connect(url: &str, application: &str) -> Result<(Client, Joi
     let (config, tls) = configure(url, application)?;
     let (client, connection) = config.connect(tls).await.map_err(out_of_reach)?;
     // How it ended is known to whoever waited for an answer.
-    Ok((client, tokio::spawn(async { drop(connection.await) })))
+    let driver = tokio::spawn(async { drop(connection.await) });
+    client.execute(DURABLE, &[]).await.map_err(failed)?;
+    Ok((client, driver))
 }
 
 fn out_of_reach(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {

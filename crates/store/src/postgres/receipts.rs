@@ -21,8 +21,8 @@ use crate::query::{MessagePage, MessageQuery};
 use crate::row;
 use crate::types::{Agent, News, Written};
 
-/// Deliveries marked in one transaction.
-const SOME: i64 = 1_000;
+/// Tells the advisory locks of claims from others.
+const CLAIMS: i32 = 7_461_628;
 
 /// One message that the caller sent or received.
 pub(super) async fn message<C: GenericClient>(
@@ -169,29 +169,38 @@ pub(super) async fn delivered(
             "SELECT e.number, m.sender_id FROM entries e
              JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
              WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND e.session_id IS NOT NULL
-             AND e.delivered_at IS NULL ORDER BY e.number LIMIT $4",
+             AND e.delivered_at IS NULL ORDER BY e.number",
         )
         .await?;
-    let rows = tx.query(&select, &[&caller.key.0, &after, &up_to, &SOME]).await?;
+    let rows = tx.query(&select, &[&caller.key.0, &after, &up_to]).await?;
+    if rows.is_empty() {
+        return Ok(Written::quiet(0));
+    }
     let new: Vec<Unread> = rows.iter().map(|row| Unread { number: row.get(0), sender: row.get(1) }).collect();
-    let news = mark_delivered(tx, caller, &new, now).await?;
+    let mut heads = lock_for_receipts(tx, caller, &new).await?;
+    let numbers: Vec<i64> = new.iter().map(|new| new.number).collect();
+    let news = mark_delivered(tx, caller, &numbers, &mut heads, now).await?;
     Ok(Written { answer: news.len() as u64, news })
 }
 
-/// Marks deliveries as handed over, and tells the senders.
+/// Locks the mailbox of the caller and those of the senders who get receipts.
+async fn lock_for_receipts(tx: &Transaction<'_>, caller: &Agent, mail: &[Unread]) -> Result<Heads, Trouble> {
+    let mut agents: Vec<i64> = mail.iter().map(|one| one.sender).collect();
+    agents.push(caller.key.0);
+    Heads::lock(tx, &agents).await
+}
+
+/// Marks deliveries as handed over, and tells the senders, whose mailboxes are locked.
 async fn mark_delivered(
     tx: &Transaction<'_>,
     caller: &Agent,
-    new: &[Unread],
+    numbers: &[i64],
+    heads: &mut Heads,
     now: Timestamp,
 ) -> Result<Vec<News>, Trouble> {
-    if new.is_empty() {
+    if numbers.is_empty() {
         return Ok(Vec::new());
     }
-    let mut agents: Vec<i64> = new.iter().map(|new| new.sender).collect();
-    agents.push(caller.key.0);
-    let mut heads = Heads::lock(tx, &agents).await?;
-    let numbers: Vec<i64> = new.iter().map(|new| new.number).collect();
     let update = tx
         .prepare_cached(
             "WITH marked AS (
@@ -208,7 +217,7 @@ async fn mark_delivered(
         let id: Uuid = row.try_get(0)?;
         let receipt = Receipt::of(caller.name.clone(), row.try_get(2)?, Some(now), row.try_get(3)?);
         let event = Event::Receipt { message_id: id.into(), receipt };
-        news.extend(pages.tell(&mut heads, row.try_get(1)?, event, now)?);
+        news.extend(pages.tell(heads, row.try_get(1)?, event, now)?);
     }
     pages.write(tx).await?;
     Ok(news)
@@ -221,27 +230,45 @@ pub(super) async fn claim(
     request: &ClaimRequest,
     now: Timestamp,
 ) -> Result<Written<Vec<Message>>, Trouble> {
+    // Whose mailboxes to lock is known only when the mail is chosen, and mailboxes come before their entries. So those
+    // who claim from one mailbox take turns first, under a lock that nobody else takes.
+    let turn = tx.prepare_cached("SELECT pg_advisory_xact_lock($1, ($2::bigint % 2147483647)::int)").await?;
+    tx.execute(&turn, &[&CLAIMS, &caller.key.0]).await?;
     let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
-    // Rows that another consumer is just taking are passed over, not waited for.
-    let by_time = "SELECT number FROM entries WHERE agent_id = $1 AND session_id IS NOT NULL AND read_at IS NULL
-         AND (lease_until IS NULL OR lease_until <= $2) ORDER BY number LIMIT $3 FOR UPDATE SKIP LOCKED";
-    let by_priority = "SELECT number FROM entries WHERE agent_id = $1 AND session_id IS NOT NULL AND read_at IS NULL
-         AND (lease_until IS NULL OR lease_until <= $2) ORDER BY priority DESC, number LIMIT $3
-         FOR UPDATE SKIP LOCKED";
+    let by_time = "SELECT e.number, m.sender_id FROM entries e
+         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+         WHERE e.agent_id = $1 AND e.session_id IS NOT NULL AND e.read_at IS NULL
+         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.number LIMIT $3";
+    let by_priority = "SELECT e.number, m.sender_id FROM entries e
+         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+         WHERE e.agent_id = $1 AND e.session_id IS NOT NULL AND e.read_at IS NULL
+         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.priority DESC, e.number LIMIT $3";
     let select = tx.prepare_cached(if request.urgent_first { by_priority } else { by_time }).await?;
-    let rows = tx.query(&select, &[&caller.key.0, &now, &limit]).await?;
-    let numbers: Vec<i64> = rows.iter().map(|row| row.get(0)).collect();
-    if numbers.is_empty() {
+    let free: Vec<Unread> = tx
+        .query(&select, &[&caller.key.0, &now, &limit])
+        .await?
+        .iter()
+        .map(|row| Unread { number: row.get(0), sender: row.get(1) })
+        .collect();
+    if free.is_empty() {
         return Ok(Written::quiet(Vec::new()));
     }
+    let mut heads = lock_for_receipts(tx, caller, &free).await?;
+    let numbers: Vec<i64> = free.iter().map(|free| free.number).collect();
     let until = now.saturating_add(request.lease.min(Duration::from_secs(365 * 86_400))).unwrap_or(now);
-    let hold =
-        tx.prepare_cached("UPDATE entries SET lease_until = $3 WHERE agent_id = $1 AND number = ANY($2)").await?;
-    tx.execute(&hold, &[&caller.key.0, &numbers, &until]).await?;
+    // Some may have been read since they were chosen; those are not handed out.
+    let hold = tx
+        .prepare_cached(
+            "UPDATE entries SET lease_until = $3 WHERE agent_id = $1 AND number = ANY($2) AND read_at IS NULL
+             RETURNING number",
+        )
+        .await?;
+    let held = tx.query(&hold, &[&caller.key.0, &numbers, &until]).await?;
+    let held: Vec<i64> = held.iter().map(|row| row.get(0)).collect();
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", e.number, m.sender_id FROM entries e
+        ", e.number FROM entries e
          JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
@@ -249,29 +276,32 @@ pub(super) async fn claim(
          WHERE e.agent_id = $1 AND e.number = ANY($2)"
     );
     let select = tx.prepare_cached(sql).await?;
-    let mut found = Vec::with_capacity(numbers.len());
+    let mut found = Vec::with_capacity(held.len());
     let mut new = Vec::new();
-    for row in tx.query(&select, &[&caller.key.0, &numbers]).await? {
+    for row in tx.query(&select, &[&caller.key.0, &held]).await? {
         let number: i64 = row.try_get(AFTER)?;
         let message = message_row(&row)?;
         if message.delivered_at.is_none() {
-            new.push(Unread { number, sender: row.try_get(AFTER + 1)? });
+            new.push(number);
         }
         found.push((number, message.message(&caller.name)?));
     }
     found.sort_by_key(|(number, _)| numbers.iter().position(|place| place == number));
-    new.sort_by_key(|new| new.number);
     let messages = found.into_iter().map(|(_, message)| message).collect();
-    let news = mark_delivered(tx, caller, &new, now).await?;
+    let news = mark_delivered(tx, caller, &new, &mut heads, now).await?;
     Ok(Written { answer: messages, news })
 }
 
 /// Gives claimed messages back.
 pub(super) async fn release(tx: &Transaction<'_>, caller: &Agent, ids: &[MessageId]) -> Result<(), Trouble> {
     let held = deliveries(tx, caller, ids).await?;
+    Heads::lock(tx, &[caller.key.0]).await?;
     let numbers: Vec<i64> = held.iter().map(|held| held.number).collect();
-    let update =
-        tx.prepare_cached("UPDATE entries SET lease_until = NULL WHERE agent_id = $1 AND number = ANY($2)").await?;
+    let update = tx
+        .prepare_cached(
+            "UPDATE entries SET lease_until = NULL WHERE agent_id = $1 AND number = ANY($2) AND read_at IS NULL",
+        )
+        .await?;
     tx.execute(&update, &[&caller.key.0, &numbers]).await?;
     Ok(())
 }

@@ -3,6 +3,7 @@
 use amb_core::doc::SearchHit;
 use amb_core::office::SearchQuery;
 use deadpool_postgres::{GenericClient, Transaction};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::Trouble;
@@ -11,28 +12,81 @@ use crate::row;
 use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
 
-/// Entries looked at in one go.
-const SOME: i64 = 200;
+/// Agents whose logs are looked at in one transaction.
+pub(super) const AGENTS: usize = 500;
+/// Entries looked at in one transaction, shared among its agents.
+const ENTRIES: usize = 1_000;
+/// Entries of each that are looked at all the same.
+const LEAST: usize = 4;
 
-/// Makes the next of an agent's log findable. Answers how many entries were looked at.
-pub(super) async fn index(tx: &Transaction<'_>, agent: AgentKey) -> Result<u64, Trouble> {
-    let begin = tx
-        .prepare_cached("INSERT INTO search_cursors (agent_id, number) VALUES ($1, 0) ON CONFLICT DO NOTHING")
-        .await?;
-    tx.execute(&begin, &[&agent.0]).await?;
-    // One process at a time indexes one log.
-    let lock = tx.prepare_cached("SELECT number FROM search_cursors WHERE agent_id = $1 FOR UPDATE").await?;
-    let done: i64 = tx.query_one(&lock, &[&agent.0]).await?.try_get(0)?;
-    let some = tx
+/// What became of some logs.
+#[derive(Debug, Default)]
+pub(super) struct Indexed {
+    /// Entries looked at.
+    pub(super) entries: u64,
+    /// Agents with more to look at.
+    pub(super) again: Vec<AgentKey>,
+}
+
+/// Makes the next of these agents' logs findable, all of them in one transaction.
+pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Trouble> {
+    let mut wanted: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
+    wanted.sort_unstable();
+    // What a crash of the database loses is indexed again, so nobody waits for its disk. And a few entries of many logs are
+    // found by their keys, whatever the planner thinks of such a list.
+    let settings = tx
         .prepare_cached(
-            "SELECT count(*), max(number) FROM
-             (SELECT number FROM entries WHERE agent_id = $1 AND number > $2 ORDER BY number LIMIT $3) e",
+            "SELECT set_config('synchronous_commit', 'off', TRUE), set_config('enable_seqscan', 'off', TRUE),
+                    set_config('enable_hashjoin', 'off', TRUE), set_config('enable_mergejoin', 'off', TRUE)",
         )
         .await?;
-    let row = tx.query_one(&some, &[&agent.0, &done, &SOME]).await?;
-    let (count, Some(last)): (i64, Option<i64>) = (row.try_get(0)?, row.try_get(1)?) else { return Ok(0) };
+    let begin = tx
+        .prepare_cached(
+            "INSERT INTO search_cursors (agent_id, number) SELECT unnest($1::bigint[]), 0 ON CONFLICT DO NOTHING",
+        )
+        .await?;
+    // One process at a time indexes one log; what another has in hand is looked at later.
+    let lock = tx
+        .prepare_cached(
+            "SELECT agent_id, number FROM search_cursors WHERE agent_id = ANY($1) ORDER BY agent_id
+             FOR UPDATE SKIP LOCKED",
+        )
+        .await?;
+    let locking: [&(dyn ToSql + Sync); 1] = [&wanted];
+    let (_, _, cursors) =
+        tokio::try_join!(tx.query(&settings, &[]), tx.query(&begin, &locking), tx.query(&lock, &locking))?;
+    let (mine, done): (Vec<i64>, Vec<i64>) =
+        cursors.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
+    let each = (ENTRIES / agents.len().max(1)).max(LEAST) as i64;
+    let some = tx
+        .prepare_cached(
+            "SELECT c.agent_id, c.done, count(*), max(e.number)
+             FROM unnest($1::bigint[], $2::bigint[]) AS c (agent_id, done)
+             CROSS JOIN LATERAL (SELECT number FROM entries WHERE agent_id = c.agent_id AND number > c.done
+                                 ORDER BY number LIMIT $3) e
+             GROUP BY c.agent_id, c.done ORDER BY c.agent_id",
+        )
+        .await?;
+    let rows = tx.query(&some, &[&mine, &done, &each]).await?;
+    let mut indexed = Indexed::default();
+    indexed.again.extend(wanted.iter().filter(|agent| mine.binary_search(agent).is_err()).copied().map(AgentKey));
+    let (mut grown, mut from, mut to) = (Vec::new(), Vec::new(), Vec::new());
+    for row in &rows {
+        let (agent, count): (i64, i64) = (row.try_get(0)?, row.try_get(2)?);
+        grown.push(agent);
+        from.push(row.try_get::<_, i64>(1)?);
+        to.push(row.try_get::<_, i64>(3)?);
+        indexed.entries += u64::try_from(count).unwrap_or(0);
+        if count >= each {
+            indexed.again.push(AgentKey(agent));
+        }
+    }
+    if grown.is_empty() {
+        return Ok(indexed);
+    }
     // A text can have more words than one entry of the index holds: what comes after the first 100,000 characters of a
-    // message is not found.
+    // message is not found. In the order of the key, so that two processes which index one group's mail do not wait for
+    // each other.
     let add = tx
         .prepare_cached(
             "INSERT INTO search_words (session_id, seq, created_at, words, subject)
@@ -42,17 +96,24 @@ pub(super) async fn index(tx: &Transaction<'_>, agent: AgentKey) -> Result<u64, 
                         ARRAY['@m' || m.sender_id, '@f' || m.sender_id, '@m' || e.agent_id]
                         || ARRAY (SELECT '@m' || c.agent_id FROM copies c WHERE c.message_public_id = m.public_id)),
                     to_tsvector('simple', s.subject)
-             FROM entries e
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS g (agent_id, above, up_to)
+             JOIN entries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
              JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
              JOIN sessions s ON s.id = m.session_id
-             WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3
+             ORDER BY m.session_id, m.seq
              ON CONFLICT DO NOTHING",
         )
         .await?;
-    tx.execute(&add, &[&agent.0, &done, &last]).await?;
-    let update = tx.prepare_cached("UPDATE search_cursors SET number = $2 WHERE agent_id = $1").await?;
-    tx.execute(&update, &[&agent.0, &last]).await?;
-    Ok(u64::try_from(count).unwrap_or(0))
+    let update = tx
+        .prepare_cached(
+            "UPDATE search_cursors c SET number = g.up_to
+             FROM unnest($1::bigint[], $2::bigint[]) AS g (agent_id, up_to) WHERE c.agent_id = g.agent_id",
+        )
+        .await?;
+    let adding: [&(dyn ToSql + Sync); 3] = [&grown, &from, &to];
+    let updating: [&(dyn ToSql + Sync); 2] = [&grown, &to];
+    tokio::try_join!(tx.execute(&add, &adding), tx.execute(&update, &updating))?;
+    Ok(indexed)
 }
 
 /// Every agent with something that is not indexed. Looks at every mailbox, once.

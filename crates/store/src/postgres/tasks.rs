@@ -232,8 +232,8 @@ pub(super) async fn set_state(
         }
     }
     let mut pages = Pages::default();
-    let news = move_task(tx, &mut pages, &mut heads, &task, &caller.name, state, note, now).await?;
-    pages.write(tx).await?;
+    let mut news = move_task(tx, &mut pages, &mut heads, &task, &caller.name, state, note, now).await?;
+    pages.write(tx).await?.correct(&mut news);
     let moved = find(tx, me, id).await?;
     Ok(Written { answer: moved.task(me)?, news: news.into_iter().collect() })
 }

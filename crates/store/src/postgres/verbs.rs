@@ -14,7 +14,7 @@ use tokio::sync::broadcast;
 
 use super::batch::Outcome;
 use super::error::unavailable;
-use super::transact::{PATIENCE, transact};
+use super::transact::{InUse, PATIENCE, transact};
 use super::{
     PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, replicas,
     search, tasks, transcripts,
@@ -37,18 +37,24 @@ const BELIEVED: Duration = Duration::from_secs(1);
 /// Runs a look at the database, and gives up on one that does not answer.
 macro_rules! look {
     ($store:expr, $client:ident => $body:expr) => {{
-        let $client = $store.client().await?;
+        let client = InUse::new($store.client().await?);
+        let $client: &deadpool_postgres::Object = &client;
         match tokio::time::timeout(PATIENCE, $body).await {
-            Ok(seen) => seen.map_err(StoreError::from),
-            Err(_) => {
-                drop(deadpool_postgres::Object::take($client));
-                Err(unavailable())
+            Ok(seen) => {
+                client.finished();
+                seen.map_err(StoreError::from)
             }
+            Err(_) => Err(unavailable()),
         }
     }};
 }
 
 impl PostgresStore {
+    /// Makes the next of these agents' logs findable.
+    async fn index(&self, agents: &[AgentKey]) -> Result<search::Indexed> {
+        Ok(transact!(self, tx => search::index(&tx, agents))?)
+    }
+
     /// Sends a letter.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let outcome = match self.lane.send(caller.clone(), letter).await? {
@@ -81,23 +87,23 @@ impl Store for PostgresStore {
     }
 
     async fn hint(&self, grown: &[(AgentKey, u64)]) -> Result<()> {
-        look!(self, client => replicas::hint(&client, self.me, grown))
+        look!(self, client => replicas::hint(client, self.me, grown))
     }
 
     async fn heartbeat(&self, hears: bool) -> Result<Replicas> {
-        look!(self, client => replicas::heartbeat(&client, self.me, hears))
+        look!(self, client => replicas::heartbeat(client, self.me, hears))
     }
 
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
-        look!(self, client => replicas::charge(&client, charges))
+        look!(self, client => replicas::charge(client, charges))
     }
 
     async fn forgive(&self) -> Result<()> {
-        look!(self, client => replicas::forgive(&client))
+        look!(self, client => replicas::forgive(client))
     }
 
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
-        look!(self, client => replicas::astray(&client, seated, now))
+        look!(self, client => replicas::astray(client, seated, now))
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
@@ -111,7 +117,7 @@ impl Store for PostgresStore {
             Ok(agent) => return Ok(Some(agent)),
             Err(age) => age,
         };
-        let found = look!(self, client => agents::by_key(&client, hash, now))?;
+        let found = look!(self, client => agents::by_key(client, hash, now))?;
         Ok(found.map(|(agent, until)| {
             let believed = now.saturating_add(BELIEVED).unwrap_or(now);
             self.known.remember(age, hash, &agent, Some(until.map_or(believed, |until| until.min(believed))));
@@ -120,7 +126,7 @@ impl Store for PostgresStore {
     }
 
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
-        look!(self, client => agents::by_name(&client, name))
+        look!(self, client => agents::by_name(client, name))
     }
 
     async fn request_connection(
@@ -157,7 +163,7 @@ impl Store for PostgresStore {
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
-        look!(self, client => inbox::inbox(&client, caller, &page, now))
+        look!(self, client => inbox::inbox(client, caller, &page, now))
     }
 
     async fn history(
@@ -168,7 +174,7 @@ impl Store for PostgresStore {
         now: Timestamp,
     ) -> Result<Written<History>> {
         let session = session_uuid(session)?;
-        let (history, unread) = look!(self, client => inbox::history(&client, caller, session, &page))?;
+        let (history, unread) = look!(self, client => inbox::history(client, caller, session, &page))?;
         if unread.is_empty() {
             return Ok(Written::quiet(history));
         }
@@ -178,11 +184,15 @@ impl Store for PostgresStore {
     }
 
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        look!(self, client => log::entries(&client, agent.0, since, limit))
+        look!(self, client => log::entries(client, agent.0, since, limit))
     }
 
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        look!(self, client => log::head(&client, agent.0))
+        look!(self, client => log::head(client, agent.0))
+    }
+
+    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
+        look!(self, client => log::resume(client, agent.0, since))
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {
@@ -191,15 +201,15 @@ impl Store for PostgresStore {
     }
 
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
-        look!(self, client => directory::agents(&client, caller, &page, now))
+        look!(self, client => directory::agents(client, caller, &page, now))
     }
 
     async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
-        look!(self, client => directory::agent(&client, caller, name, now))
+        look!(self, client => directory::agent(client, caller, name, now))
     }
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
-        look!(self, client => directory::profile(&client, caller, now))
+        look!(self, client => directory::profile(client, caller, now))
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
@@ -242,11 +252,11 @@ impl Store for PostgresStore {
     }
 
     async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
-        look!(self, client => consent::connections(&client, caller))
+        look!(self, client => consent::connections(client, caller))
     }
 
     async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
-        look!(self, client => inbox::pending(&client, caller, now))
+        look!(self, client => inbox::pending(client, caller, now))
     }
 
     async fn change_connection(
@@ -267,11 +277,11 @@ impl Store for PostgresStore {
 
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let id = message_uuid(id)?;
-        look!(self, client => receipts::message(&client, caller, id))
+        look!(self, client => receipts::message(client, caller, id))
     }
 
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
-        look!(self, client => receipts::messages(&client, caller, &query))
+        look!(self, client => receipts::messages(client, caller, &query))
     }
 
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
@@ -305,18 +315,18 @@ impl Store for PostgresStore {
     }
 
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
-        look!(self, client => tasks::list(&client, caller, &filter, limit))
+        look!(self, client => tasks::list(client, caller, &filter, limit))
     }
 
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
         let id = task_uuid(id)?;
-        let found = look!(self, client => tasks::find(&client, caller.key.0, id))?;
+        let found = look!(self, client => tasks::find(client, caller.key.0, id))?;
         found.task(caller.key.0)
     }
 
     async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
         let id = task_uuid(id)?;
-        look!(self, client => tasks::chain(&client, caller, id))
+        look!(self, client => tasks::chain(client, caller, id))
     }
 
     async fn set_task_state(
@@ -351,7 +361,7 @@ impl Store for PostgresStore {
     }
 
     async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
-        look!(self, client => transcripts::recent(&client, caller, key, limit))
+        look!(self, client => transcripts::recent(client, caller, key, limit))
     }
 
     async fn transcript_after(
@@ -361,7 +371,7 @@ impl Store for PostgresStore {
         after: u64,
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
-        look!(self, client => transcripts::after(&client, caller, key, after, limit))
+        look!(self, client => transcripts::after(client, caller, key, after, limit))
     }
 
     async fn transcript_share(
@@ -376,25 +386,26 @@ impl Store for PostgresStore {
     }
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
-        look!(self, client => search::search(&client, caller, &query))
+        look!(self, client => search::search(client, caller, &query))
     }
 
     async fn index_mail(&self) -> Result<u64> {
         loop {
-            let agent = match self.unindexed.take() {
-                Ok(Some(agent)) => agent,
-                Ok(None) => return Ok(0),
+            let agents = match self.unindexed.take(search::AGENTS) {
+                Ok(agents) if agents.is_empty() => return Ok(0),
+                Ok(agents) => agents,
                 Err(()) => {
-                    let behind: Result<_> = look!(self, client => search::behind(&client));
+                    let behind: Result<_> = look!(self, client => search::behind(client));
                     self.unindexed.complete(behind?);
                     continue;
                 }
             };
-            let looked = transact!(self, tx => search::index(&tx, agent))?;
-            if looked > 0 {
-                // There may be more of this agent's.
-                self.unindexed.add(agent);
-                return Ok(looked);
+            let indexed = self.index(&agents).await;
+            // What could not be looked at is tried again, and so are logs that have more.
+            self.unindexed.add_all(indexed.as_ref().map_or(agents, |indexed| indexed.again.clone()));
+            let indexed = indexed?;
+            if indexed.entries > 0 || !indexed.again.is_empty() {
+                return Ok(indexed.entries.max(1));
             }
         }
     }
@@ -405,7 +416,7 @@ impl Store for PostgresStore {
     }
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
-        look!(self, client => groups::groups(&client, caller))
+        look!(self, client => groups::groups(client, caller))
     }
 
     async fn invite_to_group(
@@ -430,7 +441,7 @@ impl Store for PostgresStore {
 
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let after = query.after.as_ref().map(message_uuid).transpose()?;
-        look!(self, client => keep::export(&client, caller, after, query.since, query.limit))
+        look!(self, client => keep::export(client, caller, after, query.since, query.limit))
     }
 }
 

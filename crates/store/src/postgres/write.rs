@@ -8,6 +8,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::Trouble;
+use super::transact::PATIENCE;
 use crate::error::Result;
 use crate::letter::json;
 use crate::types::{AgentKey, News};
@@ -33,11 +34,41 @@ impl Heads {
         Self(heads.into_iter().collect())
     }
 
+    /// Whether this agent's mailbox is among them.
+    pub(super) fn holds(&self, agent: i64) -> bool {
+        self.0.contains_key(&agent)
+    }
+
     /// Takes the next number in a log. Only logs that are locked have one.
     pub(super) fn next(&mut self, agent: i64) -> Option<i64> {
         let head = self.0.get_mut(&agent)?;
         *head += 1;
         Some(*head)
+    }
+}
+
+/// Messages that another of their session overtook, and the times that they got for it. Usually none.
+#[derive(Debug, Default)]
+pub(super) struct Retimed(HashMap<Uuid, Timestamp>);
+
+impl Retimed {
+    /// The time that this message got instead of its own.
+    pub(super) fn of(&self, message: Uuid) -> Option<Timestamp> {
+        self.0.get(&message).copied()
+    }
+
+    /// Brings what is told of these messages in line with what was written.
+    pub(super) fn correct<'a>(&self, news: impl IntoIterator<Item = &'a mut News>) {
+        if self.0.is_empty() {
+            return;
+        }
+        for News { entry, .. } in news {
+            if let Event::NewMessage(message) = &mut entry.event
+                && let Some(at) = message.message_id.as_uuid().and_then(|id| self.of(id))
+            {
+                message.created_at = at;
+            }
+        }
     }
 }
 
@@ -142,7 +173,9 @@ struct Events {
     at: Vec<Timestamp>,
 }
 
-/// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given.
+/// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given. A message
+/// that was overtaken on its way here by one of the same session takes the time of that one ($24 is how far apart two such
+/// can be; a clock that goes back further was set, and is believed). Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
 WITH letters AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
@@ -154,18 +187,23 @@ WITH letters AS (
     SELECT * FROM unnest($19::bigint[], $20::bigint[], $21::bigint[], $22::bigint[], $23::smallint[])
     AS c (agent_id, number, session_id, ord, priority)
 ), locked AS MATERIALIZED (
-    SELECT id, last_seq FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
+    SELECT id, last_seq, last_at FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
+), placed AS MATERIALIZED (
+    SELECT l.*, k.last_seq + l.ord AS seq,
+           CASE WHEN k.last_at > l.latest AND k.last_at < l.latest + $24::bigint * interval '1 microsecond' THEN k.last_at
+                ELSE l.latest END AS at
+    FROM (SELECT *, max(created_at) OVER (PARTITION BY session_id ORDER BY ord) AS latest FROM letters) l
+    JOIN locked k ON k.id = l.session_id
 ), moved AS (
-    UPDATE sessions s SET last_seq = k.last_seq + c.n
-    FROM locked k JOIN (SELECT session_id, count(*) AS n FROM letters GROUP BY session_id) c ON c.session_id = k.id
-    WHERE s.id = k.id
+    UPDATE sessions s SET last_seq = c.last_seq, last_at = c.last_at
+    FROM (SELECT session_id, max(seq) AS last_seq, max(at) AS last_at FROM placed GROUP BY session_id) c
+    WHERE s.id = c.session_id
 ), written AS (
     INSERT INTO messages (session_id, seq, public_id, sender_id, recipient_id, delivery_number, created_at, priority,
                           ttl, kind, trace, reply_to, correlation_id, task, callback, content, parts, metadata)
-    SELECT l.session_id, k.last_seq + l.ord, l.public_id, l.sender_id, l.recipient_id, l.delivery_number, l.created_at,
-           l.priority, l.ttl, l.kind, l.trace, l.reply_to, l.correlation_id, l.task, l.callback, l.content, l.parts,
-           l.metadata
-    FROM letters l JOIN locked k ON k.id = l.session_id
+    SELECT session_id, seq, public_id, sender_id, recipient_id, delivery_number, at, priority, ttl, kind, trace, reply_to,
+           correlation_id, task, callback, content, parts, metadata
+    FROM placed
 ), delivered AS (
     INSERT INTO entries (agent_id, number, session_id, seq, priority)
     SELECT c.agent_id, c.number, c.session_id, k.last_seq + c.ord, c.priority
@@ -174,9 +212,11 @@ WITH letters AS (
     UPDATE session_members b SET unread = b.unread + c.n
     FROM (SELECT agent_id, session_id, count(*) AS n FROM copies GROUP BY agent_id, session_id) c
     WHERE b.agent_id = c.agent_id AND b.session_id = c.session_id
+), grown AS (
+    UPDATE mailboxes m SET head = greatest(m.head, c.head)
+    FROM (SELECT agent_id, max(number) AS head FROM copies GROUP BY agent_id) c WHERE m.agent_id = c.agent_id
 )
-UPDATE mailboxes m SET head = greatest(m.head, c.head)
-FROM (SELECT agent_id, max(number) AS head FROM copies GROUP BY agent_id) c WHERE m.agent_id = c.agent_id";
+SELECT public_id, at FROM placed WHERE at <> created_at";
 
 const WRITE_EVENTS: &str = "
 WITH news AS (
@@ -245,6 +285,11 @@ impl Pages {
         d.priority.push(priority);
     }
 
+    /// Whether a message goes into this session.
+    pub(super) fn posts_in(&self, session: i64) -> bool {
+        self.places.contains_key(&session)
+    }
+
     /// Adds a task.
     pub(super) fn task(&mut self, task: NewTask) {
         self.tasks.push(task);
@@ -261,19 +306,21 @@ impl Pages {
         Ok(Some(News { agent: AgentKey(agent), entry: Entry { event, cursor } }))
     }
 
-    /// Writes it all. The statements travel together: one way there and back.
-    pub(super) async fn write(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
-        tokio::try_join!(self.write_mail(tx), self.write_events(tx), self.write_copies(tx), self.write_tasks(tx))?;
-        Ok(())
+    /// Writes it all. The statements travel together: one way there and back. Returns which messages got another time.
+    pub(super) async fn write(&self, tx: &Transaction<'_>) -> Result<Retimed, Trouble> {
+        let (retimed, (), (), ()) =
+            tokio::try_join!(self.write_mail(tx), self.write_events(tx), self.write_copies(tx), self.write_tasks(tx))?;
+        Ok(retimed)
     }
 
-    async fn write_mail(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+    async fn write_mail(&self, tx: &Transaction<'_>) -> Result<Retimed, Trouble> {
         let (m, d) = (&self.messages, &self.deliveries);
         if m.session.is_empty() {
-            return Ok(());
+            return Ok(Retimed::default());
         }
         let statement = tx.prepare_cached(WRITE_MAIL).await?;
-        let columns: [&(dyn ToSql + Sync); 23] = [
+        let overtaken = i64::try_from(PATIENCE.as_micros()).unwrap_or(i64::MAX);
+        let columns: [&(dyn ToSql + Sync); 24] = [
             &m.session,
             &m.ord,
             &m.public_id,
@@ -297,9 +344,10 @@ impl Pages {
             &d.session,
             &d.ord,
             &d.priority,
+            &overtaken,
         ];
-        tx.execute(&statement, &columns).await?;
-        Ok(())
+        let rows = tx.query(&statement, &columns).await?;
+        Ok(Retimed(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
     }
 
     async fn write_events(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {

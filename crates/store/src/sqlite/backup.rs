@@ -123,7 +123,7 @@ fn name(making: &Path, to: &Path, replace: bool) -> Result<()> {
 }
 
 /// Whether this is a database of an office at all.
-fn is_ours(db: &Connection, path: &Path) -> Result<()> {
+pub(super) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
     let sql = "SELECT count(*) FROM sqlite_schema WHERE name IN ('refinery_schema_history', 'agents', 'messages')";
     match db.query_row(sql, [], |row| row.get::<_, i64>(0)) {
         Ok(3) => Ok(()),

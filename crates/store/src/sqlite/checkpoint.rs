@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use super::sync::Durability;
+use super::error::is_failed_sync;
+use super::sync::{Durability, keep_log_after_failure};
 
 /// How often it looks whether there is something to fold in.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -28,14 +29,16 @@ impl Checkpoints {
             let mut folded = 0;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
                 let begun = durability.begun();
-                if begun == folded {
+                if begun == folded || durability.holds().is_err() {
                     continue;
                 }
                 match db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
                     Ok(()) => folded = begun,
+                    Err(error) if is_failed_sync(&error) => durability.fail(&error),
                     Err(error) => tracing::warn!(%error, "the write-ahead log was not folded in; trying again"),
                 }
             }
+            keep_log_after_failure(&db, &durability);
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }

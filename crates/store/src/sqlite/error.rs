@@ -21,6 +21,12 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
     }
 }
 
+/// Whether a sync failed. What was to be synced may be lost then, although later syncs succeed.
+pub(super) fn is_failed_sync(error: &rusqlite::Error) -> bool {
+    use rusqlite::ffi::{SQLITE_IOERR_DIR_FSYNC, SQLITE_IOERR_FSYNC};
+    matches!(error.sqlite_error().map(|error| error.extended_code), Some(SQLITE_IOERR_FSYNC | SQLITE_IOERR_DIR_FSYNC))
+}
+
 /// Whether a unique constraint refused the row.
 pub(super) fn is_taken(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(ErrorCode::ConstraintViolation)

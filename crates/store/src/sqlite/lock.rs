@@ -1,23 +1,43 @@
 //! One process a file. Two writers would each trust caches that the other makes stale.
+//!
+//! A database is locked twice: by its name, in a file beside it that also says who holds it; and by its inode, so that
+//! another name of the same file (a hard link) is refused as well. The second lock is a `flock` on the database itself, which
+//! does not touch the `fcntl` locks that SQLite has there. But those are dropped when a process closes *any* descriptor of
+//! the file, so ours stays open until SQLite is done, and a file that this process has locked is never opened here again.
 
+use std::collections::HashSet;
 use std::fs::TryLockError;
-use std::io::{Read, Seek, Write};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::StoreError;
 use crate::error::{Result, conflict};
 
-/// Holds the file until it is dropped; the kernel lets go of it when the process dies.
+/// Device and inode.
+type Inode = (u64, u64);
+
+/// The databases that this process has locked.
+static LOCKED: LazyLock<Mutex<HashSet<Inode>>> = LazyLock::new(Mutex::default);
+
+/// Holds a database until it is dropped; the kernel lets go of it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
-    _file: fs_err::File,
+    /// Its file, behind all symbolic links.
+    database: PathBuf,
+    /// `None` where there is no such file yet.
+    _inode: Option<InodeLock>,
+    _name: fs_err::File,
 }
 
 impl Lock {
-    /// Takes the lock of this database.
+    /// Takes the lock of this database, which may not be there yet. Symbolic links are followed: SQLite does so too, and
+    /// keeps its other files beside the file that they lead to.
     pub(crate) fn take(database: &Path) -> Result<Self> {
+        let database = resolve(database)?;
         let path = PathBuf::from(format!("{}.lock", database.display()));
         let mut file = fs_err::OpenOptions::new()
             .read(true)
@@ -42,10 +62,84 @@ impl Lock {
             }
             Err(TryLockError::Error(error)) => return Err(cannot(error)),
         }
+        let inode = InodeLock::take(&database)?;
         file.set_len(0).and_then(|()| file.rewind()).map_err(cannot)?;
         writeln!(file, "{}", std::process::id()).map_err(cannot)?;
-        Ok(Self { _file: file })
+        Ok(Self { database, _inode: inode, _name: file })
     }
+
+    /// Takes the lock of this database, which is made where it is missing, for its owner alone.
+    pub(crate) fn take_or_make(database: &Path) -> Result<Self> {
+        let database = resolve(database)?;
+        if !database.exists() {
+            // SQLite gives its other files the mode of this one.
+            let mut options = fs_err::OpenOptions::new();
+            match options.write(true).create_new(true).mode(0o600).open(&database) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(cannot(error)),
+                _ => {}
+            }
+        }
+        Self::take(&database)
+    }
+
+    /// The database's file, behind all symbolic links.
+    pub(crate) fn database(&self) -> &Path {
+        &self.database
+    }
+}
+
+/// The lock of a file, whatever it is called.
+#[derive(Debug)]
+struct InodeLock {
+    inode: Inode,
+    _file: fs_err::File,
+}
+
+impl InodeLock {
+    fn take(database: &Path) -> Result<Option<Self>> {
+        let inode = match fs_err::metadata(database) {
+            Ok(found) => (found.dev(), found.ino()),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(cannot(error)),
+        };
+        let taken = || {
+            conflict(format!(
+                "another server has the file {} open under another name; stop it, or give this one another database",
+                database.display()
+            ))
+        };
+        let mut locked = LOCKED.lock().unwrap_or_else(PoisonError::into_inner);
+        if locked.contains(&inode) {
+            return Err(taken());
+        }
+        let file = fs_err::OpenOptions::new().read(true).write(true).open(database).map_err(cannot)?;
+        match file.file().try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(taken()),
+            Err(TryLockError::Error(error)) => return Err(cannot(error)),
+        }
+        locked.insert(inode);
+        Ok(Some(Self { inode, _file: file }))
+    }
+}
+
+impl Drop for InodeLock {
+    fn drop(&mut self) {
+        LOCKED.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.inode);
+    }
+}
+
+/// Where symbolic links lead, also to a file that is not there yet.
+fn resolve(database: &Path) -> Result<PathBuf> {
+    let mut path = database.to_path_buf();
+    // As many as the kernel follows.
+    for _ in 0..40 {
+        match fs_err::read_link(&path) {
+            Ok(target) => path = path.parent().unwrap_or(Path::new("")).join(target),
+            Err(_) => return Ok(path),
+        }
+    }
+    Err(StoreError::invalid(format!("{} is a symbolic link that leads nowhere", database.display())))
 }
 
 fn cannot(error: std::io::Error) -> StoreError {

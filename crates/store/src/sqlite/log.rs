@@ -16,6 +16,7 @@ use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
 use crate::replicas::{Astray, Seated};
+use crate::resume::{HandedOver, LOOKED_AT};
 use crate::types::{AgentKey, News};
 
 impl Desk {
@@ -52,6 +53,28 @@ pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
         .and_then(|mut select| select.query_row([first, last, agent], |row| Ok((row.get(0)?, row.get(1)?))))
         .map_err(failed)?;
     Ok(newest.map_or(0, place_of).max(floor.unwrap_or(0)))
+}
+
+/// Where a listener goes on that names this cursor.
+pub(super) fn resume(db: &Connection, agent: i64, since: u64) -> Result<u64> {
+    let head = u64::try_from(head(db, agent)?).unwrap_or(0);
+    if since <= head {
+        return Ok(since);
+    }
+    let (first, last) = range(agent);
+    let ids: [Option<i64>; 3] = db
+        .prepared(
+            "SELECT min(id), min(CASE WHEN message_id IS NOT NULL AND delivered_at IS NULL THEN id END),
+                    max(CASE WHEN delivered_at IS NOT NULL THEN id END)
+             FROM (SELECT id, message_id, delivered_at FROM entries WHERE id BETWEEN ?1 AND ?2
+                   ORDER BY id DESC LIMIT ?3)",
+        )
+        .and_then(|mut select| {
+            select.query_row([first, last, LOOKED_AT], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?]))
+        })
+        .map_err(failed)?;
+    let [oldest, first_undelivered, last_delivered] = ids.map(|id| id.map(number_of));
+    Ok(HandedOver { oldest, first_undelivered, last_delivered }.cursor(head))
 }
 
 /// Those listeners whose logs are longer than they know, or whose keys are none any more.

@@ -41,6 +41,7 @@ mod writer;
 pub use backup::{BytesDone, Contents, backup};
 pub(crate) use lock::Lock;
 pub use open::SqliteStore;
+pub(crate) use restore::advance_cursors;
 pub use restore::{Restored, restore};
 #[cfg(feature = "test-support")]
 pub(crate) use {open::migrate_to, plans::seen::scans};

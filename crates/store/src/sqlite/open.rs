@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
-use fs_err::os::unix::fs::OpenOptionsExt;
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 
+use super::backup::sync_directory;
 use super::checkpoint::Checkpoints;
 use super::error::failed;
 use super::lock::Lock;
@@ -59,23 +59,17 @@ impl SqliteStore {
     /// same file is refused.
     pub async fn open(path: &Path) -> Result<Self> {
         let path = path.to_path_buf();
-        tokio::task::spawn_blocking(move || Self::open_now(path)).await.map_err(StoreError::internal)?
+        let opened = tokio::task::spawn_blocking(move || Self::open_now(&path, |log| log.sync_data()));
+        opened.await.map_err(StoreError::internal)?
     }
 
-    fn open_now(path: PathBuf) -> Result<Self> {
+    /// Opens the file; `sync` makes the write-ahead log durable.
+    fn open_now(path: &Path, sync: impl Fn(&fs_err::File) -> std::io::Result<()> + Send + 'static) -> Result<Self> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             fs_err::create_dir_all(directory).map_err(cannot_open)?;
         }
-        let lock = Lock::take(&path)?;
-        // Mail is its owner's alone; SQLite gives its other files the mode of this one.
-        fs_err::OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .mode(0o600)
-            .open(&path)
-            .map_err(cannot_open)?;
+        let lock = Lock::take_or_make(&path)?;
+        let path = lock.database().to_path_buf();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
         prepare_writer(&db).map_err(failed)?;
@@ -90,6 +84,10 @@ impl SqliteStore {
         // One and the same file for as long as a connection is open, and nothing but this syncs a commit in it.
         let log =
             fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
+        // A process that was killed may have left commits in it that nobody synced, and readers would see them; and that the
+        // log is there at all has to last too.
+        sync(&log).map_err(cannot_open)?;
+        sync_directory(&path)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
         let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
         let known = Arc::<KnownKeys>::default();
@@ -103,7 +101,7 @@ impl SqliteStore {
                 durability: durability.clone(),
                 known: known.clone(),
             },
-            move || log.sync_data(),
+            move || sync(&log),
         )
         .map_err(cannot_open)?;
         Ok(Self {
@@ -164,6 +162,38 @@ impl SqliteStore {
         self.readers_of_unsorted()?.read(look).await
     }
 
+    /// Looks at the mail of several agents at one moment, on a thread that may block. Returns with it those of them whose
+    /// mail was put into place meanwhile, at whom it did not look.
+    pub(super) async fn read_for_all<T, F>(&self, agents: &[AgentKey], look: F) -> Result<(T, Vec<AgentKey>)>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Connection, &[AgentKey]) -> Result<T> + Send + 'static,
+    {
+        let turn = self.readers.turn().await?;
+        let placed: Vec<u64> = agents.iter().map(|agent| self.placed.of(*agent)).collect();
+        let placed = match self.holds_mail.get() {
+            false => placed,
+            true => {
+                let agents = agents.to_vec();
+                let sort = move |desk: &mut Desk| {
+                    desk.sort_for_all(&agents)?;
+                    Ok(agents.iter().map(|agent| desk.placed.of(*agent)).collect())
+                };
+                self.writer()?.settle_all(sort).await?
+            }
+        };
+        let (agents, counters) = (agents.to_vec(), self.placed.clone());
+        let read = self.readers.read_by(turn, move |db| {
+            pin(db)?;
+            let still = |(agent, placed): &(AgentKey, u64)| counters.of(*agent) == *placed;
+            let (still, moved): (Vec<_>, Vec<_>) = agents.into_iter().zip(placed).partition(still);
+            let [still, moved] =
+                [still, moved].map(|some| some.into_iter().map(|(agent, _)| agent).collect::<Vec<_>>());
+            Ok((look(db, &still)?, moved))
+        });
+        read.await
+    }
+
     /// Has this agent's mail put where readers look for it, and answers how much of it was by then: as long as that is so,
     /// they see it whole. `None` where nothing can be put anywhere.
     async fn placed_for(&self, agent: AgentKey) -> Result<Option<u64>> {
@@ -177,14 +207,6 @@ impl SqliteStore {
                 tracing::warn!(%error, "reading mail that could not be sorted");
                 Ok(None)
             }
-        }
-    }
-
-    /// Has all mail put where readers look for it, soon: then none of them has to ask for it.
-    pub(super) async fn sort_soon(&self) -> Result<()> {
-        match self.holds_mail.get() {
-            true => self.writer()?.write_aside(Desk::sort_soon).await,
-            false => Ok(()),
         }
     }
 
@@ -232,9 +254,13 @@ fn unmoved<T>(
     before: u64,
     look: impl FnOnce(&Connection) -> Result<T>,
 ) -> Result<Option<T>> {
-    // From the first look on the state is one and the same, and all that it has was counted before it was there.
-    db.prepared("SELECT 1 FROM main.agents WHERE id = 0").and_then(|mut s| s.exists([])).map_err(failed)?;
+    pin(db)?;
     if placed.of(agent) == before { look(db).map(Some) } else { Ok(None) }
+}
+
+/// Pins the read snapshot of a transaction: whatever is in it was counted before it was there.
+fn pin(db: &Connection) -> Result<()> {
+    db.prepared("SELECT 1 FROM main.agents WHERE id = 0").and_then(|mut s| s.exists([])).map_err(failed).map(drop)
 }
 
 /// What every connection wants.
@@ -277,4 +303,72 @@ fn migrate(db: &mut Connection) -> Result<()> {
 
 fn cannot_open(error: std::io::Error) -> StoreError {
     StoreError::unavailable(format!("the database cannot be opened: {error}")).caused_by(error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+    use super::*;
+    use crate::Store;
+
+    #[tokio::test]
+    async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let (first, crashed) = (directory.path().join("mail.db"), directory.path().join("crashed.db"));
+        let store = SqliteStore::open(&first).await.unwrap();
+        for suffix in ["", "-wal"] {
+            let of = |path: &Path| format!("{}{suffix}", path.display());
+            fs_err::copy(of(&first), of(&crashed)).unwrap();
+        }
+        store.close().await;
+        let synced = Arc::new(AtomicUsize::new(0));
+        let count = synced.clone();
+        let path = crashed.clone();
+        let opened = tokio::task::spawn_blocking(move || {
+            SqliteStore::open_now(&path, move |log| {
+                assert!(log.metadata()?.len() > 0, "the log that was left");
+                count.fetch_add(1, Ordering::SeqCst);
+                Ok(())
+            })
+        });
+        let store = opened.await.unwrap().unwrap();
+        assert_eq!(synced.load(Ordering::SeqCst), 1);
+        store.close().await;
+        let refused =
+            tokio::task::spawn_blocking(move || SqliteStore::open_now(&crashed, |_| Err(io::Error::other("broken"))));
+        assert!(refused.await.unwrap().is_err(), "and where the disk fails, nothing is");
+    }
+
+    #[tokio::test]
+    async fn after_a_failed_sync_nothing_is_folded_into_the_database() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mail.db");
+        let broken = Arc::new(AtomicBool::new(false));
+        let (breaks, place) = (broken.clone(), path.clone());
+        let opened = tokio::task::spawn_blocking(move || {
+            SqliteStore::open_now(&place, move |log| match breaks.load(Ordering::SeqCst) {
+                true => Err(io::Error::other("broken")),
+                false => log.sync_data(),
+            })
+        });
+        let store = opened.await.unwrap().unwrap();
+        store.ready().await.unwrap();
+        broken.store(true, Ordering::SeqCst);
+        let key_hash = crate::KeyHash::of("key");
+        let new = crate::NewAgent {
+            name: "alice".parse().unwrap(),
+            key_hash,
+            key_prefix: "amb_0123".into(),
+            owner_contact: None,
+            card: amb_core::Card::default(),
+        };
+        store.register_agent(new, amb_core::Timestamp::now()).await.unwrap_err();
+        let before = fs_err::read(&path).unwrap();
+        store.close().await;
+        assert!(fs_err::read(&path).unwrap() == before, "closing leaves the file as it is");
+        let log = fs_err::metadata(format!("{}-wal", path.display())).unwrap();
+        assert!(log.len() > 0, "and the log as it is");
+    }
 }

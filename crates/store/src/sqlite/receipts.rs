@@ -19,9 +19,6 @@ use crate::query::{MessagePage, MessageQuery};
 use crate::row as rows;
 use crate::types::{Agent, News, Written};
 
-/// Deliveries marked in one statement's worth of work.
-const SOME: i64 = 1_000;
-
 /// One message that the caller sent or received.
 pub(super) fn message(db: &Connection, caller: &Agent, id: Uuid) -> Result<MessageWithReceipts> {
     let found = find(db, id)?.ok_or_else(|| no_message(&id.into()))?;
@@ -150,12 +147,11 @@ impl Desk {
             .db
             .prepared(
                 "SELECT id, message_id FROM entries
-                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id LIMIT ?3",
+                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id",
             )
             .and_then(|mut select| {
-                let rows = select.query_map([row(me, after.into()), row(me, up_to.into()), SOME], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
-                })?;
+                let rows = select
+                    .query_map([row(me, after.into()), row(me, up_to.into())], |row| Ok((row.get(0)?, row.get(1)?)))?;
                 rows.collect()
             })
             .map_err(failed)?;

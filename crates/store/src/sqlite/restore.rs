@@ -8,16 +8,14 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 
-use super::backup::{BytesDone, Contents, cannot, examine, sync_directory};
+use super::backup::{BytesDone, Contents, cannot, examine, is_ours, sync_directory};
 use super::error::failed;
 use super::lock::Lock;
 use super::search;
 use crate::StoreError;
-use crate::error::Result;
+use crate::advance::FORWARD;
+use crate::error::{Result, conflict};
 
-/// How far each log's numbers are put forward. Clients may know cursors from after the copy was made; were those numbers
-/// given again, mail under them would be taken for known.
-const FORWARD: i64 = 1_000_000;
 /// A log's number has 32 bits; one this far is not put forward any more.
 const FAR: i64 = 4_000_000_000;
 /// Bytes copied at a time.
@@ -46,6 +44,25 @@ pub async fn restore(
     tokio::task::spawn_blocking(move || put_back(&from, &database, progress)).await.map_err(StoreError::internal)?
 }
 
+/// Puts the numbers of all logs forward in a database that no server has open.
+pub(crate) async fn advance_cursors(database: &Path) -> Result<u64> {
+    if !database.exists() {
+        return Err(StoreError::not_found(format!("there is no database {}", database.display())));
+    }
+    let database = database.to_path_buf();
+    let advanced = tokio::task::spawn_blocking(move || {
+        let lock = Lock::take(&database)?;
+        let db = Connection::open_with_flags(lock.database(), OpenFlags::SQLITE_OPEN_READ_WRITE).map_err(failed)?;
+        is_ours(&db, &database)?;
+        db.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
+        let logs = advance(&db)?;
+        drop(db);
+        drop(lock);
+        Ok(logs)
+    });
+    advanced.await.map_err(StoreError::internal)?
+}
+
 fn put_back(from: &Path, database: &Path, progress: impl FnMut(BytesDone)) -> Result<Restored> {
     if !from.is_file() {
         return Err(StoreError::not_found(format!("there is no file {}", from.display())));
@@ -61,7 +78,8 @@ fn put_back(from: &Path, database: &Path, progress: impl FnMut(BytesDone)) -> Re
     if let Some(directory) = database.parent().filter(|directory| !directory.as_os_str().is_empty()) {
         fs_err::create_dir_all(directory).map_err(cannot)?;
     }
-    let _lock = Lock::take(database)?;
+    let lock = Lock::take(database)?;
+    let database = lock.database();
     let coming = beside(database, ".restoring");
     let done = arrive(from, &coming, progress).and_then(|contents| {
         let kept = keep_old(database)?;
@@ -74,6 +92,7 @@ fn put_back(from: &Path, database: &Path, progress: impl FnMut(BytesDone)) -> Re
     if done.is_err() {
         let _ = fs_err::remove_file(&coming);
     }
+    drop(lock);
     done
 }
 
@@ -103,12 +122,18 @@ fn arrive(from: &Path, coming: &Path, mut progress: impl FnMut(BytesDone)) -> Re
     // One file, so that one rename puts it in place.
     db.query_row("PRAGMA journal_mode = DELETE", [], |_| Ok(())).map_err(failed)?;
     db.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
-    let head = "max(log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e
-                WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))";
-    db.execute(&format!("UPDATE agents SET log_floor = {head} + ?1 WHERE {head} < ?2"), [FORWARD, FAR])
-        .map_err(failed)?;
+    advance(&db)?;
     drop(db);
     examine(coming)
+}
+
+/// Puts the numbers of all logs forward. Returns how many logs there are.
+pub(super) fn advance(db: &Connection) -> Result<u64> {
+    let head = "max(log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e
+                WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))";
+    let sql = format!("UPDATE agents SET log_floor = {head} + ?1 WHERE {head} < ?2");
+    let logs = db.execute(&sql, [FORWARD, FAR]).map_err(failed)?;
+    Ok(logs as u64)
 }
 
 /// Gives the database that is there a second name. Answers it.
@@ -118,9 +143,14 @@ fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
     }
     // Folds in what is in its log, where it still can: then one file is all of it.
     let folded = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)
-        .and_then(|db| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, i64>(0)));
-    if let Err(error) = folded {
-        tracing::warn!(%error, "the database that was there is kept as it is, with its log");
+        .and_then(|db| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)));
+    match folded {
+        Ok(false) => {}
+        Ok(true) => {
+            let detail = format!("another program has {} open; close it and restore again", database.display());
+            return Err(conflict(detail));
+        }
+        Err(error) => tracing::warn!(%error, "the database that was there is kept as it is, with its log"),
     }
     let kept = free_name(database);
     if fs_err::hard_link(database, &kept).is_err() {

@@ -21,8 +21,14 @@ use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
 use crate::{row as rows, search};
 
-/// Entries looked at in one go.
-const SOME: i64 = 200;
+/// Agents whose logs are looked at in one go.
+pub(super) const AGENTS: usize = 500;
+/// Entries looked at in one go, shared among the agents.
+const ENTRIES: usize = 1_000;
+/// Entries of each that are looked at all the same.
+const LEAST: usize = 4;
+/// Bytes of text that are held at once, after which the rest waits for the next go.
+const BYTES: usize = 8 << 20;
 /// The form of the file; another one is thrown away and made anew.
 const FORM: i64 = 1;
 /// Bits that tell messages of one microsecond apart.
@@ -67,13 +73,24 @@ pub(super) struct Doc {
     who: String,
 }
 
-/// Some of an agent's log.
-pub(super) struct Page {
-    agent: i64,
+/// What became of some logs.
+#[derive(Debug)]
+pub(super) struct Indexed {
+    /// Entries looked at.
+    pub(super) entries: u64,
+    /// Agents with more to look at.
+    pub(super) again: Vec<AgentKey>,
+}
+
+/// Some of the logs of several agents.
+#[derive(Default)]
+pub(super) struct Pages {
     docs: Vec<Doc>,
-    /// The place of the last entry looked at.
-    last: u64,
-    entries: u64,
+    /// The place of the last entry looked at in each log.
+    last: Vec<(AgentKey, u64)>,
+    pub(super) entries: u64,
+    /// Agents with more to look at.
+    pub(super) again: Vec<AgentKey>,
 }
 
 impl Indexer {
@@ -91,11 +108,14 @@ impl Indexer {
         Ok(Self(Arc::new(Mutex::new(db))))
     }
 
-    /// Makes a page findable, and remembers how far the agent's log was looked at.
-    pub(super) fn add(&self, page: &Page) -> Result<()> {
+    /// Makes mail findable, and remembers how far each log was looked at.
+    pub(super) fn add(&self, pages: &Pages) -> Result<()> {
+        if pages.last.is_empty() {
+            return Ok(());
+        }
         let mut db = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let tx = db.transaction().map_err(failed)?;
-        for doc in &page.docs {
+        for doc in &pages.docs {
             let known = tx
                 .prepared("SELECT 1 FROM docs WHERE message_id = ?1")
                 .and_then(|mut select| select.exists([doc.message]))
@@ -104,12 +124,14 @@ impl Indexer {
                 add(&tx, doc).map_err(failed)?;
             }
         }
-        tx.prepared(
-            "INSERT INTO cursors (agent_id, number) VALUES (?1, ?2)
-             ON CONFLICT (agent_id) DO UPDATE SET number = max(number, excluded.number)",
-        )
-        .and_then(|mut insert| insert.execute(params![page.agent, i64::try_from(page.last).unwrap_or(0)]))
-        .map_err(failed)?;
+        for (agent, last) in &pages.last {
+            tx.prepared(
+                "INSERT INTO cursors (agent_id, number) VALUES (?1, ?2)
+                 ON CONFLICT (agent_id) DO UPDATE SET number = max(number, excluded.number)",
+            )
+            .and_then(|mut insert| insert.execute(params![agent.0, i64::try_from(*last).unwrap_or(0)]))
+            .map_err(failed)?;
+        }
         tx.commit().map_err(failed)
     }
 
@@ -129,13 +151,6 @@ impl Indexer {
             }
         }
         tx.commit().map_err(failed)
-    }
-}
-
-impl Page {
-    /// How many entries were looked at.
-    pub(super) fn entries(&self) -> u64 {
-        self.entries
     }
 }
 
@@ -187,8 +202,21 @@ pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
     .map_err(failed)
 }
 
-/// The next of an agent's log that is not indexed; `None` where there is nothing.
-pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
+/// The next of these agents' logs that is not indexed.
+pub(super) fn pages(db: &Connection, agents: &[AgentKey]) -> Result<Pages> {
+    let each = (ENTRIES / agents.len().max(1)).max(LEAST);
+    let (mut pages, mut bytes) = (Pages::default(), 0);
+    for agent in agents {
+        match bytes < BYTES {
+            true => bytes += page(db, *agent, each, &mut pages)?,
+            false => pages.again.push(*agent),
+        }
+    }
+    Ok(pages)
+}
+
+/// Adds the next of an agent's log. Returns how much text that is.
+fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Result<usize> {
     let done: Option<i64> = db
         .prepared("SELECT number FROM search.cursors WHERE agent_id = ?1")
         .and_then(|mut select| select.query_row([agent.0], |row| row.get(0)).optional())
@@ -201,12 +229,15 @@ pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
              WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3",
         )
         .map_err(failed)?;
-    let mut found = select.query([row(agent.0, done.unwrap_or(0)), end, SOME]).map_err(failed)?;
-    let mut page = Page { agent: agent.0, docs: Vec::new(), last: 0, entries: 0 };
-    while let Some(row) = found.next().map_err(failed)? {
+    let limit = i64::try_from(most).unwrap_or(i64::MAX);
+    let mut found = select.query([row(agent.0, done.unwrap_or(0)), end, limit]).map_err(failed)?;
+    let (mut last, mut entries, mut bytes) = (0, 0, 0);
+    while bytes < BYTES
+        && let Some(row) = found.next().map_err(failed)?
+    {
         let entry: i64 = row.get(0).map_err(failed)?;
-        page.last = number_of(entry);
-        page.entries += 1;
+        last = number_of(entry);
+        entries += 1;
         let message: Option<i64> = row.get(1).map_err(failed)?;
         let Some(message) = message else { continue };
         let (sender, group): (i64, bool) = (row.get(5).map_err(failed)?, row.get(6).map_err(failed)?);
@@ -216,15 +247,19 @@ pub(super) fn page(db: &Connection, agent: AgentKey) -> Result<Option<Page>> {
                 who.push_str(&format!(" m{member}"));
             }
         }
-        page.docs.push(Doc {
-            message,
-            at: row.get(2).map_err(failed)?,
-            content: row.get(3).map_err(failed)?,
-            subject: row.get(4).map_err(failed)?,
-            who,
-        });
+        let content: String = row.get(3).map_err(failed)?;
+        bytes += content.len();
+        let (at, subject) = (row.get(2).map_err(failed)?, row.get(4).map_err(failed)?);
+        pages.docs.push(Doc { message, at, content, subject, who });
     }
-    Ok(Some(page).filter(|page| page.entries > 0))
+    if entries > 0 {
+        pages.last.push((agent, last));
+        pages.entries += entries;
+    }
+    if entries == most as u64 || bytes >= BYTES {
+        pages.again.push(agent);
+    }
+    Ok(bytes)
 }
 
 fn members(db: &Connection, message: i64) -> Result<Vec<i64>> {

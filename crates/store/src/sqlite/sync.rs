@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
+use rusqlite::Connection;
+use rusqlite::config::DbConfig;
 use tokio::sync::watch;
 
 use crate::StoreError;
@@ -54,6 +56,12 @@ impl Durability {
         self.synced.borrow().map(drop).ok_or_else(failed)
     }
 
+    /// A sync failed: from now on nothing is taken, and nothing of what was seen is told.
+    pub(super) fn fail(&self, error: &dyn std::error::Error) {
+        tracing::error!(%error, "the disk failed; the office takes nothing more until it is started again");
+        self.synced.send_replace(None);
+    }
+
     /// Transactions whose commit has begun.
     pub(super) fn begun(&self) -> u64 {
         self.begun.load(Ordering::Acquire)
@@ -65,10 +73,17 @@ impl Durability {
     }
 }
 
+/// The answers of one transaction.
+struct Lot {
+    replies: Vec<Reply>,
+    /// Whether it counts among those that were begun, and has to become durable.
+    begun: bool,
+}
+
 /// The way to the thread that syncs.
 #[derive(Debug)]
 pub(super) struct Syncer {
-    lots: SyncSender<Vec<Reply>>,
+    lots: SyncSender<Lot>,
     thread: JoinHandle<()>,
 }
 
@@ -85,10 +100,14 @@ impl Syncer {
         Ok(Self { lots, thread })
     }
 
-    /// Answers these after the next sync. One call for each [`Durability::begin`], whatever became of the commit.
-    pub(super) fn answer(&self, lot: Vec<Reply>) {
-        // Gone only after a panic, and then every caller learns it from its closed channel.
-        let _ = self.lots.send(lot);
+    /// Answers these when all transactions up to theirs are durable. One call for each [`Durability::begin`], whatever
+    /// became of the commit; and one with `begun` false for a transaction that changed nothing, which needs no sync of its
+    /// own.
+    pub(super) fn answer(&self, replies: Vec<Reply>, begun: bool) {
+        if begun || !replies.is_empty() {
+            // Gone only after a panic, and then every caller learns it from its closed channel.
+            let _ = self.lots.send(Lot { replies, begun });
+        }
     }
 
     /// Ends the thread when everything is answered.
@@ -98,24 +117,36 @@ impl Syncer {
     }
 }
 
-fn run(durability: &Durability, waiting: &Receiver<Vec<Reply>>, mut sync: impl FnMut() -> io::Result<()>) {
-    let mut done = 0;
-    while let Ok(mut lot) = waiting.recv() {
-        done += 1;
+fn run(durability: &Durability, waiting: &Receiver<Lot>, mut sync: impl FnMut() -> io::Result<()>) {
+    let (mut done, mut synced) = (0, 0);
+    while let Ok(Lot { mut replies, begun }) = waiting.recv() {
+        done += u64::from(begun);
         while let Ok(more) = waiting.try_recv() {
-            done += 1;
-            lot.extend(more);
+            done += u64::from(more.begun);
+            replies.extend(more.replies);
         }
         // After a failed sync the kernel may have dropped what it could not write: nothing here can be trusted again.
-        if durability.holds().is_ok() {
-            let synced = sync().inspect_err(|error| {
-                tracing::error!(%error, "the disk failed; the office takes nothing more until it is started again");
-            });
-            durability.synced.send_replace(synced.ok().map(|()| done));
+        if done > synced && durability.holds().is_ok() {
+            synced = done;
+            match sync() {
+                // Unless another sync failed meanwhile.
+                Ok(()) => durability.synced.send_modify(|synced| *synced = synced.map(|_| done)),
+                Err(error) => durability.fail(&error),
+            }
         }
         let holds = durability.holds().is_ok();
-        lot.into_iter().for_each(|reply| reply(if holds { Ok(()) } else { Err(failed()) }));
+        replies.into_iter().for_each(|reply| reply(if holds { Ok(()) } else { Err(failed()) }));
     }
+}
+
+/// After a failed sync: makes sure that closing this connection folds nothing of the write-ahead log into the database,
+/// because the disk may claim now to have what it did not take. Returns whether that was so.
+pub(super) fn keep_log_after_failure(db: &Connection, durability: &Durability) -> bool {
+    let failed = durability.holds().is_err();
+    if failed && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true) {
+        tracing::error!(%error, "the write-ahead log may be folded in after the disk failed");
+    }
+    failed
 }
 
 fn failed() -> StoreError {
@@ -148,7 +179,7 @@ mod tests {
         let (answers, answered) = sync_channel(8);
         for (outcome, expected) in [(Ok(()), true), (Err(io::Error::other("broken")), false)] {
             durability.begin();
-            syncer.answer(vec![reply(&answers)]);
+            syncer.answer(vec![reply(&answers)], true);
             began.recv().unwrap();
             assert!(answered.try_recv().is_err(), "answered while the disk was still at it");
             result.send(outcome).unwrap();
@@ -156,10 +187,34 @@ mod tests {
         }
         // No other sync is tried: it would say that all is well.
         durability.begin();
-        syncer.answer(vec![reply(&answers)]);
+        syncer.answer(vec![reply(&answers)], true);
         assert!(!answered.recv().unwrap());
         assert!(durability.holds().is_err());
         syncer.finish();
+    }
+
+    #[test]
+    fn a_transaction_that_changed_nothing_waits_for_those_before_it_and_costs_no_sync() {
+        let (begin, began) = sync_channel(8);
+        let (result, results) = sync_channel::<io::Result<()>>(8);
+        let durability = Arc::new(Durability::default());
+        let syncer = Syncer::start(durability.clone(), move || {
+            begin.send(()).unwrap();
+            results.recv().unwrap()
+        });
+        let syncer = syncer.unwrap();
+        let (answers, answered) = sync_channel(8);
+        syncer.answer(vec![reply(&answers)], false);
+        assert!(answered.recv().unwrap());
+        durability.begin();
+        syncer.answer(vec![reply(&answers)], true);
+        began.recv().unwrap();
+        syncer.answer(vec![reply(&answers)], false);
+        assert!(answered.try_recv().is_err(), "it may have seen what is not durable yet");
+        result.send(Ok(())).unwrap();
+        assert!(answered.recv().unwrap() && answered.recv().unwrap());
+        syncer.finish();
+        assert!(began.try_recv().is_err(), "one sync for one change");
     }
 
     #[tokio::test]
@@ -169,7 +224,7 @@ mod tests {
         durability.of_what_was_seen().await.unwrap();
         let syncer = Syncer::start(durability.clone(), move || results.recv().unwrap()).unwrap();
         durability.begin();
-        syncer.answer(Vec::new());
+        syncer.answer(Vec::new(), true);
         let waiting = tokio::spawn({
             let durability = durability.clone();
             async move { durability.of_what_was_seen().await }
@@ -179,7 +234,7 @@ mod tests {
         result.send(Ok(())).unwrap();
         waiting.await.unwrap().unwrap();
         durability.begin();
-        syncer.answer(Vec::new());
+        syncer.answer(Vec::new(), true);
         result.send(Err(io::Error::other("broken"))).unwrap();
         assert!(durability.of_what_was_seen().await.is_err());
         syncer.finish();

@@ -13,7 +13,7 @@
 //! same: it has that agent's mail sorted, looks, and looks again if any of it was put into place meanwhile
 //! ([`SqliteStore::look_for`](super::SqliteStore)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -58,13 +58,6 @@ struct Laid {
     priority: i16,
 }
 
-impl Laid {
-    /// Whether it is in this agent's mail.
-    fn concerns(&self, agent: i64) -> bool {
-        self.sender == agent || owner_of(self.delivery) == agent
-    }
-}
-
 /// What lies in the tray, as far as the writer knows.
 #[derive(Debug)]
 pub(super) struct Tray {
@@ -75,8 +68,6 @@ pub(super) struct Tray {
     /// What lay there before the first of `laid` is not known: a rollback may have brought it back, or a process that was
     /// killed may have left it.
     forgot: bool,
-    /// Somebody would like it sorted, but does not wait for it.
-    asked: bool,
     /// Rows that sorting changed in the middle of an operation, since the start.
     changes: u64,
     holds_mail: HoldsMail,
@@ -99,12 +90,12 @@ impl HoldsMail {
 
 impl Tray {
     pub(super) fn new(holds_mail: HoldsMail) -> Self {
-        Self { laid: Vec::new(), sorting: Vec::new(), forgot: true, asked: false, changes: 0, holds_mail }
+        Self { laid: Vec::new(), sorting: Vec::new(), forgot: true, changes: 0, holds_mail }
     }
 
-    /// Whether it is to be sorted in between: it is full, or somebody asked, or that is not finished.
+    /// Whether it is to be sorted in between: it is full, or that is not finished.
     pub(super) fn wants_sorting(&self) -> bool {
-        self.asked || self.laid.len() >= FULL || !self.sorting.is_empty()
+        self.laid.len() >= FULL || !self.sorting.is_empty()
     }
 
     fn is_empty(&self) -> bool {
@@ -121,7 +112,6 @@ impl Tray {
         self.laid.clear();
         self.sorting.clear();
         self.forgot = true;
-        self.asked = false;
     }
 
     /// What was done to it is there for others to see. Not before: until then they see it as it was.
@@ -144,10 +134,11 @@ impl Tray {
         all
     }
 
-    /// Takes what is in this agent's mail, in the order of its sessions.
-    fn take_of(&mut self, agent: i64) -> Vec<Laid> {
-        let mut theirs: Vec<Laid> = self.sorting.extract_if(.., |laid| laid.concerns(agent)).collect();
-        theirs.extend(self.laid.extract_if(.., |laid| laid.concerns(agent)));
+    /// Takes what is in the mail of those whom this says, in the order of their sessions.
+    fn take_of(&mut self, wanted: impl Fn(i64) -> bool) -> Vec<Laid> {
+        let concerns = |laid: &mut Laid| wanted(laid.sender) || wanted(owner_of(laid.delivery));
+        let mut theirs: Vec<Laid> = self.sorting.extract_if(.., concerns).collect();
+        theirs.extend(self.laid.extract_if(.., concerns));
         theirs.sort_unstable_by_key(|laid| laid.message);
         theirs
     }
@@ -157,7 +148,6 @@ impl Tray {
         if self.sorting.is_empty() {
             self.sorting = self.take();
             self.sorting.reverse();
-            self.asked = false;
         }
         let size = SLICE.max((self.sorting.len() + self.laid.len()) / SLICES);
         let mut slice = self.sorting.split_off(self.sorting.len().saturating_sub(size));
@@ -210,18 +200,15 @@ impl Desk {
         self.sorting(Tray::take)
     }
 
-    /// Puts all that lies in the tray where it belongs, at once where it is little, else in between.
-    pub(super) fn sort_soon(&mut self) -> Result<()> {
-        if !self.tray.forgot && self.tray.sorting.len() + self.tray.laid.len() <= SLICE {
-            return self.sort();
-        }
-        self.tray.asked = true;
-        Ok(())
-    }
-
     /// Puts this agent's mail where it belongs.
     pub(super) fn sort_for(&mut self, agent: i64) -> Result<()> {
-        self.sorting(|tray| tray.take_of(agent))
+        self.sorting(|tray| tray.take_of(|one| one == agent))
+    }
+
+    /// Puts the mail of these agents where it belongs.
+    pub(super) fn sort_for_all(&mut self, agents: &[AgentKey]) -> Result<()> {
+        let agents: HashSet<i64> = agents.iter().map(|agent| agent.0).collect();
+        self.sorting(|tray| tray.take_of(|one| agents.contains(&one)))
     }
 
     fn sorting(&mut self, take: impl FnOnce(&mut Tray) -> Vec<Laid>) -> Result<()> {

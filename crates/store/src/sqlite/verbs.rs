@@ -30,6 +30,16 @@ use crate::{StoreError, words};
 const SMALL_INBOX: usize = 64;
 
 impl SqliteStore {
+    /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
+    async fn index(&self, agents: &[AgentKey]) -> Result<search::Indexed> {
+        let (pages, again) = self.read_for_all(agents, search::pages).await?;
+        let indexer = self.indexer.clone();
+        let added = tokio::task::spawn_blocking(move || indexer.add(&pages).map(|()| pages));
+        let pages = added.await.map_err(StoreError::internal)??;
+        let again = again.into_iter().chain(pages.again);
+        Ok(search::Indexed { entries: pages.entries, again: again.collect() })
+    }
+
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
@@ -161,6 +171,10 @@ impl Store for SqliteStore {
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
         let head = self.look_for(agent, move |db| log::head(db, agent.0)).await?;
         Ok(u64::try_from(head).unwrap_or(0))
+    }
+
+    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
+        self.look_for(agent, move |db| log::resume(db, agent.0, since)).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {
@@ -365,11 +379,10 @@ impl Store for SqliteStore {
     }
 
     async fn index_mail(&self) -> Result<u64> {
-        self.sort_soon().await?;
         loop {
-            let agent = match self.unindexed.take() {
-                Ok(Some(agent)) => agent,
-                Ok(None) => return Ok(0),
+            let agents = match self.unindexed.take(search::AGENTS) {
+                Ok(agents) if agents.is_empty() => return Ok(0),
+                Ok(agents) => agents,
                 Err(()) => {
                     // A process that was killed may have left mail in the tray.
                     self.writer()?.write(|_| Ok(())).await?;
@@ -377,15 +390,13 @@ impl Store for SqliteStore {
                     continue;
                 }
             };
-            let page = self.read_for(agent, move |db| search::page(db, agent)).await;
-            if !matches!(page, Ok(None)) {
-                // There may be more of this agent's, or this has to be tried again.
-                self.unindexed.add(agent);
+            let indexed = self.index(&agents).await;
+            // What could not be looked at is tried again, and so are logs that have more.
+            self.unindexed.add_all(indexed.as_ref().map_or(agents, |indexed| indexed.again.clone()));
+            let indexed = indexed?;
+            if indexed.entries > 0 || !indexed.again.is_empty() {
+                return Ok(indexed.entries.max(1));
             }
-            let Some(page) = page? else { continue };
-            let indexer = self.indexer.clone();
-            let added = tokio::task::spawn_blocking(move || indexer.add(&page).map(|()| page.entries()));
-            return added.await.map_err(StoreError::internal)?;
         }
     }
 

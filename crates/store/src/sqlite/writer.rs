@@ -12,10 +12,10 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Caches;
-use super::error::{closed, failed};
+use super::error::{closed, failed, is_failed_sync};
 use super::plans::Prepared;
 use super::sight::{Changed, Counters, Sights};
-use super::sync::{Durability, Reply, Syncer};
+use super::sync::{Durability, Reply, Syncer, keep_log_after_failure};
 use super::tray::{HoldsMail, Tray};
 use crate::StoreError;
 use crate::error::Result;
@@ -201,6 +201,15 @@ impl Writer {
         self.enqueue(Needs { durable: false, ..Needs::of(Sorted::Of(agent)) }, operation).await
     }
 
+    /// The same for an operation that has mail sorted itself.
+    pub(super) async fn settle_all<T, F>(&self, operation: F) -> Result<T>
+    where
+        T: Send + 'static,
+        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    {
+        self.enqueue(Needs { durable: false, ..Needs::of(Sorted::Nothing) }, operation).await
+    }
+
     /// The same as [`Writer::write`] for an operation that looks at no mail, though it may change what anybody sees.
     pub(super) async fn write_without_mail<T, F>(&self, operation: F) -> Result<T>
     where
@@ -343,6 +352,7 @@ impl Transactions {
                 jobs.for_each(|job| job.refuse(lost()));
                 return;
             }
+            let before = desk.changes();
             let (mut replies, mut at_commit): (Vec<Reply>, Vec<Reply>) = (Vec::with_capacity(jobs.len()), Vec::new());
             for job in jobs.by_ref() {
                 let waiting = if job.is_durable() { &mut replies } else { &mut at_commit };
@@ -351,9 +361,17 @@ impl Transactions {
                     break;
                 }
             }
-            self.durability.begin();
+            // One that only looked, or sorted, shows nobody anything that has to become durable first.
+            let begun = desk.changes() != before || desk.db.is_autocommit();
+            if begun {
+                self.durability.begin();
+            }
             let committed = if desk.db.is_autocommit() { Err(lost()) } else { desk.commit() };
             if let Err(error) = committed {
+                if std::error::Error::source(&error).and_then(|cause| cause.downcast_ref()).is_some_and(is_failed_sync)
+                {
+                    self.durability.fail(&error);
+                }
                 tracing::error!(error = %source_of(&error), "a transaction was not committed");
                 desk.abandon();
                 // Whatever became of it.
@@ -362,7 +380,7 @@ impl Transactions {
             }
             self.show();
             at_commit.into_iter().for_each(|reply| reply(Ok(())));
-            self.syncer.answer(replies);
+            self.syncer.answer(replies, begun);
         }
     }
 
@@ -397,8 +415,11 @@ impl Transactions {
     }
 
     fn finish(self) {
-        let Self { mut desk, syncer, .. } = self;
+        let Self { mut desk, syncer, durability, .. } = self;
         syncer.finish();
+        if keep_log_after_failure(&desk.db, &durability) {
+            return;
+        }
         let sorted = desk.begin().and_then(|()| desk.sort()).and_then(|()| desk.commit());
         if let Err(error) = sorted {
             tracing::warn!(error = %source_of(&error), "mail was left in the tray at closing; the next start sorts it");

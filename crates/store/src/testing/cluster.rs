@@ -152,7 +152,7 @@ fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
 }
 
 /// Where PostgreSQL is installed, the newest first.
-fn binaries() -> PathBuf {
+pub(super) fn binaries() -> PathBuf {
     let mut found: Vec<PathBuf> = fs_err::read_dir("/usr/lib/postgresql")
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).collect())
         .unwrap_or_default();

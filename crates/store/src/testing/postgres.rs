@@ -78,6 +78,25 @@ impl PostgresDatabase {
         connect(&self.admin).await.query_one(waiting, &[&self.name]).await.expect("the server's activity").get(0)
     }
 
+    /// Runs one of PostgreSQL's programs on it, such as `pg_dump`.
+    pub async fn tool(&self, program: &str, arguments: &[&str]) {
+        let mut command = tokio::process::Command::new(cluster::binaries().join(program));
+        let done = command.args(arguments).arg("--dbname").arg(self.url()).output().await.expect("a program");
+        assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Deadlocks that the server found in this database. To be asked when the store is closed: statistics are complete when
+    /// a connection has ended.
+    pub async fn deadlocks(&self) -> i64 {
+        let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = $1";
+        connect(&self.admin).await.query_one(sql, &[&self.name]).await.expect("statistics").get(0)
+    }
+
+    /// A connection of its own.
+    pub async fn connection(&self) -> Client {
+        connect(&self.url()).await
+    }
+
     /// Waits until nobody else is connected: the server takes a moment to see that a connection has ended.
     pub async fn alone(&self) {
         let client = connect(&self.url()).await;
@@ -123,6 +142,7 @@ async fn template(client: &Client, admin: &str) -> String {
         include_str!("../../migrations/postgres/V2__work.sql"),
         include_str!("../../migrations/postgres/V3__replicas.sql"),
         include_str!("../../migrations/postgres/V4__search_pending.sql"),
+        include_str!("../../migrations/postgres/V5__times_and_lineage.sql"),
     );
     let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
     // One test makes it while the others wait.

@@ -204,3 +204,40 @@ async fn a_damaged_database_is_kept_with_its_log_and_replaced() {
     assert_eq!(fs_err::read_to_string(&kept).unwrap(), "this was a database");
     assert_eq!(open(&file).await.texts(&bob, &session, 9).await, ["kept"]);
 }
+
+#[tokio::test]
+async fn a_database_that_another_program_reads_is_not_replaced() {
+    let Backed { file, desk, alice, bob, session, copies: _copies, copy } = backed("before").await;
+    desk.close().await;
+    drop(desk);
+    let reader = rusqlite::Connection::open(file.path()).unwrap();
+    reader.execute_batch("BEGIN; SELECT count(*) FROM agents").unwrap();
+    let desk = open(&file).await;
+    desk.say(&alice, &bob, "Plan", "after").await;
+    desk.close().await;
+    drop(desk);
+    let before = names_in(file.path().parent().unwrap());
+    let refused = restore(&copy, &file).await.unwrap_err();
+    assert_eq!(refused.code(), Code::Conflict);
+    assert!(refused.detail().contains("another program"), "{refused}");
+    assert_eq!(names_in(file.path().parent().unwrap()), before);
+    drop(reader);
+    restore(&copy, &file).await.unwrap();
+    assert_eq!(open(&file).await.texts(&bob, &session, 9).await, ["before"]);
+}
+
+#[tokio::test]
+async fn numbers_are_put_forward_while_no_server_works() {
+    let file = SqliteFile::fresh();
+    let url = amb_store::DatabaseUrl::parse(&file.url()).unwrap();
+    assert_eq!(amb_store::advance_cursors(&url).await.unwrap_err().code(), Code::NotFound);
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let before = desk.event_head(bob.key).await.unwrap();
+    assert_eq!(amb_store::advance_cursors(&url).await.unwrap_err().code(), Code::Conflict);
+    desk.close().await;
+    assert_eq!(amb_store::advance_cursors(&url).await.unwrap(), 2);
+    let desk = open(&file).await;
+    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    assert_eq!(next, Some(before + 1_000_001));
+}

@@ -6,7 +6,7 @@ use amb_core::office::HistoryPage;
 use amb_core::{Code, Draft};
 use amb_store::conformance::{Desk, at};
 use amb_store::testing::{PostgresDatabase, SqliteFile};
-use amb_store::{PostgresStore, SqliteStore};
+use amb_store::{PostgresStore, SqliteStore, Store};
 
 async fn open(file: &SqliteFile) -> Desk {
     Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
@@ -22,6 +22,34 @@ async fn a_second_server_on_one_file_is_refused_until_the_first_is_gone() {
     first.close().await;
     assert_eq!(first.ready().await.unwrap_err().code(), Code::Unavailable);
     open(&file).await.ready().await.unwrap();
+}
+
+#[tokio::test]
+async fn another_name_of_the_same_file_is_refused_and_a_symbolic_link_leads_to_its_file() {
+    let file = SqliteFile::fresh();
+    let desk = open(&file).await;
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.say(&alice, &bob, "Plan", "one").await.answer;
+    let elsewhere = tempfile::tempdir_in(file.path().parent().unwrap()).unwrap();
+    let (hard, soft) = (elsewhere.path().join("hard.db"), elsewhere.path().join("soft.db"));
+    fs_err::hard_link(file.path(), &hard).unwrap();
+    fs_err::os::unix::fs::symlink(file.path(), &soft).unwrap();
+    for other in [&hard, &soft] {
+        let error = SqliteStore::open(other).await.unwrap_err();
+        assert_eq!(error.code(), Code::Conflict);
+        assert!(error.detail().contains("another server"), "{error}");
+    }
+    desk.say(&alice, &bob, "Plan", "two").await;
+    desk.close().await;
+    let desk = Desk(Arc::new(SqliteStore::open(&soft).await.unwrap()));
+    assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["two", "one"]);
+    desk.ready().await.unwrap();
+    desk.close().await;
+    let made = elsewhere.path().join("made.db");
+    let dangling = elsewhere.path().join("dangling.db");
+    fs_err::os::unix::fs::symlink("made.db", &dangling).unwrap();
+    SqliteStore::open(&dangling).await.unwrap().close().await;
+    assert!(made.exists(), "made where the link leads");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@ mod copies;
 mod files;
 mod moving;
 mod postgres;
+mod postgres_engine;
 mod replicas;
 mod sqlite;
 mod tls;

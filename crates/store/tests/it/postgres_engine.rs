@@ -1,0 +1,299 @@
+//! What the store on PostgreSQL promises beyond the stories of every store: locks, cards and members as they are, durable
+//! commits, connections, dumps.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::office::{ClaimRequest, SearchQuery};
+use amb_core::{Code, Draft, Timestamp};
+use amb_store::conformance::{Desk, at, name};
+use amb_store::testing::PostgresDatabase;
+use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
+
+async fn open(database: &PostgresDatabase) -> Desk {
+    Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
+}
+
+async fn fresh() -> (PostgresDatabase, Desk) {
+    let database = PostgresDatabase::fresh().await;
+    let desk = open(&database).await;
+    (database, desk)
+}
+
+async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn claims_beside_receipts_acknowledgements_and_sends_do_not_deadlock() {
+    const ROUNDS: usize = 40;
+    let (database, desk) = fresh().await;
+    let other = open(&database).await;
+    let agents: Vec<Agent> = {
+        let mut agents = Vec::new();
+        for n in 0..4 {
+            agents.push(desk.enter(&format!("agent{n}")).await);
+        }
+        agents
+    };
+    for (n, one) in agents.iter().enumerate() {
+        for peer in &agents[n + 1..] {
+            desk.connect(one, peer).await;
+        }
+    }
+    desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
+    for agent in &agents[1..] {
+        desk.invite_to_group(&agents[0], &name("crew"), &agent.name, at(1)).await.unwrap();
+        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+    }
+    let mut tasks = Vec::new();
+    for (n, me) in agents.iter().enumerate() {
+        let peers: Vec<Agent> = agents.iter().filter(|agent| agent.key != me.key).cloned().collect();
+        // Each verb from both processes, so that nothing but the database keeps them apart.
+        for desk in [desk.clone(), other.clone()] {
+            let (me, peers) = (me.clone(), peers.clone());
+            let send = {
+                let (desk, me, peers) = (desk.clone(), me.clone(), peers.clone());
+                async move {
+                    for round in 0..ROUNDS {
+                        let to: Vec<_> = peers.iter().map(|peer| peer.name.clone()).collect();
+                        let draft = Draft::text(peers[round % 3].name.clone(), "Plan", "x");
+                        match round % 4 {
+                            0 => drop(desk.send_all(&me, &to, draft, at(1)).await.unwrap()),
+                            1 => drop(desk.send(&me, Draft { to: name("crew"), ..draft }, at(1)).await.unwrap()),
+                            2 => {
+                                let to = [to[0].clone(), name("crew")];
+                                desk.send_all(&me, &to, draft, at(1)).await.unwrap();
+                            }
+                            _ => drop(desk.send(&me, draft, at(1)).await.unwrap()),
+                        }
+                    }
+                }
+            };
+            let claim = {
+                let (desk, me) = (desk.clone(), me.clone());
+                async move {
+                    for round in 0..ROUNDS {
+                        let request =
+                            ClaimRequest { limit: 20, urgent_first: round % 2 == 0, lease: Duration::from_secs(1) };
+                        let taken = desk.claim(&me, request, at(round as i64)).await.unwrap().answer;
+                        let ids: Vec<_> = taken.into_iter().map(|message| message.id).collect();
+                        match round % 3 {
+                            _ if ids.is_empty() => {}
+                            0 => drop(desk.ack(&me, &ids, at(2)).await.unwrap()),
+                            1 => desk.release(&me, &ids).await.unwrap(),
+                            _ => {}
+                        }
+                    }
+                }
+            };
+            // As a socket does.
+            let deliver = {
+                let (desk, me) = (desk.clone(), me.clone());
+                async move {
+                    for _ in 0..ROUNDS {
+                        let head = desk.event_head(me.key).await.unwrap();
+                        desk.delivered(&me, 0, head, at(3)).await.unwrap();
+                        desk.index_mail().await.unwrap();
+                    }
+                }
+            };
+            tasks.extend([tokio::spawn(send), tokio::spawn(claim), tokio::spawn(deliver)]);
+            if n == 0 {
+                let desk = desk.clone();
+                tasks.push(tokio::spawn(async move {
+                    for _ in 0..ROUNDS {
+                        desk.remove_read_mail(at(100), None).await.unwrap();
+                        desk.prune(at(0)).await.unwrap();
+                    }
+                }));
+            }
+        }
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for desk in [desk, other] {
+        desk.close().await;
+    }
+    database.alone().await;
+    assert_eq!(database.deadlocks().await, 0);
+}
+
+/// Changes something while a send waits for the recipient's mailbox, as a change that is answered before the send does.
+async fn change_under_the_lock(
+    database: &PostgresDatabase,
+    agent: &Agent,
+    change: &str,
+) -> tokio::task::JoinHandle<()> {
+    let client = database.connection().await;
+    let lock = "BEGIN; SELECT FROM mailboxes WHERE agent_id = ";
+    client.batch_execute(&format!("{lock}{} FOR NO KEY UPDATE; {change}", agent.key)).await.unwrap();
+    let admin = database.connection().await;
+    tokio::spawn(async move {
+        let waiting = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock')";
+        soon(async {
+            while !admin.query_one(waiting, &[]).await.unwrap().get::<_, bool>(0) {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        client.batch_execute("COMMIT").await.unwrap();
+    })
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_send_heeds_the_card_as_it_is_when_the_send_has_its_turn() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    let change =
+        format!("UPDATE agents SET allow_from = '[\"carol\"]', max_concurrent_tasks = 0 WHERE id = {}", bob.key);
+    let changed = change_under_the_lock(&database, &bob, &change).await;
+    let refused = desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotAllowed);
+    changed.await.unwrap();
+    let gone = format!("UPDATE agents SET deleted_at = now() WHERE id = {}", bob.key);
+    let changed = change_under_the_lock(&database, &bob, &gone).await;
+    desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "x"), at(1)).await.unwrap_err();
+    changed.await.unwrap();
+    assert!(desk.inbox(&alice, false, at(2)).await.unwrap().sessions.is_empty(), "and nothing is left of it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_written_to_as_it_is_when_the_send_has_its_turn() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
+    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+    for agent in [&bob, &carol, &dave] {
+        if agent.key != bob.key {
+            desk.connect(&alice, agent).await;
+        }
+        desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
+        if agent.key != dave.key {
+            desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+        }
+    }
+    // Bob leaves and dave joins.
+    let change = format!(
+        "DELETE FROM group_members WHERE agent_id = {}; UPDATE group_members SET joined = TRUE WHERE agent_id = {}",
+        bob.key, dave.key
+    );
+    let changed = change_under_the_lock(&database, &bob, &change).await;
+    let sent = desk.send(&alice, Draft::text(name("crew"), "Standup", "x"), at(1)).await.unwrap();
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [carol.key, dave.key]);
+    changed.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_commit_is_durable_whatever_the_database_is_set_to() {
+    let database = PostgresDatabase::fresh().await;
+    let name = database.url().rsplit('/').next().unwrap().to_owned();
+    database
+        .run(&format!(
+            "ALTER DATABASE {name} SET synchronous_commit = off;
+             CREATE TABLE noted (setting TEXT);
+             CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN INSERT INTO noted VALUES (current_setting('synchronous_commit')); RETURN NEW; END $$;
+             CREATE TRIGGER note BEFORE INSERT ON messages FOR EACH ROW EXECUTE FUNCTION note()"
+        ))
+        .await;
+    let desk = open(&database).await;
+    let (alice, bob) = desk.pair().await;
+    desk.say(&alice, &bob, "Plan", "x").await;
+    let client = database.connection().await;
+    let noted: String = client.query_one("SELECT setting FROM noted", &[]).await.unwrap().get(0);
+    assert_eq!(noted, "on");
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_read_that_was_given_up_leaves_no_busy_connection_to_others() {
+    let (database, desk) = fresh().await;
+    let (_, bob) = desk.pair().await;
+    let client = database.connection().await;
+    client.batch_execute("BEGIN; LOCK TABLE entries IN ACCESS EXCLUSIVE MODE").await.unwrap();
+    let reading = tokio::spawn({
+        let (desk, bob) = (desk.clone(), bob.clone());
+        async move { desk.events(bob.key, 0, 10).await }
+    });
+    soon(async {
+        while !database.is_somebody_waiting().await {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    reading.abort();
+    assert!(reading.await.unwrap_err().is_cancelled());
+    // The pool gives the connection first that came back last.
+    assert_eq!(soon(desk.agent_by_name(&bob.name)).await.unwrap(), Some(bob));
+    client.batch_execute("ROLLBACK").await.unwrap();
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn mail_whose_indexing_failed_is_found_when_the_database_is_well_again() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    while desk.index_mail().await.unwrap() > 0 {}
+    desk.say(&alice, &bob, "Plan", "needle").await;
+    database.run("ALTER TABLE search_words RENAME TO hidden").await;
+    for _ in 0..3 {
+        desk.index_mail().await.unwrap_err();
+    }
+    database.run("ALTER TABLE hidden RENAME TO search_words").await;
+    while desk.index_mail().await.unwrap() > 0 {}
+    let query = SearchQuery { text: "needle".into(), ..SearchQuery::default() };
+    assert_eq!(desk.search(&bob, query).await.unwrap().len(), 1);
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    for n in 0..5 {
+        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("dump");
+    let file = file.to_str().unwrap();
+    database.tool("pg_dump", &["--format=custom", "--file", file]).await;
+    for n in 0..5 {
+        desk.say(&alice, &bob, "Plan", &format!("lost {n}")).await;
+    }
+    let remembered = desk.event_head(bob.key).await.unwrap();
+    desk.close().await;
+    drop(desk);
+    database.alone().await;
+    database.tool("pg_restore", &["--clean", "--if-exists", "--no-owner", file]).await;
+
+    let desk = open(&database).await;
+    let mut sent = Vec::new();
+    for n in 0..8 {
+        sent.push(desk.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id);
+    }
+    let seen = desk.events(bob.key, desk.resume(bob.key, remembered).await.unwrap(), 100).await.unwrap();
+    assert_eq!(seen.len(), 8, "a client that remembers a cursor from before the restore sees all that came since");
+    desk.close().await;
+    drop(desk);
+    let desk = open(&database).await;
+    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "and it is put forward once");
+    desk.close().await;
+}
+
+#[tokio::test]
+async fn numbers_are_put_forward_while_a_server_works() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    let before = desk.event_head(bob.key).await.unwrap();
+    let url = DatabaseUrl::parse(&database.url()).unwrap();
+    assert_eq!(advance_cursors(&url).await.unwrap(), 2);
+    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    assert_eq!(next, Some(before + 1_000_001));
+    let now = Timestamp::now();
+    desk.delivered(&bob, before, before + 1_000_001, now).await.unwrap();
+    desk.close().await;
+}
