@@ -288,6 +288,33 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_send_that_is_answered_with_503_is_repeated_under_its_key() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let serving = tokio::spawn(async move {
+            let mut keys = Vec::new();
+            for (status, body) in [("503 Service Unavailable", "{}"), ("201 Created", r#"{"sent":true}"#)] {
+                let (mut line, _) = listener.accept().await.unwrap();
+                let (mut head, mut some) = (String::new(), [0; 4096]);
+                while !head.contains("\r\n\r\n") {
+                    let read = line.read(&mut some).await.unwrap();
+                    head.push_str(std::str::from_utf8(&some[..read]).unwrap());
+                }
+                keys.extend(head.lines().find_map(|line| line.strip_prefix("idempotency-key: ").map(str::to_owned)));
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+                line.write_all(answer.as_bytes()).await.unwrap();
+            }
+            keys
+        });
+        let http = Http::new(url, None).unwrap();
+        let call = http.post(&["messages", "send"], &json!({})).unwrap().once("the key".into());
+        assert_eq!(http.ask::<Value>(call).await.unwrap(), json!({"sent": true}));
+        assert_eq!(serving.await.unwrap(), ["the key", "the key"]);
+    }
+
+    #[tokio::test]
     async fn where_nobody_listens_nothing_was_accepted() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();

@@ -2,12 +2,12 @@
 
 use std::net::IpAddr;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use amb_core::OfficeError;
 use amb_core::transcript::TranscriptKey;
 use amb_mount::Mount;
-use amb_store::{AgentKey, News, Store, Written};
+use amb_store::{Agent, AgentKey, News, Store, Written};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -111,6 +111,22 @@ impl App {
         for mount in &self.mounts {
             news.iter().for_each(|news| mount.ring(news.agent));
         }
+    }
+
+    /// The cursor from which a listener goes on that names this one.
+    pub(crate) async fn resume(&self, agent: &Agent, named: u64) -> Result<u64, OfficeError> {
+        static SAID: Once = Once::new();
+        let cursor = self.store.resume(agent.key, named).await?;
+        if cursor != named {
+            SAID.call_once(|| {
+                tracing::warn!(
+                    agent = %agent.name, named, cursor,
+                    "a client remembers a cursor beyond the end of its log, as after a restore of an older database: see \
+                     `amb admin advance-cursors`; it goes on from what was not delivered yet"
+                );
+            });
+        }
+        Ok(cursor)
     }
 
     /// Another replica wrote to this agent's log, which has entries up to this number now.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::{Code, OfficeError, Timestamp};
 use amb_mount::Terms;
 use amb_store::News;
-use tokio::time::{Interval, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
 use crate::replicas;
@@ -23,8 +23,15 @@ const PRUNE: Duration = Duration::from_secs(300);
 const KEEP_REST: Duration = Duration::from_millis(20);
 /// How long deliveries are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(100);
-/// How long new mail waits to be made findable, and how long to rest between portions: search is never in the way of a send.
-const INDEX_REST: Duration = Duration::from_millis(250);
+/// The longest pause before receipts are written again that could not be.
+const RETRY: Duration = Duration::from_secs(5);
+/// How many times as long as it took to index some mail the rest after it is: search is never in the way of a send.
+const INDEX_SHARE: u32 = 7;
+/// The shortest and the longest such rest. The shortest is also how long new mail is gathered.
+const INDEX_LEAST: Duration = Duration::from_millis(50);
+const INDEX_MOST: Duration = Duration::from_secs(1);
+/// How often it is asked for mail to index where none was heard of.
+const INDEX_LOOK: Duration = Duration::from_secs(30);
 
 /// Starts them all; they end when the office closes.
 pub(crate) fn start(app: &App) {
@@ -164,42 +171,70 @@ async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeErro
     Ok(())
 }
 
-/// Writes down which entries reached their readers, and tells the senders.
+/// Writes down which entries reached their readers, and tells the senders. What fails is tried again.
 async fn deliveries(app: App) {
+    let mut pause = GATHER;
     loop {
         let closing = tokio::select! {
             () = app.deliveries.waiting() => false,
             () = app.closing.cancelled() => true,
         };
         if !closing {
-            sleep(GATHER).await;
-        }
-        for (agent, after, up_to) in app.deliveries.take() {
-            match app.store.delivered(&agent, after, up_to, Timestamp::now()).await {
-                Ok(written) => drop(app.told(written)),
-                Err(error) => failed("receipts", &error),
+            tokio::select! {
+                () = sleep(pause) => {}
+                () = app.closing.cancelled() => {}
             }
         }
+        pause = if write_deliveries(&app).await { GATHER } else { (pause * 2).min(RETRY) };
         if closing {
             return;
         }
     }
 }
 
-/// Makes new mail findable.
+/// Returns whether all of them could be written.
+async fn write_deliveries(app: &App) -> bool {
+    let mut pieces = app.deliveries.take().into_iter();
+    let mut well = true;
+    while let Some(piece) = pieces.next() {
+        match app.store.delivered(&piece.agent, piece.after, piece.up_to, Timestamp::now()).await {
+            Ok(written) => drop(app.told(written)),
+            Err(error) => {
+                failed("receipts", &error);
+                well = false;
+                app.deliveries.again(piece, !error.is_passing());
+                if error.is_passing() {
+                    // The database is away: the others would fail as well.
+                    pieces.by_ref().for_each(|piece| app.deliveries.again(piece, false));
+                }
+            }
+        }
+    }
+    well
+}
+
+/// Makes new mail findable: some of it at a time, and then a rest that depends on how long that took, so that search takes a
+/// small part of one processor from those who send.
 async fn index(app: App) {
     loop {
+        let begun = Instant::now();
+        let mut rest = INDEX_LEAST;
         match app.store.index_mail().await {
             Ok(0) => tokio::select! {
                 () = app.mail_came.notified() => {}
+                // Other processes write mail too, and may die before they have indexed it.
+                () = sleep(INDEX_LOOK) => {}
                 () = app.closing.cancelled() => return,
             },
-            Ok(_) => {}
+            Ok(_) => rest = (begun.elapsed() * INDEX_SHARE).clamp(INDEX_LEAST, INDEX_MOST),
             Err(error) if error.code() == Code::Unsupported => return,
-            Err(error) => failed("indexing", &error),
+            Err(error) => {
+                failed("indexing", &error);
+                rest = INDEX_MOST;
+            }
         }
         tokio::select! {
-            () = sleep(INDEX_REST) => {}
+            () = sleep(rest) => {}
             () = app.closing.cancelled() => return,
         }
     }

@@ -1,27 +1,66 @@
 //! Which entries reached their readers' processes. Gathered here, written behind the path of the push.
 //!
-//! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, a long poll
-//! has come back with the cursor of the page before.
+//! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, or a long poll
+//! has a successor. The successor of a poll is a request of the same agent whose `since` is the very cursor that the poll's
+//! answer ended with: whoever names it has read that answer. One that names a later cursor has it from elsewhere, such as
+//! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
+//! known which of them its successor has read; then only what is in the shortest of them counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use amb_store::{Agent, AgentKey};
 use tokio::sync::Notify;
 
-/// Pages that long polls were answered with and have not come back for. Beyond this many, some are forgotten, and their
-/// mail counts as delivered when it is read.
-const MAX_OFFERED: usize = 10_000;
-
-/// A stretch of a log: after the first number, up to the second.
-type Stretch = (u64, u64);
+/// Agents whose polls' answers are remembered. Beyond this many all are forgotten, and their mail counts as delivered when
+/// it is read.
+const MAX_AGENTS: usize = 10_000;
+/// Answers remembered for one agent, the newest.
+const MAX_OFFERED: usize = 64;
+/// Stretches that wait to be written. Beyond this many, mail counts as delivered when it is read.
+const MAX_WAITING: usize = 100_000;
+/// Entries noted as delivered in one transaction.
+const PIECE: u64 = 1_000;
+/// How often writing a stretch is tried that fails although the database answers.
+const TRIES: u32 = 5;
 
 /// See the [module](self).
 #[derive(Default)]
 pub(crate) struct Deliveries {
-    arrived: Mutex<HashMap<AgentKey, (Agent, Vec<Stretch>)>>,
-    offered: Mutex<HashMap<AgentKey, (u64, u64)>>,
+    arrived: Mutex<Arrived>,
+    /// Answers of polls, in the order in which they were given.
+    offered: Mutex<HashMap<AgentKey, VecDeque<Stretch>>>,
     wake: Notify,
+}
+
+/// What waits to be written.
+#[derive(Default)]
+struct Arrived {
+    fresh: HashMap<AgentKey, (Agent, Vec<Stretch>)>,
+    failed: Vec<Delivery>,
+    waiting: usize,
+}
+
+/// A stretch of a log: after the first number, up to the second.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stretch {
+    after: u64,
+    up_to: u64,
+}
+
+impl Stretch {
+    fn is_empty(self) -> bool {
+        self.after >= self.up_to
+    }
+}
+
+/// Entries that reached an agent's process: at most [`PIECE`].
+#[derive(Debug, Clone)]
+pub(crate) struct Delivery {
+    pub(crate) agent: Agent,
+    pub(crate) after: u64,
+    pub(crate) up_to: u64,
+    tries: u32,
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -31,42 +70,66 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Deliveries {
     /// These entries arrived.
     pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
-        if after >= up_to {
+        let stretch = Stretch { after, up_to };
+        if stretch.is_empty() {
             return;
         }
         {
             let mut arrived = locked(&self.arrived);
-            let (_, stretches) = arrived.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
+            let Arrived { fresh, waiting, .. } = &mut *arrived;
+            let (_, stretches) = fresh.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
             match stretches.last_mut() {
                 // The usual case: the next stretch of the same socket.
-                Some((_, end)) if *end == after => *end = up_to,
-                _ => stretches.push((after, up_to)),
+                Some(last) if last.up_to == after => last.up_to = up_to,
+                _ if *waiting < MAX_WAITING => {
+                    *waiting += 1;
+                    stretches.push(stretch);
+                }
+                _ => tracing::warn!(agent = %agent.name, "too many receipts wait to be written; some are not"),
             }
         }
         self.wake.notify_one();
     }
 
-    /// A long poll is answered with these entries.
+    /// A long poll is answered with these entries, or with none.
     pub(crate) fn offer(&self, agent: AgentKey, after: u64, up_to: u64) {
         let mut offered = locked(&self.offered);
-        if offered.len() >= MAX_OFFERED {
+        if offered.len() >= MAX_AGENTS && !offered.contains_key(&agent) {
             offered.clear();
         }
-        offered.insert(agent, (after, up_to));
+        let answers = offered.entry(agent).or_default();
+        if answers.len() >= MAX_OFFERED {
+            answers.pop_front();
+        }
+        answers.push_back(Stretch { after, up_to });
     }
 
-    /// A long poll comes with this cursor: what it was answered before has arrived.
+    /// A long poll comes with this cursor: the answer that ended with it has arrived.
     pub(crate) fn came_back(&self, agent: &Agent, since: u64) {
-        let page = {
-            let mut offered = locked(&self.offered);
-            match offered.get(&agent.key) {
-                Some((_, up_to)) if *up_to <= since => offered.remove(&agent.key),
-                _ => None,
-            }
-        };
-        if let Some((after, up_to)) = page {
+        if let Some(Stretch { after, up_to }) = self.take_answer(agent.key, since) {
             self.arrived(agent, after, up_to);
         }
+    }
+
+    /// Takes the answer whose successor names this cursor.
+    fn take_answer(&self, agent: AgentKey, since: u64) -> Option<Stretch> {
+        let mut offered = locked(&self.offered);
+        let answers = offered.get_mut(&agent)?;
+        let ends_here = |(_, answer): &(usize, &Stretch)| answer.up_to == since;
+        let (newest, last) = answers.iter().enumerate().rfind(ends_here)?;
+        let place = match last.is_empty() {
+            // Whoever was told that there is nothing after this cursor comes with it again.
+            true => newest,
+            false => {
+                let full = answers.iter().enumerate().filter(ends_here).filter(|(_, answer)| !answer.is_empty());
+                full.max_by_key(|(_, answer)| answer.after).map_or(newest, |(place, _)| place)
+            }
+        };
+        let answer = answers.remove(place);
+        if answers.is_empty() {
+            offered.remove(&agent);
+        }
+        answer
     }
 
     /// Waits until something arrived.
@@ -74,12 +137,82 @@ impl Deliveries {
         self.wake.notified().await;
     }
 
-    /// All that arrived since the last call.
-    pub(crate) fn take(&self) -> Vec<(Agent, u64, u64)> {
-        let arrived = std::mem::take(&mut *locked(&self.arrived));
-        let stretches = arrived.into_values().flat_map(|(agent, stretches)| {
-            stretches.into_iter().map(move |(after, up_to)| (agent.clone(), after, up_to))
-        });
-        stretches.collect()
+    /// All that arrived since the last call, in pieces.
+    pub(crate) fn take(&self) -> Vec<Delivery> {
+        let Arrived { fresh, failed, .. } = std::mem::take(&mut *locked(&self.arrived));
+        let mut pieces = failed;
+        for (agent, stretches) in fresh.into_values() {
+            for Stretch { after, up_to } in stretches {
+                let ends = (after..up_to).step_by(PIECE as usize);
+                pieces.extend(ends.map(|after| Delivery {
+                    agent: agent.clone(),
+                    after,
+                    up_to: up_to.min(after + PIECE),
+                    tries: 0,
+                }));
+            }
+        }
+        pieces
+    }
+
+    /// Writing this failed: it is tried again. Where the database answered and refused it (`refused`), only some times.
+    pub(crate) fn again(&self, mut piece: Delivery, refused: bool) {
+        piece.tries += u32::from(refused);
+        let mut arrived = locked(&self.arrived);
+        if piece.tries >= TRIES || arrived.waiting >= MAX_WAITING {
+            let (after, up_to) = (piece.after, piece.up_to);
+            tracing::error!(agent = %piece.agent.name, after, up_to, "receipts were given up after several retries");
+            return;
+        }
+        arrived.waiting += 1;
+        arrived.failed.push(piece);
+        drop(arrived);
+        self.wake.notify_one();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key() -> AgentKey {
+        "7".parse().unwrap()
+    }
+
+    fn answer(after: u64, up_to: u64) -> Option<Stretch> {
+        Some(Stretch { after, up_to })
+    }
+
+    #[test]
+    fn an_answer_counts_when_its_own_successor_comes() {
+        let deliveries = Deliveries::default();
+        deliveries.offer(key(), 0, 5);
+        assert_eq!(deliveries.take_answer(key(), 9), None, "a later cursor is from elsewhere");
+        assert_eq!(deliveries.take_answer(key(), 3), None);
+        assert_eq!(deliveries.take_answer(key(), 5), answer(0, 5));
+        assert_eq!(deliveries.take_answer(key(), 5), None, "once");
+    }
+
+    #[test]
+    fn of_two_polls_from_different_cursors_each_is_answered_for_by_its_own() {
+        let deliveries = Deliveries::default();
+        // One that was never read, and one from elsewhere that ended at the same place.
+        deliveries.offer(key(), 50, 100);
+        deliveries.offer(key(), 0, 100);
+        assert_eq!(deliveries.take_answer(key(), 100), answer(50, 100), "what both hold");
+        // A listener that waits at the end is not the successor of the other.
+        deliveries.offer(key(), 100, 100);
+        assert_eq!(deliveries.take_answer(key(), 100), answer(100, 100));
+        assert_eq!(deliveries.take_answer(key(), 100), answer(0, 100));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let deliveries = Deliveries::default();
+        for number in 0..=MAX_OFFERED as u64 {
+            deliveries.offer(key(), number, number + 1);
+        }
+        assert_eq!(deliveries.take_answer(key(), 1), None, "the oldest is forgotten");
+        assert_eq!(deliveries.take_answer(key(), 2), answer(1, 2));
     }
 }

@@ -102,18 +102,26 @@ struct Problems;
 impl Modify for Problems {
     fn modify(&self, document: &mut Document) {
         for item in document.paths.paths.values_mut() {
-            let operations = [&mut item.get, &mut item.post, &mut item.patch, &mut item.delete, &mut item.put];
-            operations.into_iter().flatten().for_each(complete);
+            item.get.iter_mut().for_each(|operation| complete(operation, false));
+            let operations = [&mut item.post, &mut item.patch, &mut item.delete, &mut item.put];
+            operations.into_iter().flatten().for_each(|operation| complete(operation, true));
         }
     }
 }
 
-fn complete(operation: &mut Operation) {
+fn complete(operation: &mut Operation, changes_something: bool) {
+    let unavailable = match changes_something {
+        true => {
+            "The database does not answer. What was asked for may have been done all the same: repeat a send with the same \
+             `Idempotency-Key`, which then answers what the first would have"
+        }
+        false => "The database does not answer; try again",
+    };
     let mut common =
         vec![("429", "Too often; `Retry-After` says when to come back"), ("500", "The office failed inside")];
     if operation.security.is_some() {
         common.push(("401", "No key, or one that is not known"));
-        common.push(("503", "The database does not answer; nothing was accepted"));
+        common.push(("503", unavailable));
     }
     let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
     if has_parameters || operation.request_body.is_some() {

@@ -27,7 +27,8 @@ const MAX_WAIT: u64 = 60;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct EventsQuery {
-    /// The cursor of the last entry seen; 0 is the beginning. Without it the answer is empty and has the end's cursor.
+    /// The cursor of the last entry seen; 0 is the beginning. Without it the answer is empty and has the end's cursor. One
+    /// beyond the end is of a database that was restored since: what may not have been seen is then sent again.
     #[serde(default, deserialize_with = "place")]
     #[param(minimum = 0)]
     since: Option<u64>,
@@ -72,13 +73,14 @@ pub(crate) async fn events(
     let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
     };
-    let head = app.store.event_head(caller.key).await?;
-    let empty = |cursor: u64| EventPage { events: Vec::new(), cursor: Cursor::from(cursor) };
-    let Some(since) = query.since else { return Ok(Found(empty(head))) };
-    // A cursor beyond the end is of another database; there is nothing after the end.
-    let since = since.min(head);
+    let empty = |cursor: u64| {
+        app.deliveries.offer(caller.key, cursor, cursor);
+        Ok(Found(EventPage { events: Vec::new(), cursor: Cursor::from(cursor) }))
+    };
+    let Some(named) = query.since else { return empty(app.store.event_head(caller.key).await?) };
+    app.deliveries.came_back(&caller, named);
+    let since = app.resume(&caller, named).await?;
     ticket.seat.is_at(since);
-    app.deliveries.came_back(&caller, since);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {
         let events = app.store.events(caller.key, since, query.limit).await?;
@@ -96,7 +98,7 @@ pub(crate) async fn events(
             return Err(key_ended().into());
         }
         if !woken {
-            return Ok(Found(empty(since)));
+            return empty(since);
         }
     }
 }

@@ -69,8 +69,14 @@ pub(super) async fn listen(
         Ok(head) => head,
         Err(error) => return unreadable(&error),
     };
-    // A cursor beyond the end is of another database; there is nothing after the end.
-    let mut cursor = wish.from.map_or(head, |from| from.min(head));
+    let mut cursor = match wish.from {
+        None => head,
+        Some(from) if from <= head => from,
+        Some(from) => match app.resume(agent, from).await {
+            Ok(cursor) => cursor,
+            Err(error) => return unreadable(&error),
+        },
+    };
     ticket.seat.is_at(cursor);
     if cursor < head {
         ticket.seat.look_again();

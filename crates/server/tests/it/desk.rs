@@ -128,6 +128,12 @@ impl Desk {
         }
     }
 
+    /// A connection to the database, which is PostgreSQL.
+    pub(crate) async fn connection(&self) -> amb_store::testing::PostgresClient {
+        let Database::Postgres { database } = &self.database else { panic!("only PostgreSQL has connections") };
+        database.connection().await
+    }
+
     /// Waits until the figures of this office say this.
     pub(crate) async fn shows(&self, figure: &str) {
         let look = async || {

@@ -64,6 +64,58 @@ async fn a_poll_that_comes_back_says_that_the_page_before_arrived(desk: Desk) {
     until(&desk, &alice, &sent, "delivered").await;
 }
 
+async fn a_page_that_nobody_came_back_for_is_not_delivered(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let lost = desk.send(&alice, &bob, "Plan", "lost on its way").await;
+    let poll = async |since: &Value| desk.get(&bob, &format!("/events?since={since}")).await.expect(200);
+    // The answer to this never reaches its process.
+    let page = poll(&json!(0)).await;
+    // Another process with the same key, which has its cursors from elsewhere.
+    desk.send(&alice, &bob, "Plan", "read elsewhere").await;
+    let later = json!(page["cursor"].as_u64().unwrap() + 1);
+    assert_eq!(poll(&later).await["events"], json!([]));
+    let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
+    poll(&end).await;
+    let last = desk.send(&alice, &bob, "Plan", "last").await;
+    let answer = poll(&end).await;
+    assert_eq!(answer["events"].as_array().unwrap().len(), 1);
+    poll(&answer["cursor"]).await;
+    // Receipts are written in the order in which pages arrived.
+    until(&desk, &alice, &last, "delivered").await;
+    assert_eq!(state(&desk, &alice, &lost).await, "queued");
+    // Whoever names the cursor that the lost answer ended with has read it.
+    poll(&page["cursor"]).await;
+    until(&desk, &alice, &lost, "delivered").await;
+}
+
+async fn all_of_a_long_backlog_is_delivered(desk: Desk) {
+    const MANY: usize = 1_300;
+    let (alice, bob) = desk.pair().await;
+    let desk = std::sync::Arc::new(desk);
+    let me = desk.store.agent_by_name(&alice.name.parse().unwrap()).await.unwrap().unwrap();
+    let sending: Vec<_> = (0..MANY)
+        .map(|number| {
+            let draft = amb_core::Draft::text(bob.name.parse().unwrap(), "Plan", number.to_string());
+            let (desk, me) = (desk.clone(), me.clone());
+            tokio::spawn(async move { desk.store.send(&me, draft, amb_core::Timestamp::now()).await.unwrap().answer })
+        })
+        .collect();
+    let mut ids = Vec::new();
+    for sent in sending {
+        ids.push(sent.await.unwrap().message_id);
+    }
+    // As one stretch, as a socket that reads a long backlog fast makes it.
+    let mut socket = desk.since(&bob, 0).await;
+    for _ in 0..=MANY {
+        socket.hear().await;
+    }
+    let reading = tokio::spawn(async move { socket.hear_out().await });
+    for id in ids {
+        until(&desk, &alice, &json!({ "message_id": id }), "delivered").await;
+    }
+    reading.abort();
+}
+
 async fn acknowledging_marks_as_read_once(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.send(&alice, &bob, "Plan", "hello").await;
@@ -122,7 +174,33 @@ crate::on_every_store!(
     a_receipt_goes_from_queued_to_delivered_to_read,
     a_socket_that_named_no_cursor_hears_answers_and_no_receipts,
     a_poll_that_comes_back_says_that_the_page_before_arrived,
+    a_page_that_nobody_came_back_for_is_not_delivered,
+    all_of_a_long_backlog_is_delivered,
     acknowledging_marks_as_read_once,
     a_claimed_message_is_held_by_one_consumer,
     messages_are_listed_by_pages,
 );
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn receipts_that_could_not_be_written_are_written_later() {
+    let desk = Desk::postgres().await;
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    let database = desk.connection().await;
+    // A sequence counts tries that are rolled back, too.
+    let refuse = "CREATE SEQUENCE tries;
+        CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN PERFORM nextval('tries'); RAISE 'not now'; END $$;
+        CREATE TRIGGER refuse BEFORE UPDATE OF delivered_at ON entries FOR EACH ROW EXECUTE FUNCTION refuse()";
+    database.batch_execute(refuse).await.unwrap();
+    desk.get(&bob, &format!("/events?since={}", page["cursor"])).await.expect(200);
+    soon(async {
+        while !database.query_one("SELECT is_called FROM tries", &[]).await.unwrap().get::<_, bool>(0) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    database.batch_execute("DROP TRIGGER refuse ON entries").await.unwrap();
+    until(&desk, &alice, &sent, "delivered").await;
+}
