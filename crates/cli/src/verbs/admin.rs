@@ -20,6 +20,7 @@ pub(crate) struct Admin {
 #[derive(Debug, clap::Subcommand)]
 enum AdminVerb {
     Key(IssueKey),
+    AdvanceCursors(AdvanceCursors),
 }
 
 /// Give an agent a new key and end all it had
@@ -39,10 +40,38 @@ struct IssueKey {
     database: DatabaseArgs,
 }
 
+/// Put the numbers of every log forward, after the database was put back to an earlier state
+///
+/// Clients remember how far they have read a log by a number. Where a database is restored from an older copy, or a server
+/// takes over that lacks the last transactions, those numbers would be given a second time, and clients would take new mail
+/// for known. After this they go on a million higher. `amb restore` does it by itself, and so does a server on PostgreSQL that
+/// finds itself on a restored dump, a recovered server or a promoted one; run this where neither can know, such as after
+/// files were copied by hand. It never does harm. With SQLite stop the server first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE && amb admin advance-cursors
+  amb admin advance-cursors --database-url sqlite:/var/lib/amb/mailbox.db")]
+struct AdvanceCursors {
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+impl AdvanceCursors {
+    async fn run(self, output: Output) -> Result<(), Failure> {
+        let logs = amb_store::advance_cursors(&self.database.place()?).await?;
+        if output.json {
+            return Ok(output.document(&json!({ "logs": logs }))?);
+        }
+        Ok(output.say(format!("the numbers of {logs} logs go on a million higher"))?)
+    }
+}
+
 impl Admin {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             AdminVerb::Key(verb) => verb.run(output).await,
+            AdminVerb::AdvanceCursors(verb) => verb.run(output).await,
         }
     }
 }

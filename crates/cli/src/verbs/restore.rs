@@ -8,7 +8,8 @@ use crate::failure::Failure;
 use crate::output::Output;
 
 const POSTGRES: &str = "PostgreSQL is restored with its own tools, while no server works on it: \
-                        pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE";
+                        pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE, \
+                        then `amb admin advance-cursors`";
 
 /// Put a copy that `amb backup` made in the place of the network office's database
 ///
@@ -21,7 +22,8 @@ Examples:
   amb restore /backups/mail-2026-11-15.db
   amb restore latest.db --database-url sqlite:/var/lib/amb/mailbox.db
 
-With PostgreSQL: pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE")]
+With PostgreSQL:
+  pg_restore --clean --if-exists --no-owner --dbname=\"$DATABASE_URL\" FILE && amb admin advance-cursors")]
 pub(crate) struct Restore {
     /// The copy
     file: PathBuf,
