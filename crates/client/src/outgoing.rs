@@ -1,5 +1,6 @@
 //! A draft as the body of `POST /messages/send`.
 
+use amb_core::limits::MAX_CONTENT_CHARS;
 use amb_core::message::text_of;
 use amb_core::office::Result;
 use amb_core::{Draft, OfficeError, Part};
@@ -16,9 +17,15 @@ pub(crate) fn body(draft: &Draft) -> Result<Value> {
     let session = fields.remove("session").unwrap_or(Value::Null);
     fields.insert("session_id".into(), session);
     fields.entry("subject").or_insert(Value::Null);
-    fields.insert("content".into(), json!(text_of(&draft.parts)));
-    if matches!(draft.parts.as_slice(), [Part::Text { .. }]) {
-        fields.remove("parts");
+    match draft.parts.as_slice() {
+        // Longer than the contract's content may be.
+        [Part::Text { text }] if text.chars().count() > MAX_CONTENT_CHARS => {}
+        parts => {
+            fields.insert("content".into(), json!(text_of(parts)));
+            if matches!(parts, [Part::Text { .. }]) {
+                fields.remove("parts");
+            }
+        }
     }
     Ok(body)
 }
@@ -34,6 +41,13 @@ mod tests {
             "to": "bob", "subject": "Plan", "content": "hello", "session_id": null, "kind": "message", "priority": "normal",
         });
         assert_eq!(body(&draft).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_text_longer_than_content_may_be_is_a_part() {
+        let long = Draft::text("bob".parse().unwrap(), "Plan", "x".repeat(MAX_CONTENT_CHARS + 1));
+        let body = body(&long).unwrap();
+        assert!(body.get("content").is_none() && body["parts"].as_array().unwrap().len() == 1);
     }
 
     #[test]

@@ -12,8 +12,11 @@ pub const MAX_ID_CHARS: usize = 200;
 pub const MAX_KIND_CHARS: usize = 64;
 /// Longest subject.
 pub const MAX_SUBJECT_CHARS: usize = 255;
-/// Longest text content of one message on the network office.
+/// Longest `content` of one message on the network office, the field that every client knows.
 pub const MAX_CONTENT_CHARS: usize = 10_000;
+/// Longest text of one message on the network office, all its text parts together. Longer than `content` may be, so a
+/// long text is sent in `parts`; documents show the whole of it.
+pub const MAX_TEXT_CHARS: usize = 100_000;
 /// Longest introduction in a connection request.
 pub const MAX_INTRO_CHARS: usize = 500;
 /// Longest contact line of an agent's owner.

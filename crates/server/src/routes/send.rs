@@ -1,7 +1,7 @@
 //! `POST /messages/send`: a message, durable when this answers.
 
 use amb_core::doc::{ConnectionStatus, Sent};
-use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS};
+use amb_core::limits::{MAX_CONTENT_CHARS, MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::message::{Callback, text_of};
 use amb_core::suggest::nearest;
 use amb_core::{
@@ -35,7 +35,7 @@ macro_rules! letter {
             /// the thread of `session_id` or of `reply_to`.
             #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
             subject: Option<String>,
-            /// The text.
+            /// The text; a longer one, up to 100,000 characters, is sent as a text part.
             #[schema(max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
             content: Option<String>,
             /// An existing thread to continue.
@@ -43,7 +43,8 @@ macro_rules! letter {
             session_id: Option<String>,
             /// What it is for: `message`, `task`, or a label of another system.
             kind: Option<Kind>,
-            /// All of the content where that is more than one text; `content` comes before it unless it says the same.
+            /// All of the content where that is more than one short text; `content` comes before it unless it says the same.
+            /// The text parts have 100,000 characters together at most.
             #[schema(max_items = 32)]
             parts: Option<Vec<Part>>,
             /// How soon it wants to be read.
@@ -178,14 +179,18 @@ impl Content {
             None if parts.is_empty() => return Err(Problem::field("body.content", "is needed without parts")),
             // The same words twice, as documents have them: once as the content, once among the parts.
             Some(content) if parts.is_empty() || content != text_of(&parts) => {
+                if content.len() > MAX_CONTENT_CHARS && content.chars().count() > MAX_CONTENT_CHARS {
+                    let how = format!(
+                        "has at most {MAX_CONTENT_CHARS} characters; send up to {MAX_TEXT_CHARS} as a text part in parts"
+                    );
+                    return Err(Problem::field("body.content", how));
+                }
                 parts.insert(0, Part::Text { text: content });
             }
             _ => {}
         }
-        match parts.as_slice() {
-            [Part::Text { text }] => text::check("body.content", text, MAX_CONTENT_CHARS)?,
-            several => text::check("body.parts", &text_of(several), MAX_CONTENT_CHARS)?,
-        }
+        let field = if matches!(parts.as_slice(), [Part::Text { .. }]) { "body.content" } else { "body.parts" };
+        text::check(field, &text_of(&parts), MAX_TEXT_CHARS)?;
         let draft = Draft {
             to,
             kind: self.kind.unwrap_or_default(),

@@ -64,6 +64,17 @@ async fn lengths_count_characters(desk: Desk) {
     desk.post(&alice, "/messages/send", body(255, 10_000)).await.expect(201);
     desk.post(&alice, "/messages/send", body(256, 1)).await.problem(422, "invalid");
     desk.post(&alice, "/messages/send", body(1, 10_001)).await.problem(422, "invalid");
+    // A longer text goes in parts, and documents show the whole of it.
+    let long = |texts: &[usize]| {
+        let parts: Vec<_> = texts.iter().map(|chars| json!({"type": "text", "text": "é".repeat(*chars)})).collect();
+        json!({"to": bob.name, "subject": "Long", "parts": parts})
+    };
+    let sent = desk.post(&alice, "/messages/send", long(&[100_000])).await.expect(201);
+    let path = format!("/sessions/{}/history", sent["session_id"].as_str().unwrap());
+    let history = desk.get(&bob, &path).await.expect(200);
+    assert_eq!(history["messages"][0]["content"].as_str().unwrap().chars().count(), 100_000);
+    desk.post(&alice, "/messages/send", long(&[100_001])).await.problem(422, "invalid");
+    desk.post(&alice, "/messages/send", long(&[60_000, 40_000])).await.problem(422, "invalid");
     desk.post(&alice, "/messages/send", body(0, 1)).await.problem(422, "invalid");
     desk.post(&alice, "/messages/send", body(1, 0)).await.problem(422, "invalid");
     for body in [
