@@ -21,7 +21,7 @@ async function open(agent) {
   const [client, Stdio] = makers[which]();
   await client.connect(new Stdio({ ...office.seats[agent], stderr: 'inherit' }));
   const { tools } = await client.listTools();
-  assert.equal(tools.length, 10);
+  assert.equal(tools.length, 11);
   return {
     tools: tools.map((tool) => tool.name),
     close: () => client.close(),
@@ -63,6 +63,7 @@ for (const [action, state] of [['accept', 'accepted'], ['working', 'working'], [
   assert.equal((await bob.call('mailbox_task', { action, task_id: task.task.id })).tasks[0].state, state);
 }
 assert.equal((await alice.call('transcript_recent', { key: 'interop:chat' })).lines[0].content, 'hello group');
+assert.equal((await alice.call('transcript_append', { key: 'interop:chat', content: 'hi', message_id: 'm-2' })).appended, true);
 assert.deepEqual(alice.tools.filter((name) => !called.has(name)), []);
 await alice.close();
 await bob.close();

@@ -63,7 +63,7 @@ def drive_inspector(kind):
     with OFFICES[kind](["alice", "bob"]) as office:
         listed, complaints = inspector(office, "alice", "--method", "tools/list", "--strict")
         tools = listed.get("result", listed)["tools"]
-        assert len(tools) == 10, listed
+        assert len(tools) == 11, listed
         assert not complaints.strip(), f"inspector --strict said: {complaints.strip()}"
         if office.connects:
             code = ok(office, "alice", "mailbox_connect", target_agent_name="bob")["verification_code"]

@@ -13,6 +13,7 @@ warnings.simplefilter("ignore", MCPDeprecationWarning)
 TOOLS = {
     "mailbox_check", "mailbox_read", "mailbox_send", "mailbox_wait", "mailbox_task", "mailbox_connect", "mailbox_approve",
     "list_peers", "send_to_peer", "transcript_recent",
+    "transcript_append",
 }  # fmt: skip
 MODES = ("auto", "legacy", "2026-07-28")
 
@@ -144,6 +145,10 @@ async def drive(office, mode):
         await resources(alice, bob, heard)
         said = await alice.call("transcript_recent", key="interop:chat", limit=5)
         assert [(line["sender"], line["content"]) for line in said["lines"]] == [("ann", "hello group")], said
+        added = await alice.call("transcript_append", key="interop:chat", content="hello ann", message_id="m-2")
+        assert added["appended"] is True, added
+        said = await alice.call("transcript_recent", key="interop:chat", limit=5)
+        assert said["lines"][-1]["content"] == "hello ann" and len(said["lines"]) == 2, said
         assert alice.called | bob.called == TOOLS, TOOLS - alice.called - bob.called
         print(f"ok   python {mode:11} {office.name:9} protocol {one.protocol_version}, every tool called", flush=True)
 

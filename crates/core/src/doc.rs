@@ -101,6 +101,12 @@ pub struct MessageView {
 }
 
 impl MessageView {
+    /// The callback, where `reader` set it: with a task its sender did, and an update brings it back to that agent.
+    pub fn callback_for(&self, reader: &AgentName) -> Option<&Callback> {
+        let set_by_sender = self.kind != Kind::TaskUpdate;
+        self.callback.as_ref().filter(|_| set_by_sender == (self.sender_name == *reader))
+    }
+
     /// How `reader` sees `message`.
     pub fn of(message: &Message, is_read: bool) -> Self {
         let plain = matches!(message.parts.as_slice(), [Part::Text { .. }]);

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use jiff::Timestamp;
+use jiff::{Span, SpanRelativeTo, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Object;
@@ -19,6 +19,24 @@ use crate::error::OfficeError;
 use crate::id::{MessageId, SessionId, TaskId};
 use crate::message::Callback;
 use crate::name::AgentName;
+
+/// A deadline as people and models write it: a moment (`2026-12-01T12:00:00Z`), or a span from `now` on (`90m`, `2h`,
+/// `1h 30m`, `3d`).
+pub fn parse_deadline(text: &str, now: Timestamp) -> Result<Timestamp, OfficeError> {
+    if let Ok(moment) = text.parse() {
+        return Ok(moment);
+    }
+    let wrong =
+        || OfficeError::invalid(format!("a deadline is 2026-12-01T12:00:00Z, or from now 90m, 2h, 3d; not {text:?}"));
+    let span: Span = text.parse().map_err(|_| wrong())?;
+    let span = span.to_duration(SpanRelativeTo::days_are_24_hours()).map_err(|_| wrong())?;
+    if span.is_negative() {
+        return Err(wrong());
+    }
+    let at = now.checked_add(span).map_err(|_| wrong())?;
+    // Finer than this, some readers of the files take it for no time at all.
+    at.round(Unit::Microsecond).map_err(|_| wrong())
+}
 
 /// Where a task stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default, Serialize, Deserialize)]
@@ -261,6 +279,19 @@ pub fn decide(asked: Asked<'_>, now: Timestamp) -> Decision {
 mod tests {
     use super::*;
     use crate::card::AllowFrom;
+
+    #[test]
+    fn a_deadline_is_a_moment_or_a_span_from_now() {
+        let now: Timestamp = "2026-12-01T12:00:00.123456789Z".parse().unwrap();
+        let at = |text: &str| parse_deadline(text, now).map(|at| at.to_string());
+        assert_eq!(at("2026-12-02T00:00:00Z").unwrap(), "2026-12-02T00:00:00Z");
+        assert_eq!(at("90m").unwrap(), "2026-12-01T13:30:00.123457Z");
+        assert_eq!(at("1h 30m").unwrap(), at("90m").unwrap());
+        assert_eq!(at("3d").unwrap(), "2026-12-04T12:00:00.123457Z");
+        for bad in ["", "soon", "-2h", "2h ago", "5", "99999999999h", "2 months"] {
+            assert!(at(bad).is_err(), "{bad:?}");
+        }
+    }
 
     #[test]
     fn every_move_is_legal_or_not_as_the_table_says() {

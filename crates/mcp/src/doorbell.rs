@@ -20,6 +20,8 @@ use crate::watch::{Change, Watch};
 /// The capability by which Claude Code knows a channel.
 pub(crate) const CAPABILITY: &str = "claude/channel";
 const NOTIFICATION: &str = "notifications/claude/channel";
+/// The name under which Claude Code presents itself.
+pub(crate) const CLAUDE_CODE: &str = "claude-code";
 
 /// Rings for the mail that is there and for all that comes, until the client is gone.
 pub(crate) async fn ring(
@@ -28,7 +30,13 @@ pub(crate) async fn ring(
     seen: Arc<Seen>,
     watch: Watch,
     live: Option<Arc<dyn LivePeers>>,
+    mut client: watch::Receiver<Option<String>>,
 ) {
+    // Other clients do not know the notification, and some warn their user of each.
+    tokio::select! {
+        met = client.wait_for(|name| name.as_deref() == Some(CLAUDE_CODE)) => if met.is_err() { return },
+        () = watch.closing().cancelled() => return,
+    }
     let mut changes = watch.listen();
     let mut said = live.as_ref().map(|live| live.words().listen());
     watch.ready().await;

@@ -35,6 +35,7 @@ mod tools;
 mod view;
 mod watch;
 mod words;
+mod work;
 
 pub use http::serve_http;
 pub use options::{Options, ServeError};

@@ -8,7 +8,7 @@ use crate::peers::LivePeers;
 /// How the door behaves. The default suits a client that was configured with one line.
 #[derive(Clone)]
 pub struct Options {
-    /// Rings Claude Code's channel when mail comes in, on stdio. Other clients ignore the notification.
+    /// Rings Claude Code's channel when mail comes in, on stdio. Other clients, which do not know it, are not told.
     pub channel: bool,
     /// Tells the office every few seconds that the agent is alive while a client is connected on stdio.
     pub heartbeat: bool,

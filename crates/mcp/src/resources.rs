@@ -7,7 +7,7 @@ use amb_core::doc::Inbox;
 use amb_core::{Office, OfficeError, SessionId};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
-use crate::show;
+use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
 
 /// The inbox.
 pub(crate) const INBOX: &str = "mailbox://inbox";
@@ -66,7 +66,11 @@ pub(crate) async fn read(office: &dyn Office, uri: &str) -> Result<ResourceConte
     let which: Uri = uri.parse()?;
     let inbox = office.inbox(false).await?;
     let text = match which {
-        Uri::Inbox => show::inbox(&inbox, office.me()),
+        Uri::Inbox => {
+            let hint = "mailbox_check shows them, with skip=";
+            let shown = show::Shown { skip: 0, threads: MOST_SESSIONS, requests: MOST_REQUESTS, hint };
+            show::inbox(&inbox, office.me(), &shown)
+        }
         Uri::Session(id) => thread(office, inbox, &id)?,
     };
     Ok(ResourceContents::text(text, uri))
@@ -80,7 +84,7 @@ fn thread(office: &dyn Office, inbox: Inbox, id: &SessionId) -> Result<String, O
         subject: session.subject,
         messages: session.recent_messages,
     };
-    Ok(show::conversation(&history, office.me()))
+    Ok(show::conversation(&history, office.me(), |_| 0))
 }
 
 /// Percent-encodes what cannot stand in a path segment as it is.

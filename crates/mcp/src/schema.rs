@@ -13,6 +13,11 @@ pub(crate) fn hint(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
+/// Anything.
+pub(crate) fn any(description: &str) -> Value {
+    json!({"description": description})
+}
+
 /// One of these words.
 pub(crate) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
@@ -23,9 +28,9 @@ pub(crate) fn whole() -> Value {
     json!({"type": "integer"})
 }
 
-/// A whole number between two.
-pub(crate) fn between(least: u32, most: u32) -> Value {
-    json!({"type": "integer", "minimum": least, "maximum": most})
+/// A whole number up to this one, and what is taken where there is none.
+pub(crate) fn upto(most: u32, usual: u32) -> Value {
+    json!({"type": "integer", "maximum": most, "default": usual})
 }
 
 /// Yes or no.

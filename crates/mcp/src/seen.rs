@@ -8,6 +8,7 @@ use std::time::Duration;
 use amb_core::{Cursor, Office, OfficeError};
 
 use crate::seat::Seat;
+use crate::work::Work;
 
 /// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
 const CAPACITY: usize = 4096;
@@ -21,6 +22,8 @@ pub(crate) struct Seen {
     ids: Mutex<Ids>,
     /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still told.
     cursor: Mutex<Option<Cursor>>,
+    /// What the model is working on.
+    pub(crate) work: Work,
     /// Calls of `mailbox_wait` under way: while one is, it tells of new mail and the doorbell need not ring.
     waiting: AtomicUsize,
 }

@@ -1,10 +1,10 @@
 //! The readable half of every answer. Whatever others wrote goes through [`amb_core::render`].
 
-use amb_core::AgentName;
 use amb_core::doc::{History, Inbox};
 use amb_core::render::fence::attribute;
-use amb_core::render::{InboxView, Nonce, render_conversation, render_inbox, render_transcript};
+use amb_core::render::{InboxView, Nonce, render_cut_conversation, render_inbox, render_transcript};
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, MessageId};
 
 use crate::peers::Peer;
 use crate::tools::TaskShown;
@@ -15,19 +15,32 @@ pub(crate) const MOST_SESSIONS: usize = 20;
 /// Connection requests shown at once; the others are counted.
 pub(crate) const MOST_REQUESTS: usize = 10;
 
-pub(crate) fn inbox(inbox: &Inbox, me: &AgentName) -> String {
+/// How much of an inbox an answer has room for.
+pub(crate) struct Shown {
+    /// Threads passed over.
+    pub(crate) skip: usize,
+    pub(crate) threads: usize,
+    pub(crate) requests: usize,
+    /// What to do to see more threads, before the number to pass over.
+    pub(crate) hint: &'static str,
+}
+
+pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &Shown) -> String {
     let view = InboxView {
         preview_chars: PREVIEW_CHARS,
-        max_threads: MOST_SESSIONS,
-        max_requests: MOST_REQUESTS,
+        skip_threads: shown.skip,
+        max_threads: shown.threads,
+        max_requests: shown.requests,
         read_hint: "call mailbox_read with its id as session_id",
-        approve_hint: "ask your user, then call mailbox_approve with the code they give you",
+        more_hint: shown.hint,
+        approve_hint: "ask your user, who has the code from the other side, then call mailbox_approve with it",
     };
     render_inbox(inbox, me, &Nonce::fresh(), &view)
 }
 
-pub(crate) fn conversation(history: &History, me: &AgentName) -> String {
-    render_conversation(history, me, &Nonce::fresh())
+/// A thread, with how many characters each message lacks.
+pub(crate) fn conversation(history: &History, me: &AgentName, left: impl Fn(&MessageId) -> usize) -> String {
+    render_cut_conversation(history, me, &Nonce::fresh(), left)
 }
 
 pub(crate) fn transcript(key: &TranscriptKey, lines: &[Line], me: &AgentName) -> String {
@@ -76,6 +89,9 @@ pub(crate) fn tasks(me: &AgentName, tasks: &[TaskShown]) -> String {
         }
         if let Some(note) = &task.note {
             text.push_str(&format!(", note \"{}\"", attribute(note)));
+        }
+        if let Some(callback) = task.callback.as_ref().and_then(|callback| serde_json::to_string(callback).ok()) {
+            text.push_str(&format!(", callback \"{}\"", attribute(&callback)));
         }
         if let Some(session) = &task.session_id {
             text.push_str(&format!(", session {}", attribute(session.as_str())));

@@ -40,7 +40,7 @@ where
     let watch = Watch::new(seat.clone(), closing.clone());
     let options = Arc::new(options);
     let handler = Handler::single(seat.clone(), Arc::clone(&options), watch.clone());
-    let seen = handler.seen();
+    let (seen, client) = (handler.seen(), handler.client());
     seen.begin(&seat).await;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
@@ -49,7 +49,9 @@ where
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
     if options.channel {
-        tokio::spawn(doorbell::ring(running.peer().clone(), seat.clone(), seen, watch, options.peers.clone()));
+        running.service().presented(running.peer());
+        let peer = running.peer().clone();
+        tokio::spawn(doorbell::ring(peer, seat.clone(), seen, watch, options.peers.clone(), client));
     }
     let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(seat, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
 use amb_dir::DirOptions;
-use jiff::Unit;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -142,11 +141,5 @@ fn callback(text: &str) -> Result<amb_core::Callback, String> {
 
 /// A moment, or a span from now.
 fn deadline(text: &str) -> Result<Timestamp, String> {
-    if let Ok(moment) = text.parse() {
-        return Ok(moment);
-    }
-    let span = crate::output::span(text).ok_or("a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h, 3d")?;
-    let at = Timestamp::now().checked_add(span).map_err(|error| error.to_string())?;
-    // Finer than this, some readers of the files take it for no time at all.
-    at.round(Unit::Microsecond).map_err(|error| error.to_string())
+    amb_core::task::parse_deadline(text, Timestamp::now()).map_err(|error| error.to_string())
 }

@@ -33,7 +33,8 @@ impl Model {
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut model = Self { child, stdin, stdout, asked: 0, greeting: Value::Null };
-        let who = json!({"name": "test", "version": "1"});
+        // The only client that is rung for on its channel.
+        let who = json!({"name": "claude-code", "version": "1"});
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who});
         model.greeting = model.request("initialize", hello).await;
         model.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;

@@ -35,7 +35,7 @@ pub(crate) fn imitates_you(name: &str) -> bool {
 }
 
 /// The content as one text: `text` where there are no parts, else each part in turn; data as JSON, a file by its path.
-pub(crate) fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
+pub fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
     if parts.is_empty() {
         return Cow::Borrowed(text);
     }

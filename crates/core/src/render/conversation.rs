@@ -5,10 +5,21 @@ use super::fence::Nonce;
 use super::page::{Attribute, Page, Tag};
 use crate::doc::{History, MessageView};
 use crate::id::MessageId;
+use crate::message::is_automatic;
 use crate::name::AgentName;
 
 /// A thread for its member `me`, in the order in which it was written.
 pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> String {
+    render_cut_conversation(history, me, nonce, |_| 0)
+}
+
+/// The same where messages may have been cut; `left` says how many characters of each are not there.
+pub fn render_cut_conversation(
+    history: &History,
+    me: &AgentName,
+    nonce: &Nonce,
+    left: impl Fn(&MessageId) -> usize,
+) -> String {
     let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(history.subject.as_str()))];
     let mut page = Page::new(nonce);
     if history.messages.is_empty() {
@@ -17,7 +28,9 @@ pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> 
     }
     page.notice().open(Tag::Thread, &thread);
     for message in history.messages.iter().rev() {
-        mail(&mut page, message, me, &[("reply_to", message.reply_to.as_ref().map(MessageId::as_str))]);
+        let cut = Some(left(&message.id)).filter(|left| *left > 0).map(|left| format!("{left} more characters"));
+        let reply_to = message.reply_to.as_ref().map(MessageId::as_str);
+        mail(&mut page, message, me, &[("reply_to", reply_to), ("cut", cut.as_deref())]);
         page.body(&content(&message.content, &message.parts)).close(Tag::Mail);
     }
     page.close(Tag::Thread);
@@ -31,6 +44,9 @@ pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, m
     let purpose = Purpose::of(&message.kind, message.priority, message.task.as_ref());
     let mut attributes = vec![("from", Some(&*from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
     attributes.extend(purpose.attributes());
+    let callback = message.callback_for(me).and_then(|callback| serde_json::to_string(callback).ok());
+    attributes.push(("callback", callback.as_deref()));
+    attributes.push(("automatic", is_automatic(&message.metadata).then_some("yes")));
     attributes.extend_from_slice(more);
     page.open(Tag::Mail, &attributes);
 }

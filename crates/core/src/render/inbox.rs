@@ -15,12 +15,16 @@ use crate::name::AgentName;
 pub struct InboxView<'h> {
     /// Characters of each message.
     pub preview_chars: usize,
-    /// Threads. The rest are counted.
+    /// Threads to pass over: an earlier page showed them.
+    pub skip_threads: usize,
+    /// Threads after those. The rest are counted.
     pub max_threads: usize,
     /// Connection requests. The rest are counted.
     pub max_requests: usize,
     /// What to do to read a thread whole, in the words of the door: "call mailbox_read with its id".
     pub read_hint: &'h str,
+    /// What to do to see the threads that are not shown; followed by how many to pass over then.
+    pub more_hint: &'h str,
     /// What to do to let somebody in.
     pub approve_hint: &'h str,
 }
@@ -29,10 +33,12 @@ impl Default for InboxView<'_> {
     fn default() -> Self {
         Self {
             preview_chars: 160,
+            skip_threads: 0,
             max_threads: 20,
             max_requests: 10,
             read_hint: "read it by its id",
-            approve_hint: "approve it with its code, which its owner tells you or your user",
+            more_hint: "look again, passing over ",
+            approve_hint: "ask your user for its code",
         }
     }
 }
@@ -60,29 +66,31 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
     // What is new comes first; a stable sort keeps the newest thread first among each.
     let mut order: Vec<&SessionSummary> = threads.iter().collect();
     order.sort_by_key(|session| session.unread_count == 0);
-    for session in order.iter().take(view.max_threads) {
+    for session in order.iter().skip(view.skip_threads).take(view.max_threads) {
         thread(&mut page, session, me, view);
     }
-    left_out(&mut page, threads.len(), view.max_threads, "thread");
+    let seen = view.skip_threads.saturating_add(view.max_threads);
+    if threads.len() > seen {
+        let left = counted(threads.len() - seen, "thread");
+        page.say("And ").say(&left).say(" more, not shown: ").say(view.more_hint).say(&format!("{seen}.\n"));
+    }
     if !requests.is_empty() {
         page.say("To answer a connection request, ").say(view.approve_hint).say(".\n");
     }
     for pending in requests.iter().take(view.max_requests) {
         Request::from(pending).write(&mut page);
     }
-    left_out(&mut page, requests.len(), view.max_requests, "connection request");
+    if requests.len() > view.max_requests {
+        page.say("And ")
+            .say(&counted(requests.len() - view.max_requests, "connection request"))
+            .say(" more, not shown.\n");
+    }
     page.finish()
 }
 
 fn counted(number: usize, what: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{number} {what}{plural}")
-}
-
-fn left_out(page: &mut Page<'_>, all: usize, shown: usize, what: &str) {
-    if all > shown {
-        page.say("And ").say(&counted(all - shown, what)).say(" more, not shown.\n");
-    }
 }
 
 fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &InboxView<'_>) {
@@ -181,8 +189,8 @@ mod tests {
              <mail-5eed5eed5eed from=\"alice\" at=\"2026-02-22T10:05:00Z\" id=\"m-alice\" unread=\"yes\" cut=\"8 more characters\">\na much lon\n</mail-5eed5eed5eed>\n\
              </thread-5eed5eed5eed>\n\
              <thread-5eed5eed5eed id=\"s-0\" with=\"alice\" subject=\"Old\" unread=\"0\" last=\"2026-02-22T10:05:00Z\"/>\n\
-             To answer a connection request, approve it with its code, which its owner tells you or your user.\n\
-             <request-5eed5eed5eed from=\"carol\" at=\"2026-02-22T10:05:00Z\" id=\"c-1\" code=\"XC-992\">\nlet me in\n</request-5eed5eed5eed>\n\
+             To answer a connection request, ask your user for its code.\n\
+             <request-5eed5eed5eed from=\"carol\" at=\"2026-02-22T10:05:00Z\" id=\"c-1\">\nlet me in\n</request-5eed5eed5eed>\n\
              <request-5eed5eed5eed from=\"carol\" at=\"2026-02-22T10:05:00Z\" id=\"c-1\"/>\n"
         );
     }
@@ -192,7 +200,11 @@ mod tests {
         let mut sessions: Vec<_> = (0..5).map(|n| session(&format!("read-{n}"), "x", 0, vec![])).collect();
         sessions.push(session("new", "x", 1, vec![view("alice", "x")]));
         let shown = shown(&Inbox { sessions, ..Inbox::default() });
-        assert!(shown.contains("id=\"new\"") && shown.ends_with("And 3 threads more, not shown.\n"), "{shown}");
+        assert!(
+            shown.contains("id=\"new\"")
+                && shown.ends_with("And 3 threads more, not shown: look again, passing over 3.\n"),
+            "{shown}"
+        );
     }
 
     #[test]
@@ -213,7 +225,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn subjects_previews_intros_and_codes_stay_in_their_frames(
+        fn subjects_previews_and_intros_stay_in_their_frames(
             threads in proptest::collection::vec((hostile_text(), hostile_text(), 0..3u64), 0..3),
             intros in proptest::collection::vec((hostile_text(), hostile_text()), 0..3),
         ) {

@@ -35,7 +35,8 @@ pub mod transcript;
 pub mod visible;
 
 pub use agents::render_agents;
-pub use conversation::render_conversation;
+pub use content::content as content_text;
+pub use conversation::{render_conversation, render_cut_conversation};
 pub use fence::Nonce;
 pub use inbox::{InboxView, render_inbox};
 pub use message::{Incoming, render_incoming};

@@ -1,4 +1,5 @@
-//! A request for a connection: a stranger's words, and a code.
+//! A request for a connection: a stranger's words. Its code is not for a model: the person who has it from the person
+//! behind the other agent is the proof that the two know each other.
 
 use jiff::Timestamp;
 
@@ -18,8 +19,6 @@ pub struct Request<'r> {
     pub id: &'r ConnectionId,
     /// What they say.
     pub intro: Option<&'r str>,
-    /// The code; withheld where it must travel by a human channel.
-    pub code: Option<&'r str>,
     /// When they asked, where that is known.
     pub at: Option<Timestamp>,
 }
@@ -30,7 +29,6 @@ impl<'r> From<&'r PendingConnection> for Request<'r> {
             from: &pending.from_agent_name,
             id: &pending.connection_id,
             intro: pending.message.as_deref(),
-            code: pending.verification_code.as_deref(),
             at: Some(pending.created_at),
         }
     }
@@ -41,8 +39,7 @@ impl Request<'_> {
     pub fn write(&self, page: &mut Page<'_>) {
         let from = speaker(self.from, None);
         let at = self.at.map(when);
-        let attributes =
-            [("from", Some(&*from)), ("at", at.as_deref()), ("id", Some(self.id.as_str())), ("code", self.code)];
+        let attributes = [("from", Some(&*from)), ("at", at.as_deref()), ("id", Some(self.id.as_str()))];
         match self.intro {
             Some(intro) if !intro.is_empty() => page.open(Tag::Request, &attributes).body(intro).close(Tag::Request),
             _ => page.empty(Tag::Request, &attributes),
@@ -76,11 +73,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_shows_its_intro_and_its_code() {
+    fn a_request_shows_its_intro_and_never_its_code() {
         let shown = render_request(&pending(Some("let me in"), Some("XC-992")), &nonce());
         assert!(shown.starts_with("[Mailbox] carol asks for a connection\n"), "{shown}");
-        assert!(shown.ends_with("id=\"c-1\" code=\"XC-992\">\nlet me in\n</request-5eed5eed5eed>\n"), "{shown}");
-        assert!(!render_request(&pending(None, None), &nonce()).contains("code="));
+        assert!(shown.ends_with("id=\"c-1\">\nlet me in\n</request-5eed5eed5eed>\n"), "{shown}");
+        assert!(!shown.contains("XC-992"), "{shown}");
     }
 
     proptest! {

@@ -3,6 +3,7 @@
 mod check;
 mod connect;
 mod peers;
+mod post;
 mod read;
 mod send;
 mod task;
@@ -10,10 +11,12 @@ mod transcript;
 mod wait;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use amb_core::wire::inbox::InboxMessage;
 use amb_core::{Office, OfficeError};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub(crate) use task::TaskShown;
@@ -31,6 +34,8 @@ pub(crate) struct Desk {
     pub(crate) over: CancellationToken,
     /// The client is gone, or the door closes.
     pub(crate) closing: CancellationToken,
+    /// When the call came in.
+    pub(crate) began: Instant,
 }
 
 impl Desk {
@@ -76,7 +81,8 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
         connect::approve_tool(),
         peers::list_tool(),
         peers::send_tool(),
-        transcript::tool(),
+        transcript::recent_tool(),
+        transcript::append_tool(),
     ]
 });
 
@@ -88,6 +94,12 @@ pub(crate) fn all() -> Vec<Tool> {
 /// The tool of that name.
 pub(crate) fn named(name: &str) -> Option<Tool> {
     TOOLS.iter().find(|tool| tool.name == name).cloned()
+}
+
+/// How long a call goes on trying to reach the office.
+pub(crate) fn patience(name: &str, arguments: Option<&JsonObject>) -> Duration {
+    // Arguments that do not fit are told by the call itself.
+    if name == "mailbox_wait" { wait::patience(arguments).unwrap_or_default() } else { Duration::ZERO }
 }
 
 /// Calls a tool; `None` when there is none of that name.
@@ -106,7 +118,8 @@ pub(crate) async fn call(
         "mailbox_approve" => connect::approve(desk, arguments).await,
         "list_peers" => peers::show_all(desk, arguments).await,
         "send_to_peer" => peers::send(desk, arguments).await,
-        "transcript_recent" => transcript::call(desk, arguments).await,
+        "transcript_recent" => transcript::recent(desk, arguments).await,
+        "transcript_append" => transcript::append(desk, arguments).await,
         _ => return None,
     })
 }

@@ -10,43 +10,54 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::check::is_zero;
+use super::post::post;
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{Nothing, filled, parse};
 use crate::peers::{Delivery, LivePeers, Mailed, Peer};
 use crate::schema::{answer, arguments, flag, hint, list, object, text};
 use crate::show;
-use crate::view::{line, seen};
+
+use crate::view::{UNTRUSTED, line, seen};
 
 /// Characters of a description that a list shows.
 const DESCRIPTION_CHARS: usize = 200;
+/// Peers in one list.
+const MOST_PEERS: usize = 100;
 
 pub(super) fn list_tool() -> Tool {
-    let peer = object(&[("agent_id!", text()), ("description!", text()), ("reachable!", flag()), ("status", text())]);
+    let peer = object(&[("agent_id!", text()), ("reachable!", flag()), ("status", text())]);
     super::tool(
         "list_peers",
         "Other agents and whether you may write to them.",
         Effect::Reads,
         arguments(&[]),
-        answer(&[("peers!", list(peer)), ("note", text())]),
+        answer(&[("peers!", list(peer))]),
     )
 }
 
 pub(super) fn send_tool() -> Tool {
     super::tool(
         "send_to_peer",
-        "A quick note to a peer, without a subject.",
+        "A note to whoever of a peer runs now, by mail where none does; no thread, no task. For all else mailbox_send.",
         Effect::Adds,
-        arguments(&[("to!", text()), ("message!", text()), ("correlation_id", hint("UUID"))]),
+        arguments(&[
+            ("to!", hint("agent, or goal id")),
+            ("message!", hint("up to 65536 bytes")),
+            ("correlation_id", hint("UUID")),
+        ]),
         answer(&[("delivered_to!", list(text())), ("unreachable_reasons!", list(text()))]),
     )
 }
 
 #[derive(Serialize)]
 struct Peers {
-    peers: Vec<Peer>,
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
+    peers: Vec<Peer>,
+    #[serde(skip_serializing_if = "is_zero")]
+    more: usize,
 }
 
 pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
@@ -62,11 +73,18 @@ pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Resu
     if peers.is_empty() && note.is_none() {
         note = Some("no other agent is registered here".into());
     }
+    let more = peers.len().saturating_sub(MOST_PEERS);
+    peers.truncate(MOST_PEERS);
     let mut text = show::peers(&peers);
+    if more > 0 {
+        text.push_str(&format!("And {more} more, not shown.\n"));
+    }
     if let Some(note) = note.as_deref().filter(|_| !peers.is_empty()) {
         text.push_str(note);
     }
-    Answer::new(text, &Peers { peers, note })
+    let notes: Vec<_> = (!peers.is_empty()).then(|| UNTRUSTED.to_owned()).into_iter().chain(note).collect();
+    let note = (!notes.is_empty()).then(|| notes.join(" "));
+    Answer::new(text, &Peers { note, peers, more })
 }
 
 /// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
@@ -227,8 +245,8 @@ async fn by_mail(
 ) -> Result<Delivery, OfficeError> {
     let mut draft = Draft::text(to.clone(), MAIL_SUBJECT, message);
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
-    match desk.office.send(draft).await {
-        Ok(sent) => Ok(Delivery { delivered_to: vec![sent.message_id.to_string()], ..Delivery::default() }),
+    match post(desk, draft, false).await {
+        Ok(posted) => Ok(Delivery { delivered_to: vec![posted.sent.message_id.to_string()], ..Delivery::default() }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
             // An office where agents connect first says no more of strangers than that they are not connected.

@@ -1,6 +1,11 @@
-//! `mailbox_read`: a thread's messages, whole. Marks what it shows as read.
+//! `mailbox_read`: a thread's messages, whole. Marks what it shows as read, and nothing else.
 
+use std::collections::HashMap;
+
+use amb_core::doc::{History, MessageView};
 use amb_core::office::HistoryPage;
+use amb_core::render::content_text;
+use amb_core::render::visible::clip;
 use amb_core::{MessageId, OfficeError, SessionId};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
@@ -8,60 +13,216 @@ use serde::{Deserialize, Serialize};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, filled, parse};
-use crate::schema::{answer, arguments, between, hint, list, object, text};
+use crate::schema::{answer, arguments, hint, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{MessageShown, UNTRUSTED, line};
+use crate::view::{ANSWER_CHARS, FRAME_CHARS, MessageShown, PREVIEW_CHARS, UNTRUSTED, line};
 
 /// Messages shown when no number is asked for.
 const USUAL: u32 = 10;
-
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
-    session_id: String,
+    #[serde(default, deserialize_with = "filled")]
+    session_id: Option<String>,
     #[serde(default, deserialize_with = "count")]
     limit: Option<u32>,
     #[serde(default, deserialize_with = "filled")]
     before: Option<String>,
+    #[serde(default, deserialize_with = "filled")]
+    message_id: Option<String>,
+    #[serde(default, deserialize_with = "count")]
+    offset: Option<u32>,
 }
 
 pub(super) fn tool() -> Tool {
-    let message = object(&[("id!", text()), ("sender_name!", text()), ("content!", text()), ("created_at!", text())]);
+    let message = object(&[("id!", text()), ("content!", text())]);
     super::tool(
         "mailbox_read",
-        "Read a thread's newest messages in full and mark them read.",
+        "Read a thread's newest messages, oldest first, and mark them read.",
         Effect::Marks,
         arguments(&[
             ("session_id!", hint("from mailbox_check")),
-            ("limit", between(1, 50)),
+            ("limit", upto(50, USUAL)),
             ("before", hint("message id: only older ones")),
+            ("message_id", hint("one message that was cut: its text from character offset")),
+            ("offset", whole()),
         ]),
-        answer(&[("session_id!", text()), ("subject!", text()), ("messages!", list(message))]),
+        answer(&[("messages!", list(message))]),
     )
 }
 
 #[derive(Serialize)]
 struct Read {
+    note: &'static str,
     session_id: SessionId,
     subject: String,
     messages: Vec<MessageShown>,
-    note: &'static str,
+    /// Unread messages of this thread that are not shown.
+    #[serde(skip_serializing_if = "is_zero")]
+    unread_left: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
-    let Arguments { session_id, limit, before } = parse(arguments)?;
-    let session: SessionId = session_id.trim().parse()?;
-    let mut page = HistoryPage::newest(limit.unwrap_or(USUAL))?;
-    page.before = before.map(|id| id.trim().parse::<MessageId>()).transpose()?;
-    let history = desk.office.read(&session, page).await?;
-    for message in &history.messages {
-        desk.seen.first_time(message.id.as_str());
+    let Arguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
+    if let Some(id) = message_id {
+        return read_on(desk, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
     }
+    let session = session_id.ok_or_else(|| OfficeError::invalid("session_id is missing; mailbox_check lists yours"))?;
+    let session: SessionId = session.trim().parse()?;
+    let limit = HistoryPage::newest(limit.unwrap_or(USUAL))?.limit;
+    let before = before.map(|id| id.trim().parse::<MessageId>()).transpose()?;
+    let (mut history, may_be_more) = fetch(desk, &session, limit, before.clone()).await?;
+
+    let unread_left = if may_be_more { unread_in(desk, &session).await? } else { 0 };
+    let mut next = Vec::new();
+    if let Some(oldest) = history.messages.last().filter(|_| unread_left > 0) {
+        let others = if before.is_none() { "older" } else { "other" };
+        next.push(format!(
+            "{unread_left} {others} unread in this thread: call mailbox_read with before={} for those before these.",
+            oldest.id
+        ));
+    }
+    let left = cut_to_fit(&mut history.messages);
+    for (message, chars) in history.messages.iter().rev().filter_map(|message| Some((message, left.get(&message.id)?)))
+    {
+        let offset = message.content.chars().count();
+        next.push(format!(
+            "{} was cut, {chars} characters more: call mailbox_read with message_id={} and offset={offset}.",
+            message.id, message.id
+        ));
+    }
+    for message in history.messages.iter().rev() {
+        desk.seen.first_time(message.id.as_str());
+        if message.sender_name != *desk.office.me() {
+            desk.seen.work.shown(message, &session);
+        }
+    }
+    told(desk, &history, &left, unread_left, next)
+}
+
+/// Messages, newest first, up to the limit or as many as fit into an answer, and whether there may be older ones. Fetching
+/// marks as read, so it goes in steps, each as long as what came so far lets one expect to fit.
+async fn fetch(
+    desk: &Desk,
+    session: &SessionId,
+    limit: u32,
+    before: Option<MessageId>,
+) -> Result<(History, bool), OfficeError> {
+    let mut page = HistoryPage { limit: 1, before };
+    let mut history = History { session_id: session.clone(), subject: String::new(), messages: Vec::new() };
+    let (mut room, mut longest) = (ANSWER_CHARS, FRAME_CHARS);
+    loop {
+        let step = desk.office.read(session, page.clone()).await?;
+        for message in &step.messages {
+            let cost = FRAME_CHARS + chars_of(message);
+            room = room.saturating_sub(cost);
+            longest = longest.max(cost);
+        }
+        let ended = step.messages.len() < page.limit as usize;
+        history.subject = step.subject;
+        history.messages.extend(step.messages);
+        let wanted = (limit as usize).saturating_sub(history.messages.len());
+        if ended || wanted == 0 || room < longest {
+            return Ok((history, !ended));
+        }
+        page.limit = u32::try_from((room / (2 * longest)).clamp(1, wanted)).unwrap_or(1);
+        page.before = history.messages.last().map(|message| message.id.clone());
+    }
+}
+
+/// Characters of a message's content, data and paths included.
+fn chars_of(message: &MessageView) -> usize {
+    content_text(&message.content, &message.parts).chars().count()
+}
+
+/// Cuts what does not fit, the oldest last; says how many characters each lacks.
+fn cut_to_fit(messages: &mut [MessageView]) -> HashMap<MessageId, usize> {
+    let mut room = ANSWER_CHARS;
+    let mut left = HashMap::new();
+    for message in messages {
+        let chars = chars_of(message);
+        room = room.saturating_sub(FRAME_CHARS);
+        let shown = room.max(PREVIEW_CHARS);
+        if chars > shown {
+            let whole = content_text(&message.content, &message.parts).into_owned();
+            let (start, lacking) = clip(&whole, shown);
+            left.insert(message.id.clone(), lacking);
+            message.content = start.to_owned();
+            message.parts.clear();
+        }
+        room = room.saturating_sub(chars);
+    }
+    left
+}
+
+/// Messages of this thread that the caller has not read.
+async fn unread_in(desk: &Desk, session: &SessionId) -> Result<u64, OfficeError> {
+    let inbox = desk.office.inbox(true).await?;
+    Ok(inbox.sessions.iter().find(|summary| summary.session_id == *session).map_or(0, |summary| summary.unread_count))
+}
+
+/// The rest of one message, from this character on.
+async fn read_on(desk: &Desk, id: MessageId, offset: usize) -> Result<Answer, OfficeError> {
+    let message = desk.office.message(&id).await?.message;
+    let session = message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, ""));
+    let mut view = MessageView::of(&message, true);
+    let whole = content_text(&view.content, &view.parts).into_owned();
+    let start = whole.char_indices().nth(offset).map_or(whole.len(), |(at, _)| at);
+    let (shown, lacking) = clip(&whole[start..], ANSWER_CHARS);
+    if shown.is_empty() {
+        return Err(OfficeError::invalid(format!(
+            "{id} has {} characters; there is nothing behind",
+            whole.chars().count()
+        )));
+    }
+    view.content = shown.to_owned();
+    view.parts.clear();
+    if message.to == *desk.office.me() {
+        desk.office.ack(std::slice::from_ref(&id)).await?;
+        desk.seen.first_time(id.as_str());
+        desk.seen.work.shown(&view, &session);
+    }
+    let mut next = Vec::new();
+    if lacking > 0 {
+        let offset = offset + shown.chars().count();
+        next.push(format!("{lacking} characters more: call mailbox_read with message_id={id} and offset={offset}."));
+    }
+    let left = HashMap::from([(id, lacking)]);
+    let history =
+        History { session_id: session, subject: message.subject.clone().unwrap_or_default(), messages: vec![view] };
+    told(desk, &history, &left, 0, next)
+}
+
+fn told(
+    desk: &Desk,
+    history: &History,
+    left: &HashMap<MessageId, usize>,
+    unread_left: u64,
+    next: Vec<String>,
+) -> Result<Answer, OfficeError> {
+    let lacking = |id: &MessageId| left.get(id).copied().unwrap_or(0);
+    let mut text = show::conversation(history, desk.office.me(), lacking);
+    for line in &next {
+        text.push_str(line);
+        text.push('\n');
+    }
+    let shown = |message: &MessageView| {
+        let more_chars = lacking(&message.id);
+        MessageShown { truncated: more_chars > 0, more_chars, ..MessageShown::full(message, desk.office.me()) }
+    };
     let read = Read {
+        note: UNTRUSTED,
         session_id: history.session_id.clone(),
         subject: line(&history.subject),
-        messages: history.messages.iter().map(MessageShown::full).collect(),
-        note: UNTRUSTED,
+        messages: history.messages.iter().rev().map(shown).collect(),
+        unread_left,
+        next: (!next.is_empty()).then(|| next.join(" ")),
     };
-    Answer::new(show::conversation(&history, desk.office.me()), &read)
+    Answer::new(text, &read)
 }

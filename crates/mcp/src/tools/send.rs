@@ -1,13 +1,17 @@
 //! `mailbox_send`: durable mail to another agent. When it answers, the message is safe.
 
-use amb_core::{Draft, Kind, OfficeError, Timestamp};
+use amb_core::limits::MAX_TEXT_CHARS;
+use amb_core::task::parse_deadline;
+use amb_core::{Callback, Draft, Kind, OfficeError, Part, Timestamp};
 use rmcp::model::{JsonObject, Tool};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 
+use super::post::{Posted, post};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
-use crate::schema::{answer, arguments, hint, object, one_of, text};
+use crate::schema::{answer, any, arguments, flag, hint, list, object, one_of, text};
 use crate::view::{line, seen};
 
 #[derive(Deserialize)]
@@ -16,62 +20,108 @@ struct Arguments {
     to: String,
     #[serde(default, deserialize_with = "filled")]
     subject: Option<String>,
+    #[serde(default)]
     content: String,
     #[serde(default, deserialize_with = "filled")]
     session_id: Option<String>,
     #[serde(default, deserialize_with = "filled")]
     reply_to: Option<String>,
     #[serde(default, deserialize_with = "filled")]
+    relay_of: Option<String>,
+    #[serde(default, deserialize_with = "filled")]
     kind: Option<String>,
     #[serde(default, deserialize_with = "filled")]
     priority: Option<String>,
     #[serde(default, deserialize_with = "filled")]
     deadline: Option<String>,
+    #[serde(default, deserialize_with = "given")]
+    data: Option<Value>,
+    #[serde(default)]
+    files: Option<Vec<String>>,
+    #[serde(default)]
+    callback: Option<Callback>,
+    #[serde(default)]
+    user_request: Option<bool>,
+}
+
+/// A value that is there, `null` too where nothing else is meant by it: models fill optional fields with it.
+fn given<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Value>, D::Error> {
+    let value = Value::deserialize(de)?;
+    Ok(Some(value).filter(|value| !value.is_null() && value.as_str() != Some("")))
 }
 
 pub(super) fn tool() -> Tool {
     super::tool(
         "mailbox_send",
-        "Send a message, or a task with kind=task, to another agent. Durable once answered.",
+        "Send a message, or a task with kind=task, to another agent, running or not. Durable once answered. Answer with \
+         reply_to or session_id; a new topic needs a subject.",
         Effect::Adds,
         arguments(&[
             ("to!", hint("agent name, see list_peers")),
-            ("subject!", hint("names the thread")),
-            ("content!", text()),
+            ("subject", hint("names a new thread")),
+            ("content!", hint("up to 100000 characters")),
             ("session_id", hint("thread to continue")),
             ("reply_to", hint("message id this answers")),
-            ("kind", hint("message (default), task or a label")),
+            ("relay_of", hint("message id this passes on to a third agent")),
+            ("kind", hint("message (default), task (asks for a result; mailbox_task moves it) or your own label")),
             ("priority", one_of(&["low", "normal", "high", "urgent"])),
-            ("deadline", hint("task only, RFC 3339")),
+            ("deadline", hint("task only: RFC 3339 or from now, such as 2h")),
+            ("data", any("JSON for programs")),
+            ("files", list(hint("path the recipient can reach"))),
+            ("callback", any("task only: {channel, session_id, chat_id} given back to you with each update")),
+            ("user_request", hint_flag("after loop_refused: your user, not a mail, asked for this")),
         ]),
         answer(&[
             ("message_id!", text()),
             ("session_id!", text()),
-            ("subject!", text()),
             ("task", object(&[("id!", text()), ("state!", text())])),
             ("reason", text()),
         ]),
     )
 }
 
+fn hint_flag(description: &str) -> Value {
+    let mut schema = flag();
+    schema["description"] = description.into();
+    schema
+}
+
 pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let args: Arguments = parse(arguments)?;
-    if args.subject.is_none() && args.session_id.is_none() && args.reply_to.is_none() {
-        return Err(OfficeError::invalid("subject is empty; name the thread in a few words, or give session_id"));
+    let named = args.session_id.is_some() || args.reply_to.is_some();
+    if args.subject.is_none() && !named {
+        return Err(OfficeError::invalid(
+            "subject is empty; name the new thread in a few words, or give session_id or reply_to",
+        ));
+    }
+    let chars = args.content.chars().count();
+    if chars > MAX_TEXT_CHARS {
+        return Err(OfficeError::too_large(format!("content has {chars} characters, at most {MAX_TEXT_CHARS}")));
     }
     let mut draft = Draft::text(args.to.trim().parse()?, "", args.content);
+    let beside = args.data.is_some() || args.files.as_ref().is_some_and(|files| !files.is_empty());
+    if beside && draft.parts == [Part::text("")] {
+        draft.parts.clear();
+    }
+    draft.parts.extend(args.data.map(Part::data));
+    draft.parts.extend(args.files.into_iter().flatten().map(Part::file));
     draft.subject = args.subject;
     draft.session = args.session_id.map(|id| id.trim().parse()).transpose()?;
     draft.reply_to = args.reply_to.map(|id| id.trim().parse()).transpose()?;
+    draft.relay_of = args.relay_of.map(|id| id.trim().parse()).transpose()?;
     draft.kind = args.kind.map_or(Ok(Kind::Message), |kind| kind.trim().parse())?;
     draft.priority = args.priority.map_or(Ok(Default::default()), |priority| priority.trim().parse())?;
-    draft.deadline = args.deadline.map(|time| moment(time.trim())).transpose()?;
+    draft.deadline = args.deadline.map(|time| parse_deadline(time.trim(), Timestamp::now())).transpose()?;
+    draft.callback = args.callback.filter(|callback| *callback != Callback::default());
     let to = draft.to.clone();
-    let mut sent = desk.office.send(draft).await?;
+    let Posted { mut sent, passes_on } = post(desk, draft, args.user_request.unwrap_or(false)).await?;
     // The subject is the thread's, which the other side may have begun.
     sent.subject = line(&sent.subject);
     sent.reason = sent.reason.as_deref().map(seen);
     let mut text = format!("Sent to {to}: message_id {}, session_id {}.", sent.message_id, sent.session_id);
+    if let Some(id) = passes_on {
+        text.push_str(&format!(" It counts as passing on {id}."));
+    }
     if let Some(task) = &sent.task {
         text.push_str(&format!(" Task {} is {}.", task.id, task.state));
     }
@@ -79,9 +129,4 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         text.push_str(&format!(" Reason: {reason}"));
     }
     Answer::new(text, &sent)
-}
-
-fn moment(text: &str) -> Result<Timestamp, OfficeError> {
-    text.parse()
-        .map_err(|_| OfficeError::invalid(format!("deadline is a moment such as 2026-09-01T12:00:00Z, not {text:?}")))
 }

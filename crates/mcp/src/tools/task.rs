@@ -1,16 +1,18 @@
 //! `mailbox_task`: work that was given or taken, and where it stands.
 
 use amb_core::office::TaskFilter;
-use amb_core::{AgentName, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{AgentName, Callback, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
+use super::check::is_zero;
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, hint, list, object, one_of, text};
 use crate::show;
-use crate::view::{line, seen};
+
+use crate::view::{ANSWER_CHARS, FRAME_CHARS, UNTRUSTED, line, seen};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -35,15 +37,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Tool {
-    let task = object(&[
-        ("id!", text()),
-        ("owner!", text()),
-        ("assignee!", text()),
-        ("state!", text()),
-        ("subject", text()),
-        ("deadline", text()),
-        ("note", text()),
-    ]);
+    let task = object(&[("id!", text()), ("state!", text())]);
     super::tool(
         "mailbox_task",
         "List open tasks, or move one given to you; its owner is told, with your note.",
@@ -59,7 +53,17 @@ pub(super) fn tool() -> Tool {
 
 #[derive(Serialize)]
 struct Tasks {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
     tasks: Vec<TaskShown>,
+    #[serde(skip_serializing_if = "is_zero")]
+    more_tasks: usize,
+}
+
+impl Tasks {
+    fn of(tasks: Vec<TaskShown>, more_tasks: usize) -> Self {
+        Self { note: (!tasks.is_empty()).then_some(UNTRUSTED), tasks, more_tasks }
+    }
 }
 
 #[derive(Serialize)]
@@ -76,13 +80,16 @@ pub(crate) struct TaskShown {
     pub(crate) overdue: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) note: Option<String>,
+    /// Where the owner, who set it, wants the answer to go.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) callback: Option<Callback>,
     message_id: MessageId,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) session_id: Option<SessionId>,
 }
 
 impl TaskShown {
-    pub(crate) fn of(task: &Task) -> Self {
+    pub(crate) fn of(task: &Task, me: &AgentName) -> Self {
         Self {
             id: task.id.clone(),
             owner: task.owner.clone(),
@@ -92,6 +99,7 @@ impl TaskShown {
             deadline: task.deadline,
             overdue: task.overdue,
             note: task.note.as_deref().map(seen),
+            callback: task.callback.clone().filter(|_| task.owner == *me),
             message_id: task.message_id.clone(),
             session_id: task.session_id.clone(),
         }
@@ -111,12 +119,32 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     let id = task_id
         .ok_or_else(|| OfficeError::invalid("task_id is missing; mailbox_task with action list names the open ones"))?;
     let task = desk.office.set_task_state(&id.trim().parse()?, state, note).await?;
+    if state.is_terminal() {
+        desk.seen.work.ended(&task.id, &task.message_id);
+    }
     let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
-    Answer::new(text, &Tasks { tasks: vec![TaskShown::of(&task)] })
+    Answer::new(text, &Tasks::of(vec![TaskShown::of(&task, desk.office.me())], 0))
 }
 
 async fn list_open(desk: &Desk) -> Result<Answer, OfficeError> {
-    let tasks = desk.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
-    let tasks: Vec<_> = tasks.iter().map(TaskShown::of).collect();
-    Answer::new(show::tasks(desk.office.me(), &tasks), &Tasks { tasks })
+    let me = desk.office.me();
+    let all = desk.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
+    let mut room = ANSWER_CHARS;
+    let mut tasks = Vec::new();
+    for task in &all {
+        let task = TaskShown::of(task, me);
+        let note = task.note.as_deref().map_or(0, |note| note.chars().count());
+        match room.checked_sub(2 * FRAME_CHARS + note) {
+            Some(left) => room = left,
+            None if tasks.is_empty() => room = 0,
+            None => break,
+        }
+        tasks.push(task);
+    }
+    let more = all.len() - tasks.len();
+    let mut text = show::tasks(me, &tasks);
+    if more > 0 {
+        text.push_str(&format!("And {more} older tasks, not shown until newer ones have ended.\n"));
+    }
+    Answer::new(text, &Tasks::of(tasks, more))
 }

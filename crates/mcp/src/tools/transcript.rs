@@ -1,15 +1,16 @@
-//! `transcript_recent`: the last words of a group chat.
+//! `transcript_recent` and `transcript_append`: the shared record of a group chat.
 
 use amb_core::OfficeError;
 use amb_core::limits::DEFAULT_TRANSCRIPT_LINES;
-use amb_core::transcript::TranscriptKey;
+use amb_core::render::fence::attribute;
+use amb_core::transcript::{Line, TranscriptKey};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::{Desk, Effect};
 use crate::answer::Answer;
-use crate::arguments::{count, parse};
-use crate::schema::{answer, arguments, between, hint, list, object, text};
+use crate::arguments::{count, filled, parse};
+use crate::schema::{answer, arguments, flag, hint, list, object, text, upto};
 use crate::show;
 use crate::view::{UNTRUSTED, line, seen};
 
@@ -24,21 +25,67 @@ struct Arguments {
     limit: Option<u32>,
 }
 
-pub(super) fn tool() -> Tool {
-    let said = object(&[("role!", text()), ("sender!", text()), ("content!", text())]);
+pub(super) fn recent_tool() -> Tool {
+    let said = object(&[("sender!", text()), ("content!", text())]);
     super::tool(
         "transcript_recent",
         "The last lines of a group chat's shared record.",
         Effect::Reads,
-        arguments(&[("key!", hint("such as feishu:oc_123")), ("limit", between(1, MOST))]),
+        arguments(&[("key!", hint("such as feishu:oc_123")), ("limit", upto(MOST, DEFAULT_TRANSCRIPT_LINES as u32))]),
         answer(&[("lines!", list(said))]),
     )
 }
 
+pub(super) fn append_tool() -> Tool {
+    super::tool(
+        "transcript_append",
+        "Add a line to that record; one with the same message_id is there once.",
+        Effect::Adds,
+        arguments(&[
+            ("key!", text()),
+            ("content!", text()),
+            ("sender", hint("default: you")),
+            ("role", hint("user or assistant (default)")),
+            ("message_id", text()),
+        ]),
+        answer(&[("appended!", flag())]),
+    )
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct AppendArguments {
+    key: String,
+    content: String,
+    #[serde(default, deserialize_with = "filled")]
+    sender: Option<String>,
+    #[serde(default, deserialize_with = "filled")]
+    role: Option<String>,
+    #[serde(default, deserialize_with = "filled")]
+    message_id: Option<String>,
+}
+
+pub(super) async fn append(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+    let AppendArguments { key, content, sender, role, message_id } = parse(arguments)?;
+    let key: TranscriptKey = key.trim().parse()?;
+    if content.trim().is_empty() {
+        return Err(OfficeError::invalid("content is empty; say what was said"));
+    }
+    let line = Line {
+        role: role.unwrap_or_else(|| "assistant".into()),
+        content,
+        sender: sender.unwrap_or_else(|| desk.office.me().to_string()),
+        message_id,
+        ts: None,
+    };
+    desk.office.transcript_append(&key, line).await?;
+    Answer::new(format!("Added to {}.", attribute(key.as_str())), &serde_json::json!({"appended": true}))
+}
+
 #[derive(Serialize)]
 struct Recent {
-    lines: Vec<LineShown>,
     note: &'static str,
+    lines: Vec<LineShown>,
 }
 
 #[derive(Serialize)]
@@ -50,7 +97,7 @@ struct LineShown {
     ts: Option<f64>,
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn recent(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { key, limit } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     let limit = match limit {
@@ -69,5 +116,5 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             ts: said.ts,
         })
         .collect();
-    Answer::new(text, &Recent { lines, note: UNTRUSTED })
+    Answer::new(text, &Recent { note: UNTRUSTED, lines })
 }

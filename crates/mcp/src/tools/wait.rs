@@ -3,26 +3,31 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::doc::{Inbox, PendingConnection, SessionSummary};
-use amb_core::event::{EventPage, NewMessage};
+use amb_core::doc::Inbox;
+use amb_core::event::EventPage;
 use amb_core::wire::inbox::InboxMessage;
-use amb_core::{AgentName, Code, Cursor, Event, OfficeError, TaskId, Timestamp};
+use amb_core::{AgentName, Code, Cursor, Event, OfficeError, TaskId};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 use tokio::time::Instant;
 
-use super::{Desk, Effect, check};
+use super::check::{cost, is_fresh, is_zero, show_requests, show_session};
+use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
 use crate::peers::LivePeers;
-use crate::schema::{answer, arguments, between, flag, list, object, text};
-use crate::show;
-use crate::view::{MessageShown, RequestShown, UNTRUSTED, message_of};
+use crate::schema::{answer, arguments, flag, list, object, text, upto, whole};
+use crate::show::{self, MOST_SESSIONS};
+use crate::view::{ANSWER_CHARS, MessageShown, RequestShown, UNTRUSTED};
 use crate::words::{self, WordShown, Words};
 
 /// Clients give a call up after 60 s; this leaves room for the answer to travel.
 const LONGEST: u32 = 55;
 const USUAL: u32 = 45;
+/// News that are not mail in one answer; the oldest are left out.
+const MOST_NEWS: usize = 20;
+/// The pause after a first failure of the office, and the longest one.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -31,40 +36,46 @@ struct Arguments {
     timeout_seconds: Option<u32>,
 }
 
+/// How long a call with these arguments waits.
+pub(super) fn patience(arguments: Option<&JsonObject>) -> Result<Duration, OfficeError> {
+    let Arguments { timeout_seconds } = parse(arguments.cloned())?;
+    let seconds = timeout_seconds.unwrap_or(USUAL);
+    if seconds > LONGEST {
+        return Err(OfficeError::invalid(format!(
+            "timeout_seconds is at most {LONGEST}: clients give up after 60; call again to go on waiting"
+        )));
+    }
+    Ok(Duration::from_secs(seconds.into()))
+}
+
 pub(super) fn tool() -> Tool {
-    let message = object(&[
-        ("id!", text()),
-        ("session_id!", text()),
-        ("subject!", text()),
-        ("sender_name!", text()),
-        ("content!", text()),
-        ("truncated", flag()),
-    ]);
+    let message = object(&[("id!", text()), ("session_id!", text()), ("content!", text())]);
     super::tool(
         "mailbox_wait",
         "Wait for mail. Answers at once with unread mail not shown before, else when some comes or time is up.",
         Effect::Reads,
-        arguments(&[("timeout_seconds", between(0, LONGEST))]),
-        answer(&[
-            ("timed_out!", flag()),
-            ("messages!", list(message)),
-            ("pending_connections!", list(object(&[("from_agent_name!", text())]))),
-            ("news!", list(object(&[("type!", text())]))),
-            ("peer_messages", list(object(&[("from!", text()), ("body!", text())]))),
-        ]),
+        arguments(&[("timeout_seconds", upto(LONGEST, USUAL))]),
+        answer(&[("timed_out!", flag()), ("unread!", whole()), ("messages!", list(message))]),
     )
 }
 
 #[derive(Serialize)]
 struct Waited {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
     timed_out: bool,
+    /// Unread messages in the mailbox, shown or not.
+    unread: u64,
     messages: Vec<MessageShown>,
+    /// Threads with unread mail that was not shown yet: the next call shows it.
+    #[serde(skip_serializing_if = "is_zero")]
+    more_sessions: usize,
     pending_connections: Vec<RequestShown>,
     news: Vec<News>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    note: Option<&'static str>,
+    peer_note: Option<&'static str>,
 }
 
 /// What happened that is not mail.
@@ -87,42 +98,54 @@ impl News {
 }
 
 pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
-    let Arguments { timeout_seconds } = parse(arguments)?;
-    let seconds = timeout_seconds.unwrap_or(USUAL);
-    if seconds > LONGEST {
-        return Err(OfficeError::invalid(format!(
-            "timeout_seconds is at most {LONGEST}: clients give up after 60; call again to go on waiting"
-        )));
-    }
-    let deadline = Instant::now() + Duration::from_secs(seconds.into());
+    let deadline = desk.began + patience(arguments.as_ref())?;
     let waiting = desk.seen.wait_begins();
-
-    // The place in the log is taken before the inbox is looked at, so that nothing falls between the two.
-    let (mut news, mut cursor) = since_last_time(desk).await?;
-    let mut inbox = desk.office.inbox(true).await?;
-    let me = desk.office.me();
-    check::take_fresh(&mut inbox, me, &desk.seen);
+    let mut news = Vec::new();
+    let mut inbox = Inbox::default();
     let live = desk.peers.as_deref().map(LivePeers::words);
-    let silent = || live.is_none_or(|words| words.len() == 0);
-    while inbox.sessions.is_empty() && inbox.pending_connections.is_empty() && news.is_empty() && silent() {
+    let mut pause = PAUSE.0;
+    loop {
+        // An office that restarts is waited for like mail.
+        match look(desk, &mut inbox, &mut news).await {
+            Ok(()) => pause = PAUSE.0,
+            Err(error) if error.is_passing() && Instant::now() < deadline => {
+                let wait = error.wait().unwrap_or(pause).min(deadline.saturating_duration_since(Instant::now()));
+                pause = (pause * 2).min(PAUSE.1);
+                tokio::select! {
+                    () = tokio::time::sleep(wait) => continue,
+                    () = spoken_to(live) => {}
+                    () = desk.over.cancelled() => {}
+                    () = desk.closing.cancelled() => {}
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        let silent = live.is_none_or(|words| words.len() == 0);
+        let nothing = inbox.sessions.iter().all(|session| session.recent_messages.is_empty())
+            && inbox.pending_connections.is_empty()
+            && news.is_empty();
         let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
+        if !nothing || !silent || left.is_zero() || desk.over.is_cancelled() || desk.closing.is_cancelled() {
             break;
         }
-        let page = tokio::select! {
-            page = desk.office.events(Some(cursor.clone()), left) => page?,
-            () = spoken_to(live) => break,
-            () = desk.over.cancelled() => break,
-            () = desk.closing.cancelled() => break,
+        // Whatever happens is a hint to look; what it was, the next look says.
+        let happened = tokio::select! {
+            page = desk.office.events(desk.seen.cursor(), left) => page.map(drop),
+            () = spoken_to(live) => Ok(()),
+            () = desk.over.cancelled() => Ok(()),
+            () = desk.closing.cancelled() => Ok(()),
         };
-        cursor = page.cursor;
-        for entry in page.events {
-            gather(desk, entry.event, &mut inbox, &mut news);
+        match happened {
+            Err(error) if error.is_passing() => tokio::time::sleep(PAUSE.0.min(left)).await,
+            happened => happened?,
         }
     }
-    desk.seen.set_cursor(Some(cursor));
     drop(waiting);
-    told(me, &inbox, news, &desk.words())
+    if desk.over.is_cancelled() || desk.closing.is_cancelled() {
+        // Nobody sees this answer, so nothing counts as shown.
+        inbox = Inbox::default();
+    }
+    told(desk, inbox, news, &desk.words())
 }
 
 /// A live peer says something; where there are none, never.
@@ -131,6 +154,25 @@ async fn spoken_to(words: Option<&Arc<Words>>) {
         Some(words) => words.arrived().await,
         None => std::future::pending().await,
     }
+}
+
+/// Looks what there is that the caller has not been shown. The place in the log is taken before the inbox is looked at, so
+/// that nothing falls between the two.
+async fn look(desk: &Desk, inbox: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
+    let (more, cursor) = since_last_time(desk).await?;
+    let mut now = desk.office.inbox(true).await?;
+    let me = desk.office.me();
+    for session in &mut now.sessions {
+        session.recent_messages.retain(|message| is_fresh(message, me, &desk.seen));
+    }
+    now.pending_connections.retain(|request| !desk.seen.knows(request.connection_id.as_str()));
+    // Only now is it certain that the news will be told.
+    desk.seen.set_cursor(Some(cursor));
+    news.extend(more);
+    let excess = news.len().saturating_sub(MOST_NEWS);
+    news.drain(..excess);
+    *inbox = now;
+    Ok(())
 }
 
 /// What is not mail of that which happened since the last wait, and where the log ends now. Mail is left to the inbox,
@@ -165,59 +207,32 @@ fn news_of(event: Event) -> Option<News> {
     }
 }
 
-/// Puts an event where it belongs in the answer, unless the caller has been shown it.
-fn gather(desk: &Desk, event: Event, inbox: &mut Inbox, news: &mut Vec<News>) {
-    match event {
-        Event::NewMessage(new) => {
-            if new.from_agent != *desk.office.me() && desk.seen.first_time(new.message_id.as_str()) {
-                add_mail(inbox, new);
-            }
-        }
-        Event::ConnectionRequest { connection_id, from_agent, message, verification_code } => {
-            if desk.seen.first_time(connection_id.as_str()) {
-                inbox.pending_connections.push(PendingConnection {
-                    connection_id,
-                    from_agent_name: from_agent,
-                    message,
-                    verification_code,
-                    created_at: Timestamp::now(),
-                });
-            }
-        }
-        other => news.extend(news_of(other)),
+/// Shows what fits into one answer, and remembers that it was shown.
+fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>, words: &[InboxMessage]) -> Result<Answer, OfficeError> {
+    let me = desk.office.me();
+    let unread = inbox.unread();
+    // Threads with something new come first.
+    inbox.sessions.sort_by_key(|session| session.recent_messages.is_empty());
+    let fresh = inbox.sessions.iter().filter(|session| !session.recent_messages.is_empty()).count();
+    let mut budget = ANSWER_CHARS;
+    let mut threads = 0;
+    for session in inbox.sessions.iter_mut().take(fresh.min(MOST_SESSIONS)) {
+        let Some(left) = budget.checked_sub(cost(session)).or((threads == 0).then_some(0)) else { break };
+        budget = left;
+        threads += 1;
+        show_session(session, desk);
     }
-}
-
-fn add_mail(inbox: &mut Inbox, new: NewMessage) {
-    let message = message_of(&new);
-    match inbox.sessions.iter_mut().find(|session| session.session_id == new.session_id) {
-        Some(session) => {
-            session.unread_count += 1;
-            // Newest first, as in every inbox.
-            session.recent_messages.insert(0, message);
-        }
-        None => inbox.sessions.push(SessionSummary {
-            session_id: new.session_id,
-            subject: new.subject,
-            other_agent_name: new.from_agent,
-            unread_count: 1,
-            last_message_at: new.created_at,
-            recent_messages: vec![message],
-            group: None,
-        }),
-    }
-}
-
-fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>, words: &[InboxMessage]) -> Result<Answer, OfficeError> {
+    let requests = show_requests(&inbox, desk, false);
     let messages: Vec<_> = inbox
         .sessions
         .iter()
+        .take(threads)
         .flat_map(|session| {
-            let shown = |message| MessageShown::preview(message).within(&session.session_id, &session.subject);
+            let shown = |message| MessageShown::preview(message, me).within(&session.session_id, &session.subject);
             session.recent_messages.iter().rev().map(shown)
         })
         .collect();
-    let pending_connections: Vec<_> = inbox.pending_connections.iter().map(RequestShown::of).collect();
+    let pending_connections: Vec<_> = inbox.pending_connections.iter().take(requests).map(RequestShown::of).collect();
     let mail = !messages.is_empty() || !pending_connections.is_empty();
     let mut text = String::new();
     for item in &news {
@@ -226,13 +241,32 @@ fn told(me: &AgentName, inbox: &Inbox, news: Vec<News>, words: &[InboxMessage]) 
     }
     text.push_str(&words::block(words));
     if mail {
-        text.push_str(&show::inbox(inbox, me));
+        let hint = "call mailbox_wait again, or mailbox_check with skip=";
+        text.push_str(&show::inbox(&inbox, me, &show::Shown { skip: 0, threads, requests, hint }));
     }
     let timed_out = text.is_empty();
     if timed_out {
-        text.push_str("Nothing new. Call mailbox_wait again to go on waiting.");
+        match unread {
+            0 => text.push_str("Nothing new."),
+            _ => text.push_str(&format!(
+                "Nothing new. {unread} unread that you were shown before: mailbox_check lists them, mailbox_read reads them."
+            )),
+        }
+        if inbox.next.is_some() {
+            text.push_str(" There are more threads behind these: read some first.");
+        }
+        text.push_str(" Call mailbox_wait again to go on waiting.");
     }
-    let peer_messages: Vec<_> = words.iter().map(WordShown::from).collect();
-    let note = (mail || !words.is_empty()).then_some(UNTRUSTED);
-    Answer::new(text, &Waited { timed_out, messages, pending_connections, news, peer_messages, note })
+    let waited = Waited {
+        note: (mail || !words.is_empty()).then_some(UNTRUSTED),
+        timed_out,
+        unread,
+        messages,
+        more_sessions: fresh - threads,
+        pending_connections,
+        news,
+        peer_note: words::note(words),
+        peer_messages: words.iter().map(WordShown::from).collect(),
+    };
+    Answer::new(text, &waited)
 }

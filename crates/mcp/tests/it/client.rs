@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_core::memory::MemoryOffice;
 use amb_core::{AgentName, Office};
-use amb_mcp::{Options, ServeError, serve_io};
+use amb_mcp::{Options, Seat, ServeError, serve_io};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
@@ -27,6 +27,8 @@ pub(crate) const ERAS: [Era; 3] = [Era::Handshake("2025-06-18"), Era::Handshake(
 
 pub(crate) struct Client {
     era: Era,
+    /// The name under which it presents itself.
+    pub(crate) program: &'static str,
     write: WriteHalf<DuplexStream>,
     lines: Lines<BufReader<ReadHalf<DuplexStream>>>,
     next_id: u64,
@@ -60,7 +62,12 @@ impl Client {
     }
 
     pub(crate) async fn open_with(seat: Arc<dyn Office>, era: Era, options: Options) -> Self {
+        Self::of_program("test", seat, era, options).await
+    }
+
+    pub(crate) async fn of_program(program: &'static str, seat: Arc<dyn Office>, era: Era, options: Options) -> Self {
         let mut client = Self::silent(seat, era, options);
+        client.program = program;
         if let Era::Handshake(version) = era {
             let answer = client.initialize(version).await;
             assert_eq!(answer["result"]["protocolVersion"], version);
@@ -69,18 +76,26 @@ impl Client {
     }
 
     /// Connected, without a word said.
-    pub(crate) fn silent(seat: Arc<dyn Office>, era: Era, options: Options) -> Self {
+    pub(crate) fn silent(seat: impl Into<Seat>, era: Era, options: Options) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
-        let server = tokio::spawn(serve_io(seat, options, read, write));
+        let server = tokio::spawn(serve_io(seat.into(), options, read, write));
         let (read, write) = tokio::io::split(ours);
         let lines = BufReader::new(read).lines();
-        Self { era, write, lines, next_id: 0, notices: VecDeque::new(), answers: VecDeque::new(), server }
+        Self {
+            era,
+            program: "test",
+            write,
+            lines,
+            next_id: 0,
+            notices: VecDeque::new(),
+            answers: VecDeque::new(),
+            server,
+        }
     }
 
     pub(crate) async fn initialize(&mut self, version: &str) -> Value {
-        let params =
-            json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": "test", "version": "1"}});
+        let params = json!({"protocolVersion": version, "capabilities": {}, "clientInfo": {"name": self.program, "version": "1"}});
         let id = self.send("initialize", params).await;
         let answer = self.answer(id).await;
         self.notify("notifications/initialized", json!({})).await;
@@ -102,7 +117,7 @@ impl Client {
             params["_meta"] = json!({
                 "io.modelcontextprotocol/protocolVersion": "2026-07-28",
                 "io.modelcontextprotocol/clientCapabilities": {},
-                "io.modelcontextprotocol/clientInfo": {"name": "test", "version": "1"},
+                "io.modelcontextprotocol/clientInfo": {"name": self.program, "version": "1"},
             });
         }
         self.next_id += 1;

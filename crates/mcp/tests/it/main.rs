@@ -2,7 +2,10 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod client;
+mod faltering;
+mod guards;
 mod http;
+mod pages;
 mod protocol;
 mod pushes;
 mod tools;

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::client::{Client, ERAS, Era, PATIENCE, name, quiet};
 
 /// The budget of `tools/list` in every agent's context.
-const MOST_TOKENS: usize = 2_500;
+const MOST_TOKENS: usize = 2_300;
 
 /// Tokens of a JSON text, counted high: real tokenizers take 3.5 to 4 characters of such JSON for one.
 fn tokens(json: &Value) -> usize {
@@ -17,7 +17,7 @@ fn tokens(json: &Value) -> usize {
 }
 
 #[tokio::test]
-async fn both_eras_list_the_same_ten_tools() {
+async fn both_eras_list_the_same_tools() {
     let office = MemoryOffice::new();
     let mut lists = Vec::new();
     for era in ERAS {
@@ -40,6 +40,7 @@ async fn both_eras_list_the_same_ten_tools() {
         "list_peers",
         "send_to_peer",
         "transcript_recent",
+        "transcript_append",
     ];
     assert_eq!(names, wanted);
 }
@@ -128,7 +129,6 @@ async fn what_is_not_declared_is_not_answered() {
     for era in ERAS {
         let mut client = Client::open(&office, "alice", era).await;
         let requests = [
-            ("prompts/list", json!({})),
             ("prompts/get", json!({"name": "x"})),
             (
                 "completion/complete",
@@ -138,6 +138,8 @@ async fn what_is_not_declared_is_not_answered() {
         ];
         // The first request of a stateless conversation opens it; begin with one that is answered.
         client.result("tools/list", json!({})).await;
+        // Some clients ask for prompts all the same, and warn their user of an error.
+        assert_eq!(client.result("prompts/list", json!({})).await["prompts"], json!([]));
         for (method, params) in requests {
             let answer = client.request(method, params).await;
             assert_eq!(answer["error"]["code"], -32601, "{method}: {answer}");

@@ -32,6 +32,7 @@ async fn the_mailbox_is_a_resource_and_reading_it_marks_nothing() {
         for uri in ["mailbox://sessions/none", "file:///etc/passwd"] {
             let answer = alice.request("resources/read", json!({"uri": uri})).await;
             assert_eq!(answer["error"]["code"], code, "{answer}");
+            assert_eq!(answer["error"]["data"]["uri"], uri, "{answer}");
         }
         alice.close().await;
     }
@@ -104,7 +105,7 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
         let (bob, carol) = (office.seat(name("bob")), office.seat(name("carol")));
         bob.send(Draft::text(name("alice"), "Plan", "secret words")).await.unwrap();
         let seat = Arc::new(office.seat(name("alice")));
-        let mut alice = Client::open_with(seat, era, Options::default()).await;
+        let mut alice = Client::of_program("claude-code", seat, era, Options::default()).await;
         alice.result("tools/list", json!({})).await;
         let ring = alice.notice("notifications/claude/channel").await;
         assert!(ring["params"]["content"].as_str().unwrap().contains("bob (1)"), "{ring}");
@@ -123,11 +124,29 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
 }
 
 #[tokio::test]
+async fn a_client_that_is_not_claude_code_hears_no_channel() {
+    for era in ERAS {
+        let office = town();
+        let bob = office.seat(name("bob"));
+        bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
+        let seat = Arc::new(office.seat(name("alice")));
+        let mut alice = Client::of_program("mcp", seat, era, Options::default()).await;
+        alice.result("tools/list", json!({})).await;
+        alice.call("mailbox_check", json!({})).await;
+        bob.send(Draft::text(name("alice"), "Plan", "two")).await.unwrap();
+        alice.call("mailbox_wait", json!({})).await;
+        alice.call("mailbox_check", json!({})).await;
+        assert!(alice.notices().is_empty(), "{:?}", alice.notices());
+        alice.close().await;
+    }
+}
+
+#[tokio::test]
 async fn the_channel_does_not_ring_while_a_wait_tells() {
     let office = town();
     let bob = office.seat(name("bob"));
     let seat = Arc::new(office.seat(name("alice")));
-    let mut alice = Client::open_with(seat, LEGACY, Options::default()).await;
+    let mut alice = Client::of_program("claude-code", seat, LEGACY, Options::default()).await;
     // A first ring shows that the bell is on its post.
     bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
     alice.notice("notifications/claude/channel").await;

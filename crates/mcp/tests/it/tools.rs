@@ -26,9 +26,16 @@ async fn two_agents_connect_by_a_code_and_write_to_each_other() {
         assert!(text.contains(code), "{text}");
         assert_eq!(asked["status"], "PENDING");
 
+        let to_oneself = json!({"to": "alice", "subject": "Plan", "content": "Hello"});
+        let refused = alice.fails("mailbox_send", to_oneself).await;
+        assert!(refused.contains("your own name") && !refused.contains("mailbox_connect"), "{refused}");
+
         let (text, inbox) = bob.call("mailbox_check", json!({})).await;
         assert_eq!(inbox["pending_connections"][0]["from_agent_name"], "alice");
         assert!(text.contains("alice"), "{text}");
+        assert!(!text.contains(code) && !inbox.to_string().contains(code), "a code is for people: {text}");
+        let resource = bob.result("resources/read", json!({"uri": "mailbox://inbox"})).await;
+        assert!(!resource.to_string().contains(code), "{resource}");
 
         let wrong = bob.fails("mailbox_approve", json!({"code": "ZZ-000"})).await;
         assert!(wrong.contains("Next: "), "{wrong}");
@@ -96,6 +103,8 @@ async fn a_task_goes_from_pending_to_completed() {
                 bob.call("mailbox_task", json!({"action": action, "task_id": id, "note": "all green"})).await;
             assert_eq!(moved["tasks"][0]["state"], state);
         }
+        let owner = alice.fails("mailbox_task", json!({"action": "done", "task_id": id})).await;
+        assert!(owner.contains("given to moves it") && owner.contains("mailbox_send"), "{owner}");
         let ended = bob.fails("mailbox_task", json!({"action": "accept", "task_id": id})).await;
         assert!(ended.starts_with("illegal_move: "), "{ended}");
         let (text, inbox) = alice.call("mailbox_check", json!({})).await;
@@ -145,7 +154,7 @@ async fn errors_say_what_to_do_next() {
     let office = MemoryOffice::new();
     office.seat(name("researcher"));
     let mut alice = Client::open(&office, "alice", NOW).await;
-    let cases: [(&str, Value, &[&str]); 10] = [
+    let cases: [(&str, Value, &[&str]); 14] = [
         (
             "mailbox_send",
             json!({"to": "reseacher", "subject": "s", "content": "c"}),
@@ -160,6 +169,22 @@ async fn errors_say_what_to_do_next() {
             json!({"to": "researcher", "subject": "s", "content": "c", "priority": "asap"}),
             &["invalid", "urgent"],
         ),
+        (
+            "mailbox_send",
+            json!({"to": "researcher", "subject": "s", "content": "c", "session_id": "none"}),
+            &["not_found", "Next: mailbox_check"],
+        ),
+        (
+            "mailbox_send",
+            json!({"to": "researcher", "content": "c", "reply_to": "none"}),
+            &["not_found", "Next: mailbox_check"],
+        ),
+        (
+            "mailbox_send",
+            json!({"to": "researcher", "subject": "s", "content": "c", "kind": "task", "deadline": "soon"}),
+            &["invalid", "2h"],
+        ),
+        ("mailbox_read", json!({}), &["invalid", "session_id", "mailbox_check"]),
         ("mailbox_read", json!({"session_id": "none"}), &["not_found", "mailbox_check"]),
         ("mailbox_read", json!({"session_id": "none", "limit": 51}), &["invalid", "50"]),
         ("mailbox_wait", json!({"timeout_seconds": 120}), &["invalid", "55"]),
@@ -167,6 +192,7 @@ async fn errors_say_what_to_do_next() {
     ];
     for (tool, arguments, words) in cases {
         let told = alice.fails(tool, arguments).await;
+        assert!(!told.contains("`amb"), "a model has no command line: {told}");
         for word in words {
             assert!(told.contains(word), "{tool}: {told}");
         }
@@ -282,6 +308,15 @@ async fn a_group_chat_is_read_in_its_order() {
     let said: Vec<_> = data["lines"].as_array().unwrap().iter().map(|line| line["content"].as_str().unwrap()).collect();
     assert_eq!(said, ["line 2", "line 3"]);
     assert!(text.contains("line 3") && !text.contains("line 1"), "{text}");
+    let line = json!({"key": "feishu:oc_1", "content": "I say", "message_id": "m-1"});
+    for _ in 0..2 {
+        let (_, added) = alice.call("transcript_append", line.clone()).await;
+        assert_eq!(added["appended"], true);
+    }
+    let (_, data) = alice.call("transcript_recent", json!({"key": "feishu:oc_1", "limit": 2})).await;
+    let said = data["lines"].as_array().unwrap();
+    assert_eq!((&said[0]["content"], &said[1]["content"]), (&json!("line 3"), &json!("I say")), "{data}");
+    assert_eq!((&said[1]["sender"], &said[1]["role"]), (&json!("alice"), &json!("assistant")));
     let (text, data) = alice.call("transcript_recent", json!({"key": "feishu:none"})).await;
     assert_eq!(data["lines"], json!([]));
     assert!(text.contains("Nothing is recorded"), "{text}");

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{Draft, Office};
+use amb_core::{Draft, Office, OfficeError};
+use amb_mcp::Seat;
 use serde_json::json;
+
+use crate::faltering::Faltering;
 
 use crate::client::{Client, ERAS, Era, name, quiet, town};
 
@@ -96,5 +99,52 @@ async fn a_wait_that_the_client_takes_back_does_not_hold_the_others() {
     let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
     alice.notify("notifications/cancelled", json!({"requestId": waits, "reason": "impatient"})).await;
     alice.call("mailbox_check", json!({})).await;
+    alice.close().await;
+}
+
+#[tokio::test]
+async fn a_wait_rides_out_a_restart_of_the_office() {
+    for era in ERAS {
+        let office = town();
+        let bob = office.seat(name("bob"));
+        let seat = Faltering::new(office.seat(name("alice")));
+        let mut alice = Client::open_with(Arc::clone(&seat) as Arc<dyn Office>, era, quiet()).await;
+        alice.call("mailbox_check", json!({})).await;
+        let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
+        seat.waiting().await;
+        seat.fail(4);
+        let sent = bob.send(Draft::text(name("alice"), "Plan", "after the restart")).await.unwrap();
+        let answer = alice.answer(waits).await;
+        let data = &answer["result"]["structuredContent"];
+        assert_eq!(data["messages"][0]["id"], sent.message_id.as_str(), "{answer}");
+        assert_eq!(seat.failed(), 4);
+
+        // One that begins while the office is down, too; and it says so when its time is up.
+        seat.fail(2);
+        bob.send(Draft::text(name("alice"), "Plan", "again")).await.unwrap();
+        let (_, data) = alice.call("mailbox_wait", json!({})).await;
+        assert_eq!(data["messages"][0]["content"], "again");
+        seat.fail(usize::MAX);
+        let failed = alice.fails("mailbox_wait", json!({"timeout_seconds": 1})).await;
+        assert!(failed.starts_with("unavailable: "), "{failed}");
+        seat.fail(0);
+        alice.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_wait_before_the_office_is_up_finds_it_when_it_comes() {
+    let office = town();
+    office.seat(name("bob")).send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
+    let seat: Arc<dyn Office> = Arc::new(office.seat(name("alice")));
+    let tries = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let late = Seat::opened_by(move || {
+        let up = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 3;
+        let seat = Arc::clone(&seat);
+        std::future::ready(if up { Ok(seat) } else { Err(OfficeError::unavailable("not up yet")) })
+    });
+    let mut alice = Client::silent(late, Era::Stateless, quiet());
+    let (_, data) = alice.call("mailbox_wait", json!({})).await;
+    assert_eq!(data["messages"][0]["content"], "early");
     alice.close().await;
 }

@@ -1,0 +1,125 @@
+//! An office that is out of reach for a while, as one that restarts.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
+use amb_core::event::EventPage;
+use amb_core::memory::MemorySeat;
+use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
+use async_trait::async_trait;
+use tokio::sync::watch;
+
+/// A seat whose next looks fail.
+pub(crate) struct Faltering {
+    seat: MemorySeat,
+    /// Looks that still fail.
+    left: AtomicUsize,
+    failed: AtomicUsize,
+    /// Looks at the log that wait.
+    waiting: watch::Sender<usize>,
+}
+
+impl Faltering {
+    pub(crate) fn new(seat: MemorySeat) -> Arc<Self> {
+        let waiting = watch::Sender::new(0);
+        Arc::new(Self { seat, left: AtomicUsize::new(0), failed: AtomicUsize::new(0), waiting })
+    }
+
+    pub(crate) fn fail(&self, times: usize) {
+        self.left.store(times, Ordering::SeqCst);
+    }
+
+    pub(crate) fn failed(&self) -> usize {
+        self.failed.load(Ordering::SeqCst)
+    }
+
+    /// Waits until somebody waits for events.
+    pub(crate) async fn waiting(&self) {
+        self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await.unwrap();
+    }
+
+    fn look(&self) -> Result<()> {
+        match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
+            Ok(_) => {
+                self.failed.fetch_add(1, Ordering::SeqCst);
+                Err(OfficeError::unavailable("the office restarts").retry_after(Duration::from_millis(1)))
+            }
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+#[async_trait]
+impl Office for Faltering {
+    fn me(&self) -> &AgentName {
+        self.seat.me()
+    }
+
+    fn describe(&self) -> String {
+        self.seat.describe()
+    }
+
+    async fn register(&self, card: Card) -> Result<AgentEntry> {
+        self.seat.register(card).await
+    }
+
+    async fn agents(&self) -> Result<Vec<AgentEntry>> {
+        self.seat.agents().await
+    }
+
+    async fn heartbeat(&self) -> Result<()> {
+        self.seat.heartbeat().await
+    }
+
+    async fn leave(&self) -> Result<()> {
+        self.seat.leave().await
+    }
+
+    async fn send(&self, draft: Draft) -> Result<Sent> {
+        self.seat.send(draft).await
+    }
+
+    async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
+        self.look()?;
+        self.seat.inbox(unread_only).await
+    }
+
+    async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
+        self.seat.read(session, page).await
+    }
+
+    async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
+        self.seat.message(id).await
+    }
+
+    async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
+        self.seat.ack(ids).await
+    }
+
+    async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
+        self.seat.claim(request).await
+    }
+
+    async fn release(&self, ids: &[MessageId]) -> Result<()> {
+        self.seat.release(ids).await
+    }
+
+    async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
+        self.seat.tasks(filter).await
+    }
+
+    async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
+        self.seat.set_task_state(id, state, note).await
+    }
+
+    async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
+        self.look()?;
+        if !wait.is_zero() {
+            self.waiting.send_modify(|waiting| *waiting += 1);
+        }
+        self.seat.events(since, wait).await
+    }
+}

@@ -1,0 +1,161 @@
+//! An answer has a size: what does not fit is counted, is not marked, and comes with the next one.
+
+use std::collections::HashSet;
+
+use amb_core::{Draft, Office, Part};
+use serde_json::{Value, json};
+
+use crate::client::{Client, Era, name, town};
+
+const NOW: Era = Era::Stateless;
+/// Both halves of an answer stay under this, frames and all.
+const MOST: usize = 30_000;
+
+fn ids(messages: &Value) -> Vec<String> {
+    messages.as_array().unwrap().iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
+}
+
+/// The ids of mail in the order of the text.
+fn ids_in(text: &str) -> Vec<String> {
+    let tags = text.lines().filter(|line| line.starts_with("<mail-"));
+    tags.map(|tag| tag.split(" id=\"").nth(1).unwrap().split('"').next().unwrap().to_owned()).collect()
+}
+
+#[tokio::test]
+async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    for n in 0..300 {
+        bob.send(Draft::text(name("alice"), format!("Thread {n}"), "x".repeat(400))).await.unwrap();
+    }
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let mut shown = HashSet::new();
+    let mut calls = 0;
+    loop {
+        let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+        assert!(text.len() < MOST && data.to_string().len() < MOST, "{} and {}", text.len(), data.to_string().len());
+        assert_eq!(data["unread"], 300);
+        if data["timed_out"] == true {
+            assert!(text.contains("300 unread"), "it does not say that there is nothing: {text}");
+            break;
+        }
+        let now = ids(&data["messages"]);
+        assert_eq!(now, ids_in(&text), "both halves list the same in the same order");
+        assert!(now.iter().all(|id| shown.insert(id.clone())), "{now:?}");
+        assert_eq!(data["more_sessions"].as_u64().unwrap_or(0) as usize, 300 - shown.len());
+        calls += 1;
+    }
+    assert_eq!(shown.len(), 300);
+    assert!(calls < 40, "{calls} calls");
+
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let mut threads = HashSet::new();
+    while threads.len() < 300 {
+        let (text, data) = alice.call("mailbox_check", json!({"skip": threads.len()})).await;
+        assert!(text.len() < MOST && data.to_string().len() < MOST, "{} and {}", text.len(), data.to_string().len());
+        let page = data["sessions"].as_array().unwrap();
+        assert!(!page.is_empty());
+        threads.extend(page.iter().map(|session| session["session_id"].as_str().unwrap().to_owned()));
+        let more = data["more_sessions"].as_u64().unwrap_or(0) as usize;
+        assert_eq!(more, 300 - threads.len());
+        assert_eq!(text.contains(&format!("skip={}", threads.len())), more > 0, "{text}");
+    }
+}
+
+#[tokio::test]
+async fn reading_a_thread_says_how_many_older_ones_are_unread_and_how_to_get_them() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    let mut session = String::new();
+    for n in 0..14 {
+        session =
+            bob.send(Draft::text(name("alice"), "Plan", format!("word {n}"))).await.unwrap().session_id.to_string();
+    }
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (text, data) = alice.call("mailbox_read", json!({"session_id": session})).await;
+    let said: Vec<_> = data["messages"].as_array().unwrap().iter().map(|m| m["content"].as_str().unwrap()).collect();
+    assert_eq!(said, (4..14).map(|n| format!("word {n}")).collect::<Vec<_>>(), "oldest first");
+    assert_eq!(ids(&data["messages"]), ids_in(&text));
+    assert_eq!(data["unread_left"], 4);
+    let before = &data["messages"][0]["id"];
+    assert!(
+        text.contains("4 older unread") && text.contains(&format!("before={}", before.as_str().unwrap())),
+        "{text}"
+    );
+    assert!(data["next"].as_str().unwrap().contains("4 older unread"), "{data}");
+    let (text, data) = alice.call("mailbox_read", json!({"session_id": session, "before": before})).await;
+    assert_eq!(data["messages"].as_array().unwrap().len(), 4);
+    assert!(data.get("unread_left").is_none() && !text.contains("unread in this thread"), "{text}");
+    let (_, data) = alice.call("mailbox_check", json!({})).await;
+    assert_eq!(data["unread"], 0);
+}
+
+#[tokio::test]
+async fn only_what_was_shown_is_marked_and_a_long_message_is_read_in_pieces() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    for n in 0..5 {
+        bob.send(Draft::text(name("alice"), "Plan", format!("{n}{}", "é".repeat(9_999)))).await.unwrap();
+    }
+    let long: String = (0..10_000).map(|n| format!("{n:09} ")).collect();
+    let sent = bob.send(Draft::text(name("alice"), "Long", &long)).await.unwrap();
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (_, checked) = alice.call("mailbox_check", json!({})).await;
+    let plan = checked["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "Plan").unwrap();
+    let (text, data) = alice.call("mailbox_read", json!({"session_id": plan["session_id"]})).await;
+    assert!(text.chars().count() < MOST && data.to_string().chars().count() < MOST);
+    let shown = data["messages"].as_array().unwrap().len();
+    assert!((1..5).contains(&shown), "{shown}");
+    assert_eq!(data["unread_left"], 5 - shown, "what was not shown stays unread");
+
+    let (text, data) = alice.call("mailbox_read", json!({"session_id": sent.session_id})).await;
+    assert!(text.chars().count() < MOST && text.contains("more characters"), "{}", text.len());
+    let mut whole = data["messages"][0]["content"].as_str().unwrap().to_owned();
+    assert_eq!(data["messages"][0]["truncated"], true);
+    while whole.len() < long.len() {
+        let on = json!({"session_id": sent.session_id, "message_id": sent.message_id, "offset": whole.len()});
+        let (text, data) = alice.call("mailbox_read", on).await;
+        assert!(text.chars().count() < MOST);
+        whole.push_str(data["messages"][0]["content"].as_str().unwrap());
+        assert_eq!(data["messages"][0]["more_chars"].as_u64().unwrap_or(0) as usize, long.len() - whole.len());
+    }
+    assert_eq!(whole, long);
+}
+
+#[tokio::test]
+async fn a_long_text_data_files_and_a_callback_go_through() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let callback = json!({"channel": "feishu", "session_id": "feishu:user_123"});
+    let task = json!({
+        "to": "bob", "subject": "Work", "content": "x".repeat(50_000), "kind": "task", "deadline": "2h",
+        "data": {"n": [1, 2]}, "files": ["/shared/a.md"], "callback": callback,
+    });
+    let (_, sent) = alice.call("mailbox_send", task).await;
+    let message = bob.message(&sent["message_id"].as_str().unwrap().parse().unwrap()).await.unwrap().message;
+    assert_eq!(message.text().len(), 50_000);
+    assert_eq!(message.parts[1..], [Part::data(json!({"n": [1, 2]})), Part::file("/shared/a.md")]);
+    let due = message.task.unwrap().deadline.unwrap().duration_since(message.sent_at);
+    assert!((7_190..=7_200).contains(&due.as_secs()), "{due:?}");
+
+    let id = sent["task"]["id"].as_str().unwrap().parse().unwrap();
+    bob.set_task_state(&id, amb_core::TaskState::Accepted, Some("on it".into())).await.unwrap();
+    let (text, waited) = alice.call("mailbox_wait", json!({})).await;
+    assert_eq!(waited["messages"][0]["callback"], callback, "{waited}");
+    assert!(text.contains("feishu:user_123"), "{text}");
+    let (text, listed) = alice.call("mailbox_task", json!({"action": "list"})).await;
+    assert_eq!(listed["tasks"][0]["callback"], callback);
+    assert!(text.contains("feishu:user_123"), "{text}");
+    let mut bob = Client::open(&office, "bob", NOW).await;
+    let (_, read) = bob.call("mailbox_read", json!({"session_id": sent["session_id"]})).await;
+    assert_eq!(read["messages"][0].get("callback"), None, "it is for the agent that set it");
+    assert!(read["messages"][0]["deadline"].is_string(), "{read}");
+    let (_, listed) = bob.call("mailbox_task", json!({"action": "list"})).await;
+    assert_eq!(listed["tasks"][0].get("callback"), None);
+
+    let beside = json!({"to": "bob", "subject": "Data", "content": "", "data": {"only": true}});
+    alice.call("mailbox_send", beside).await;
+    let long = alice.fails("mailbox_send", json!({"to": "bob", "subject": "s", "content": "x".repeat(100_001)})).await;
+    assert!(long.starts_with("too_large: ") && long.contains("100000"), "{long}");
+}
