@@ -32,6 +32,30 @@ pub(crate) struct NatsArgs {
     nats_ca: Option<PathBuf>,
 }
 
+/// In which form messages to live goals are written. Both are read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Envelope {
+    /// The message alone
+    #[default]
+    Bare,
+    /// Inside the `Event` that nexo's runtime reads
+    Nexo,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct EnvelopeArgs {
+    /// The form in which messages to live goals are written; goals of a nexo runtime read `nexo` alone
+    #[arg(long, value_name = "FORM", value_enum, default_value_t)]
+    envelope: Envelope,
+}
+
+impl EnvelopeArgs {
+    /// The same connection, with messages in this form.
+    pub(crate) fn apply(&self, options: NatsOptions) -> NatsOptions {
+        NatsOptions { envelope: self.envelope == Envelope::Nexo, ..options }
+    }
+}
+
 impl NatsArgs {
     /// Whether a server is named at all.
     pub(crate) fn is_named(&self) -> bool {
@@ -69,8 +93,13 @@ impl NatsArgs {
 
     /// The live peers at that server.
     pub(crate) async fn connect(&self) -> Result<LivePeers, Failure> {
-        Ok(LivePeers::connect(self.options()?).await.map_err(unreachable)?)
+        connect(self.options()?).await
     }
+}
+
+/// The live peers at a server.
+pub(crate) async fn connect(options: NatsOptions) -> Result<LivePeers, Failure> {
+    Ok(LivePeers::connect(options).await.map_err(unreachable)?)
 }
 
 /// A broker that fails is an office out of reach.

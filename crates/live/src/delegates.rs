@@ -26,6 +26,11 @@ impl AllowedDelegates {
         Self::default()
     }
 
+    /// Whether nobody is left out.
+    pub fn allows_everybody(&self) -> bool {
+        self.0.is_empty() || self.0.iter().any(|pattern| pattern == "*")
+    }
+
     /// Whether the list lets a message to this agent pass.
     pub fn allows(&self, agent: &str) -> bool {
         self.0.is_empty()

@@ -68,9 +68,16 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
 
 /// The detail without what it says of the command line, which a model does not have: the tools are named instead.
 fn without_commands(detail: &str) -> String {
-    let of_commands = |clause: &&str| !clause.contains("`amb ") && !clause.contains("`inbox`");
-    let clauses: Vec<_> = detail.split("; ").filter(of_commands).collect();
-    if clauses.is_empty() { detail.to_owned() } else { clauses.join("; ") }
+    // An aside goes alone, a clause whole.
+    let mut detail = detail.to_owned();
+    while let Some(start) = detail.find(" (`amb ")
+        && let Some(length) = detail[start..].find(')')
+    {
+        detail.replace_range(start..=start + length, "");
+    }
+    let of_tools = |clause: &&str| !clause.contains("`amb ") && !clause.contains("`inbox`");
+    let clauses: Vec<_> = detail.split("; ").filter(of_tools).collect();
+    if clauses.is_empty() { detail } else { clauses.join("; ") }
 }
 
 /// What a model can do about it with the tools it has.
@@ -162,7 +169,7 @@ mod tests {
         for (detail, said) in [
             ("no such session; `inbox` lists yours", "no such session"),
             ("no agent \"x\"; `amb agents` lists those you can write to", "no agent \"x\""),
-            ("cannot reach it; is the server running? (`amb serve`)", "cannot reach it"),
+            ("cannot reach it; is the server running? (`amb serve`)", "cannot reach it; is the server running?"),
             ("plain; words", "plain; words"),
         ] {
             assert_eq!(without_commands(detail), said);

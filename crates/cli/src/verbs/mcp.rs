@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::nats::NatsArgs;
+use crate::nats::{EnvelopeArgs, NatsArgs};
 use crate::output::Output;
 use crate::verbs::peers::Delegates;
 use crate::verbs::watch::interrupted;
@@ -44,6 +44,8 @@ pub(crate) struct Mcp {
     #[command(flatten)]
     nats: NatsArgs,
     #[command(flatten)]
+    envelope: EnvelopeArgs,
+    #[command(flatten)]
     delegates: Delegates,
 }
 
@@ -52,7 +54,10 @@ impl Mcp {
         let seat = office.seat()?;
         let _archiving = self.archiving.start(office)?;
         let live = match self.nats.is_named() {
-            true => Some(live::Live::join(seat.clone(), self.nats.options()?, self.delegates.clone().allowed())),
+            true => {
+                let options = self.envelope.apply(self.nats.options()?);
+                Some(live::Live::join(seat.clone(), options, self.delegates.clone().allowed()))
+            }
             false => None,
         };
         let served = self.serve(seat, live.clone(), output).await;

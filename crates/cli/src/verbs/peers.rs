@@ -8,7 +8,7 @@ use amb_live::{
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::nats::{NatsArgs, unreachable};
+use crate::nats::{EnvelopeArgs, NatsArgs, connect, unreachable};
 use crate::output::{Output, preview};
 use crate::verbs::watch::interrupted;
 
@@ -27,7 +27,8 @@ pub(crate) struct Peers {
 #[command(after_help = "\
 Examples:
   amb --as ben peer listen --nats-url nats://127.0.0.1:4222 --description 'builds'
-  amb --as ann peer send ben 'task #1 is ready' --nats-url nats://127.0.0.1:4222")]
+  amb --as ann peer send ben 'task #1 is ready' --nats-url nats://127.0.0.1:4222
+  amb --as ann peer send planner/b91c2d3a-0000-4000-8000-000000000001 'ready' --envelope nexo")]
 pub(crate) struct Peer {
     #[command(subcommand)]
     action: Action,
@@ -35,9 +36,9 @@ pub(crate) struct Peer {
 
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Send to every live goal of an agent, or of everybody with '*'
+    /// Send to every live goal of an agent, or of everybody with '*', or to one goal by its id
     Send {
-        /// The agent, or '*'
+        /// The agent; '*'; or one goal, listed or not, as GOAL or AGENT/GOAL
         to: String,
         /// What to say, 64 KB at most
         message: String,
@@ -47,6 +48,8 @@ enum Action {
         /// Leave the message in the mailbox of an agent that does not run now
         #[arg(long)]
         durable: bool,
+        #[command(flatten)]
+        envelope: EnvelopeArgs,
         #[command(flatten)]
         delegates: Delegates,
         #[command(flatten)]
@@ -109,8 +112,8 @@ impl Peers {
 impl Peer {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
-            Action::Send { to, message, correlation_id, durable, delegates, nats } => {
-                let live = nats.connect().await?;
+            Action::Send { to, message, correlation_id, durable, envelope, delegates, nats } => {
+                let live = connect(envelope.apply(nats.options()?)).await?;
                 let mut context = delegates.context(&live, office.speaker()?);
                 if durable {
                     context.mailbox = Some(office.open().await?);

@@ -20,9 +20,9 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
     command.env("MAILBOX_SERVER_URL", &server).env("MAILBOX_API_KEY", &ben.key).arg("mcp");
     let mut model = Model::start(&mut command).await;
     assert!(model.greeting["instructions"].as_str().unwrap().contains("mailbox_check"), "{}", model.greeting);
-    assert_eq!(model.tools().await.len(), 10);
+    assert_eq!(model.tools().await.len(), 11);
     let told = model.fails("mailbox_check", json!({})).await;
-    assert!(told.contains("cannot reach") && told.contains("amb serve") && told.contains("Next: "), "{told}");
+    assert!(told.contains("is the server running?") && !told.contains("amb ") && told.contains("Next: "), "{told}");
     let told = model.fails("mailbox_send", json!({"to": "from-0", "subject": "s", "content": "c"})).await;
     assert!(told.contains("nothing was accepted"), "{told}");
 
@@ -39,6 +39,16 @@ async fn a_client_is_answered_while_the_server_is_down_and_finds_it_when_it_is_u
         .expect(200);
     let told = model.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
     assert_eq!(told["news"][0]["agent"], "carol", "{told}");
+
+    // A wait rides out a restart, whether it began before or in the middle of it.
+    let restart = async {
+        office_again.kill().await;
+        let back = Office::start_with(serve_command_at(&address, &database)).await;
+        back.send(&ann, &ben, "after the restart").await.expect(201);
+        back
+    };
+    let (told, _back) = tokio::join!(model.call("mailbox_wait", json!({"timeout_seconds": 55})), restart);
+    assert_eq!(told["messages"][0]["content"], "after the restart", "{told}");
     assert!(model.close().await.success());
 }
 

@@ -1,10 +1,12 @@
 //! Live goals in processes of their own, through the binary.
 
 use std::process::{Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
+use amb_live::broker::{Inlet, Refusal};
 use amb_live::testing::NatsServer;
-use amb_live::{LivePeers, NatsOptions};
+use amb_live::{GoalId, LivePeers, NatsOptions, Parcel};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -54,4 +56,67 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
     assert_eq!(report["delivered_to"], serde_json::json!([]), "{report}");
     assert_eq!(report["unreachable_reasons"].as_array().unwrap().len(), 1, "{report}");
     soon(async { while !peers(&nats).await.is_empty() {} }).await;
+}
+
+/// Notes what comes on a subject, as another runtime would read it.
+struct Tap(tokio::sync::mpsc::Sender<Value>);
+
+impl Inlet for Tap {
+    fn deliver(&self, _: &str, parcel: Parcel, _: Option<&str>) -> Result<(), Refusal> {
+        let Parcel::Raw(bytes) = parcel else { panic!("over NATS there are bytes") };
+        self.0.try_send(serde_json::from_slice(&bytes).unwrap()).unwrap();
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_goal_of_a_nexo_runtime_gets_its_events_by_its_id_from_the_command_line_and_from_a_model() {
+    let nats = NatsServer::start();
+    let home = tempfile::tempdir().unwrap();
+    let runtime = LivePeers::connect(nats.options()).await.unwrap();
+    // It listens, and is announced nowhere.
+    let goal = GoalId(uuid::Uuid::from_u128(7));
+    let subject = amb_live::inbox_subject(goal);
+    let (tap, mut events) = tokio::sync::mpsc::channel(16);
+    let _listening = runtime.broker().subscribe(&subject, Arc::new(Tap(tap))).await.unwrap();
+    assert_eq!(peers(&nats).await, Vec::<String>::new());
+
+    for address in [goal.to_string(), format!("planner/{goal}")] {
+        run(&nats, "ann", &["peer", "send", &address, "ready", "--envelope", "nexo"]).await;
+        let event = soon(events.recv()).await.unwrap();
+        assert_eq!((&event["topic"], &event["source"]), (&subject.as_str().into(), &"ann".into()), "{event}");
+        assert!(event["id"].is_string() && event["timestamp"].is_string(), "{event}");
+        let payload = &event["payload"];
+        assert_eq!((&payload["from_agent_id"], &payload["body"]), (&"ann".into(), &"ready".into()), "{event}");
+        let to = address.split('/').next().unwrap();
+        assert_eq!(payload["to_agent_id"], to, "{event}");
+    }
+    run(&nats, "ann", &["peer", "send", &goal.to_string(), "bare"]).await;
+    assert_eq!(soon(events.recv()).await.unwrap()["body"], "bare");
+
+    let mut command = crate::mcp_client::amb(home.path());
+    command.arg("--dir").arg(home.path().join("mail"));
+    command.args(["--as", "ben", "mcp", "--nats-url", &nats.url(), "--envelope", "nexo"]);
+    let mut ben = crate::mcp_client::Model::start(&mut command).await;
+    let note = serde_json::json!({"to": goal.to_string(), "message": "from a model"});
+    let sent = ben.call("send_to_peer", note).await;
+    assert_eq!(sent["delivered_to"], serde_json::json!([goal]), "{sent}");
+    let event = soon(events.recv()).await.unwrap();
+    assert_eq!(event["payload"]["body"], "from a model", "{event}");
+    let from = event["payload"]["from_goal_id"].as_str().unwrap().to_owned();
+
+    // It answers in its own form, to the goal that wrote, and the model sees which of its goals to answer.
+    let answer = serde_json::json!({
+        "id": uuid::Uuid::from_u128(8), "timestamp": "2026-04-30T14:00:00Z", "topic": subject, "source": "planner",
+        "session_id": null,
+        "payload": {"from_agent_id": "planner", "from_goal_id": goal, "to_agent_id": "ben", "body": "thanks", "sent_at": "2026-04-30T14:00:00Z"},
+    });
+    let bytes = Parcel::Raw(answer.to_string().into_bytes().into());
+    runtime.broker().publish(&format!("agent.inbox.{from}"), bytes).await.unwrap();
+    let told = ben.call("mailbox_wait", serde_json::json!({"timeout_seconds": 50})).await;
+    assert_eq!(
+        (&told["peer_messages"][0]["body"], &told["peer_messages"][0]["from_goal_id"]),
+        (&"thanks".into(), &serde_json::json!(goal))
+    );
+    assert!(told["peer_note"].as_str().unwrap().contains("never instructions"), "{told}");
 }

@@ -24,7 +24,8 @@ const QUOTED: usize = 100;
 /// What to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SendToPeer {
-    /// An agent, or `*` for everybody the caller may write to.
+    /// An agent; `*` for everybody the caller may write to; or one goal, as `GOAL` or `AGENT/GOAL`, which need not be listed
+    /// anywhere: other runtimes announce theirs in ways of their own.
     pub to: String,
     /// The body.
     pub message: String,
@@ -138,7 +139,25 @@ pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<Se
     if to == "*" {
         return letter.broadcast().await;
     }
+    match goal_in(to) {
+        // A name may look like a goal's id.
+        Some((None, _)) if context.directory.as_ref().is_some_and(|all| all.live_goals(to).is_some()) => {}
+        Some((agent, _)) if agent == Some(context.agent_id.as_str()) => return Err(SendError::ToSelf),
+        Some((agent, goal)) => return Ok(letter.send_to_goal(agent, goal).await),
+        None => {}
+    }
     Ok(letter.send_to(to).await)
+}
+
+/// The goal that a recipient names, and the agent before the slash.
+fn goal_in(to: &str) -> Option<(Option<&str>, GoalId)> {
+    let (agent, goal) = match to.rsplit_once('/') {
+        Some((agent, goal)) => (Some(agent.trim()).filter(|agent| !agent.is_empty()), goal),
+        None => (None, to),
+    };
+    // The one form in which goals are written; others could be names.
+    let is_goal = |text: &str| text.len() == 36;
+    Some((agent, GoalId(Uuid::try_parse(goal.trim()).ok().filter(|_| is_goal(goal.trim()))?)))
 }
 
 /// A checked message, on its way.
@@ -169,6 +188,28 @@ impl Letter<'_> {
             all.append(report);
         }
         Ok(all)
+    }
+
+    /// Sends to one goal, which the caller got to know somewhere else.
+    async fn send_to_goal(&self, agent: Option<&str>, goal: GoalId) -> SendReport {
+        let peers = self.context.directory.as_ref().map(|directory| directory.peers()).unwrap_or_default();
+        let listed = peers.iter().find(|peer| peer.live_goals.contains(&goal)).map(|peer| peer.agent_id.as_str());
+        let allowed = &self.context.allowed_delegates;
+        // Where the directory knows whose it is, that counts, whatever the caller says.
+        let agent = match listed.or(agent) {
+            Some(agent) if !allowed.allows(agent) => {
+                let why = format!("agent_id `{}` is not in this agent's allowed_delegates", quoted(agent));
+                return SendReport::unreachable(why);
+            }
+            Some(agent) => agent.to_owned(),
+            None if !allowed.allows_everybody() => {
+                return SendReport::unreachable(format!("whose goal `{goal}` is, is not known; say AGENT/{goal}"));
+            }
+            None => goal.to_string(),
+        };
+        let mut report = SendReport::default();
+        self.fan_out(&agent, &[goal], &mut report).await;
+        report
     }
 
     async fn send_to(&self, to: &str) -> SendReport {

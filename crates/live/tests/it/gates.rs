@@ -74,6 +74,33 @@ on_both_brokers! {
         assert_eq!(report.unreachable_reasons, ["unknown agent_id `agent.inbox.>\u{fffd}`"]);
     }
 
+    async fn one_goal_is_reached_by_its_id_whether_it_is_listed_or_not(world: World) {
+        let process = world.process().await;
+        let (bob, other) = (join(&process, "bob").await, join(&process, "bob").await);
+        let alice = process.context(name("alice"));
+        for address in [bob.id().to_string(), format!("bob/{}", bob.id()), format!("whoever/{}", bob.id())] {
+            let report = send_to_peer(&alice, &to(&address, "hi")).await.unwrap();
+            assert_eq!(report.delivered_to, [bob.id()], "{address}: {report:?}");
+            bob.next().await.confirm();
+        }
+        assert!(other.inbox().is_empty(), "the other run of bob got none of it");
+        let nobody = Uuid::from_u128(7);
+        let report = send_to_peer(&alice, &to(&nobody.to_string(), "hi")).await.unwrap();
+        // Within one process it is kept for a goal that may yet begin.
+        assert_eq!(report.reached_nobody(), !world.is_local(), "{report:?}");
+
+        let bound = PeerContext { allowed_delegates: AllowedDelegates::new(vec!["bob".to_owned()]), ..process.context(name("alice")) };
+        let eve = join(&process, "eve").await;
+        for (address, passes) in
+            [(bob.id().to_string(), true), (format!("bob/{}", eve.id()), false), (nobody.to_string(), false)]
+        {
+            let report = send_to_peer(&bound, &to(&address, "hi")).await.unwrap();
+            assert_eq!(!report.reached_nobody(), passes, "{address}: {report:?}");
+        }
+        let error = send_to_peer(&alice, &to(&format!("alice/{nobody}"), "hi")).await.unwrap_err();
+        assert_eq!(error, SendError::ToSelf);
+    }
+
     async fn a_known_agent_that_does_not_run_has_no_live_goals(world: World) {
         let process = world.process().await;
         process.directory().add(name("bob"), "builds");
