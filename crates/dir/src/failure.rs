@@ -4,10 +4,15 @@ use std::io;
 
 use amb_core::error::{Code, OfficeError};
 
+use crate::open;
+
 /// The office's error for a failed file operation. Nothing was accepted.
 ///
 /// A full or read-only disk is the caller's to mend, so those are told apart from everything else.
 pub(crate) fn failed(doing: &str, error: io::Error) -> OfficeError {
+    if open::is_refusal(&error) {
+        return OfficeError::new(Code::Unavailable, format!("{doing}: {error}")).caused_by(error);
+    }
     let (code, why) = match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
             (Code::Unavailable, "the disk is full; free some space and try again")

@@ -89,8 +89,9 @@ impl Shared {
             return Ok(());
         }
         for _ in 0..LOOKS {
-            let listed = self.registry()?.map_or(0, |registry| registry.len());
-            if listed <= self.our_agents()?.len() {
+            let ours = self.our_agents()?;
+            let is_ours = |key: &String| ours.iter().any(|name| name.as_str() == key);
+            if self.registry()?.is_none_or(|registry| registry.raw().keys().all(is_ours)) {
                 // Nobody else writes here.
                 return Ok(());
             }

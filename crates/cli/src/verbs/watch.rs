@@ -49,6 +49,13 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.open().await?;
+        // A mailbox may be watched before its first mail; but a name that nobody has is often one that was misspelt.
+        if office.server.is_none()
+            && let Err(error) = seat.ack(&[]).await
+            && error.code() == Code::NotFound
+        {
+            output.note(format!("{}; watching for its first mail", error.detail()));
+        }
         let _archiving = self.archiving.start(office)?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));
         let ended = tokio::select! {

@@ -5,7 +5,7 @@ use std::process::{Output, Stdio};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt};
 use tokio::process::Command;
 
 use crate::server_office::soon;
@@ -202,6 +202,14 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
         assert!(said.contains("not_found") && said.contains("ben") && said.contains("amb register bem"), "{said}");
     }
     assert!(!world.mail().join("bem").exists(), "looking makes nobody");
+    // It may be watched all the same, for its first mail.
+    let mut amb = Command::new(env!("CARGO_BIN_EXE_amb"));
+    amb.env_clear().env("HOME", world.root.path()).args(["--as", "bem", "--dir"]).arg(world.mail()).arg("watch");
+    let mut watching = amb.stderr(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+    let mut said = tokio::io::BufReader::new(watching.stderr.take().unwrap()).lines();
+    let line = soon(said.next_line()).await.unwrap().unwrap();
+    assert!(line.contains("did you mean \"ben\"") && line.contains("watching"), "{line}");
+    soon(watching.kill()).await.unwrap();
     // Ann has no card, but she has written; whoever has a mailbox is somebody too.
     world.amb("ann", &["inbox"]).await;
     fs_err::create_dir_all(world.mail().join("dan/inbox")).unwrap();
