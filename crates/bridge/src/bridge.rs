@@ -21,6 +21,11 @@ use crate::status::{Connection, Status};
 
 /// How long one look at the log waits. Only a bound: mail ends the wait at once.
 const WAIT: Duration = Duration::from_secs(25);
+/// The first wait before mail that the log has told of is looked for again; it doubles up to [`MAX_LOOKS`] times.
+const LOOK_FOR_ANNOUNCED: Duration = Duration::from_millis(50);
+const MAX_LOOKS: u32 = 8;
+/// The most mail that is looked for like this.
+const MAX_ANNOUNCED: usize = 1_000;
 /// How often the bridge looks whether somebody wants a mail tried again.
 const LOOK: Duration = Duration::from_millis(500);
 /// How soon a busy conversation is asked again whether it can be told of requests for a connection.
@@ -36,6 +41,7 @@ pub struct Bridge {
     /// Turns that ended and are not seen to yet.
     ended: Vec<Ended>,
     cursor: Option<Cursor>,
+    announced: Announced,
     /// Whether what a bridge before this one left has been taken up.
     is_resumed: bool,
     /// Until when no turn is begun, since the runtime is down; then it is checked first.
@@ -52,6 +58,29 @@ pub(crate) struct Shared {
     pub(crate) ledger: Ledger,
     pub(crate) options: Options,
     status: Mutex<Status>,
+}
+
+/// Mail that the log has told of and that could not be claimed yet: its sender may hold it for a moment longer.
+#[derive(Debug, Default)]
+struct Announced {
+    ids: Vec<MessageId>,
+    /// How often it was looked for in vain.
+    looks: u32,
+}
+
+impl Announced {
+    /// How long to wait before the next look; none where there is nothing to look for.
+    fn next_look(&self) -> Option<Duration> {
+        (!self.ids.is_empty()).then(|| LOOK_FOR_ANNOUNCED.saturating_mul(1 << self.looks.min(5)))
+    }
+
+    /// It was looked for in vain once more. What does not come in the end was handled by others.
+    fn missed(&mut self) {
+        self.looks += 1;
+        if self.looks > MAX_LOOKS {
+            *self = Self::default();
+        }
+    }
 }
 
 /// What had a turn.
@@ -77,6 +106,7 @@ impl Bridge {
             turns: JoinSet::new(),
             ended: Vec::new(),
             cursor: None,
+            announced: Announced::default(),
             is_resumed: false,
             // Checked before the first turn.
             paused: Some(Instant::now()),
@@ -161,8 +191,9 @@ impl Bridge {
         {
             self.begin(held);
         }
-        if !self.has_room() {
-            self.count_unread().await;
+        match self.has_room() {
+            true => self.announced.missed(),
+            false => self.count_unread().await,
         }
         self.save_status()?;
         self.cursor = Some(self.wait(since).await?);
@@ -224,7 +255,10 @@ impl Bridge {
         let latest = Instant::now() + WAIT;
         let next = match self.paused {
             Some(until) => Some(until),
-            None if self.has_room() => self.queue.next_due().into_iter().chain(self.requests.due()).min(),
+            None if self.has_room() => {
+                let look = self.announced.next_look().map(|wait| Instant::now() + wait);
+                self.queue.next_due().into_iter().chain(self.requests.due()).chain(look).min()
+            }
             None => None,
         };
         let until = next.map_or(latest, |next| next.min(latest));
@@ -240,6 +274,13 @@ impl Bridge {
                     if page.events.iter().any(|entry| is_about_connections(&entry.event)) {
                         self.requests.look();
                     }
+                    self.announced.looks = 0;
+                    self.announced.ids.extend(page.events.into_iter().filter_map(|entry| match entry.event {
+                        Event::NewMessage(mail) => Some(mail.message_id),
+                        _ => None,
+                    }));
+                    // What is beyond is found all the same: any look claims whatever there is.
+                    self.announced.ids.truncate(MAX_ANNOUNCED);
                     return Ok(page.cursor);
                 }
                 Some(ended) = self.turns.join_next() => {
@@ -288,6 +329,7 @@ impl Bridge {
             let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
             let request = ClaimRequest { limit: 1, urgent_first: true, lease };
             let Some(mail) = self.shared.office.claim(request).await?.pop() else { return Ok(None) };
+            self.announced.ids.retain(|id| *id != mail.id);
             if self.queue.is_running(&mail.id) {
                 // The office has handed it out a second time; its turn is running.
                 continue;

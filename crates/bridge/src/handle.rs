@@ -140,6 +140,7 @@ impl Shared {
             prompt,
             key: page.turn_key(),
             repeat: page.begun,
+            tried: page.begun || page.failures > 0,
             timeout: self.options.turn_timeout,
         }
     }

@@ -144,6 +144,7 @@ impl Shared {
             prompt: text,
             key,
             repeat: false,
+            tried: false,
             timeout: self.options.turn_timeout,
         };
         match timeout(self.options.longest_turn(), self.runtime.turn(&turn)).await {

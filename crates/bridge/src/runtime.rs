@@ -41,6 +41,9 @@ pub struct Turn {
     pub key: String,
     /// Whether this turn may have run before: the bridge, or the line to the runtime, died in the middle of it.
     pub repeat: bool,
+    /// Whether the mail was tried before, for whatever came of it: a runtime that keeps its conversations may have gone on
+    /// by itself, and have the answer.
+    pub tried: bool,
     /// How long the turn may take.
     pub timeout: Duration,
 }

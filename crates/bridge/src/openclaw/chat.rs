@@ -24,7 +24,7 @@ struct Said {
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     // The turn may have run while nobody was there to hear its answer.
-    if turn.repeat
+    if turn.tried
         && let Trace::Answered(text) = history::look(gateway, turn).await?
     {
         return Ok(spoken(Some(&text)));

@@ -45,7 +45,13 @@ pub(super) fn trace(messages: &[Value], id: &str) -> Trace {
     let mark = format!("id=\"{id}\"");
     let role = |message: &Value, wanted: &str| message.get("role").and_then(Value::as_str) == Some(wanted);
     // What another session has sent is shown as if the agent had said it, but for its provenance.
-    let is_input = |message: &Value| role(message, "user") || message.pointer("/provenance/kind").is_some();
+    // A gateway that was restarted tells the agent itself to go on with what was cut off: that is no other question.
+    let provenance = |message: &Value| message.pointer("/provenance/kind").and_then(Value::as_str).map(str::to_owned);
+    let is_input = |message: &Value| match provenance(message).as_deref() {
+        Some("internal_system") => false,
+        Some(_) => true,
+        None => role(message, "user"),
+    };
     let asked = messages.iter().rposition(|message| is_input(message) && text(message).contains(&mark));
     let Some(asked) = asked else { return Trace::None };
     // What the agent says on its way to a tool is no answer: a turn that was cut off there has none.
@@ -92,6 +98,17 @@ mod tests {
         let cut_off = json!({ "role": "assistant", "stopReason": "toolUse",
             "content": [{ "type": "text", "text": "let me look" }, { "type": "toolCall", "name": "read" }] });
         assert_eq!(trace(&[user("m-1"), cut_off], "m-1"), Trace::Seen, "on its way to a tool");
+    }
+
+    #[test]
+    fn an_agent_that_goes_on_after_a_restart_answers_the_mail_before_it() {
+        let mail = json!({ "role": "user", "content": "<mail-1 id=\"m-1\">" });
+        let recovery = json!({ "role": "user", "content": "[System] Your previous turn was interrupted",
+            "provenance": { "kind": "internal_system", "sourceTool": "main_session_restart_recovery" } });
+        let says =
+            json!({ "role": "assistant", "stopReason": "stop", "content": [{ "type": "text", "text": "first" }] });
+        assert_eq!(trace(&[mail.clone(), recovery.clone()], "m-1"), Trace::Seen);
+        assert_eq!(trace(&[mail, recovery, says], "m-1"), Trace::Answered("first".into()));
     }
 
     #[test]

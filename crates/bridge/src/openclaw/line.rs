@@ -1,5 +1,7 @@
 //! A connection to the gateway's WebSocket that has been let in.
 
+use std::fmt;
+
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -35,7 +37,27 @@ pub(super) struct Answer {
     /// To what.
     pub(super) id: String,
     /// What it says, or the reason for which the gateway refuses.
-    pub(super) said: Result<Value, String>,
+    pub(super) said: Result<Value, Refusal>,
+}
+
+/// Why the gateway refuses something.
+#[derive(Debug)]
+pub(super) struct Refusal {
+    code: String,
+    message: String,
+}
+
+impl Refusal {
+    /// Whether it would not refuse a little later: it is starting, stopping, or busy with this very session.
+    pub(super) fn is_passing(&self) -> bool {
+        self.code == "UNAVAILABLE"
+    }
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
 }
 
 pub(super) struct Line {
@@ -75,6 +97,7 @@ impl Line {
         let answer = line.answer(&[&id], deadline).await.map_err(|error| unreachable(error.detail))?;
         match answer.said {
             Ok(_) => Ok(line),
+            Err(why) if why.is_passing() => Err(unreachable(why.to_string())),
             Err(why) => Err(TurnError::new(
                 Trouble::Unauthorized,
                 format!(
@@ -102,7 +125,9 @@ impl Line {
             let said = match frame.ok {
                 Some(false) => {
                     let why = frame.error.unwrap_or_default();
-                    Err(why.get("message").and_then(Value::as_str).map_or_else(|| why.to_string(), str::to_owned))
+                    let word = |name: &str| why.get(name).and_then(Value::as_str).map(str::to_owned);
+                    let message = word("message").unwrap_or_else(|| why.to_string());
+                    Err(Refusal { code: word("code").unwrap_or_default(), message })
                 }
                 _ => Ok(frame.payload),
             };

@@ -201,13 +201,16 @@ impl Runtime for OpenClaw {
     }
 
     async fn check(&self) -> Result<(), TurnError> {
-        match self.wanted {
-            Some(route) => self.gateway.offers(route).await,
-            None => {
-                *self.found() = None;
-                self.choose().await.map(|_| ())
+        let known = self.wanted.or(*self.found());
+        // A route that was found is kept while the gateway is out of reach: one that is just starting offers some of its
+        // routes before others, and a turn must be joined by the route that began it.
+        if let Some(route) = known {
+            match self.gateway.offers(route).await {
+                Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => *self.found() = None,
+                known => return known,
             }
         }
+        self.choose().await.map(|_| ())
     }
 
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {

@@ -34,7 +34,11 @@ impl Gateway {
         // Asks for something that no gateway does: a route that exists complains about the request, one that does not
         // is not found.
         let request = self.post(path).json(&json!({})).timeout(CONNECT_TIMEOUT);
-        let status = request.send().await.map_err(|error| self.lost(error, CONNECT_TIMEOUT))?.status();
+        let failed = |error: reqwest::Error| match error.is_timeout() {
+            true => self.unreachable("no answer in time"),
+            false => self.lost(error, CONNECT_TIMEOUT),
+        };
+        let status = request.send().await.map_err(failed)?.status();
         let is_missing = [StatusCode::NOT_FOUND, StatusCode::METHOD_NOT_ALLOWED, StatusCode::NOT_IMPLEMENTED];
         match status {
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(refused(status, "")),

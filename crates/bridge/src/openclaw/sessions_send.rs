@@ -31,12 +31,12 @@ struct ToolResult {
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
-    if turn.repeat {
+    if turn.tried {
         match history::look(gateway, turn).await? {
             Trace::Answered(text) => return Ok(spoken(Some(&text))),
             // It is under way, or ended in silence: asking again would make it two.
-            Trace::Seen => return late_answer(gateway, turn, deadline).await,
-            Trace::None => {}
+            Trace::Seen if turn.repeat => return late_answer(gateway, turn, deadline).await,
+            Trace::Seen | Trace::None => {}
         }
     }
     // The caller's session must be another than the target, or the gateway takes it for an agent that talks to itself.

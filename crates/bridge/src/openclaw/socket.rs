@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::history::{self, Trace};
-use super::line::Line;
+use super::line::{Line, Refusal};
 use super::{Gateway, late, longest, spoken};
 use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 
@@ -14,6 +14,8 @@ use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 const WAIT_MS: u128 = 60_000;
 /// How soon a run that waits in the gateway's queue is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
+/// How soon a session whose agent is at work is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for the whole answer where `agent.wait` has given only the beginning.
 const WHOLE: Duration = Duration::from_secs(2);
 /// `agent.wait` shows this many characters of an answer and no more.
@@ -33,29 +35,36 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, Turn
 /// The answer of a turn that was cut off, where the gateway has forgotten the run, as it does when it is restarted, and
 /// the session's history still has its end.
 async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<String>, TurnError> {
-    let asked = json!({ "sessionKey": turn.session_key, "limit": history::LIMIT });
-    let id = line.ask("chat.history", asked).await?;
-    let found = match line.answer(&[&id], deadline).await?.said {
-        Ok(found) => found,
-        Err(error) => {
-            tracing::debug!(%error, "no history to look in");
-            return Ok(None);
+    loop {
+        let asked = json!({ "sessionKey": turn.session_key, "limit": history::LIMIT });
+        let id = line.ask("chat.history", asked).await?;
+        let found = match line.answer(&[&id], deadline).await?.said {
+            Ok(found) => found,
+            Err(error) => {
+                tracing::debug!(%error, "no history to look in");
+                return Ok(None);
+            }
+        };
+        let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
+        let is_active = about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false);
+        let runs = about("activeRunIds").and_then(Value::as_array);
+        let is_ours = runs.is_some_and(|runs| runs.iter().any(|run| run.as_str() == Some(&turn.key)));
+        match history::trace(history::messages(&found), turn.mail.id.as_str()) {
+            Trace::Answered(text) if !is_active => return Ok(Some(text)),
+            // Its own run can be joined.
+            _ if !is_active || is_ours => return Ok(None),
+            Trace::None => return Ok(None),
+            // The gateway goes on by itself with what its restart cut off; what was said so far is not the end of it.
+            Trace::Seen | Trace::Answered(_) if Instant::now() + LOOK_AGAIN > deadline => {
+                return Err(late(turn.timeout));
+            }
+            Trace::Seen | Trace::Answered(_) => sleep(LOOK_AGAIN).await,
         }
-    };
-    let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
-    let is_running = match about("activeRunIds").and_then(Value::as_array) {
-        Some(runs) => runs.iter().any(|run| run.as_str() == Some(&turn.key)),
-        None => about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false),
-    };
-    match history::trace(history::messages(&found), turn.mail.id.as_str()) {
-        // What it has said so far is not the end of it.
-        Trace::Answered(text) if !is_running => Ok(Some(text)),
-        _ => Ok(None),
     }
 }
 
 async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
-    if turn.repeat
+    if turn.tried
         && let Some(text) = remembered(line, turn, deadline).await?
     {
         return Ok(spoken(Some(&text)));
@@ -65,7 +74,7 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
         "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
     });
     let agent = line.ask("agent", begin.clone()).await?;
-    let begun = line.answer(&[&agent], deadline).await?.said.map_err(failed)?;
+    let begun = line.answer(&[&agent], deadline).await?.said.map_err(refused)?;
     if let Some(ended) = ended(&begun) {
         return ended;
     }
@@ -77,7 +86,7 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
         let wait = line.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
         // `agent` answers a second time at the run's end, with all of it.
         let answer = line.answer(&[&agent, &wait], deadline).await?;
-        let said = answer.said.map_err(failed)?;
+        let said = answer.said.map_err(refused)?;
         match ended(&said) {
             Some(Ok(Outcome::Reply(text))) if answer.id == wait && text.chars().count() >= WAIT_SHOWS => {
                 let whole = whole_answer(line, &agent, begin).await;
@@ -90,13 +99,20 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
     }
 }
 
+fn refused(why: Refusal) -> TurnError {
+    match why.is_passing() {
+        true => TurnError::new(Trouble::Lost, format!("the gateway takes no turn for this session now: {why}")),
+        false => failed(why.to_string()),
+    }
+}
+
 fn failed(why: String) -> TurnError {
     TurnError::new(Trouble::Failed, format!("the turn failed: {why}"))
 }
 
 /// The whole of a long answer: from the run's own end, or, where another line began the run, from the gateway's memory.
 async fn whole_answer(line: &mut Line, agent: &str, begin: Value) -> Option<Outcome> {
-    let found = |said: Result<Value, String>| ended(&said.ok()?)?.ok();
+    let found = |said: Result<Value, Refusal>| ended(&said.ok()?)?.ok();
     if let Ok(answer) = line.answer(&[agent], Instant::now() + WHOLE).await {
         return found(answer.said);
     }

@@ -61,6 +61,11 @@ pub(crate) struct Inner {
     pub(crate) no_history: bool,
     pub(crate) no_chat: bool,
     pub(crate) no_socket: bool,
+    /// The gateway is just starting: it lets nobody in by its own protocol yet, and by HTTP already.
+    pub(crate) is_starting: bool,
+    /// How often a session's history is shown with a run of the gateway's own under way before that run has ended.
+    pub(crate) recovers: u32,
+    recovering: Option<(String, String)>,
 }
 
 pub(crate) struct Gateway {
@@ -158,17 +163,40 @@ impl Inner {
         Some(text)
     }
 
-    fn chat_history(&self, params: &Value) -> Value {
+    fn chat_history(&mut self, params: &Value) -> Value {
+        if self.recovers > 0 {
+            self.recovers -= 1;
+            if self.recovers == 0
+                && let Some((session, id)) = self.recovering.take()
+            {
+                let provenance = json!({ "kind": "internal_system", "sourceTool": "main_session_restart_recovery" });
+                let history = self.history.entry(session).or_default();
+                history.push(json!({ "role": "user", "content": "[System] go on", "provenance": provenance }));
+                history.push(
+                    json!({ "role": "assistant", "content": [{ "type": "text", "text": format!("answer to {id}") }] }),
+                );
+                self.runs.push(id);
+            }
+        }
+        let is_active = self.recovers > 0;
         let all = match self.no_history {
             true => Vec::new(),
             false => self.history.get(params["sessionKey"].as_str().unwrap()).cloned().unwrap_or_default(),
         };
-        json!({ "messages": all, "sessionInfo": { "hasActiveRun": false, "activeRunIds": [] } })
+        json!({ "messages": all, "sessionInfo": { "hasActiveRun": is_active, "activeRunIds": if is_active { json!(["its own"]) } else { json!([]) } } })
     }
 
     /// As a gateway that was killed and started again: what it has written down is there, what it only knew is gone.
     pub(crate) fn forget_runs(&mut self) {
         self.ended.clear();
+    }
+
+    /// The same for a turn that had not ended: what was said is gone, and the gateway goes on with it by itself.
+    pub(crate) fn recover(&mut self, session: &str, id: &str) {
+        self.forget_runs();
+        self.history.get_mut(session).unwrap().pop();
+        self.recovering = Some((session.to_owned(), id.to_owned()));
+        self.recovers = 3;
     }
 
     fn is_let_in(&self, headers: &HeaderMap) -> bool {
@@ -308,6 +336,12 @@ async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
         let (id, params) = (request["id"].as_str().unwrap(), &request["params"]);
         let said = match request["method"].as_str().unwrap() {
             "connect" => {
+                if shared.lock().unwrap().is_starting {
+                    let error = json!({ "code": "UNAVAILABLE", "message": "gateway starting; retry shortly" });
+                    let frame = json!({ "type": "res", "id": id, "ok": false, "error": error });
+                    socket.send(Message::text(frame.to_string())).await.ok()?;
+                    return None;
+                }
                 let_in = params["auth"]["token"].as_str() == Some(&*shared.lock().unwrap().token);
                 assert_eq!(params["client"]["id"], "gateway-client", "the gateway refuses all others");
                 let_in.then(|| json!({ "type": "hello-ok", "protocol": 4 })).ok_or("unauthorized")
