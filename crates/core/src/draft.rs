@@ -192,13 +192,7 @@ impl Draft {
         if self.reply_to.is_some() && self.relay_of.is_some() {
             return Err(OfficeError::invalid("a message answers one message or passes one on, not both"));
         }
-        if let Some(key) = &self.idempotency_key
-            && (key.is_empty() || key.chars().count() > MAX_IDEMPOTENCY_KEY_CHARS || key.contains(char::is_control))
-        {
-            return Err(OfficeError::invalid(format!(
-                "an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY_CHARS} printable characters"
-            )));
-        }
+        self.idempotency_key.as_deref().map_or(Ok(()), check_idempotency_key)?;
         let metadata = json_len(&self.metadata);
         if metadata > MAX_METADATA_BYTES {
             return Err(OfficeError::too_large(format!("metadata has {metadata} bytes, at most {MAX_METADATA_BYTES}")));
@@ -210,6 +204,16 @@ impl Draft {
             )));
         }
         Ok(())
+    }
+}
+
+/// Checks the length and the characters of an idempotency key.
+pub fn check_idempotency_key(key: &str) -> Result<(), OfficeError> {
+    match key.is_empty() || key.chars().count() > MAX_IDEMPOTENCY_KEY_CHARS || key.contains(char::is_control) {
+        true => Err(OfficeError::invalid(format!(
+            "an idempotency key has 1 to {MAX_IDEMPOTENCY_KEY_CHARS} printable characters"
+        ))),
+        false => Ok(()),
     }
 }
 

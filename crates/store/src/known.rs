@@ -96,7 +96,7 @@ mod tests {
     use crate::types::AgentKey;
 
     fn agent() -> Agent {
-        Agent { key: AgentKey(7), id: uuid::Uuid::nil(), name: "bob".parse().unwrap() }
+        Agent { key: AgentKey(7), id: uuid::Uuid::nil(), name: "bob".parse().unwrap(), once: None }
     }
 
     #[test]

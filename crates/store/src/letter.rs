@@ -13,8 +13,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::types::{Crossing, fold_subject, to_micros};
-use crate::{AgentKey, News, StoreError, Written, row, words};
+use crate::types::{Crossing, Once, fold_subject, to_micros};
+use crate::{Agent, AgentKey, News, StoreError, Written, row, words};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
@@ -65,13 +65,6 @@ pub(crate) struct Parent {
     pub(crate) id: Uuid,
     /// Whether it is passed on to a third agent.
     pub(crate) relay: bool,
-}
-
-/// An idempotency key, and what it was used for.
-#[derive(Debug, Clone)]
-pub(crate) struct Once {
-    pub(crate) key: String,
-    pub(crate) draft_hash: [u8; 32],
 }
 
 /// Where a letter came to lie.
@@ -233,6 +226,12 @@ impl Letter {
     pub(crate) fn task_ref(&self, state: amb_core::TaskState) -> Option<TaskRef> {
         self.task_id.map(|id| TaskRef { id: TaskId::from(id), state, deadline: self.deadline, extra: Object::new() })
     }
+}
+
+/// The caller of a send to many, under the draft's idempotency key.
+pub(crate) fn under_key_of(caller: Agent, to: &[AgentName], draft: &Draft) -> Result<Agent> {
+    let once = draft.idempotency_key.clone().map(|key| Once::new(key, "send-many", &(to, draft))).transpose()?;
+    Ok(caller.under(once))
 }
 
 /// A trace as it is kept: nothing where it is the sender alone.

@@ -110,7 +110,7 @@ pub struct NumberedLine {
 }
 
 /// What became of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Appended {
     /// Its place, or that of the line that had its message id before.
@@ -131,7 +131,7 @@ pub enum Access {
 }
 
 /// A named set of agents that are written to together.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Group {
     /// Its name, unique in the office.
@@ -145,7 +145,7 @@ pub struct Group {
 }
 
 /// One member of a group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct GroupMember {
     /// Who.

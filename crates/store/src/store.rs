@@ -108,8 +108,10 @@ pub trait Store: Send + Sync {
     /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
     /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
     ///
-    /// With an idempotency key: a repeat answers what the first answered and writes nothing; another draft under the same
-    /// key is a `conflict`.
+    /// With an idempotency key: a repeat answers what the first answered and writes nothing; anything else under the same
+    /// key is a `conflict`. The same holds for [`Store::send_all`], and for [`Store::request_connection`],
+    /// [`Store::approve_connection`], [`Store::create_group`], [`Store::invite_to_group`], [`Store::set_task_state`] and
+    /// [`Store::transcript_append`] with the key in [`Agent::once`].
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>>;
 
     /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use amb_core::route::Hop;
 use amb_core::{AgentName, Card, Entry, OfficeError, Timestamp};
+use serde::Serialize;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
@@ -43,6 +44,36 @@ pub struct Agent {
     pub id: Uuid,
     /// Its name.
     pub name: AgentName,
+    /// The idempotency key of its request, where that has one. Verbs that create something heed it.
+    pub once: Option<Once>,
+}
+
+impl Agent {
+    /// The agent with the idempotency key of its request.
+    pub fn under(self, once: Option<Once>) -> Self {
+        Self { once, ..self }
+    }
+}
+
+/// An idempotency key, and what it is used for: a repeat of the same answers what the first answered and changes nothing,
+/// anything else under the same key is a `conflict`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Once {
+    pub(crate) key: String,
+    pub(crate) draft_hash: [u8; 32],
+}
+
+impl Once {
+    /// A key for a verb and what is asked of it.
+    ///
+    /// # Errors
+    /// `invalid` where the key is empty, too long, or not printable.
+    pub fn new(key: String, verb: &str, asked: &impl Serialize) -> Result<Self, OfficeError> {
+        amb_core::draft::check_idempotency_key(&key)?;
+        // Objects are kept in the order of their keys, so equal requests give equal bytes.
+        let text = serde_json::to_vec(&(verb, asked)).map_err(OfficeError::internal)?;
+        Ok(Self { key, draft_hash: Sha256::digest(text).into() })
+    }
 }
 
 /// The SHA-256 of an API key. The key itself is never stored.

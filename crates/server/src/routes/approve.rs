@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, Peer};
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::reply::Found;
 
@@ -28,6 +29,8 @@ const MAX_CODE_CHARS: usize = 64;
     post,
     path = "/connections/approve",
     tag = "connections",
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     request_body = ApproveBody,
     security(("key" = []), ("bearer" = [])),
     responses(
@@ -41,6 +44,7 @@ pub(crate) async fn approve(
     State(app): State<App>,
     Caller(caller): Caller,
     Peer(address): Peer,
+    once: Once,
     Body(body): Body<ApproveBody>,
 ) -> Result<Found<Connected>, Problem> {
     app.limits.code(&*app.store, caller.key, address).await?;
@@ -48,6 +52,7 @@ pub(crate) async fn approve(
     if code.chars().count() > MAX_CODE_CHARS || code.contains('\0') {
         return Err(OfficeError::not_found("no request with this code waits; a code looks like XC-992").into());
     }
+    let caller = once.of(caller, "connections/approve", &code)?;
     let connected = app.store.approve_connection(&caller, &code, Timestamp::now()).await?;
     app.limits.right_code(&*app.store, caller.key, address).await;
     Ok(Found(app.told(connected)))

@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::reply::Created;
 use crate::text;
@@ -34,24 +35,28 @@ pub(crate) struct ConnectBody {
     post,
     path = "/connections/request",
     tag = "connections",
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     request_body = ConnectBody,
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Asked", body = ConnectionRequested),
         (status = 403, description = "The other agent wants to hear nothing of the caller"),
         (status = 404, description = "No such agent"),
-        (status = 409, description = "Connected already, or a request waits"),
+        (status = 409, description = "Connected already, or a request waits, or the idempotency key was used for something else"),
     )
 )]
 pub(crate) async fn connect(
     State(app): State<App>,
     Caller(caller): Caller,
+    once: Once,
     Body(body): Body<ConnectBody>,
 ) -> Result<Created<ConnectionRequested>, Problem> {
     text::check_some("body.message", body.message.as_ref(), MAX_INTRO_CHARS)?;
     if body.target_agent_name == caller.name {
         return Err(Problem::field("body.target_agent_name", "an agent is always connected with itself; name another"));
     }
+    let caller = once.of(caller, "connections/request", &(&body.target_agent_name, &body.message))?;
     app.limits.connect(&*app.store, caller.key).await?;
     let now = Timestamp::now();
     let ask = Ask {

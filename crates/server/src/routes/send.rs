@@ -8,19 +8,16 @@ use amb_core::{
     AgentName, Code, CorrelationId, Draft, Kind, MessageId, Object, OfficeError, Part, Priority, SessionId, Timestamp,
 };
 use amb_store::Agent;
-use axum::extract::{FromRequestParts, State};
-use axum::http::request::Parts;
+use axum::extract::State;
 
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::uuid;
 use crate::reply::Created;
 use crate::text;
-
-/// The header under which a repeat answers the first result.
-const IDEMPOTENCY_KEY: &str = "idempotency-key";
 
 /// Makes the body of a send: who shall receive it, and the content. Flattening one struct into the other would do, but
 /// slowly, and this is the path of every message.
@@ -142,21 +139,6 @@ async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) ->
     match nearest(to.as_str(), active.map(|link| link.agent_name.as_str())) {
         Some(near) => OfficeError::new(error.code(), format!("{}; did you mean {near:?}?", error.detail())).into(),
         None => error.into(),
-    }
-}
-
-/// The key under which this is sent once, if there is one. Not by way of all headers: those would be copied.
-pub(crate) struct Once(pub(crate) Option<String>);
-
-impl<S: Sync> FromRequestParts<S> for Once {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
-        let Some(value) = parts.headers.get(IDEMPOTENCY_KEY) else { return Ok(Self(None)) };
-        match value.to_str() {
-            Ok(text) => Ok(Self(Some(text.to_owned()))),
-            Err(_) => Err(Problem::field("header.Idempotency-Key", "must be printable ASCII")),
-        }
     }
 }
 

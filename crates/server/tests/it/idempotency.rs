@@ -43,6 +43,62 @@ async fn fifty_repeats_at_once_send_one_message(desk: Desk) {
     assert_eq!(desk.get(&bob, "/inbox").await.expect(200)["sessions"][0]["unread_count"], 1);
 }
 
+/// Posts the same under the same key twice, and something else under it.
+async fn once_and_again(desk: &Desk, agent: &Agent, path: &str, body: Value, other: Value, status: u16) {
+    let post = |key: &'static str, body: &Value| {
+        let request = desk.http.post(desk.url(path)).header("X-API-Key", &agent.key);
+        desk.request(request.header("Idempotency-Key", key).json(body))
+    };
+    let key: &'static str = Box::leak(format!("key of {path}").replace(' ', "-").into_boxed_str());
+    let first = post(key, &body).await.expect(status);
+    assert_eq!(post(key, &body).await.expect(status), first, "{path}");
+    post(key, &other).await.problem(409, "conflict");
+    // Nor for anything else.
+    let send = json!({"to": "bob-agent", "subject": "x", "content": "x"});
+    send_once(desk, agent, key, &send).await.problem(409, "conflict");
+    post("", &body).await.problem(422, "invalid");
+}
+
+async fn whatever_is_created_is_created_once(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.register("carol-agent").await;
+    desk.connect(&alice, &carol).await;
+    let dora = desk.register("dora-agent").await;
+
+    let to = json!([bob.name, carol.name]);
+    let body = |content: &str| json!({"to": to, "subject": "All", "content": content});
+    once_and_again(&desk, &alice, "/messages/send-many", body("one"), body("two"), 201).await;
+    for one in [&bob, &carol] {
+        let inbox = desk.get(one, "/inbox").await.expect(200);
+        let session = inbox["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "All").unwrap();
+        assert_eq!(session["unread_count"], 1, "{inbox}");
+    }
+
+    let ask = |message: &str| json!({"target_agent_name": dora.name, "message": message});
+    once_and_again(&desk, &alice, "/connections/request", ask("one"), ask("two"), 201).await;
+    let waiting = desk.get(&dora, "/connections/pending").await.expect(200);
+    assert_eq!(waiting["pending_connections"].as_array().unwrap().len(), 1);
+
+    let code = desk.ask(&bob, &carol).await;
+    let approve = |code: &str| json!({"verification_code": code});
+    once_and_again(&desk, &carol, "/connections/approve", approve(&code), approve("AA-000"), 200).await;
+
+    let group = |name: &str| json!({"name": name});
+    once_and_again(&desk, &alice, "/groups", group("crew"), group("team"), 201).await;
+    let invite = |agent: &Agent| json!({"agent_name": agent.name});
+    once_and_again(&desk, &alice, "/groups/crew/invite", invite(&bob), invite(&carol), 200).await;
+
+    let line = |content: &str| json!({"role": "user", "sender": "ann", "content": content});
+    once_and_again(&desk, &alice, "/transcripts/chat:1", line("one"), line("two"), 201).await;
+    let lines = desk.get(&alice, "/transcripts/chat:1").await.expect(200);
+    assert_eq!(lines["lines"].as_array().unwrap().len(), 1, "{lines}");
+
+    let task = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task"});
+    let task = desk.post(&alice, "/messages/send", task).await.expect(201)["task"]["id"].as_str().unwrap().to_owned();
+    let state = |note: &str| json!({"state": "working", "note": note});
+    once_and_again(&desk, &bob, &format!("/tasks/{task}/state"), state("one"), state("two"), 200).await;
+}
+
 async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
     use futures_util::StreamExt;
     futures_util::stream::iter(all).buffered(64).collect().await
@@ -52,4 +108,5 @@ crate::on_every_store!(
     a_repeat_answers_the_first_result_and_sends_nothing,
     the_same_key_with_another_body_is_a_conflict,
     fifty_repeats_at_once_send_one_message,
+    whatever_is_created_is_created_once,
 );

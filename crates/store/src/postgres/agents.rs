@@ -48,7 +48,7 @@ pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestam
         )
         .await;
     match inserted {
-        Ok(row) => Ok(Agent { key: AgentKey(row.try_get(0)?), id, name: new.name.clone() }),
+        Ok(row) => Ok(Agent { key: AgentKey(row.try_get(0)?), id, name: new.name.clone(), once: None }),
         Err(error) if is_taken(&error) => Err(words::name_taken(&new.name).into()),
         Err(error) => Err(error.into()),
     }
@@ -88,5 +88,6 @@ fn agent(row: &Row) -> Result<Agent> {
         key: AgentKey(row.try_get(0).map_err(failed)?),
         id: row.try_get(1).map_err(failed)?,
         name: row::name(row.try_get(2).map_err(failed)?)?,
+        once: None,
     })
 }

@@ -23,7 +23,7 @@ use crate::error::Result;
 use crate::letter::{self, Letter, Placed, json, json_of, no_session, trace_json};
 use crate::row::{self, kind_text, rank};
 use crate::tasks::Update;
-use crate::types::Agent;
+use crate::types::{Agent, Once};
 use crate::{StoreError, words};
 
 /// What became of a letter.
@@ -67,7 +67,7 @@ struct Known {
     by_public_id: HashMap<Uuid, Thread>,
     parents: HashMap<Uuid, Found>,
     /// Answers to idempotency keys.
-    answers: HashMap<(i64, String), (Vec<u8>, Sent)>,
+    answers: Answers,
     /// How many tasks an assignee works on.
     current: HashMap<i64, usize>,
     /// The task that a message brought.
@@ -98,7 +98,7 @@ pub(super) async fn write_in(
         let outcome = known.place(caller, letter, &mut heads, &mut pages);
         if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
             let sent = letter.sent(&placed.1);
-            known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), sent));
+            known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), Some(sent)));
         }
         outcomes.push(outcome);
     }
@@ -305,7 +305,7 @@ impl Known {
         if let Some(once) = &letter.once
             && let Some((hash, sent)) = self.answers.get(&(caller.key.0, once.key.clone()))
         {
-            return if *hash == once.draft_hash { Ok(Outcome::Repeat(sent.clone())) } else { Err(words::key_reused()) };
+            return repeat(once, hash, sent.as_ref());
         }
         if !self.peers.contains_key(&letter.to) {
             return Ok(Outcome::NoAgent(Box::new(letter.clone())));
@@ -473,7 +473,16 @@ async fn threads(
         .collect())
 }
 
-type Answers = HashMap<(i64, String), (Vec<u8>, Sent)>;
+/// What was answered under idempotency keys, and for what. Nothing where the answer was none to a send.
+type Answers = HashMap<(i64, String), (Vec<u8>, Option<Sent>)>;
+
+/// The answer to a send under a key that was used before.
+pub(super) fn repeat(once: &Once, hash: &[u8], sent: Option<&Sent>) -> Result<Outcome> {
+    match sent {
+        Some(sent) if hash == once.draft_hash => Ok(Outcome::Repeat(sent.clone())),
+        _ => Err(words::key_reused()),
+    }
+}
 
 async fn answers(tx: &Transaction<'_>, callers: &[i64], keys: &[&str]) -> Result<Answers, Trouble> {
     if keys.is_empty() {
@@ -487,12 +496,7 @@ async fn answers(tx: &Transaction<'_>, callers: &[i64], keys: &[&str]) -> Result
         )
         .await?;
     let rows = tx.query(&select, &[&callers, &keys]).await?;
-    rows.iter()
-        .map(|row| {
-            let sent = serde_json::from_str(row.get(3)).map_err(StoreError::internal)?;
-            Ok(((row.get(0), row.get(1)), (row.get(2), sent)))
-        })
-        .collect()
+    rows.iter().map(|row| Ok(((row.get(0), row.get(1)), (row.get(2), serde_json::from_str(row.get(3)).ok())))).collect()
 }
 
 /// What a send with this key was answered before, and the draft it was for.
@@ -500,7 +504,7 @@ pub(super) async fn answer_before(
     tx: &Transaction<'_>,
     caller: i64,
     key: &str,
-) -> Result<Option<(Vec<u8>, Sent)>, Trouble> {
+) -> Result<Option<(Vec<u8>, Option<Sent>)>, Trouble> {
     Ok(answers(tx, &[caller], &[key]).await?.into_values().next())
 }
 
@@ -508,17 +512,14 @@ pub(super) async fn answer_before(
 pub(super) async fn remember_one(
     tx: &Transaction<'_>,
     caller: i64,
-    once: &letter::Once,
+    once: &Once,
     sent: &Sent,
     at: amb_core::Timestamp,
 ) -> Result<(), Trouble> {
     remember(tx, vec![(caller, once.clone(), json(sent)?, at)]).await
 }
 
-async fn remember(
-    tx: &Transaction<'_>,
-    answers: Vec<(i64, letter::Once, String, amb_core::Timestamp)>,
-) -> Result<(), Trouble> {
+async fn remember(tx: &Transaction<'_>, answers: Vec<(i64, Once, String, amb_core::Timestamp)>) -> Result<(), Trouble> {
     for (agent, once, answer, at) in answers {
         let insert = tx
             .prepare_cached(

@@ -146,7 +146,7 @@ pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) 
     if let Some(once) = &letter.once
         && let Some((hash, sent)) = batch::answer_before(tx, me, &once.key).await?
     {
-        return if hash == once.draft_hash { Ok(Outcome::Repeat(sent)) } else { Err(words::key_reused().into()) };
+        return Ok(batch::repeat(once, &hash, sent.as_ref())?);
     }
     let found = match letter.parent {
         Some(parent) => messages::find(tx, parent.id).await?,

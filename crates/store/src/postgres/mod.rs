@@ -37,6 +37,7 @@ mod lineage;
 mod listen;
 mod log;
 mod messages;
+mod once;
 mod open;
 mod page;
 mod prune;

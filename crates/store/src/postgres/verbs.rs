@@ -14,13 +14,14 @@ use tokio::sync::broadcast;
 
 use super::batch::Outcome;
 use super::error::unavailable;
+use super::once::once;
 use super::transact::{InUse, PATIENCE, transact};
 use super::{
     PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, replicas,
     search, tasks, transcripts,
 };
 use crate::error::Result;
-use crate::letter::{Letter, message_uuid, session_uuid};
+use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
     ProfilePatch, ReadPlace, Removed,
@@ -138,7 +139,7 @@ impl Store for PostgresStore {
         words::check_text("message", ask.intro.as_deref())?;
         ask.expires_at = ask.expires_at.map(to_micros);
         let now = to_micros(now);
-        Ok(transact!(self, tx => connect::request(&tx, caller, &ask, now))?)
+        Ok(transact!(self, tx => once(&tx, caller, now, connect::request(&tx, caller, &ask, now)))?)
     }
 
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>> {
@@ -146,7 +147,7 @@ impl Store for PostgresStore {
             return Err(words::no_code());
         }
         let now = to_micros(now);
-        Ok(transact!(self, tx => connect::approve(&tx, caller, code, now))?)
+        Ok(transact!(self, tx => once(&tx, caller, now, connect::approve(&tx, caller, code, now)))?)
     }
 
     async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
@@ -310,8 +311,12 @@ impl Store for PostgresStore {
         draft: Draft,
         now: Timestamp,
     ) -> Result<Written<Vec<Sent>>> {
-        let sent = transact!(self, tx => groups::send_all(&tx, caller, to, &draft, now))?;
-        Ok(self.told(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed)))))
+        let caller = &letter::under_key_of(caller.clone(), to, &draft)?;
+        let sent = transact!(self, tx => once(&tx, caller, to_micros(now), async {
+            let sent = groups::send_all(&tx, caller, to, &draft, now).await?;
+            Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
+        }))?;
+        Ok(self.told(sent))
     }
 
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
@@ -339,7 +344,7 @@ impl Store for PostgresStore {
     ) -> Result<Written<Task>> {
         words::check_text("note", note.as_deref())?;
         let (id, now) = (task_uuid(id)?, to_micros(now));
-        let moved = transact!(self, tx => tasks::set_state(&tx, caller, id, state, note.as_deref(), now))?;
+        let moved = transact!(self, tx => once(&tx, caller, now, tasks::set_state(&tx, caller, id, state, note.as_deref(), now)))?;
         Ok(self.told(moved))
     }
 
@@ -357,7 +362,10 @@ impl Store for PostgresStore {
     ) -> Result<Appended> {
         words::check_text("message_id", line.message_id.as_deref())?;
         let now = to_micros(now);
-        Ok(transact!(self, tx => transcripts::append(&tx, caller, key, &line, now))?)
+        let written = transact!(self, tx => once(&tx, caller, now, async {
+            transcripts::append(&tx, caller, key, &line, now).await.map(Written::quiet)
+        }))?;
+        Ok(written.answer)
     }
 
     async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
@@ -412,7 +420,10 @@ impl Store for PostgresStore {
 
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let now = to_micros(now);
-        Ok(transact!(self, tx => groups::create(&tx, caller, name, now))?)
+        let written = transact!(self, tx => once(&tx, caller, now, async {
+            groups::create(&tx, caller, name, now).await.map(Written::quiet)
+        }))?;
+        Ok(written.answer)
     }
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
@@ -426,7 +437,8 @@ impl Store for PostgresStore {
         agent: &AgentName,
         now: Timestamp,
     ) -> Result<Written<Group>> {
-        let invited = transact!(self, tx => groups::invite(&tx, caller, group, agent, now))?;
+        let invited =
+            transact!(self, tx => once(&tx, caller, to_micros(now), groups::invite(&tx, caller, group, agent, now)))?;
         Ok(self.told(invited))
     }
 

@@ -42,7 +42,7 @@ impl Desk {
             now.as_microsecond(),
         ];
         match insert.and_then(|mut insert| insert.insert(values)) {
-            Ok(key) => Ok(Agent { key: AgentKey(key), id, name }),
+            Ok(key) => Ok(Agent { key: AgentKey(key), id, name, once: None }),
             Err(error) if is_taken(&error) => Err(words::name_taken(&name)),
             Err(error) => Err(failed(error)),
         }
@@ -121,5 +121,5 @@ pub(super) fn by_name(db: &Connection, name: &AgentName) -> Result<Option<Agent>
 }
 
 fn agent((key, id, name): (i64, Uuid, String)) -> Result<Agent> {
-    Ok(Agent { key: AgentKey(key), id, name: row::name(&name)? })
+    Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, once: None })
 }

@@ -19,6 +19,7 @@ mod keys;
 mod lock;
 mod log;
 mod messages;
+mod once;
 mod open;
 mod plans;
 mod post;

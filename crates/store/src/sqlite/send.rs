@@ -1,20 +1,16 @@
 //! Sending. What is asked of the database here is asked for every message, so little is.
 
+use amb_core::Kind;
 use amb_core::doc::Sent;
 use amb_core::route::Hop;
-use amb_core::{Kind, Timestamp};
-use rusqlite::{OptionalExtension, params};
 
 use super::cache::{Peer, Thread};
 use super::connect::pair;
-use super::error::failed;
 use super::messages::{self, Found};
-use super::plans::Prepared;
 use super::post::{Post, To};
 use super::writer::Desk;
-use crate::StoreError;
 use crate::error::Result;
-use crate::letter::{self, Letter, Once, Parent, Placed, json_of, no_session, trace_json};
+use crate::letter::{self, Letter, Parent, Placed, json_of, no_session, trace_json};
 use crate::row::{kind_text, rank};
 use crate::types::{Agent, AgentKey};
 use crate::words;
@@ -131,33 +127,6 @@ impl Desk {
             false => self.post(thread.id, post, To::One(peer.id))?.1,
         };
         Ok(placed(thread, copies))
-    }
-
-    /// What a send with this key was answered before.
-    fn answered_before(&self, me: i64, once: &Once) -> Result<Option<Sent>> {
-        let found: Option<(Vec<u8>, String)> = self
-            .db
-            .prepared("SELECT draft_hash, answer FROM idempotency WHERE agent_id = ?1 AND key = ?2")
-            .and_then(|mut select| {
-                select.query_row(params![me, once.key], |row| Ok((row.get(0)?, row.get(1)?))).optional()
-            })
-            .map_err(failed)?;
-        match found {
-            Some((hash, _)) if hash != once.draft_hash => Err(words::key_reused()),
-            Some((_, answer)) => serde_json::from_str(&answer).map(Some).map_err(StoreError::internal),
-            None => Ok(None),
-        }
-    }
-
-    fn remember_answer(&self, me: i64, once: &Once, sent: &Sent, now: Timestamp) -> Result<()> {
-        let answer = letter::json(sent)?;
-        self.db
-            .prepared(
-                "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",
-            )
-            .and_then(|mut insert| insert.execute(params![me, once.key, once.draft_hash, answer, now.as_microsecond()]))
-            .map_err(failed)
-            .map(drop)
     }
 }
 

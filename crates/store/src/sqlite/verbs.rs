@@ -15,7 +15,7 @@ use super::{
     SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
 };
 use crate::error::Result;
-use crate::letter::{Letter, message_uuid, session_uuid};
+use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
     Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
     ProfilePatch, ReadPlace, Removed,
@@ -110,12 +110,16 @@ impl Store for SqliteStore {
     ) -> Result<Written<ConnectionRequested>> {
         words::check_text("message", ask.intro.as_deref())?;
         let caller = caller.clone();
-        self.writer()?.write(move |desk| desk.request_connection(&caller, ask, now)).await
+        self.writer()?
+            .write(move |desk| desk.once(&caller, now, |desk| desk.request_connection(&caller, ask, now)))
+            .await
     }
 
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>> {
         let (caller, code) = (caller.clone(), code.to_owned());
-        self.writer()?.write(move |desk| desk.approve_connection(&caller, &code, now)).await
+        self.writer()?
+            .write(move |desk| desk.once(&caller, now, |desk| desk.approve_connection(&caller, &code, now)))
+            .await
     }
 
     async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
@@ -296,8 +300,14 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Written<Vec<Sent>>> {
         let (caller, to) = (caller.clone(), to.to_vec());
-        let sent = self.writer()?.write(move |desk| desk.send_all(&caller, &to, &draft, now)).await?;
-        Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
+        let caller = letter::under_key_of(caller, &to, &draft)?;
+        let send = move |desk: &mut Desk| {
+            desk.once(&caller, now, |desk| {
+                let sent = desk.send_all(&caller, &to, &draft, now)?;
+                Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
+            })
+        };
+        self.writer()?.write(send).await
     }
 
     async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
@@ -325,7 +335,9 @@ impl Store for SqliteStore {
     ) -> Result<Written<Task>> {
         words::check_text("note", note.as_deref())?;
         let (caller, id, now) = (caller.clone(), task_uuid(id)?, to_micros(now));
-        self.writer()?.write(move |desk| desk.set_task_state(&caller, id, state, note, now)).await
+        self.writer()?
+            .write(move |desk| desk.once(&caller, now, |desk| desk.set_task_state(&caller, id, state, note, now)))
+            .await
     }
 
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
@@ -342,7 +354,10 @@ impl Store for SqliteStore {
     ) -> Result<Appended> {
         words::check_text("message_id", line.message_id.as_deref())?;
         let (caller, key) = (caller.clone(), key.clone());
-        self.writer()?.write_aside(move |desk| desk.transcript_append(&caller, &key, line, now)).await
+        let append = move |desk: &mut Desk| {
+            desk.once(&caller, now, |desk| desk.transcript_append(&caller, &key, line, now).map(Written::quiet))
+        };
+        self.writer()?.write_aside(append).await.map(|written| written.answer)
     }
 
     async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
@@ -402,7 +417,12 @@ impl Store for SqliteStore {
 
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let (caller, name, now) = (caller.clone(), name.clone(), to_micros(now));
-        self.writer()?.write_without_mail(move |desk| desk.create_group(&caller, &name, now)).await
+        self.writer()?
+            .write_without_mail(move |desk| {
+                desk.once(&caller, now, |desk| desk.create_group(&caller, &name, now).map(Written::quiet))
+            })
+            .await
+            .map(|written| written.answer)
     }
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
@@ -418,7 +438,9 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Written<Group>> {
         let (caller, group, agent) = (caller.clone(), group.clone(), agent.clone());
-        self.writer()?.write(move |desk| desk.invite_to_group(&caller, &group, &agent, now)).await
+        self.writer()?
+            .write(move |desk| desk.once(&caller, now, |desk| desk.invite_to_group(&caller, &group, &agent, now)))
+            .await
     }
 
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
