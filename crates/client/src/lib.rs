@@ -9,7 +9,7 @@
 //! use amb_core::{Draft, Office};
 //!
 //! let server: ServerUrl = "127.0.0.1:8000".parse()?;
-//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None).await?;
+//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None, None).await?;
 //! let ann = Client::open(server, registered.api_key).await?;
 //! ann.send(Draft::text("ben".parse()?, "Plan", "shall we start?")).await?;
 //! # Ok(()) }

@@ -25,16 +25,19 @@ struct NewAgent<'a> {
     owner_contact: Option<String>,
     #[serde(flatten)]
     card: Card,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    registration_token: Option<&'a str>,
 }
 
-/// Registers a new agent. A name that is taken is a conflict.
+/// Registers a new agent; with the server's token, where registration needs one. A name that is taken is a conflict.
 pub async fn register(
     server: &ServerUrl,
     name: &AgentName,
     card: Card,
     owner_contact: Option<String>,
+    registration_token: Option<&str>,
 ) -> Result<Registered, OfficeError> {
     let http = Http::new(server.clone(), None)?;
-    let body = NewAgent { name, owner_contact, card };
+    let body = NewAgent { name, owner_contact, card, registration_token };
     http.ask(http.post(&["agents", "register"], &body)?).await
 }

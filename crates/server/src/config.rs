@@ -1,5 +1,6 @@
 //! How a network office behaves. Plain values with defaults; whoever starts the office fills them in.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -55,6 +56,8 @@ pub struct Config {
     pub connections_per_address: usize,
     /// Most requests under way from one address, long polls included.
     pub requests_per_address: usize,
+    /// Who may register.
+    pub registration: Registration,
     /// Directories whose agents are reached from here, and the other way round.
     pub mounts: Vec<PathBuf>,
     /// Where replicas on one database hear from each other; without it, through the database.
@@ -63,6 +66,28 @@ pub struct Config {
     pub look_interval: Duration,
     /// Certificate and key, for those without a proxy.
     pub tls: Option<TlsFiles>,
+}
+
+/// Who may register.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Registration {
+    /// Anybody who reaches the office.
+    Open,
+    /// Whoever has this token.
+    Token(String),
+    /// Nobody: agents come by a mount, or while registration is open.
+    Closed,
+}
+
+impl fmt::Debug for Registration {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "Open",
+            Self::Token(_) => "Token",
+            Self::Closed => "Closed",
+        })
+    }
 }
 
 /// Where the certificate chain and its key are, both in PEM.
@@ -100,6 +125,7 @@ impl Default for Config {
             write_timeout: Duration::from_secs(30),
             connections_per_address: 16_384,
             requests_per_address: 4_096,
+            registration: Registration::Open,
             mounts: Vec::new(),
             nats: None,
             look_interval: Duration::from_secs(5),

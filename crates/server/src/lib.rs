@@ -26,6 +26,7 @@ mod leftover;
 mod listen;
 mod meter;
 mod mounts;
+mod once;
 mod openapi;
 mod problem;
 mod query;
@@ -39,7 +40,7 @@ mod tls;
 mod write_timeout;
 mod ws;
 
-pub use config::{Config, TlsFiles};
+pub use config::{Config, Registration, TlsFiles};
 pub use key::ApiKey;
 pub use openapi::openapi_json;
 pub use rate::{Rate, RateLimits};

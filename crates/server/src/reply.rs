@@ -6,6 +6,8 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use amb_core::OfficeError;
+use amb_core::draft::json_len;
+use amb_core::limits::MAX_PAGE_BYTES;
 
 use crate::problem::Problem;
 
@@ -25,6 +27,25 @@ impl<T: Serialize> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
         json(StatusCode::CREATED, &self.0)
     }
+}
+
+/// For fields that are there only where they say something.
+pub(crate) fn is_false(truth: &bool) -> bool {
+    !truth
+}
+
+/// As many of these, from the first on, as an answer has bytes for, and whether some were left out. One always fits.
+pub(crate) fn fitting<T: Serialize>(mut things: Vec<T>) -> (Vec<T>, bool) {
+    let (mut left, count) = (MAX_PAGE_BYTES, things.len());
+    let fits = |(index, thing): &(usize, &T)| {
+        let bytes = json_len(*thing);
+        let fits = bytes <= left || *index == 0;
+        left = left.saturating_sub(bytes);
+        fits
+    };
+    let fit = things.iter().enumerate().take_while(fits).count();
+    things.truncate(fit);
+    (things, fit < count)
 }
 
 /// A document with this status.
@@ -48,4 +69,20 @@ pub(crate) fn json_response(status: StatusCode, text: Bytes) -> Response {
     *response.status_mut() = status;
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_ends_at_the_first_thing_that_does_not_fit_and_has_one_at_least() {
+        let large = "x".repeat(MAX_PAGE_BYTES / 2);
+        assert_eq!(fitting(vec![large.clone(), String::new()]).0.len(), 2);
+        let (kept, cut) = fitting(vec![large.clone(), large.clone(), String::new()]);
+        assert_eq!((kept.len(), cut), (1, true), "quotes count, too");
+        let (kept, cut) = fitting(vec!["x".repeat(2 * MAX_PAGE_BYTES)]);
+        assert_eq!((kept.len(), cut), (1, false));
+        assert_eq!(fitting(Vec::<String>::new()), (Vec::new(), false));
+    }
 }

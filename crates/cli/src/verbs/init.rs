@@ -257,7 +257,9 @@ async fn register(
             }
             None => {
                 let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
-                let registered = amb_client::register(server, name, card, None).await?;
+                // The same variable that `amb register` reads.
+                let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
+                let registered = amb_client::register(server, name, card, None, token.as_deref()).await?;
                 keys::keep(server, name, registered.api_key.expose_secret())?
             }
         };

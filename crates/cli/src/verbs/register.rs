@@ -33,6 +33,9 @@ pub(crate) struct Register {
     /// At a server: how to reach the agent's owner
     #[arg(long, value_name = "CONTACT")]
     owner_contact: Option<String>,
+    /// At a server where registration needs it: the token that its operator gave out
+    #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
+    registration_token: Option<String>,
 }
 
 impl Register {
@@ -49,7 +52,9 @@ impl Register {
             // A name that this user has a key for is its own: only the card changes.
             Some(server) if keys::find(server, &name)?.is_none() => {
                 card.check()?;
-                let registered = amb_client::register(server, &name, card, self.owner_contact).await?;
+                let registered =
+                    amb_client::register(server, &name, card, self.owner_contact, self.registration_token.as_deref())
+                        .await?;
                 let path = keys::keep(server, &name, registered.api_key.expose_secret())?;
                 if output.json {
                     let document = json!({ "id": registered.id, "name": registered.name, "key_file": path });

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use amb_dir::{DirOffice, DirOptions};
-use amb_server::{Config, Listeners, TlsFiles, serve};
+use amb_server::{Config, Listeners, Registration, TlsFiles, serve};
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -87,6 +87,12 @@ struct Settings {
     /// Believe X-Forwarded-For; only behind a proxy that writes it
     #[arg(long, env = "AMB_TRUST_FORWARDED_FOR", num_args = 0..=1, default_missing_value = "true")]
     trust_forwarded_for: Option<bool>,
+    /// Who may register: anybody, whoever has the token, or nobody [default: open; token where one is given]
+    #[arg(long, value_name = "open|token|closed", env = "AMB_REGISTRATION")]
+    registration: Option<Who>,
+    /// The token that registration needs; `amb register` takes it under the same name
+    #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
+    registration_token: Option<String>,
     /// Most connections from one address [default: 16384]
     #[arg(long, value_name = "COUNT", env = "AMB_CONNECTIONS_PER_ADDRESS")]
     connections_per_address: Option<usize>,
@@ -115,6 +121,15 @@ enum Switch {
     Off,
 }
 
+/// Who may register.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+enum Who {
+    Open,
+    Token,
+    Closed,
+}
+
 impl Settings {
     /// What is said here, and for the rest what `other` says.
     fn or(self, other: Self) -> Self {
@@ -130,6 +145,8 @@ impl Settings {
             event_retention_days: self.event_retention_days.or(other.event_retention_days),
             keep_read_mail: self.keep_read_mail.or(other.keep_read_mail),
             allowed_hosts: if self.allowed_hosts.is_empty() { other.allowed_hosts } else { self.allowed_hosts },
+            registration: self.registration.or(other.registration),
+            registration_token: self.registration_token.or(other.registration_token),
             connections_per_address: self.connections_per_address.or(other.connections_per_address),
             requests_per_address: self.requests_per_address.or(other.requests_per_address),
             write_timeout: self.write_timeout.or(other.write_timeout),
@@ -153,7 +170,14 @@ impl Settings {
             (None, None) => None,
             _ => anyhow::bail!("TLS needs both tls_cert and tls_key"),
         };
+        let registration = match (self.registration, &self.registration_token) {
+            (Some(Who::Closed), _) => Registration::Closed,
+            (Some(Who::Open), _) | (None, None) => Registration::Open,
+            (Some(Who::Token) | None, Some(token)) if !token.is_empty() => Registration::Token(token.clone()),
+            _ => anyhow::bail!("registration by token needs one; say it with --registration-token"),
+        };
         Ok(Config {
+            registration,
             private_codes: self.private_codes.unwrap_or(defaults.private_codes),
             code_ttl: seconds(self.code_ttl, defaults.code_ttl)?,
             ws_ping_interval: seconds(self.ws_ping_interval, defaults.ws_ping_interval)?,

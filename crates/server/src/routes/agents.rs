@@ -11,7 +11,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment};
-use crate::reply::Found;
+use crate::reply::{Found, fitting};
 
 /// Most agents in one page.
 const MAX_AGENTS: u32 = 1_000;
@@ -58,6 +58,8 @@ pub(crate) async fn agents(
     let page = AgentsPage { after: query.after, limit: query.limit };
     let agents = app.store.agents(&caller, page, Timestamp::now()).await?;
     let full = agents.len() >= query.limit as usize;
+    let (agents, cut) = fitting(agents);
+    let full = full || cut;
     let next = agents.last().filter(|_| full).map(|last| last.name.clone());
     Ok(Found(Agents { agents, next }))
 }

@@ -10,20 +10,24 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::reply::Found;
+use crate::reply::{Found, fitting, is_false};
 
 /// All of the caller's connections.
 #[derive(Serialize, ToSchema)]
 pub(crate) struct Connections {
     /// The one that changed last first.
     connections: Vec<Connection>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
 }
 
 /// All of the caller's connections, and what became of them
 #[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "With each agent the present state", body = Connections)))]
 pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Connections>, Problem> {
-    Ok(Found(Connections { connections: app.store.connections(&caller, Timestamp::now()).await? }))
+    let (connections, truncated) = fitting(app.store.connections(&caller, Timestamp::now()).await?);
+    Ok(Found(Connections { connections, truncated }))
 }
 
 /// Who waits for the caller's approval.
@@ -31,13 +35,17 @@ pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) 
 pub(crate) struct Pending {
     /// The requests.
     pending_connections: Vec<PendingConnection>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
 }
 
 /// Who waits for the caller's approval
 #[utoipa::path(get, path = "/connections/pending", tag = "connections", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The requests", body = Pending)))]
 pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Pending>, Problem> {
-    Ok(Found(Pending { pending_connections: app.store.pending_connections(&caller, Timestamp::now()).await? }))
+    let (pending_connections, truncated) = fitting(app.store.pending_connections(&caller, Timestamp::now()).await?);
+    Ok(Found(Pending { pending_connections, truncated }))
 }
 
 /// With whom.

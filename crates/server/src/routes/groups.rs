@@ -9,13 +9,14 @@ use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::send::{Once, letter};
+use super::send::letter;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::Segment;
-use crate::reply::{Created, Found};
+use crate::reply::{Created, Found, fitting, is_false};
 
 /// Most recipients of one send.
 const MAX_RECIPIENTS: usize = 100;
@@ -29,13 +30,17 @@ fn group_name(text: &str) -> Result<AgentName, Problem> {
 pub(crate) struct Groups {
     /// Those that the caller is in or was invited to.
     groups: Vec<Group>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
 }
 
 /// The groups that the caller is in or was invited to
 #[utoipa::path(get, path = "/groups", tag = "groups", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The groups", body = Groups)))]
 pub(crate) async fn groups(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Groups>, Problem> {
-    Ok(Found(Groups { groups: app.store.groups(&caller).await? }))
+    let (groups, truncated) = fitting(app.store.groups(&caller).await?);
+    Ok(Found(Groups { groups, truncated }))
 }
 
 /// A new group.
@@ -48,6 +53,8 @@ pub(crate) struct GroupBody {
 
 /// Makes a group whose owner and first member is the caller
 #[utoipa::path(post, path = "/groups", tag = "groups", request_body = GroupBody,
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Made", body = Group),
@@ -56,9 +63,11 @@ pub(crate) struct GroupBody {
 pub(crate) async fn create(
     State(app): State<App>,
     Caller(caller): Caller,
+    once: Once,
     Body(body): Body<GroupBody>,
 ) -> Result<Created<Group>, Problem> {
     let name = AgentName::parse_for_server(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
+    let caller = once.of(caller, "groups", &name)?;
     Ok(Created(app.store.create_group(&caller, &name, Timestamp::now()).await?))
 }
 
@@ -71,7 +80,8 @@ pub(crate) struct InviteBody {
 
 /// Invites an agent to a group of the caller's
 #[utoipa::path(post, path = "/groups/{name}/invite", tag = "groups", request_body = InviteBody,
-    params(("name" = AgentName, Path, description = "Which group")),
+    params(("name" = AgentName, Path, description = "Which group"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Invited; nobody gets a group's mail without having agreed", body = Group),
@@ -83,8 +93,10 @@ pub(crate) async fn invite(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(name): Segment,
+    once: Once,
     Body(body): Body<InviteBody>,
 ) -> Result<Found<Group>, Problem> {
+    let caller = once.of(caller, "groups/invite", &(&name, &body.agent_name))?;
     let invited = app.store.invite_to_group(&caller, &group_name(&name)?, &body.agent_name, Timestamp::now()).await?;
     Ok(Found(app.told(invited)))
 }
@@ -143,6 +155,8 @@ pub(crate) struct SentMany {
 
 /// Sends one message to several agents, all or none
 #[utoipa::path(post, path = "/messages/send-many", tag = "messages", request_body = SendManyBody,
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Durable for all of them", body = SentMany),

@@ -1,5 +1,7 @@
 //! `POST /agents/register`: a new agent and its key.
 
+use std::net::IpAddr;
+
 use amb_core::card::AllowFrom;
 use amb_core::limits::{
     DEFAULT_MAX_CONCURRENT_TASKS, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CONTACT_CHARS,
@@ -7,13 +9,16 @@ use amb_core::limits::{
 use amb_core::{AgentName, Card, Timestamp};
 use amb_store::{KeyHash, NewAgent};
 use axum::extract::State;
+use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
+use subtle::ConstantTimeEq;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::app::App;
 use crate::body::{Body, whole};
 use crate::caller::Peer;
+use crate::config::Registration;
 use crate::key::ApiKey;
 use crate::problem::Problem;
 use crate::reply::Created;
@@ -43,6 +48,10 @@ pub(crate) struct RegisterBody {
     #[serde(default, deserialize_with = "whole")]
     #[schema(maximum = 1000000)]
     max_concurrent_tasks: Option<u32>,
+    /// The office's token, where registration needs one.
+    #[schema(max_length = 255)]
+    #[serde(default)]
+    registration_token: Option<String>,
 }
 
 /// Something an agent can do, in a few words.
@@ -71,6 +80,7 @@ pub(crate) struct Registered {
     request_body = RegisterBody,
     responses(
         (status = 201, description = "Registered", body = Registered),
+        (status = 403, description = "Registration is closed here, or needs a token"),
         (status = 409, description = "The name is taken"),
     )
 )]
@@ -79,11 +89,33 @@ pub(crate) async fn register(
     Peer(address): Peer,
     Body(body): Body<RegisterBody>,
 ) -> Result<Created<Registered>, Problem> {
+    check_token(&app, address, body.registration_token.as_deref()).await?;
     let key = ApiKey::fresh()?;
     let new = body.parse(&key)?;
     app.limits.register(&*app.store, address).await?;
     let agent = app.store.register_agent(new, Timestamp::now()).await?;
     Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
+}
+
+/// Whether the office registers whoever shows this token. Wrong ones count against the address they come from, as wrong keys
+/// do.
+async fn check_token(app: &App, address: IpAddr, shown: Option<&str>) -> Result<(), Problem> {
+    let refused = |code: &'static str, detail: &'static str| Err(Problem::new(StatusCode::FORBIDDEN, code, detail));
+    match (&app.config.registration, shown) {
+        (Registration::Open, _) => Ok(()),
+        (Registration::Closed, _) => {
+            refused("registration_closed", "registration is closed at this office; ask its operator for an account")
+        }
+        (Registration::Token(_), None) => refused(
+            "registration_token_needed",
+            "registration needs this office's token; give it as registration_token, or amb register --registration-token",
+        ),
+        (Registration::Token(token), Some(shown)) if bool::from(token.as_bytes().ct_eq(shown.as_bytes())) => Ok(()),
+        (Registration::Token(_), Some(_)) => {
+            app.limits.wrong_key(&*app.store, address).await?;
+            refused("registration_token_wrong", "this is not the office's registration token; ask its operator for it")
+        }
+    }
 }
 
 impl RegisterBody {

@@ -12,7 +12,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::Params;
-use crate::reply::Found;
+use crate::reply::{Found, fitting, is_false};
 use crate::text;
 
 /// Most hits in one answer.
@@ -52,6 +52,9 @@ fn default_limit() -> u32 {
 pub(crate) struct Hits {
     /// Newest first.
     hits: Vec<SearchHit>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
 }
 
 /// Looks through the caller's own mail, newest first
@@ -75,5 +78,6 @@ pub(crate) async fn search(
         before: question.before,
         limit: Some(question.limit),
     };
-    Ok(Found(Hits { hits: app.store.search(&caller, query).await? }))
+    let (hits, truncated) = fitting(app.store.search(&caller, query).await?);
+    Ok(Found(Hits { hits, truncated }))
 }

@@ -10,9 +10,10 @@ use utoipa::{IntoParams, ToSchema};
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, boolean, maybe_boolean, uuid};
-use crate::reply::Found;
+use crate::reply::{Found, fitting, is_false};
 use crate::text;
 
 /// Most tasks in one answer.
@@ -47,6 +48,9 @@ fn default_limit() -> u32 {
 pub(crate) struct Tasks {
     /// Newest first.
     tasks: Vec<Task>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
 }
 
 /// Tasks that the caller gave or was given, newest first
@@ -61,7 +65,8 @@ pub(crate) async fn tasks(
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_TASKS}")));
     }
     let filter = TaskFilter { owned: query.owned, state: query.state, open: query.open };
-    Ok(Found(Tasks { tasks: app.store.tasks(&caller, filter, query.limit).await? }))
+    let (tasks, truncated) = fitting(app.store.tasks(&caller, filter, query.limit).await?);
+    Ok(Found(Tasks { tasks, truncated }))
 }
 
 fn task_id(text: &str) -> Result<TaskId, Problem> {
@@ -99,7 +104,8 @@ pub(crate) async fn chain(
     Caller(caller): Caller,
     Segment(id): Segment,
 ) -> Result<Found<Tasks>, Problem> {
-    Ok(Found(Tasks { tasks: app.store.task_chain(&caller, &task_id(&id)?).await? }))
+    let (tasks, truncated) = fitting(app.store.task_chain(&caller, &task_id(&id)?).await?);
+    Ok(Found(Tasks { tasks, truncated }))
 }
 
 /// Where the task shall go.
@@ -117,7 +123,8 @@ pub(crate) struct StateBody {
 /// Taking one on is decided by the office first: where quota or deadline forbid it the task is rejected, its owner is
 /// told, and the answer is 409 with the reason.
 #[utoipa::path(post, path = "/tasks/{task_id}/state", tag = "tasks", request_body = StateBody,
-    params(("task_id" = Uuid, Path, description = "Which task")),
+    params(("task_id" = Uuid, Path, description = "Which task"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The task as it is now", body = Task),
@@ -129,9 +136,11 @@ pub(crate) async fn set_state(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
+    once: Once,
     Body(body): Body<StateBody>,
 ) -> Result<Found<Task>, Problem> {
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
+    let caller = once.of(caller, "tasks/state", &(&id, body.state, &body.note))?;
     let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
     let task = app.told(moved);
     match (body.state, &task.note) {

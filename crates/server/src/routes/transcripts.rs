@@ -16,6 +16,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::caller::{Caller, CallerWithKey, key_ended};
 use crate::hangup::Hangup;
+use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, place};
 use crate::reply::{Created, Found};
@@ -36,7 +37,8 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
 ///
 /// Whoever first adds a line to a key owns it. A line with a message id that is there already changes nothing.
 #[utoipa::path(post, path = "/transcripts/{key}", tag = "transcripts", request_body = Line,
-    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123")),
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Durable", body = Appended),
@@ -46,6 +48,7 @@ pub(crate) async fn append(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(key): Segment,
+    once: Once,
     Body(line): Body<Line>,
 ) -> Result<Created<Appended>, Problem> {
     let key = key_of(&key)?;
@@ -53,6 +56,7 @@ pub(crate) async fn append(
     text::check("body.role", &line.role, MAX_WORD_CHARS)?;
     text::check("body.sender", &line.sender, MAX_WORD_CHARS)?;
     text::check_some("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
+    let caller = once.of(caller, "transcripts", &(key.as_str(), &line))?;
     let appended = app.store.transcript_append(&caller, &key, line, Timestamp::now()).await?;
     app.told_transcript(&key);
     Ok(Created(appended))

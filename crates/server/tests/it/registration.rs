@@ -1,0 +1,46 @@
+//! Who may register.
+
+use amb_server::{Config, Rate, RateLimits, Registration};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::{Answer, Desk};
+
+async fn desk_with(registration: Registration) -> Desk {
+    let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
+    Desk::sqlite_with(Config { registration, rate_limits: Some(limits), ..Config::default() }).await
+}
+
+async fn register(desk: &Desk, name: &str, token: Option<&str>) -> Answer {
+    let mut body = json!({"name": name});
+    if let Some(token) = token {
+        body["registration_token"] = Value::from(token);
+    }
+    desk.call(Method::POST, "/agents/register", None, Some(&body)).await
+}
+
+#[tokio::test]
+async fn a_closed_office_registers_nobody() {
+    let desk = desk_with(Registration::Closed).await;
+    let problem = register(&desk, "ann-agent", Some("secret")).await.problem(403, "registration_closed");
+    assert!(problem["detail"].as_str().unwrap().contains("operator"), "{problem}");
+}
+
+#[tokio::test]
+async fn an_office_with_a_token_registers_whoever_has_it() {
+    let desk = desk_with(Registration::Token("secret".to_owned())).await;
+    register(&desk, "ann-agent", None).await.problem(403, "registration_token_needed");
+    register(&desk, "ann-agent", Some("secre")).await.problem(403, "registration_token_wrong");
+    register(&desk, "ann-agent", Some("secret")).await.expect(201);
+    for _ in 0..2 {
+        register(&desk, "ben-agent", Some("guess")).await.problem(403, "registration_token_wrong");
+    }
+    register(&desk, "ben-agent", Some("guess")).await.problem(429, "too_many_requests");
+}
+
+#[tokio::test]
+async fn an_open_office_needs_no_token_and_minds_none() {
+    let desk = desk_with(Registration::Open).await;
+    register(&desk, "ann-agent", None).await.expect(201);
+    register(&desk, "ben-agent", Some("whatever")).await.expect(201);
+}
