@@ -154,9 +154,7 @@ async fn every_page_is_bounded_in_bytes_and_the_rest_follows(desk: Desk) {
     assert_eq!(heard, sent, "a socket");
 }
 
-#[tokio::test]
-async fn what_is_claimed_is_bounded_in_bytes_too() {
-    let desk = Desk::sqlite().await;
+async fn what_is_claimed_is_bounded_in_bytes_too(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     for _ in 0..10 {
         send_large(&desk, &alice, &bob, "Large", 900_000).await;
@@ -211,6 +209,7 @@ crate::on_every_store!(
     an_inbox_is_read_in_pages_newest_first,
     an_inbox_shows_previews_of_what_is_long,
     every_page_is_bounded_in_bytes_and_the_rest_follows,
+    what_is_claimed_is_bounded_in_bytes_too,
     one_send_to_many_is_bounded,
     waits_for_transcripts_are_limited,
 );

@@ -7,13 +7,12 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
-use super::messages::{find, find_all};
+use super::messages::{find, find_all, message_bytes, takes};
 use super::receipts::with_receipts;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::no_message;
 use crate::query::{ReadPlace, Removed};
-use crate::row::OVERHEAD;
 use crate::types::Agent;
 
 /// Entries looked at in one go.
@@ -109,21 +108,21 @@ pub(super) async fn export<C: GenericClient>(
     let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
     // Of a group's session, what the agent sent and what came to it.
     let select = client
-        .prepare_cached(
-            "SELECT m.public_id, octet_length(m.content) + coalesce(octet_length(m.parts), 0)
-                                 + coalesce(octet_length(m.metadata), 0) + coalesce(octet_length(m.callback), 0)
-             FROM session_members b
+        .prepare_cached(concat!(
+            "SELECT m.public_id, ",
+            message_bytes!(),
+            " FROM session_members b
              JOIN sessions s ON s.id = b.session_id
              JOIN messages m ON m.session_id = b.session_id
              WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3) AND m.created_at >= $5
              AND (s.group_id IS NULL OR m.sender_id = $1
                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = m.public_id AND c.agent_id = $1))
-             ORDER BY m.session_id, m.seq LIMIT $4",
-        )
+             ORDER BY m.session_id, m.seq LIMIT $4"
+        ))
         .await?;
     let rows = client.query(&select, &[&caller.key.0, &session, &seq, &i64::from(limit), &since]).await?;
     let mut budget = Budget::page();
-    let fits = |row: &&Row| budget.takes(usize::try_from(row.get::<_, i32>(1)).unwrap_or(0) + OVERHEAD);
+    let fits = |row: &&Row| takes(&mut budget, row.get(1));
     let ids: Vec<Uuid> = rows.iter().take_while(fits).map(|row| row.get(0)).collect();
     let mut found = find_all(client, &ids).await?;
     let mut mail = Vec::with_capacity(ids.len());

@@ -8,6 +8,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{self, Letter};
 use crate::row::{self, MessageRow};
@@ -22,6 +23,20 @@ macro_rules! message_columns {
     };
 }
 pub(super) use message_columns;
+
+/// The bytes of the texts of a message `m`, without reading them.
+macro_rules! message_bytes {
+    () => {
+        "octet_length(m.content) + coalesce(octet_length(m.parts), 0) + coalesce(octet_length(m.metadata), 0)
+         + coalesce(octet_length(m.callback), 0)"
+    };
+}
+pub(super) use message_bytes;
+
+/// Whether a message of so many such bytes still fits into a page.
+pub(super) fn takes(budget: &mut Budget, bytes: i32) -> bool {
+    budget.takes(usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
+}
 
 /// The first column after those of [`message_row`].
 pub(super) const AFTER: usize = 19;

@@ -12,9 +12,10 @@ use uuid::Uuid;
 
 use super::error::Trouble;
 use super::inbox::{Unread, mark_read};
-use super::messages::{AFTER, Found, find, find_all, message_columns, message_row};
+use super::messages::{AFTER, Found, find, find_all, message_bytes, message_columns, message_row, takes};
 use super::page::rows_of_page;
 use super::write::{Heads, Pages};
+use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
 use crate::query::{MessagePage, MessageQuery};
@@ -235,19 +236,27 @@ pub(super) async fn claim(
     let turn = tx.prepare_cached("SELECT pg_advisory_xact_lock($1, ($2::bigint % 2147483647)::int)").await?;
     tx.execute(&turn, &[&CLAIMS, &caller.key.0]).await?;
     let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
-    let by_time = "SELECT e.number, m.sender_id FROM entries e
-         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+    let by_time = concat!(
+        "SELECT e.number, m.sender_id, ",
+        message_bytes!(),
+        " FROM entries e JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
          WHERE e.agent_id = $1 AND e.session_id IS NOT NULL AND e.read_at IS NULL
-         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.number LIMIT $3";
-    let by_priority = "SELECT e.number, m.sender_id FROM entries e
-         JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
+         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.number LIMIT $3"
+    );
+    let by_priority = concat!(
+        "SELECT e.number, m.sender_id, ",
+        message_bytes!(),
+        " FROM entries e JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
          WHERE e.agent_id = $1 AND e.session_id IS NOT NULL AND e.read_at IS NULL
-         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.priority DESC, e.number LIMIT $3";
+         AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.priority DESC, e.number LIMIT $3"
+    );
     let select = tx.prepare_cached(if request.urgent_first { by_priority } else { by_time }).await?;
+    let mut budget = Budget::page();
     let free: Vec<Unread> = tx
         .query(&select, &[&caller.key.0, &now, &limit])
         .await?
         .iter()
+        .take_while(|row| takes(&mut budget, row.get(2)))
         .map(|row| Unread { number: row.get(0), sender: row.get(1) })
         .collect();
     if free.is_empty() {
