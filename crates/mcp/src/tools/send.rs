@@ -11,7 +11,7 @@ use super::post::{Posted, post};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
-use crate::schema::{answer, any, arguments, flag, hint, list, object, one_of, text};
+use crate::schema::{answer, arguments, flag, free, hint, list, object, one_of, text};
 use crate::view::{line, seen};
 
 #[derive(Deserialize)]
@@ -66,9 +66,9 @@ pub(super) fn tool() -> Tool {
             ("kind", hint("message (default), task (asks for a result; mailbox_task moves it) or your own label")),
             ("priority", one_of(&["low", "normal", "high", "urgent"])),
             ("deadline", hint("task only: RFC 3339 or from now, such as 2h")),
-            ("data", any("JSON for programs")),
+            ("data", free("JSON for programs")),
             ("files", list(hint("path the recipient can reach"))),
-            ("callback", any("task only: {channel, session_id, chat_id} given back to you with each update")),
+            ("callback", free("task only: {channel, session_id, chat_id} given back to you with each update")),
             ("user_request", hint_flag("after loop_refused: your user, not a mail, asked for this")),
         ]),
         answer(&[

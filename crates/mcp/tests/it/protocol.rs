@@ -67,6 +67,7 @@ async fn every_tool_says_what_it_takes_gives_and_does() {
         for schema in [&tool["inputSchema"], &tool["outputSchema"]] {
             assert_eq!(schema["type"], "object", "{tool}");
             let properties = schema["properties"].as_object().unwrap();
+            assert!(properties.values().all(|property| property["type"].is_string()), "{tool}");
             for required in schema["required"].as_array().into_iter().flatten() {
                 assert!(properties.contains_key(required.as_str().unwrap()), "{tool}");
             }
