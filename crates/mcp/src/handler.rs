@@ -9,9 +9,10 @@ use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CacheScope, CallToolRequestParams, CallToolResponse, CompleteRequestMethod, CompleteRequestParams, CompleteResult,
-    Implementation, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult, ListToolsResult,
-    PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse, ReadResourceResult,
-    ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool, UnsubscribeRequestParams,
+    Implementation, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesResult, ListResourcesResult,
+    ListToolsResult, PaginatedRequestParams, ProtocolVersion, ReadResourceRequestParams, ReadResourceResponse,
+    ReadResourceResult, ServerCapabilities, ServerConfig, SubscribeRequestParams, SubscriptionFilter, Tool,
+    UnsubscribeRequestParams,
 };
 use rmcp::service::{Peer, RequestContext, SubscriptionContext};
 use serde_json::json;
@@ -136,8 +137,7 @@ impl Handler {
     }
 
     fn seen_by(&self, context: &RequestContext<RoleServer>) -> Arc<Seen> {
-        let stateless = context.meta.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28);
-        Arc::clone(if stateless { &self.shared } else { &self.own })
+        Arc::clone(if is_stateless(context) { &self.shared } else { &self.own })
     }
 }
 
@@ -277,12 +277,16 @@ impl ServerHandler for Handler {
         Ok(())
     }
 
-    /// There are none, which is not declared either; but clients that ask all the same warn their user of an error.
+    /// There are none, and none are declared; but clients of the older protocols that ask all the same warn their user of an
+    /// error. In the stateless protocol what is not declared is not answered.
     async fn list_prompts(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListPromptsResult, ErrorData> {
+        if is_stateless(&context) {
+            return Err(ErrorData::method_not_found::<ListPromptsRequestMethod>());
+        }
         Ok(ListPromptsResult::with_all_items(Vec::new()))
     }
 
@@ -295,6 +299,11 @@ impl ServerHandler for Handler {
     ) -> Result<CompleteResult, ErrorData> {
         Err(ErrorData::method_not_found::<CompleteRequestMethod>())
     }
+}
+
+/// Whether the request is one of the protocol in which each says everything itself.
+fn is_stateless(context: &RequestContext<RoleServer>) -> bool {
+    context.meta.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28)
 }
 
 fn unknown_tool(name: &str) -> ErrorData {
