@@ -3,7 +3,7 @@
 use amb_core::limits::MAX_CONTENT_CHARS;
 use amb_core::message::text_of;
 use amb_core::office::Result;
-use amb_core::{Draft, OfficeError, Part};
+use amb_core::{Draft, OfficeError, Part, Timestamp};
 use serde_json::{Value, json};
 
 /// The contract's four fields, and the others only where they say something.
@@ -14,6 +14,10 @@ pub(crate) fn body(draft: &Draft) -> Result<Value> {
     };
     // The key travels in a header, the session under the contract's name, and a single text as the contract's content.
     fields.remove("idempotency_key");
+    // The contract knows moments only.
+    if fields.remove("deadline_in").is_some() {
+        fields.insert("deadline".into(), json!(draft.due(Timestamp::now())));
+    }
     let session = fields.remove("session").unwrap_or(Value::Null);
     fields.insert("session_id".into(), session);
     fields.entry("subject").or_insert(Value::Null);

@@ -1,6 +1,6 @@
 //! What a sender hands in: a [`Draft`] until the office takes it, a [`Message`] after.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::Object;
@@ -34,6 +34,10 @@ pub struct Draft {
     /// For a task: when it must be done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// For a task: in how many seconds from when it is sent it must be done, in place of `deadline`. A sender that says it so
+    /// can repeat its draft under the same key, whatever time has passed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline_in: Option<u64>,
     /// For a task: where the answer shall go.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
@@ -82,6 +86,7 @@ impl Draft {
             parts: vec![Part::text(text)],
             priority: Priority::Normal,
             deadline: None,
+            deadline_in: None,
             callback: None,
             reply_to: None,
             relay_of: None,
@@ -158,6 +163,17 @@ impl Draft {
         Ok(())
     }
 
+    /// When a task must be done that is sent at this moment.
+    pub fn due(&self, at: Timestamp) -> Option<Timestamp> {
+        let from_now = |seconds: u64| {
+            let span = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
+            let due = at.checked_add(span).unwrap_or(Timestamp::MAX);
+            // Finer than this, some readers of the files take it for no time at all.
+            due.round(Unit::Microsecond).unwrap_or(due)
+        };
+        self.deadline.or_else(|| self.deadline_in.map(from_now))
+    }
+
     /// Checks everything that can be checked without looking anything up.
     pub fn check(&self) -> Result<(), OfficeError> {
         let too_long = |what: &str, max: usize| OfficeError::invalid(format!("{what} has at most {max} characters"));
@@ -180,7 +196,10 @@ impl Draft {
         if self.kind == Kind::TaskUpdate {
             return Err(OfficeError::invalid("a task update is sent by changing the task's state, not as a message"));
         }
-        if self.kind != Kind::Task && self.deadline.is_some() {
+        if self.deadline.is_some() && self.deadline_in.is_some() {
+            return Err(OfficeError::invalid("a deadline is a moment or a time from now, not both"));
+        }
+        if self.kind != Kind::Task && (self.deadline.is_some() || self.deadline_in.is_some()) {
             return Err(OfficeError::invalid("only a task has a deadline; send it with kind task"));
         }
         if let Some(callback) = &self.callback {
@@ -256,6 +275,8 @@ mod tests {
             Draft { parts: vec![Part::text("x"); MAX_PARTS + 1], ..draft() },
             Draft { kind: Kind::TaskUpdate, ..draft() },
             Draft { deadline: Some(Timestamp::UNIX_EPOCH), ..draft() },
+            Draft { deadline_in: Some(7_200), ..draft() },
+            Draft { kind: Kind::Task, deadline: Some(Timestamp::UNIX_EPOCH), deadline_in: Some(7_200), ..draft() },
             Draft { parts: vec![Part::text("x".repeat(MAX_MESSAGE_BYTES))], ..draft() },
             Draft { idempotency_key: Some(String::new()), ..draft() },
             Draft {
@@ -282,6 +303,16 @@ mod tests {
         assert!(large.check().is_ok() && large.check_copies(2).is_ok());
         assert!(large.check_copies(100).is_err());
         assert!(draft().check_copies(100).is_ok());
+    }
+
+    #[test]
+    fn a_deadline_from_now_is_counted_from_when_the_draft_is_sent() {
+        let at = Timestamp::from_microsecond(1_000_000).unwrap();
+        let task = |deadline_in| Draft { kind: Kind::Task, deadline_in, ..draft() };
+        assert_eq!(task(None).due(at), None);
+        assert_eq!(task(Some(7_200)).due(at), Some(Timestamp::from_microsecond(7_201_000_000).unwrap()));
+        assert!(task(Some(u64::MAX)).due(at).is_some());
+        assert_eq!(Draft { deadline: Some(at), ..task(None) }.due(Timestamp::MAX), Some(at));
     }
 
     #[test]

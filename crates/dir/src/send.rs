@@ -40,7 +40,7 @@ impl Desk {
         let (hop, parent) = self.hop(&draft, named.as_ref())?;
         let (session, subject) = self.thread(&draft, named.as_ref())?;
         let id = letter::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
-        let deadline = draft.deadline;
+        let deadline = draft.due(at);
         let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.word_for(message.kind);
         if message.kind == Kind::Task {

@@ -202,6 +202,7 @@ async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Messag
         parts: message.parts.clone(),
         priority: message.priority,
         deadline: message.task.as_ref().filter(|_| message.kind == Kind::Task).and_then(|task| task.deadline),
+        deadline_in: None,
         // A callback is its setter's own affair, and stays on its side.
         callback: None,
         reply_to,

@@ -85,6 +85,7 @@ impl Letter {
     /// Makes a draft ready.
     pub(crate) fn new(from: &AgentName, draft: Draft, now: Timestamp) -> Result<Self> {
         let at = to_micros(now);
+        let deadline = draft.due(now).map(to_micros);
         let once = match &draft.idempotency_key {
             Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
             None => None,
@@ -118,7 +119,7 @@ impl Letter {
             content,
             parts,
             priority: draft.priority,
-            deadline: draft.deadline.map(to_micros),
+            deadline,
             callback: draft.callback,
             parent,
             correlation_id: draft.correlation_id,

@@ -39,7 +39,7 @@ pub(crate) struct Send {
     priority: Priority,
     /// For a task: when it must be done, as a time (2026-12-01T12:00:00Z) or from now (90m, 2h, 3d)
     #[arg(long, value_name = "T", value_parser = deadline)]
-    deadline: Option<Timestamp>,
+    deadline: Option<Deadline>,
     /// The message this answers
     #[arg(long, value_name = "ID")]
     reply_to: Option<MessageId>,
@@ -105,6 +105,11 @@ impl Send {
         if self.session.is_none() && self.reply_to.is_none() {
             subject.get_or_insert_with(|| NO_SUBJECT.into());
         }
+        let (deadline, deadline_in) = match self.deadline {
+            Some(Deadline::At(moment)) => (Some(moment), None),
+            Some(Deadline::In(seconds)) => (None, Some(seconds)),
+            None => (None, None),
+        };
         let draft = Draft {
             to: self.to,
             kind: self.kind,
@@ -112,7 +117,8 @@ impl Send {
             session: self.session,
             parts,
             priority: self.priority,
-            deadline: self.deadline,
+            deadline,
+            deadline_in,
             callback: self.callback,
             reply_to: self.reply_to,
             relay_of: self.relay_of,
@@ -139,7 +145,22 @@ fn callback(text: &str) -> Result<amb_core::Callback, String> {
     serde_json::from_str(text).map_err(|error| format!("not a callback: {error}"))
 }
 
+/// When a task must be done.
+#[derive(Debug, Clone, Copy)]
+enum Deadline {
+    At(Timestamp),
+    /// Seconds from when it is sent.
+    In(u64),
+}
+
 /// A moment, or a span from now.
-fn deadline(text: &str) -> Result<Timestamp, String> {
-    amb_core::task::parse_deadline(text, Timestamp::now()).map_err(|error| error.to_string())
+fn deadline(text: &str) -> Result<Deadline, String> {
+    if let Ok(moment) = text.parse() {
+        return Ok(Deadline::At(moment));
+    }
+    // Not made a moment here: the same words under the same key are the same draft, whatever time has passed.
+    let span = amb_core::task::parse_deadline(text, Timestamp::UNIX_EPOCH).map_err(|error| error.to_string())?;
+    u64::try_from(span.as_millisecond())
+        .map(|millis| Deadline::In(millis.div_ceil(1_000)))
+        .map_err(|error| error.to_string())
 }

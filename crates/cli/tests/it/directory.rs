@@ -373,3 +373,21 @@ async fn a_pipe_in_place_of_the_registry_is_an_error_and_not_a_wait() {
     world.amb("ben", &["doctor", "--mend"]).await;
     assert_eq!(world.json("ben", &["agents"]).await["agents"][0]["name"], "ben");
 }
+
+#[tokio::test]
+async fn a_deadline_from_now_can_be_repeated_under_its_key() {
+    for layout in ["nanobot", "chipset"] {
+        let world = World::new(layout);
+        for agent in ["ann", "ben"] {
+            world.amb(agent, &["register", agent]).await;
+        }
+        let send = ["send", "ben", "sort", "--kind", "task", "--deadline", "2h", "--idempotency-key", "k"];
+        let first = world.json("ann", &send).await;
+        assert_eq!(world.json("ann", &send).await, first, "{layout}");
+        let left = first["task"]["deadline"].as_str().unwrap().parse::<jiff::Timestamp>().unwrap();
+        assert!(left > jiff::Timestamp::now() + std::time::Duration::from_secs(3_600), "{layout}: {first}");
+        let other = ["send", "ben", "sort", "--kind", "task", "--deadline", "3h", "--idempotency-key", "k"];
+        let (_, words) = world.refused("ann", &other, b"").await;
+        assert!(words.contains("key"), "{layout}: {words}");
+    }
+}

@@ -69,7 +69,7 @@ impl State {
         }
         let hop = self.hop(me, &draft)?;
         let session = self.thread_for(me, &draft)?;
-        let (deadline, relay_of) = (draft.deadline, draft.relay_of.clone());
+        let (deadline, relay_of) = (draft.due(now), draft.relay_of.clone());
         let (id, from, at) = (MessageId::fresh(now), me.clone(), now);
         let subject = Some(self.sessions[&session].subject.clone());
         let mut message = draft.into_message(Accepted { id, from, at, session, subject, hop });

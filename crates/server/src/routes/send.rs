@@ -181,6 +181,7 @@ impl Content {
             parts,
             priority: self.priority.unwrap_or_default(),
             deadline: self.deadline,
+            deadline_in: None,
             callback: self.callback,
             reply_to: self.reply_to,
             relay_of: self.relay_of,
