@@ -25,10 +25,12 @@ const KEEP_REST: Duration = Duration::from_millis(20);
 const GATHER: Duration = Duration::from_millis(100);
 /// The longest pause before receipts are written again that could not be.
 const RETRY: Duration = Duration::from_secs(5);
-/// How many times as long as it took to index some mail the rest after it is: search is never in the way of a send.
-const INDEX_SHARE: u32 = 7;
-/// The shortest and the longest such rest. The shortest is also how long new mail is gathered.
-const INDEX_LEAST: Duration = Duration::from_millis(50);
+/// How long new mail is gathered before it is made findable.
+const INDEX_GATHER: Duration = Duration::from_millis(100);
+/// Entries looked at in one go beyond which more comes than search keeps up with.
+const INDEX_MUCH: u64 = 1_500;
+/// How many times as long as such a go the rest after it is, and at most: search is never in the way of a send.
+const INDEX_REST: u32 = 7;
 const INDEX_MOST: Duration = Duration::from_secs(1);
 /// How often it is asked for mail to index where none was heard of.
 const INDEX_LOOK: Duration = Duration::from_secs(30);
@@ -213,12 +215,12 @@ async fn write_deliveries(app: &App) -> bool {
     well
 }
 
-/// Makes new mail findable: some of it at a time, and then a rest that depends on how long that took, so that search takes a
-/// small part of one processor from those who send.
+/// Makes new mail findable, some of it at a time. Where much comes, search takes an eighth of one processor from those who
+/// send, and is behind until less comes.
 async fn index(app: App) {
     loop {
         let begun = Instant::now();
-        let mut rest = INDEX_LEAST;
+        let mut rest = INDEX_GATHER;
         match app.store.index_mail().await {
             Ok(0) => tokio::select! {
                 () = app.mail_came.notified() => {}
@@ -226,7 +228,8 @@ async fn index(app: App) {
                 () = sleep(INDEX_LOOK) => {}
                 () = app.closing.cancelled() => return,
             },
-            Ok(_) => rest = (begun.elapsed() * INDEX_SHARE).clamp(INDEX_LEAST, INDEX_MOST),
+            Ok(INDEX_MUCH..) => rest = (begun.elapsed() * INDEX_REST).min(INDEX_MOST),
+            Ok(_) => {}
             Err(error) if error.code() == Code::Unsupported => return,
             Err(error) => {
                 failed("indexing", &error);

@@ -13,11 +13,11 @@ use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
 
 /// Agents whose logs are looked at in one transaction.
-pub(super) const AGENTS: usize = 500;
+pub(super) const AGENTS: usize = 1_000;
 /// Entries looked at in one transaction, shared among its agents.
-const ENTRIES: usize = 1_000;
+const ENTRIES: usize = 2_000;
 /// Entries of each that are looked at all the same.
-const LEAST: usize = 4;
+const LEAST: usize = 2;
 
 /// What became of some logs.
 #[derive(Debug, Default)]

@@ -22,11 +22,11 @@ use crate::types::{Agent, AgentKey};
 use crate::{row as rows, search};
 
 /// Agents whose logs are looked at in one go.
-pub(super) const AGENTS: usize = 500;
+pub(super) const AGENTS: usize = 1_000;
 /// Entries looked at in one go, shared among the agents.
-const ENTRIES: usize = 1_000;
+const ENTRIES: usize = 2_000;
 /// Entries of each that are looked at all the same.
-const LEAST: usize = 4;
+const LEAST: usize = 2;
 /// Bytes of text that are held at once, after which the rest waits for the next go.
 const BYTES: usize = 8 << 20;
 /// The form of the file; another one is thrown away and made anew.
