@@ -216,7 +216,9 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
                     letter.kind == "task_update"
                         && letter.task.as_ref().is_some_and(|task| *task == (id.clone(), *state))
                 });
-                assert_eq!(told.count(), 1, "{id} was moved to {state}");
+                // Progress may be told more than once: two processes of one agent may both say that it works.
+                let told = told.count();
+                assert!(told == 1 || *state == TaskState::Working && told > 1, "{id} was moved to {state}: {told}");
             }
             Said::Acknowledged(ids, done) => {
                 acks += done;
