@@ -99,6 +99,7 @@ verbs! {
     Approve(approve),
     Reject(connections),
     Connections(connections),
+    Group(group),
     Transcript(transcript),
     Export(export),
     Archive(archive),

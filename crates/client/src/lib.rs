@@ -28,7 +28,7 @@ mod url;
 
 pub use backoff::Backoff;
 pub use registration::{Registered, register};
-pub use seat::Client;
+pub use seat::{Client, Group, GroupMember};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;

@@ -15,7 +15,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::Method;
 use secrecy::SecretString;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -59,6 +59,69 @@ impl Client {
         let call = self.http.get(&["export"]).query("after", after).query("since", since);
         Ok(self.http.ask::<Exported>(call).await?.messages)
     }
+}
+
+impl Client {
+    /// The groups that the caller is in or was invited to.
+    pub async fn groups(&self) -> Result<Vec<Group>> {
+        Ok(self.http.ask::<Groups>(self.http.get(&["groups"])).await?.groups)
+    }
+
+    /// Makes a group whose owner, and first member, is the caller.
+    pub async fn create_group(&self, name: &AgentName) -> Result<Group> {
+        self.http.ask(self.http.post(&["groups"], &json!({ "name": name }))?).await
+    }
+
+    /// Invites an agent to a group of the caller's.
+    pub async fn invite_to_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        self.of_group(group, "invite", json!({ "agent_name": agent })).await
+    }
+
+    /// Takes an agent out of a group of the caller's.
+    pub async fn remove_from_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        self.of_group(group, "remove", json!({ "agent_name": agent })).await
+    }
+
+    /// Agrees to an invitation.
+    pub async fn join_group(&self, group: &AgentName) -> Result<Group> {
+        self.of_group(group, "join", json!({})).await
+    }
+
+    /// Leaves a group, or declines an invitation.
+    pub async fn leave_group(&self, group: &AgentName) -> Result<Group> {
+        self.of_group(group, "leave", json!({})).await
+    }
+
+    async fn of_group(&self, group: &AgentName, verb: &str, body: serde_json::Value) -> Result<Group> {
+        self.http.ask(self.http.post(&["groups", group.as_str(), verb], &body)?).await
+    }
+}
+
+/// A named set of agents that are written to together.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Group {
+    /// Its name, unique in the office.
+    pub name: AgentName,
+    /// Who invites and removes.
+    pub owner: AgentName,
+    /// Who is in it, or was invited.
+    pub members: Vec<GroupMember>,
+    /// When it was made.
+    pub created_at: Timestamp,
+}
+
+/// One member of a group.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct GroupMember {
+    /// Who.
+    pub name: AgentName,
+    /// Whether it agreed.
+    pub joined: bool,
+}
+
+#[derive(Deserialize)]
+struct Groups {
+    groups: Vec<Group>,
 }
 
 #[derive(Deserialize)]
@@ -221,6 +284,16 @@ impl Office for Client {
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
         self.http.tell(self.http.post(&["transcripts", key.as_str()], &line)?).await
+    }
+
+    async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
+        let call = self.http.post(&["transcripts", key.as_str()], &line)?;
+        self.http.tell(call.query("owner", Some(owner))).await
+    }
+
+    async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
+        let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
+        Ok(self.http.ask::<Lines>(call.query("owner", Some(owner))).await?.lines)
     }
 
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {

@@ -125,6 +125,7 @@ fn main() {
         role: "user".into(),
         content: BODY.into(),
         sender: "ou_123".into(),
+        author: None,
         message_id: Some("om_dc13264520392913993dd051dba21dcf".into()),
         ts: Some(1_772_706_600_123.0),
     };

@@ -36,18 +36,41 @@ pub enum BadName {
     #[error("an agent name uses letters, digits, '-', '_' and '.', not {0:?}")]
     BadChar(char),
     /// Begins with `.` or `_`, which would hide a file or imitate one of ours.
-    #[error("an agent name cannot begin with {0:?}")]
+    #[error("an agent name cannot begin with {0:?}: in a directory such names are hidden files and the office's own")]
     BadStart(char),
     /// Fine elsewhere, but not registrable on a server.
     #[error("a name on a server has {MIN_SERVER_NAME_CHARS} to {MAX_NAME_CHARS} letters, digits, '-' and '_'")]
     NotForServer,
-    /// A server has a page of that name where agents have theirs.
-    #[error("the name {RESERVED:?} is reserved on a server; choose another")]
-    Reserved,
+    /// A word that a model could take for an authority, or that a server's own paths use.
+    #[error("the name {0:?} is reserved, since it could be taken for more than an agent; choose another")]
+    Reserved(Box<str>),
 }
 
-/// What stands where an agent's name does in a server's paths. (`me` does too, and is too short for a name there.)
-const RESERVED: &str = "register";
+/// Names that no new agent or group gets, in any case of letters: words that a model could take for an authority, and
+/// `register`, which stands where an agent's name does in a server's paths (`me` does too, and is too short for a name there).
+/// Agents that have such a name keep it.
+pub const RESERVED_NAMES: [&str; 20] = [
+    "admin",
+    "administrator",
+    "assistant",
+    "developer",
+    "human",
+    "mailbox",
+    "moderator",
+    "office",
+    "operator",
+    "owner",
+    "person",
+    "postmaster",
+    "register",
+    "root",
+    "security",
+    "superuser",
+    "support",
+    "system",
+    "tool",
+    "user",
+];
 
 impl AgentName {
     /// Parses a name.
@@ -65,20 +88,50 @@ impl AgentName {
         Ok(Self(text.into()))
     }
 
-    /// Parses a name under the narrower rule for registering on a server: 3–100 of `A-Z a-z 0-9 - _`, and none that the
-    /// server's own paths use.
+    /// Parses a name under the narrower rule for registering on a server: 3–100 of `A-Z a-z 0-9 - _`, and none that is
+    /// [reserved](RESERVED_NAMES).
     ///
-    /// The leading `_` that the server's contract would allow is refused like everywhere else.
+    /// The leading `_` that the server's contract would allow is refused like everywhere else: the same agent may live in a
+    /// directory, where names are file names and those with a leading `_` are the office's own (`_registry.json`).
     pub fn parse_for_server(text: &str) -> Result<Self, BadName> {
         let name = Self::parse(text)?;
         if text.len() < MIN_SERVER_NAME_CHARS || text.contains('.') {
             return Err(BadName::NotForServer);
         }
-        // Paths are compared letter by letter, so `Register` can be had.
-        if text == RESERVED {
-            return Err(BadName::Reserved);
-        }
+        name.check_new()?;
         Ok(name)
+    }
+
+    /// Whether a new agent may have this name.
+    pub fn check_new(&self) -> Result<(), BadName> {
+        match RESERVED_NAMES.iter().any(|word| self.is_like(word)) {
+            true => Err(BadName::Reserved(self.0.clone())),
+            false => Ok(()),
+        }
+    }
+
+    /// Whether the two are the same but for the case of their letters. Names like each other are never given to two agents.
+    pub fn is_like(&self, other: &str) -> bool {
+        self.0.eq_ignore_ascii_case(other)
+    }
+
+    /// The name as names are compared.
+    pub fn folded(&self) -> String {
+        self.0.to_ascii_lowercase()
+    }
+
+    /// Of those that a name may mean, the one that it does: the one of exactly this name, else the only one that is like it.
+    pub fn meant<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
+        let mut like = Vec::new();
+        for one in found {
+            if name(&one) == self.as_str() {
+                return Some(one);
+            }
+            if self.is_like(name(&one)) {
+                like.push(one);
+            }
+        }
+        if like.len() == 1 { like.pop() } else { None }
     }
 
     /// The name as text.
@@ -152,11 +205,28 @@ mod tests {
     }
 
     #[test]
-    fn no_agent_takes_the_name_of_a_servers_own_page() {
-        assert_eq!(AgentName::parse_for_server("register"), Err(BadName::Reserved));
+    fn no_new_agent_takes_a_name_that_could_be_an_authoritys() {
+        for word in ["register", "Register", "system", "ROOT", "Admin", "assistant", "user", "Operator"] {
+            assert_eq!(AgentName::parse_for_server(word), Err(BadName::Reserved(word.into())));
+            assert!(AgentName::parse(word).is_ok(), "who has it keeps it");
+        }
+        assert!(RESERVED_NAMES.is_sorted());
         assert!(AgentName::parse_for_server("me").is_err());
         assert!(AgentName::parse_for_server("registers").is_ok());
-        assert!(AgentName::parse("register").is_ok(), "a directory has no such pages");
+        assert!(AgentName::parse_for_server("user-2").is_ok());
+        let reason = AgentName::parse_for_server("_ann").unwrap_err().to_string();
+        assert!(reason.contains("hidden files"), "{reason}");
+    }
+
+    #[test]
+    fn a_name_means_the_one_that_has_it_or_the_only_one_like_it() {
+        let meant = |name: &str, known: &[&'static str]| {
+            AgentName::parse(name).unwrap().meant(known.iter().copied(), |known| known)
+        };
+        assert_eq!(meant("ann", &["Ann", "ann", "ANN"]), Some("ann"));
+        assert_eq!(meant("ANN", &["ann", "ben"]), Some("ann"));
+        assert_eq!(meant("ANN", &["ann", "Ann"]), None, "either could be meant");
+        assert_eq!(meant("ben", &["ann"]), None);
     }
 
     #[test]

@@ -210,13 +210,25 @@ pub trait Office: Send + Sync {
 
     // Group chats and search.
 
-    /// Adds a line to a group chat's record. A second line with the same message id is the same line.
+    /// Adds a line to the caller's record of a group chat. A second line with the same message id is the same line.
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
         let _ = (key, line);
         Err(OfficeError::unsupported("this office keeps no transcripts"))
     }
 
-    /// The last lines of a group chat's record, oldest first, each once.
+    /// Adds a line to the record that another agent shares with the caller.
+    async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
+        let _ = (owner, key, line);
+        Err(no_owners())
+    }
+
+    /// The last lines of the record that another agent shares with the caller.
+    async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
+        let _ = (owner, key, limit);
+        Err(no_owners())
+    }
+
+    /// The last lines of the caller's record of a group chat, oldest first, each once.
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let _ = (key, limit);
         Err(OfficeError::unsupported("this office keeps no transcripts"))
@@ -227,6 +239,10 @@ pub trait Office: Send + Sync {
         let _ = query;
         Err(OfficeError::unsupported("this office has no search"))
     }
+}
+
+fn no_owners() -> OfficeError {
+    OfficeError::unsupported("transcripts of this office have no owner: whoever may read its files reads them all")
 }
 
 fn no_connections() -> OfficeError {

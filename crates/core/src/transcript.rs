@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::OfficeError;
 use crate::limits::MAX_TRANSCRIPT_KEY_CHARS;
+use crate::name::AgentName;
 use crate::wire::transcript::whole_millis;
 
 /// Which chat: `{channel}:{chat_id}`, any text of 1–255 characters without control characters.
@@ -50,9 +51,13 @@ pub struct Line {
     /// What was said.
     #[cfg_attr(feature = "openapi", schema(max_length = 100000, pattern = "^[^\\x00]*$"))]
     pub content: String,
-    /// Who said it.
+    /// Who said it, in the words of whoever wrote the line.
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]
     pub sender: String,
+    /// The agent that wrote the line, as the office knows it; nothing that is sent with a new line counts. A directory knows
+    /// no authors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub author: Option<AgentName>,
     /// The chat's own id of it; a second line with the same one is the same line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "openapi", schema(max_length = 255, pattern = "^[^\\x00]*$"))]

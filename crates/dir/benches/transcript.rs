@@ -23,6 +23,7 @@ fn line(n: u64) -> Line {
         role: "user".into(),
         content,
         sender: "ou_7d8a6e6df7621556ce0d21922b676706".into(),
+        author: None,
         message_id: id,
         ts: Some(1.7e12 + n as f64),
     }

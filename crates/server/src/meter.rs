@@ -46,6 +46,7 @@ pub(crate) const ROUTES: &[&str] = &[
     "/groups/{name}/invite",
     "/groups/{name}/join",
     "/groups/{name}/leave",
+    "/groups/{name}/remove",
     "/health",
     "/health/live",
     "/health/ready",

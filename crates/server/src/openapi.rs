@@ -56,6 +56,7 @@ use crate::ws;
         groups::invite,
         groups::join,
         groups::leave,
+        groups::remove,
         tasks::tasks,
         tasks::task,
         tasks::chain,

@@ -12,8 +12,3 @@ pub type Result<T, E = StoreError> = std::result::Result<T, E>;
 pub(crate) fn conflict(detail: impl Into<String>) -> StoreError {
     StoreError::new(Code::Conflict, detail)
 }
-
-/// Known, but not allowed.
-pub(crate) fn forbidden(detail: impl Into<String>) -> StoreError {
-    StoreError::new(Code::Forbidden, detail)
-}

@@ -3,9 +3,12 @@
 use amb_core::doc::{AgentEntry, MessageWithReceipts};
 use amb_core::limits::MAX_INBOX_SESSIONS;
 use amb_core::transcript::Line;
-use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Timestamp};
+use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+
+use crate::error::Result;
+use crate::{StoreError, row};
 
 /// Which agents to list: by name, after one, so many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -98,6 +101,32 @@ pub struct MessagePage {
     pub next: Option<u64>,
 }
 
+/// A task in a chain of delegation.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(untagged)]
+pub enum ChainTask {
+    /// One that the caller gave or was given.
+    Own(Box<Task>),
+    /// One between others.
+    Other {
+        /// Which task.
+        id: TaskId,
+        /// Where it stands.
+        state: TaskState,
+    },
+}
+
+impl ChainTask {
+    /// Which task.
+    pub fn id(&self) -> &TaskId {
+        match self {
+            ChainTask::Own(task) => &task.id,
+            ChainTask::Other { id, .. } => id,
+        }
+    }
+}
+
 /// A line of a transcript with its place.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
@@ -107,6 +136,15 @@ pub struct NumberedLine {
     /// What was said.
     #[serde(flatten)]
     pub line: Line,
+}
+
+impl NumberedLine {
+    /// A line as it is kept, with the author that the office knows.
+    pub(crate) fn read(number: u64, line: &str, author: &str) -> Result<Self> {
+        let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
+        line.author = Some(row::name(author)?);
+        Ok(Self { number, line })
+    }
 }
 
 /// What became of a line.

@@ -7,7 +7,7 @@ use amb_core::draft::json_len;
 use amb_core::event::NewMessage;
 use amb_core::limits::{MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::message::text_of;
-use amb_core::{AgentName, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
+use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
@@ -257,6 +257,18 @@ pub(crate) fn shown(parts: Option<Vec<Part>>) -> Vec<Part> {
 /// A name that was checked when it was registered.
 pub(crate) fn name(text: &str) -> Result<AgentName> {
     AgentName::from_str(text).map_err(StoreError::internal)
+}
+
+/// Of members, each with its `allow_from`, those who hear a sender.
+pub(crate) fn who_hear(members: Vec<(i64, String)>, sender: &AgentName) -> Result<Vec<i64>> {
+    let mut hearing = Vec::with_capacity(members.len());
+    for (agent, allow_from) in members {
+        let allow_from: AllowFrom = parse(Some(allow_from))?.unwrap_or_default();
+        if allow_from.allows(sender) {
+            hearing.push(agent);
+        }
+    }
+    Ok(hearing)
 }
 
 /// JSON that we wrote.

@@ -12,8 +12,8 @@ use tokio::sync::broadcast;
 
 use crate::error::Result;
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
-    ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
+    Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
@@ -93,8 +93,8 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Result<Written<ConnectionRequested>>;
 
-    /// Approves the request that has this code: `not_found` where none waits, `forbidden` where it was not the caller who
-    /// was asked, `gone` where its time is over. Of any number of approvals at once, one succeeds.
+    /// Approves the request that has this code: `not_found` where none waits for the caller, `forbidden` where it is the
+    /// caller's own, `gone` where its time is over. Of any number of approvals at once, one succeeds.
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>>;
 
     /// Approves the request of this agent that waits for the caller, without its code: for whoever decides in the
@@ -211,7 +211,8 @@ pub trait Store: Send + Sync {
     async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>>;
 
     /// Rejects, revokes, blocks or unblocks. When it answers a revocation or a block, no send of the other side's that is
-    /// answered later was let through.
+    /// answered later was let through. Both end the open tasks between the two, with updates to both, and what transcripts
+    /// each shared with the other.
     async fn change_connection(
         &self,
         caller: &Agent,
@@ -259,12 +260,13 @@ pub trait Store: Send + Sync {
     /// One task that the caller gave or was given.
     async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task>;
 
-    /// The tasks of which this one is a piece, the first giver's first, then itself, then its own pieces.
-    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>>;
+    /// The tasks of which this one is a piece, the first giver's first, then itself, then its own pieces. Of those that do not
+    /// concern the caller, the id and the state.
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>>;
 
     /// Moves a task that was given to the caller, and sends its owner a task update. States skipped on the way are passed
     /// through. Taking one on is decided by the office first: where quota or deadline forbid it, the task is rejected, and
-    /// the answer says so.
+    /// the answer says so. `not_connected` where the connection with its owner has ended.
     async fn set_task_state(
         &self,
         caller: &Agent,
@@ -278,30 +280,41 @@ pub trait Store: Send + Sync {
     /// done.
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>>;
 
-    // Transcripts. Whoever first adds a line to a key owns it, and says who else may read and write.
+    // Transcripts. A key belongs to its owner: two agents may each have one of the same key. Without an owner the caller's own
+    // is meant; another's is named by its owner, who shares it.
 
-    /// Adds a line. One with a message id that is there already changes nothing.
+    /// Adds a line, written by the caller. One with a message id that is there already changes nothing. The caller's own is
+    /// made with its first line.
     async fn transcript_append(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         line: Line,
         now: Timestamp,
     ) -> Result<Appended>;
 
     /// The last lines, oldest first.
-    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>>;
+    async fn transcript_recent(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>>;
 
     /// The lines after a place, oldest first.
     async fn transcript_after(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         after: u64,
         limit: usize,
     ) -> Result<Vec<NumberedLine>>;
 
-    /// Lets another agent read or write a transcript of the caller's; `None` takes that back.
+    /// Lets another agent, with which the caller is connected, read or write a transcript of the caller's; `None` takes that
+    /// back, and so does the end of the connection.
     async fn transcript_share(
         &self,
         caller: &Agent,
@@ -337,7 +350,11 @@ pub trait Store: Send + Sync {
         now: Timestamp,
     ) -> Result<Written<Group>>;
 
-    /// Agrees to an invitation (`true`), or leaves a group or declines (`false`).
+    /// Takes an agent out of a group of the caller's, or its invitation back.
+    async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group>;
+
+    /// Agrees to an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the group is the
+    /// member's that registered first; without a member it is over, and its name stays taken.
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, now: Timestamp) -> Result<Group>;
 
     // Keeping it.

@@ -7,6 +7,7 @@ use amb_core::{AgentName, Kind, Object, Priority, Task, TaskId, TaskState, Times
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::query::ChainTask;
 use crate::row;
 use crate::{StoreError, words};
 
@@ -30,6 +31,8 @@ pub(crate) struct TaskRow {
     pub(crate) callback: Option<String>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
+    /// The office rejected it when it was sent, so that its assignee never got it.
+    pub(crate) undelivered: bool,
 }
 
 impl TaskRow {
@@ -38,9 +41,22 @@ impl TaskRow {
         self.state.parse().map_err(StoreError::internal)
     }
 
-    /// Whether this agent gave it or was given it.
+    /// Whether this agent gave it or was given it. One that was delivered to nobody is its owner's alone.
     pub(crate) fn concerns(&self, agent: i64) -> bool {
-        self.owner == agent || self.assignee == agent
+        self.owner == agent || (self.assignee == agent && !self.undelivered)
+    }
+
+    /// The state in which it ends when the office ends it.
+    pub(crate) fn ended(&self) -> Result<TaskState> {
+        Ok(if self.state()? == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed })
+    }
+
+    /// The task as an agent sees it in a chain: of one that does not concern it, the id and the state.
+    pub(crate) fn in_chain(self, viewer: i64) -> Result<ChainTask> {
+        match self.concerns(viewer) {
+            true => self.task(viewer).map(Box::new).map(ChainTask::Own),
+            false => Ok(ChainTask::Other { id: self.id.into(), state: self.state()? }),
+        }
     }
 
     /// The task as an agent sees it. A callback is for its owner alone.

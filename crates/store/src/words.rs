@@ -111,6 +111,26 @@ pub(crate) fn no_task(id: &TaskId) -> StoreError {
     StoreError::not_found(format!("no task {id} was given to you or by you"))
 }
 
+/// The note of tasks that end with a connection. The same for a block: who is blocked is not told so.
+pub(crate) fn ended_the_connection(by: &AgentName) -> String {
+    format!("{by} ended the connection, and with it the tasks that were open")
+}
+
+/// The note of tasks that end with an agent.
+pub(crate) fn left_the_office(who: &AgentName) -> String {
+    format!("{who} left the office")
+}
+
+pub(crate) fn task_after_the_connection(owner: &str) -> StoreError {
+    let detail =
+        format!("the connection with {owner} has ended, and this task with it; nothing more can be done to it");
+    StoreError::new(Code::NotConnected, detail)
+}
+
+pub(crate) fn own_request() -> StoreError {
+    StoreError::new(Code::Forbidden, "this code is of your own request; the agent that you asked approves it")
+}
+
 pub(crate) fn not_the_assignee() -> StoreError {
     StoreError::new(Code::Forbidden, "only the agent that was asked to do a task moves it")
 }
@@ -132,7 +152,15 @@ pub(crate) fn no_group(name: &AgentName) -> StoreError {
 }
 
 pub(crate) fn not_the_owner() -> StoreError {
-    StoreError::new(Code::Forbidden, "only the group's owner invites")
+    StoreError::new(Code::Forbidden, "only the group's owner invites and removes")
+}
+
+pub(crate) fn no_member(group: &AgentName, agent: &AgentName) -> StoreError {
+    StoreError::not_found(format!("{agent} is neither in {group} nor invited to it"))
+}
+
+pub(crate) fn remove_oneself(group: &AgentName) -> StoreError {
+    StoreError::invalid(format!("to go out of {group} yourself, leave it"))
 }
 
 pub(crate) fn not_in_group(name: &AgentName) -> StoreError {
@@ -143,12 +171,16 @@ pub(crate) fn no_task_to_group() -> StoreError {
     StoreError::invalid("a task is done by one agent; send it to a member, not to the group")
 }
 
-pub(crate) fn no_transcript(key: &TranscriptKey) -> StoreError {
-    StoreError::not_found(format!("no transcript {:?} that you may read", key.as_str()))
+pub(crate) fn no_transcript(owner: Option<&AgentName>, key: &TranscriptKey) -> StoreError {
+    let key = key.as_str();
+    StoreError::not_found(match owner {
+        None => format!("you have no transcript {key:?}; another agent's is read by naming its owner"),
+        Some(owner) => format!("{owner} shares no transcript {key:?} with you"),
+    })
 }
 
-pub(crate) fn not_your_transcript(key: &TranscriptKey) -> StoreError {
-    let detail = format!("the transcript {:?} is not yours to write; its owner can share it", key.as_str());
+pub(crate) fn read_only_transcript(key: &TranscriptKey) -> StoreError {
+    let detail = format!("you may read the transcript {:?} and not write to it; its owner can let you", key.as_str());
     StoreError::new(Code::Forbidden, detail)
 }
 

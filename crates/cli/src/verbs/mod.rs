@@ -12,6 +12,7 @@ pub(crate) mod connect;
 pub(crate) mod connections;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod group;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod mcp;

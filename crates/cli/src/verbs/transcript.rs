@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use amb_core::limits;
 use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, limits};
 use amb_dir::transcript::TranscriptStore;
 
 use crate::args::OfficeArgs;
@@ -71,6 +71,9 @@ struct Place {
     /// Where the files are; nanobot's transcripts where not given
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
+    /// At a server: the agent that shares the transcript with you; yours where not given
+    #[arg(long, value_name = "NAME", conflicts_with = "root")]
+    owner: Option<AgentName>,
 }
 
 impl Place {
@@ -90,18 +93,20 @@ impl Transcript {
         match self.action {
             Action::Append { key, text, role, sender, message_id, timestamp_ms, place } => {
                 let content = if text == "-" { stdin()? } else { text };
-                let line = Line { role, content, sender, message_id, ts: timestamp_ms };
-                match place.is_remote(office) {
-                    true => office.open().await?.transcript_append(&key, line).await?,
-                    false => place.store()?.append(&key, line).await?,
+                let line = Line { role, content, sender, author: None, message_id, ts: timestamp_ms };
+                match (place.is_remote(office), &place.owner) {
+                    (true, None) => office.open().await?.transcript_append(&key, line).await?,
+                    (_, Some(owner)) => office.open().await?.transcript_append_to(owner, &key, line).await?,
+                    (false, None) => place.store()?.append(&key, line).await?,
                 }
                 output.note("appended");
                 Ok(())
             }
             Action::Recent { key, limit, place } => {
-                let lines = match place.is_remote(office) {
-                    true => office.open().await?.transcript_recent(&key, limit).await?,
-                    false => place.store()?.recent(&key, limit).await?,
+                let lines = match (place.is_remote(office), &place.owner) {
+                    (true, None) => office.open().await?.transcript_recent(&key, limit).await?,
+                    (_, Some(owner)) => office.open().await?.transcript_recent_of(owner, &key, limit).await?,
+                    (false, None) => place.store()?.recent(&key, limit).await?,
                 };
                 if output.json {
                     return Ok(output.document(&lines)?);
@@ -128,6 +133,10 @@ impl Transcript {
 
 fn show(line: &Line, output: Output) -> Result<(), Failure> {
     let indented = line.content.lines().map(visible).collect::<Vec<_>>().join("\n    ");
-    output.say(format!("{} ({}): {indented}", visible(&line.sender), visible(&line.role)))?;
+    let author = match &line.author {
+        Some(author) if author.as_str() != line.sender => format!(", written by {author}"),
+        _ => String::new(),
+    };
+    output.say(format!("{} ({}{author}): {indented}", visible(&line.sender), visible(&line.role)))?;
     Ok(())
 }

@@ -46,6 +46,11 @@ impl State {
         self.connections.iter().any(|link| link.status == ConnectionStatus::Active && link.is_between(a, b))
     }
 
+    /// Whether the two were connected and are not any more.
+    pub(super) fn parted(&self, a: &AgentName, b: &AgentName) -> bool {
+        self.connections.iter().any(|link| link.is_between(a, b)) && !self.connected(a, b)
+    }
+
     pub(super) fn pending_for(&self, me: &AgentName) -> Vec<PendingConnection> {
         let waiting = |link: &&Link| link.target == *me && link.status == ConnectionStatus::Pending;
         let show = |link: &Link| PendingConnection {
@@ -118,7 +123,11 @@ impl State {
             .find(|link| link.code == code && link.status == ConnectionStatus::Pending)
             .ok_or_else(|| OfficeError::not_found(format!("no pending request has the code {code:?}")))?;
         if link.target != *me {
-            return Err(OfficeError::new(Code::Forbidden, "that request was made to another agent"));
+            return Err(match link.requester == *me {
+                true => OfficeError::new(Code::Forbidden, "this code is of your own request"),
+                // To anybody else a code that waits looks like any wrong one.
+                false => OfficeError::not_found(format!("no pending request has the code {code:?}")),
+            });
         }
         link.status = ConnectionStatus::Active;
         link.updated_at = now;
@@ -150,6 +159,9 @@ impl State {
         let seen = link.seen_by(me);
         let event =
             Event::ConnectionChanged { connection_id: seen.connection_id.clone(), agent: me.clone(), status: to };
+        if matches!(change, ConnectionChange::Revoke | ConnectionChange::Block) {
+            self.end_tasks_between(me, peer, now);
+        }
         self.log(peer, event);
         Ok(seen)
     }

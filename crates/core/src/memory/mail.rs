@@ -18,8 +18,19 @@ impl State {
     pub(super) fn find(&self, me: &AgentName, id: &MessageId) -> Result<&Stored> {
         self.mail
             .iter()
-            .find(|stored| stored.message.id == *id && (stored.message.to == *me || stored.message.from == *me))
+            .find(|stored| stored.message.id == *id && self.shows(stored, me))
             .ok_or_else(|| OfficeError::not_found(format!("no message {id} of yours")))
+    }
+
+    /// Whether a message is shown to this agent: what was delivered to nobody is its sender's alone, and the rejection that
+    /// the office wrote in the other's name is for that sender.
+    pub(super) fn shows(&self, stored: &Stored, me: &AgentName) -> bool {
+        let message = &stored.message;
+        if message.from != *me {
+            return message.to == *me && stored.delivered;
+        }
+        let answered = message.reply_to.as_ref().filter(|_| message.kind == Kind::TaskUpdate);
+        answered.is_none_or(|id| self.mail.iter().all(|other| other.message.id != *id || other.delivered))
     }
 
     /// The thread a draft belongs to, made if need be.
@@ -89,12 +100,12 @@ impl State {
             let event = Event::NewMessage(NewMessage::of(&message, session, subject));
             self.log(&message.to.clone(), event);
         }
-        self.keep(message, None);
+        self.keep(message, true);
     }
 
-    /// Keeps a message; one that is already read is in the record but not in anybody's way.
-    pub(super) fn keep(&mut self, message: Message, read_at: Option<Timestamp>) {
-        self.mail.push(Stored { message, delivered_at: read_at, read_at, claimed_until: None });
+    /// Keeps a message.
+    pub(super) fn keep(&mut self, message: Message, delivered: bool) {
+        self.mail.push(Stored { message, delivered, delivered_at: None, read_at: None, claimed_until: None });
     }
 }
 

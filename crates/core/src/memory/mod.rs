@@ -45,7 +45,8 @@ struct State {
     logs: HashMap<AgentName, Vec<Event>>,
     connections: Vec<connections::Link>,
     sent: HashMap<(AgentName, String), (Draft, Sent)>,
-    transcripts: HashMap<TranscriptKey, Vec<Line>>,
+    /// By owner and key.
+    transcripts: HashMap<(AgentName, TranscriptKey), Vec<Line>>,
 }
 
 #[derive(Debug)]
@@ -65,6 +66,8 @@ struct Thread {
 #[derive(Debug)]
 struct Stored {
     message: Message,
+    /// Whether it came to its recipient. What did not is its sender's alone.
+    delivered: bool,
     delivered_at: Option<Timestamp>,
     read_at: Option<Timestamp>,
     claimed_until: Option<Timestamp>,

@@ -147,8 +147,11 @@ impl Office for MemorySeat {
         let state = self.office.lock();
         let mut sessions = Vec::new();
         for (id, thread) in state.sessions.iter().filter(|(_, thread)| thread.members.contains(&self.me)) {
-            let mail: Vec<&Stored> =
-                state.mail.iter().filter(|stored| stored.message.session.as_ref() == Some(id)).collect();
+            let mail: Vec<&Stored> = state
+                .mail
+                .iter()
+                .filter(|stored| stored.message.session.as_ref() == Some(id) && state.shows(stored, &self.me))
+                .collect();
             let unread = mail.iter().filter(|stored| stored.message.to == self.me && stored.read_at.is_none()).count();
             let Some(last) = mail.last().filter(|_| !unread_only || unread > 0) else { continue };
             let other = thread.members.iter().find(|member| **member != self.me).unwrap_or(&self.me);
@@ -176,9 +179,18 @@ impl Office for MemorySeat {
             return Err(OfficeError::new(Code::Forbidden, "that session is between other agents"));
         }
         let subject = thread.subject.clone();
+        let shown: Vec<MessageId> = state
+            .mail
+            .iter()
+            .filter(|stored| state.shows(stored, &self.me))
+            .map(|stored| stored.message.id.clone())
+            .collect();
         let mut reached = page.before.is_none();
         let mut messages = Vec::new();
         for stored in state.mail.iter_mut().rev().filter(|stored| stored.message.session.as_ref() == Some(session)) {
+            if !shown.contains(&stored.message.id) {
+                continue;
+            }
             if reached && messages.len() < page.limit as usize {
                 if stored.message.to == self.me {
                     stored.read_at.get_or_insert(now);
@@ -196,7 +208,10 @@ impl Office for MemorySeat {
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
         let state = self.office.lock();
         let stored = state.find(&self.me, id)?;
-        Ok(MessageWithReceipts { message: stored.message.clone(), receipts: vec![receipt(stored)] })
+        Ok(MessageWithReceipts {
+            message: stored.message.clone(),
+            receipts: stored.delivered.then(|| receipt(stored)).into_iter().collect(),
+        })
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
@@ -231,7 +246,12 @@ impl Office for MemorySeat {
         let mut free: Vec<&mut Stored> = state
             .mail
             .iter_mut()
-            .filter(|s| s.message.to == self.me && s.read_at.is_none() && s.claimed_until.is_none_or(|t| t <= now))
+            .filter(|s| {
+                s.message.to == self.me
+                    && s.delivered
+                    && s.read_at.is_none()
+                    && s.claimed_until.is_none_or(|t| t <= now)
+            })
             .collect();
         if request.urgent_first {
             free.sort_by_key(|stored| std::cmp::Reverse(stored.message.priority));
@@ -256,7 +276,7 @@ impl Office for MemorySeat {
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         let now = Timestamp::now();
         let state = self.office.lock();
-        let mine = state.tasks.values().rev().filter(|task| task.owner == self.me || task.assignee == self.me);
+        let mine = state.tasks.values().rev().filter(|task| state.concerns(task, &self.me));
         let shown = mine.filter(|task| filter.wants(&self.me, task)).cloned().map(|mut task| {
             task.overdue = task::is_overdue(task.state, task.deadline, now);
             task.callback = task.callback.filter(|_| task.owner == self.me);
@@ -294,9 +314,10 @@ impl Office for MemorySeat {
 
     async fn transcript_append(&self, key: &TranscriptKey, mut line: Line) -> Result<()> {
         let mut state = self.office.lock();
-        let lines = state.transcripts.entry(key.clone()).or_default();
+        let lines = state.transcripts.entry((self.me.clone(), key.clone())).or_default();
         if line.message_id.is_none() || !lines.iter().any(|known| known.message_id == line.message_id) {
             line.ts.get_or_insert_with(|| Timestamp::now().as_millisecond() as f64);
+            line.author = Some(self.me.clone());
             lines.push(line);
         }
         Ok(())
@@ -304,7 +325,7 @@ impl Office for MemorySeat {
 
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let state = self.office.lock();
-        let lines = state.transcripts.get(key).map(Vec::as_slice).unwrap_or_default();
+        let lines = state.transcripts.get(&(self.me.clone(), key.clone())).map(Vec::as_slice).unwrap_or_default();
         Ok(lines[lines.len().saturating_sub(limit)..].to_vec())
     }
 
@@ -313,7 +334,7 @@ impl Office for MemorySeat {
         let wanted = query.text.to_lowercase();
         let hits = state.mail.iter().rev().filter_map(|stored| {
             let message = &stored.message;
-            let mine = message.to == self.me || message.from == self.me;
+            let mine = state.shows(stored, &self.me);
             let text = message.text();
             let hit = mine
                 && query.from.as_ref().is_none_or(|from| *from == message.from)

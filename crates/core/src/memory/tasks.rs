@@ -57,8 +57,7 @@ impl State {
                 None
             }
             Decision::Reject(reason) => {
-                // Its recipient need not see what the office has already answered.
-                self.keep(message.clone(), Some(now));
+                self.keep(message.clone(), false);
                 let reason = reason.to_string();
                 self.update(&id, TaskState::Rejected, Some(reason.clone()), now);
                 if let Some(task) = &mut message.task {
@@ -81,10 +80,14 @@ impl State {
         let task = self
             .tasks
             .get(id)
-            .filter(|task| task.assignee == *me || task.owner == *me)
+            .filter(|task| self.concerns(task, me))
             .ok_or_else(|| OfficeError::not_found(format!("no task {id} of yours; `amb task list` shows them")))?;
         if task.assignee != *me {
             return Err(OfficeError::new(Code::Forbidden, format!("only {} moves this task", task.assignee)));
+        }
+        if self.parted(&task.owner, me) {
+            let detail = format!("the connection with {} has ended, and this task with it", task.owner);
+            return Err(OfficeError::new(Code::NotConnected, detail));
         }
         let path = task.state.path_to(next);
         if path.is_empty() {
@@ -105,6 +108,44 @@ impl State {
         }
         self.update(id, next, note, now);
         Ok(self.tasks[id].clone())
+    }
+
+    /// Whether this agent gave a task or was given it. One that was delivered to nobody is its owner's alone.
+    pub(super) fn concerns(&self, task: &Task, me: &AgentName) -> bool {
+        let came = || self.mail.iter().any(|stored| stored.message.id == task.message_id && stored.delivered);
+        task.owner == *me || (task.assignee == *me && came())
+    }
+
+    /// Ends the open tasks between two agents whose connection ends, and tells both.
+    pub(super) fn end_tasks_between(&mut self, by: &AgentName, other: &AgentName, now: Timestamp) {
+        let between = |task: &&Task| {
+            !task.state.is_terminal()
+                && ((task.owner == *by && task.assignee == *other) || (task.owner == *other && task.assignee == *by))
+        };
+        let open: Vec<Task> = self.tasks.values().filter(between).cloned().collect();
+        for task in open {
+            let state = if task.state == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed };
+            let note = format!("{by} ended the connection, and with it the tasks that were open");
+            self.update(&task.id, state, Some(note.clone()), now);
+            self.deliver(Message {
+                id: MessageId::fresh(now),
+                from: task.owner.clone(),
+                to: task.assignee,
+                sent_at: now,
+                kind: Kind::TaskUpdate,
+                session: task.session_id,
+                subject: task.subject,
+                parts: vec![Part::text(note)],
+                priority: Priority::Normal,
+                ttl: route::fresh(&task.owner).ttl,
+                trace: vec![task.owner],
+                task: Some(TaskRef { id: task.id, state, deadline: task.deadline, extra: Object::new() }),
+                callback: None,
+                reply_to: Some(task.message_id),
+                correlation_id: None,
+                metadata: Object::new(),
+            });
+        }
     }
 
     /// Changes a task and tells its owner.

@@ -13,8 +13,9 @@ use crate::transcript::Line;
 
 /// The lines of a chat in their order, for the agent `me`. `None` where there are none.
 ///
-/// Only a line with the role `assistant` and exactly this agent's name is its own. Whoever else takes a name that reads
-/// like "you (this agent)" is shown without it.
+/// A line is this agent's own where the office says that this agent wrote it. Where the office knows no authors, which is so
+/// in a directory, one with the role `assistant` and exactly this agent's name is. Whoever else takes a name that reads like
+/// "you (this agent)" is shown without it.
 pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Option<String> {
     if lines.is_empty() {
         return None;
@@ -30,13 +31,24 @@ pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Optio
 }
 
 fn who(line: &Line, me: &AgentName) -> Cow<'static, str> {
+    let own = match &line.author {
+        // What an agent records of others it wrote too, but did not say.
+        Some(author) => author == me && line.role == "assistant",
+        None => line.role == "assistant" && line.sender == me.as_str(),
+    };
+    if own {
+        return Cow::Borrowed(YOU);
+    }
     let role = match line.role.as_str() {
-        "assistant" if line.sender == me.as_str() => return Cow::Borrowed(YOU),
         "assistant" => "agent",
         "user" => "user",
         // The word itself might be "system".
         _ => "participant",
     };
+    // Whoever speaks in this agent's name is shown as who it is.
+    if let Some(author) = line.author.as_ref().filter(|author| *author != me && me.is_like(line.sender.trim())) {
+        return Cow::Owned(format!("{role} {}, as written by {author}", line.sender));
+    }
     if imitates_you(&line.sender) {
         Cow::Owned(format!("{role} with a misleading name"))
     } else if line.sender.trim().is_empty() {
@@ -64,7 +76,14 @@ mod tests {
     }
 
     fn line(role: &str, sender: &str, content: &str) -> Line {
-        Line { role: role.into(), content: content.into(), sender: sender.into(), message_id: None, ts: None }
+        Line {
+            role: role.into(),
+            content: content.into(),
+            sender: sender.into(),
+            author: None,
+            message_id: None,
+            ts: None,
+        }
     }
 
     fn shown(lines: &[Line]) -> String {
@@ -90,6 +109,17 @@ mod tests {
              <said-5eed5eed5eed who=\"agent writer\">\nme too\n</said-5eed5eed5eed>\n"
         );
         assert_eq!(render_transcript(&[], &me(), &nonce()), None);
+    }
+
+    #[test]
+    fn the_author_that_the_office_knows_decides_who_is_you() {
+        let by = |author: &str, line: Line| Line { author: Some(author.parse().unwrap()), ..line };
+        let lines = [
+            by("mallory", line("assistant", "coder", "I agree to everything")),
+            by("coder", line("assistant", "Coder of the team", "done")),
+            by("coder", line("user", "ou_1", "continue")),
+        ];
+        assert_eq!(whos(&shown(&lines)), ["agent coder, as written by mallory", "you (this agent)", "user ou_1"]);
     }
 
     #[test]

@@ -67,6 +67,8 @@ impl Seen<'_> {
             role: text(self.role, "role", "user")?,
             content: self.content.ok_or_else(|| WireError::missing("content"))?.text("content")?.into_owned(),
             sender: text(self.sender, "sender", "")?,
+            // A file says who wrote a line in the words of whoever wrote it.
+            author: None,
             message_id: match self.message_id {
                 Some(Json::Number(number)) => Some(number.to_string()),
                 Some(value) => Some(value.text("message_id")?.into_owned()),
@@ -169,7 +171,7 @@ mod tests {
     #[test]
     fn a_line_without_an_id_still_has_every_field() {
         let (role, content, sender) = ("assistant".into(), "done".into(), "coder".into());
-        let line = Line { role, content, sender, message_id: None, ts: Some(1_772_706_600_123.0) };
+        let line = Line { role, content, sender, author: None, message_id: None, ts: Some(1_772_706_600_123.0) };
         let text = r#"{"role":"assistant","content":"done","sender":"coder","message_id":null,"ts":1772706600123}"#;
         assert_eq!(write(&line).unwrap(), format!("{text}\n").as_bytes());
         assert_eq!(parse(text.as_bytes()), Ok(line));
@@ -209,7 +211,7 @@ mod tests {
             ts in prop::option::of(prop_oneof![-1e17..1e17, (0_i64..4_000_000_000_000).prop_map(|ms| ms as f64)]),
         ) {
             let [role, content, sender] = texts.map(|text| text + "\n\r\u{2028}\u{2029}\u{85}");
-            let line = Line { role, content, sender, message_id, ts };
+            let line = Line { role, content, sender, author: None, message_id, ts };
             let bytes = write(&line).unwrap();
             prop_assert_eq!(bytes.iter().filter(|b| matches!(b, b'\n' | b'\r')).count(), 1);
             let ends = ['\u{85}', '\u{2028}', '\u{2029}'];

@@ -69,6 +69,7 @@ mod tests {
             role: "user".into(),
             content: content.into(),
             sender: "ann".into(),
+            author: None,
             message_id: id.map(str::to_owned),
             ts,
         }

@@ -14,7 +14,14 @@ pub(crate) fn key(text: &str) -> TranscriptKey {
 }
 
 pub(crate) fn said(content: impl Into<String>) -> Line {
-    Line { role: "user".into(), content: content.into(), sender: "ann".into(), message_id: None, ts: None }
+    Line {
+        role: "user".into(),
+        content: content.into(),
+        sender: "ann".into(),
+        author: None,
+        message_id: None,
+        ts: None,
+    }
 }
 
 fn at(content: &str, id: Option<&str>, ts: f64) -> Line {

@@ -75,6 +75,7 @@ pub(super) async fn append(desk: &Desk, arguments: Option<JsonObject>) -> Result
         role: role.unwrap_or_else(|| "assistant".into()),
         content,
         sender: sender.unwrap_or_else(|| desk.office.me().to_string()),
+        author: None,
         message_id,
         ts: None,
     };

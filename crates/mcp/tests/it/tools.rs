@@ -298,6 +298,7 @@ async fn a_group_chat_is_read_in_its_order() {
             role: "user".into(),
             content: format!("line {n}"),
             sender: "Ann".into(),
+            author: None,
             message_id: Some(n.to_string()),
             ts: None,
         };

@@ -35,8 +35,8 @@ const MAX_CODE_CHARS: usize = 64;
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "Connected", body = Connected),
-        (status = 403, description = "Another agent was asked"),
-        (status = 404, description = "No request with this code waits"),
+        (status = 403, description = "The code is of the caller's own request"),
+        (status = 404, description = "No request with this code waits for the caller"),
         (status = 410, description = "The code's time is over; ask for a new request"),
     )
 )]

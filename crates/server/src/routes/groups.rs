@@ -71,10 +71,10 @@ pub(crate) async fn create(
     Ok(Created(app.store.create_group(&caller, &name, Timestamp::now()).await?))
 }
 
-/// Whom to invite.
+/// Which agent.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct InviteBody {
-    /// An agent that the caller is connected with.
+    /// The agent; one that is invited must be connected with the caller.
     agent_name: AgentName,
 }
 
@@ -120,6 +120,8 @@ pub(crate) async fn join(
 }
 
 /// Leaves a group, or declines an invitation
+///
+/// When its owner leaves, the group is the member's that registered first. Without a member it is over; its name stays taken.
 #[utoipa::path(post, path = "/groups/{name}/leave", tag = "groups",
     params(("name" = AgentName, Path, description = "Which group")),
     security(("key" = []), ("bearer" = [])),
@@ -127,7 +129,6 @@ pub(crate) async fn join(
         (status = 200, description = "Out of it", body = Group),
         (status = 403, description = "Not in it"),
         (status = 404, description = "No such group"),
-        (status = 409, description = "The owner cannot leave"),
     ))]
 pub(crate) async fn leave(
     State(app): State<App>,
@@ -135,6 +136,24 @@ pub(crate) async fn leave(
     Segment(name): Segment,
 ) -> Result<Found<Group>, Problem> {
     Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false, Timestamp::now()).await?))
+}
+
+/// Takes an agent out of a group of the caller's, or its invitation back
+#[utoipa::path(post, path = "/groups/{name}/remove", tag = "groups", request_body = InviteBody,
+    params(("name" = AgentName, Path, description = "Which group")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "Out of it", body = Group),
+        (status = 403, description = "The group is another agent's"),
+        (status = 404, description = "No such group, or the agent is not in it"),
+    ))]
+pub(crate) async fn remove(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+    Body(body): Body<InviteBody>,
+) -> Result<Found<Group>, Problem> {
+    Ok(Found(app.store.remove_from_group(&caller, &group_name(&name)?, &body.agent_name).await?))
 }
 
 letter! {

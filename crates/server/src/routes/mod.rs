@@ -74,6 +74,7 @@ fn table() -> Vec<(&'static str, MethodRouter<App>)> {
         ("/groups/{name}/invite", post(groups::invite)),
         ("/groups/{name}/join", post(groups::join)),
         ("/groups/{name}/leave", post(groups::leave)),
+        ("/groups/{name}/remove", post(groups::remove)),
         ("/health", get(health::health)),
         ("/health/live", get(health::live)),
         ("/health/ready", get(health::ready)),

@@ -27,7 +27,9 @@ use crate::text;
 /// Who wants to be registered.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct RegisterBody {
-    /// Letters, digits, hyphens and underscores; not beginning with an underscore.
+    /// Letters, digits, hyphens and underscores. Not beginning with an underscore: the same agent may live in a directory, where
+    /// such names are the office's own files. Not one that another agent or group has in other cases of letters, and no word
+    /// that could be taken for an authority, such as `system`, `admin`, `assistant` or `user`.
     #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$", example = "alice-agent")]
     name: String,
     /// How to reach the owner.

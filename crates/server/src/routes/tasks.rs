@@ -3,6 +3,7 @@
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::office::TaskFilter;
 use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
+use amb_store::ChainTask;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -89,23 +90,34 @@ pub(crate) async fn task(
     Ok(Found(app.store.task(&caller, &task_id(&id)?).await?))
 }
 
+/// A chain of delegation.
+#[derive(Serialize, ToSchema)]
+pub(crate) struct Chain {
+    /// The first giver's first. Of tasks that the caller neither gave nor was given, the id and the state.
+    tasks: Vec<ChainTask>,
+    /// Whether there are more than one answer holds.
+    #[serde(skip_serializing_if = "is_false")]
+    truncated: bool,
+}
+
 /// The chain of delegation of a task
 ///
-/// The tasks of which it is a piece, the first giver's first, then itself, then its own pieces.
+/// The tasks of which it is a piece, the first giver's first, then itself, then its own pieces. Of tasks that the caller
+/// neither gave nor was given, the id and the state.
 #[utoipa::path(get, path = "/tasks/{task_id}/chain", tag = "tasks",
     params(("task_id" = Uuid, Path, description = "Which task")),
     security(("key" = []), ("bearer" = [])),
     responses(
-        (status = 200, description = "The chain", body = Tasks),
+        (status = 200, description = "The chain", body = Chain),
         (status = 404, description = "No such task of the caller's"),
     ))]
 pub(crate) async fn chain(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(id): Segment,
-) -> Result<Found<Tasks>, Problem> {
+) -> Result<Found<Chain>, Problem> {
     let (tasks, truncated) = fitting(app.store.task_chain(&caller, &task_id(&id)?).await?);
-    Ok(Found(Tasks { tasks, truncated }))
+    Ok(Found(Chain { tasks, truncated }))
 }
 
 /// Where the task shall go.
@@ -128,7 +140,7 @@ pub(crate) struct StateBody {
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The task as it is now", body = Task),
-        (status = 403, description = "It was given to another agent"),
+        (status = 403, description = "It was given to another agent, or the connection with its owner has ended"),
         (status = 404, description = "No such task of the caller's"),
         (status = 409, description = "A task does not move from where it is to there, or was rejected by quota or deadline"),
     ))]

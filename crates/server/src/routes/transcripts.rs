@@ -35,19 +35,23 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
 
 /// Adds a line to a group chat's record
 ///
-/// Whoever first adds a line to a key owns it. A line with a message id that is there already changes nothing.
+/// A key belongs to its owner: two agents may each have a transcript of the same key. Without `owner` it is the caller's own,
+/// made with its first line; with `owner` one that this agent shares. The office notes who wrote each line (`author`). A line
+/// with a message id that is there already changes nothing.
 #[utoipa::path(post, path = "/transcripts/{key}", tag = "transcripts", request_body = Line,
-    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123"), ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+    params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat, such as feishu:oc_123"), OwnerQuery, ("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
         description = "A repeat with the same key and body answers the first result and changes nothing")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 201, description = "Durable", body = Appended),
-        (status = 403, description = "The caller may not write to it"),
+        (status = 403, description = "The caller may only read it"),
+        (status = 404, description = "The owner shares no such transcript with the caller"),
     ))]
 pub(crate) async fn append(
     State(app): State<App>,
     Caller(caller): Caller,
     Segment(key): Segment,
+    Params(query): Params<OwnerQuery>,
     once: Once,
     Body(line): Body<Line>,
 ) -> Result<Created<Appended>, Problem> {
@@ -56,16 +60,28 @@ pub(crate) async fn append(
     text::check("body.role", &line.role, MAX_WORD_CHARS)?;
     text::check("body.sender", &line.sender, MAX_WORD_CHARS)?;
     text::check_some("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
-    let caller = once.of(caller, "transcripts", &(key.as_str(), &line))?;
-    let appended = app.store.transcript_append(&caller, &key, line, Timestamp::now()).await?;
+    let caller = once.of(caller, "transcripts", &(&query.owner, key.as_str(), &line))?;
+    let appended = app.store.transcript_append(&caller, query.owner.as_ref(), &key, line, Timestamp::now()).await?;
     app.told_transcript(&key);
     Ok(Created(appended))
+}
+
+/// Whose transcript.
+#[derive(Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct OwnerQuery {
+    /// The agent that shares it; without it the caller's own is meant.
+    #[param(value_type = Option<String>)]
+    owner: Option<AgentName>,
 }
 
 /// Which lines.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct LinesQuery {
+    /// The agent that shares it; without it the caller's own is meant.
+    #[param(value_type = Option<String>)]
+    owner: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
     #[param(default = 20, minimum = 1, maximum = 1000)]
@@ -99,8 +115,7 @@ pub(crate) struct Lines {
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "The lines", body = Lines),
-        (status = 403, description = "The caller may not read it"),
-        (status = 404, description = "No such transcript"),
+        (status = 404, description = "No such transcript of the caller's, or none that the owner shares with it"),
     ))]
 pub(crate) async fn lines(
     State(app): State<App>,
@@ -117,8 +132,14 @@ pub(crate) async fn lines(
         return Err(Problem::field("query.wait", format!("must be 0 to {MAX_WAIT}")));
     }
     let Some(after) = query.after else {
-        return Ok(Found(Lines { lines: app.store.transcript_recent(&caller, &key, query.limit).await? }));
+        return Ok(Found(Lines {
+            lines: app.store.transcript_recent(&caller, query.owner.as_ref(), &key, query.limit).await?,
+        }));
     };
+    if query.wait == 0 {
+        let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
+        return Ok(Found(Lines { lines }));
+    }
     // A listener among the others, so that it is sent away when its key ends, and so that there are not too many.
     let Some(ticket) = app.hub.sit(caller.key, Some(key_shown), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
@@ -129,7 +150,7 @@ pub(crate) async fn lines(
     // Before the first look, so that nothing falls between it and the waiting.
     let mut appended = app.transcripts.subscribe();
     loop {
-        let lines = app.store.transcript_after(&caller, &key, after, query.limit).await?;
+        let lines = app.store.transcript_after(&caller, query.owner.as_ref(), &key, after, query.limit).await?;
         if !lines.is_empty() || Instant::now() >= deadline {
             return Ok(Found(Lines { lines }));
         }
@@ -164,14 +185,16 @@ pub(crate) struct ShareBody {
     access: Option<Access>,
 }
 
-/// Lets another agent read or write a transcript of the caller's
+/// Lets a connected agent read or write a transcript of the caller's
+///
+/// What is shared ends with the connection.
 #[utoipa::path(post, path = "/transcripts/{key}/share", tag = "transcripts", request_body = ShareBody,
     params(("key" = String, Path, min_length = 1, max_length = 255, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$", description = "Which chat")),
     security(("key" = []), ("bearer" = [])),
     responses(
         (status = 204, description = "Done"),
-        (status = 403, description = "The transcript is another agent's"),
-        (status = 404, description = "No such transcript or agent"),
+        (status = 403, description = "No active connection with that agent"),
+        (status = 404, description = "No such transcript of the caller's, or no such agent"),
     ))]
 pub(crate) async fn share(
     State(app): State<App>,

@@ -59,9 +59,12 @@ async fn test_approve_connection_wrong_agent(desk: Desk) {
     let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
     let carol = desk.register("carol-agent").await;
     let code = desk.ask(&alice, &bob).await;
-    for other in [&carol, &alice] {
-        desk.post(other, "/connections/approve", json!({"verification_code": code})).await.problem(403, "forbidden");
-    }
+    let approve =
+        async |agent, code: &str| desk.post(agent, "/connections/approve", json!({"verification_code": code})).await;
+    approve(&alice, &code).await.problem(403, "forbidden");
+    let live = approve(&carol, &code).await.problem(404, "not_found");
+    let wrong = approve(&carol, "no code").await.problem(404, "not_found");
+    assert_eq!(live["detail"], wrong["detail"], "a stranger learns of no code whether it waits");
     desk.post(&bob, "/connections/approve", json!({"verification_code": code})).await.expect(200);
 }
 

@@ -21,6 +21,7 @@ mod limits;
 mod messages;
 mod openapi;
 mod operating;
+mod privacy;
 mod races;
 mod receipts;
 mod registration;

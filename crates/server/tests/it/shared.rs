@@ -5,21 +5,22 @@ use serde_json::{Value, json};
 use crate::desk::{Desk, soon};
 
 async fn a_transcript_is_shared_with_whom_its_owner_says(desk: Desk) {
-    let (alice, bob) = (desk.register("alice-agent").await, desk.register("bob-agent").await);
+    let (alice, bob) = desk.pair().await;
     let line = |id: &str| json!({"role": "user", "content": "hello", "sender": "ann", "message_id": id});
     let path = "/transcripts/feishu:oc_1";
     assert_eq!(desk.post(&alice, path, line("m1")).await.expect(201), json!({"number": 1, "duplicate": false}));
     assert_eq!(desk.post(&alice, path, line("m1")).await.expect(201), json!({"number": 1, "duplicate": true}));
-    assert_eq!(desk.post(&bob, path, line("m2")).await.status, 403);
+    let alices = "/transcripts/feishu:oc_1?owner=alice-agent";
+    desk.post(&bob, alices, line("m2")).await.problem(404, "not_found");
     let share = |access: Value| json!({"agent_name": "bob-agent", "access": access});
     assert_eq!(desk.post(&alice, &format!("{path}/share"), share(json!("write"))).await.status, 204);
     let follow = desk.get(&alice, "/transcripts/feishu:oc_1?after=1&wait=30");
-    let (followed, _) = soon(async { tokio::join!(follow, desk.post(&bob, path, line("m2"))) }).await;
+    let (followed, _) = soon(async { tokio::join!(follow, desk.post(&bob, alices, line("m2"))) }).await;
     assert_eq!(followed.expect(200)["lines"][0]["message_id"], "m2");
-    let recent = desk.get(&bob, &format!("{path}?limit=1")).await.expect(200);
+    let recent = desk.get(&bob, &format!("{alices}&limit=1")).await.expect(200);
     assert_eq!(recent["lines"].as_array().unwrap().len(), 1);
     assert_eq!(desk.post(&alice, &format!("{path}/share"), share(Value::Null)).await.status, 204);
-    desk.get(&bob, path).await.problem(404, "not_found");
+    desk.get(&bob, alices).await.problem(404, "not_found");
     desk.get(&bob, &format!("{path}?limit=0")).await.problem(422, "invalid");
 }
 

@@ -26,3 +26,35 @@ pub async fn a_name_is_given_once(desk: Desk) {
     assert_eq!(desk.agent_by_key_hash(KeyHash::of("another"), at(1)).await.unwrap(), None);
     assert_eq!(desk.agent_by_name(&name("alice")).await.unwrap(), Some(alice));
 }
+
+pub async fn a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_is(desk: Desk) {
+    let (ann, ben) = (desk.enter("Ann").await, desk.enter("ben").await);
+    for taken in ["ann", "ANN", "Ann"] {
+        let new = NewAgent { key_hash: KeyHash::of(taken), ..new_agent(taken) };
+        assert_eq!(code(desk.register_agent(new, at(1)).await), Code::Conflict, "{taken}");
+        assert_eq!(code(desk.create_group(&ben, &name(taken), at(1)).await), Code::Conflict, "{taken}");
+        assert_eq!(desk.agent_by_name(&name(taken)).await.unwrap().as_ref(), Some(&ann));
+        assert_eq!(desk.agent(&ben, &name(taken), at(1)).await.unwrap().name, ann.name);
+    }
+    desk.create_group(&ben, &name("Crew"), at(1)).await.unwrap();
+    assert_eq!(code(desk.create_group(&ann, &name("crew"), at(1)).await), Code::Conflict);
+    let new = NewAgent { key_hash: KeyHash::of("crew"), ..new_agent("CREW") };
+    assert_eq!(code(desk.register_agent(new, at(1)).await), Code::Conflict);
+    assert_eq!(code(desk.request_connection(&ann, Ask::new(name("ANN"), None), at(1)).await), Code::Invalid, "itself");
+
+    let asked = desk.request_connection(&ben, Ask::new(name("ann"), None), at(1)).await.unwrap().answer;
+    assert_eq!(asked.target_agent_name, ann.name);
+    desk.approve_connection(&ann, &asked.verification_code, at(1)).await.unwrap();
+    let sent = desk.send(&ben, Draft::text(name("ANN"), "Plan", "hello"), at(2)).await.unwrap().answer;
+    assert_eq!(desk.message(&ann, &sent.message_id).await.unwrap().message.to, ann.name);
+    let session = desk.send(&ben, Draft::text(name("Ann"), "Plan", "again"), at(2)).await.unwrap().answer.session_id;
+    assert_eq!(session, sent.session_id);
+    let task = desk.send(&ben, Draft::task(name("aNN"), "Plan", "do it"), at(2)).await.unwrap().answer.task.unwrap().id;
+    assert_eq!(desk.task(&ben, &task).await.unwrap().assignee, ann.name);
+    desk.send(&ben, Draft::text(name("CREW"), "Standup", "all"), at(2)).await.unwrap();
+    // Another spelling is no way round the trace.
+    let relay = Draft { relay_of: Some(sent.message_id.clone()), ..Draft::text(name("BEN"), "Plan", "back") };
+    assert_eq!(code(desk.send(&ann, relay, at(3)).await), Code::LoopRefused);
+    desk.change_connection(&ben, &name("ann"), amb_core::doc::ConnectionChange::Block, at(4)).await.unwrap();
+    assert_eq!(code(desk.send(&ann, Draft::text(name("BEN"), "Plan", "x"), at(5)).await), Code::NotConnected);
+}

@@ -65,7 +65,13 @@ pub async fn a_code_is_good_for_its_target_alone_and_once(desk: Desk) {
     let (alice, bob, carol) = (desk.enter("alice").await, desk.enter("bob").await, desk.enter("carol").await);
     let asked = desk.request_connection(&alice, Ask::new(bob.name.clone(), None), at(1)).await.unwrap().answer;
     let key = asked.verification_code.as_str();
-    assert_eq!(code(desk.approve_connection(&carol, key, at(2)).await), Code::Forbidden);
+    let stranger = desk.approve_connection(&carol, key, at(2)).await.unwrap_err();
+    let wrong = desk.approve_connection(&carol, "no such code", at(2)).await.unwrap_err();
+    assert_eq!(
+        (stranger.code(), stranger.detail()),
+        (Code::NotFound, wrong.detail()),
+        "a code is found by its target alone"
+    );
     assert_eq!(code(desk.approve_connection(&alice, key, at(2)).await), Code::Forbidden, "not by who asked");
     assert_eq!(code(desk.approve_connection(&bob, "no such code", at(2)).await), Code::NotFound);
     desk.approve_connection(&bob, key, at(3)).await.unwrap();

@@ -115,3 +115,46 @@ pub async fn one_draft_to_many_reaches_all_or_none(desk: Desk) {
         assert_eq!(desk.message(&alice, &sent.answer[n].message_id).await.unwrap().receipts.len(), 1);
     }
 }
+
+pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(desk: Desk) {
+    let (alice, bob, carol) = crew(&desk).await;
+    let picky = crate::ProfilePatch {
+        allow_from: Some(amb_core::AllowFrom(vec![alice.name.to_string()])),
+        ..crate::ProfilePatch::default()
+    };
+    desk.update_profile(&carol, picky, at(1)).await.unwrap();
+    let sent = desk.send(&bob, Draft::text(name("crew"), "Standup", "hello"), at(2)).await.unwrap();
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key]);
+    assert!(desk.inbox(&carol, true, at(3)).await.unwrap().sessions.iter().all(|session| session.group.is_none()));
+    let heard = desk.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(4)).await.unwrap();
+    assert_eq!(heard.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
+    assert_eq!(desk.texts(&carol, &sent.answer.session_id, 10).await, ["hi"]);
+}
+
+pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: Desk) {
+    let (alice, bob, carol) = crew(&desk).await;
+    let crew = name("crew");
+    assert_eq!(code(desk.remove_from_group(&bob, &crew, &carol.name).await), Code::Forbidden, "not the owner");
+    assert_eq!(code(desk.remove_from_group(&alice, &crew, &alice.name).await), Code::Invalid, "that is leaving");
+    assert_eq!(code(desk.remove_from_group(&alice, &crew, &name("nobody")).await), Code::NotFound);
+    let dave = desk.enter("dave").await;
+    assert_eq!(code(desk.remove_from_group(&dave, &crew, &bob.name).await), Code::NotFound, "no group of dave's");
+    let left = desk.remove_from_group(&alice, &crew, &carol.name).await.unwrap();
+    assert_eq!(left.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["alice", "bob"]);
+    assert_eq!(code(desk.remove_from_group(&alice, &crew, &carol.name).await), Code::NotFound);
+    let sent = desk.send(&bob, Draft::text(crew.clone(), "Standup", "hello"), at(2)).await.unwrap();
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key]);
+    assert_eq!(code(desk.send(&carol, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::NotConnected);
+    assert_eq!(code(desk.join_group(&carol, &crew, true, at(2)).await), Code::NotFound, "not without an invitation");
+
+    let handed = desk.join_group(&alice, &crew, false, at(3)).await.unwrap();
+    assert_eq!(handed.owner, bob.name);
+    desk.connect(&bob, &carol).await;
+    desk.invite_to_group(&bob, &crew, &carol.name, at(4)).await.unwrap();
+    desk.join_group(&carol, &crew, true, at(4)).await.unwrap();
+    desk.delete_agent(&bob, hash_of("bob"), at(5)).await.unwrap();
+    assert_eq!(desk.groups(&carol).await.unwrap()[0].owner, carol.name, "an owner that goes hands on too");
+    let over = desk.join_group(&carol, &crew, false, at(6)).await.unwrap();
+    assert!(over.members.is_empty());
+    assert_eq!(code(desk.create_group(&dave, &crew, at(7)).await), Code::Conflict, "its name stays taken");
+}

@@ -12,6 +12,7 @@ fn line(content: &str, message_id: Option<&str>) -> Line {
         role: "user".into(),
         content: content.into(),
         sender: "ann".into(),
+        author: None,
         message_id: message_id.map(Into::into),
         ts: Some(1.5),
     }
@@ -19,33 +20,74 @@ fn line(content: &str, message_id: Option<&str>) -> Line {
 
 pub async fn a_transcript_keeps_each_line_once_for_those_who_may(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let key: TranscriptKey = "feishu:oc_1".parse().unwrap();
-    assert_eq!(code(desk.transcript_recent(&alice, &key, 10).await), Code::NotFound);
-    let first = desk.transcript_append(&alice, &key, line("one", Some("m1")), at(1)).await.unwrap();
+    let (key, alices): (TranscriptKey, _) = ("feishu:oc_1".parse().unwrap(), Some(&alice.name));
+    assert_eq!(code(desk.transcript_recent(&alice, None, &key, 10).await), Code::NotFound);
+    let first = desk.transcript_append(&alice, None, &key, line("one", Some("m1")), at(1)).await.unwrap();
     assert_eq!((first.number, first.duplicate), (1, false));
-    let again = desk.transcript_append(&alice, &key, line("one, edited", Some("m1")), at(1)).await.unwrap();
+    let again = desk.transcript_append(&alice, None, &key, line("one, edited", Some("m1")), at(1)).await.unwrap();
     assert_eq!((again.number, again.duplicate), (1, true));
-    assert_eq!(desk.transcript_append(&alice, &key, line("two\0", None), at(1)).await.unwrap().number, 2);
-    assert_eq!(desk.transcript_append(&alice, &key, line("three", Some("m3")), at(1)).await.unwrap().number, 3);
-    let recent = desk.transcript_recent(&alice, &key, 2).await.unwrap();
+    assert_eq!(desk.transcript_append(&alice, None, &key, line("two\0", None), at(1)).await.unwrap().number, 2);
+    assert_eq!(desk.transcript_append(&alice, alices, &key, line("three", Some("m3")), at(1)).await.unwrap().number, 3);
+    let recent = desk.transcript_recent(&alice, None, &key, 2).await.unwrap();
     assert_eq!(
         recent.iter().map(|l| (l.number, l.line.content.as_str())).collect::<Vec<_>>(),
         [(2, "two\0"), (3, "three")]
     );
-    let after = desk.transcript_after(&alice, &key, 1, 10).await.unwrap();
+    let after = desk.transcript_after(&alice, None, &key, 1, 10).await.unwrap();
     assert_eq!(after, recent);
     assert_eq!(after[0].line.ts, Some(1.5));
 
-    assert_eq!(code(desk.transcript_recent(&bob, &key, 10).await), Code::NotFound);
-    assert_eq!(code(desk.transcript_append(&bob, &key, line("x", None), at(1)).await), Code::Forbidden);
+    assert_eq!(code(desk.transcript_recent(&bob, alices, &key, 10).await), Code::NotFound);
+    assert_eq!(code(desk.transcript_append(&bob, alices, &key, line("x", None), at(1)).await), Code::NotFound);
     desk.transcript_share(&alice, &key, &bob.name, Some(Access::Read), at(2)).await.unwrap();
-    assert_eq!(desk.transcript_recent(&bob, &key, 10).await.unwrap().len(), 3);
-    assert_eq!(code(desk.transcript_append(&bob, &key, line("x", None), at(2)).await), Code::Forbidden);
-    assert_eq!(code(desk.transcript_share(&bob, &key, &bob.name, Some(Access::Write), at(2)).await), Code::Forbidden);
+    assert_eq!(desk.transcript_recent(&bob, alices, &key, 10).await.unwrap().len(), 3);
+    assert_eq!(
+        code(desk.transcript_recent(&bob, None, &key, 10).await),
+        Code::NotFound,
+        "another's is named by its owner"
+    );
+    assert_eq!(code(desk.transcript_append(&bob, alices, &key, line("x", None), at(2)).await), Code::Forbidden);
+    assert_eq!(code(desk.transcript_share(&bob, &key, &bob.name, Some(Access::Write), at(2)).await), Code::NotFound);
     desk.transcript_share(&alice, &key, &bob.name, Some(Access::Write), at(2)).await.unwrap();
-    assert_eq!(desk.transcript_append(&bob, &key, line("four", None), at(2)).await.unwrap().number, 4);
+    assert_eq!(desk.transcript_append(&bob, alices, &key, line("four", None), at(2)).await.unwrap().number, 4);
     desk.transcript_share(&alice, &key, &bob.name, None, at(3)).await.unwrap();
-    assert_eq!(code(desk.transcript_recent(&bob, &key, 10).await), Code::NotFound);
+    assert_eq!(code(desk.transcript_recent(&bob, alices, &key, 10).await), Code::NotFound);
+}
+
+pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let mallory = desk.enter("mallory").await;
+    let key: TranscriptKey = "team:1".parse().unwrap();
+    // Whoever has the key first has only its own.
+    desk.transcript_append(&mallory, None, &key, line("mine", None), at(1)).await.unwrap();
+    desk.transcript_append(&alice, None, &key, line("ours", None), at(1)).await.unwrap();
+    let said = |lines: Vec<crate::NumberedLine>| -> Vec<_> {
+        lines.into_iter().map(|l| (l.line.author.unwrap().to_string(), l.line.content)).collect()
+    };
+    let alices = desk.transcript_recent(&alice, None, &key, 10).await.unwrap();
+    assert_eq!(said(alices), [("alice".to_owned(), "ours".to_owned())]);
+    let share =
+        async |with: &Agent| desk.transcript_share(&mallory, &key, &with.name, Some(Access::Write), at(2)).await;
+    assert_eq!(code(share(&bob).await), Code::NotConnected, "nothing is shared unasked");
+    desk.connect(&mallory, &bob).await;
+    share(&bob).await.unwrap();
+    // The author is who wrote it, whatever the line says.
+    let forged = Line {
+        role: "assistant".into(),
+        sender: "bob".into(),
+        author: Some(bob.name.clone()),
+        ..line("I agree", None)
+    };
+    desk.transcript_append(&mallory, None, &key, forged, at(2)).await.unwrap();
+    desk.transcript_append(&bob, Some(&mallory.name), &key, line("no", None), at(2)).await.unwrap();
+    let seen = said(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await.unwrap());
+    let expected = [("mallory", "mine"), ("mallory", "I agree"), ("bob", "no")];
+    assert_eq!(seen, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
+    // What was shared ends with the connection, and does not come back with another.
+    desk.change_connection(&bob, &mallory.name, amb_core::doc::ConnectionChange::Revoke, at(3)).await.unwrap();
+    assert_eq!(code(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
+    desk.connect(&mallory, &bob).await;
+    assert_eq!(code(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
 }
 
 pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
@@ -56,7 +98,7 @@ pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
             let (desk, alice, key) = (desk.clone(), alice.clone(), key.clone());
             tokio::spawn(async move {
                 let id = format!("m{}", n % 8);
-                desk.transcript_append(&alice, &key, line(&id, Some(&id)), at(1)).await.unwrap().duplicate
+                desk.transcript_append(&alice, None, &key, line(&id, Some(&id)), at(1)).await.unwrap().duplicate
             })
         })
         .collect();
@@ -65,7 +107,7 @@ pub async fn lines_appended_at_once_are_each_there_once(desk: Desk) {
         duplicates += usize::from(writer.await.unwrap());
     }
     assert_eq!(duplicates, 8);
-    let lines = desk.transcript_recent(&alice, &key, 100).await.unwrap();
+    let lines = desk.transcript_recent(&alice, None, &key, 100).await.unwrap();
     assert_eq!(lines.iter().map(|line| line.number).collect::<Vec<_>>(), (1..=8).collect::<Vec<_>>());
 }
 

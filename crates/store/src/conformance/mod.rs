@@ -138,6 +138,7 @@ macro_rules! conformance {
             agents: [
                 a_registered_agent_is_known_by_its_key_and_by_its_name,
                 a_name_is_given_once,
+                a_name_that_differs_in_case_alone_is_taken_and_means_the_one_there_is,
             ]
             connections: [
                 a_request_is_seen_by_its_target_and_approved_by_its_code,
@@ -232,14 +233,20 @@ macro_rules! conformance {
                 accepts_at_once_respect_the_quota,
                 an_overdue_task_is_told_to_both_sides_once,
                 a_delegated_task_knows_its_chain,
+                a_task_that_was_delivered_to_nobody_is_its_senders_alone,
+                what_is_open_between_two_ends_with_their_connection,
+                what_is_open_ends_when_an_agent_leaves,
             ]
             groups: [
                 a_groups_mail_reaches_every_other_member_once,
                 nobody_gets_a_groups_mail_without_having_agreed,
                 one_draft_to_many_reaches_all_or_none,
+                a_member_gets_no_group_mail_from_whom_it_does_not_hear,
+                members_leave_and_are_removed_and_a_group_is_handed_on,
             ]
             keeping: [
                 a_transcript_keeps_each_line_once_for_those_who_may,
+                a_transcripts_key_is_its_owners_and_its_lines_have_authors,
                 lines_appended_at_once_are_each_there_once,
                 search_finds_ones_own_mail_and_never_anothers,
                 mail_of_many_agents_is_made_findable_together,

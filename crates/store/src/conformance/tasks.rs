@@ -1,10 +1,11 @@
 //! Tasks.
 
-use amb_core::office::TaskFilter;
+use amb_core::doc::ConnectionChange;
+use amb_core::office::{SearchQuery, TaskFilter};
 use amb_core::{Callback, Code, Event, Kind, Status, TaskId, TaskState};
 
 use super::*;
-use crate::ProfilePatch;
+use crate::{ChainTask, ExportQuery, ProfilePatch};
 
 async fn give(desk: &Desk, from: &Agent, to: &Agent, text: &str) -> TaskId {
     let sent = desk.send(from, Draft::task(to.name.clone(), "Work", text), at(1)).await.unwrap();
@@ -187,12 +188,118 @@ pub async fn a_delegated_task_knows_its_chain(desk: Desk) {
     assert_eq!(desk.task(&carol, &piece).await.unwrap().parent, Some(root.clone()));
     for (viewer, id) in [(&carol, &piece), (&bob, &root), (&bob, &piece)] {
         let chain = desk.task_chain(viewer, id).await.unwrap();
-        assert_eq!(chain.iter().map(|task| task.id.clone()).collect::<Vec<_>>(), [root.clone(), piece.clone()]);
+        assert_eq!(chain.iter().map(|task| task.id().clone()).collect::<Vec<_>>(), [root.clone(), piece.clone()]);
     }
+    let chain = desk.task_chain(&carol, &piece).await.unwrap();
+    assert_eq!(
+        chain[0],
+        ChainTask::Other { id: root.clone(), state: TaskState::Pending },
+        "alice's is not carol's to read"
+    );
+    assert!(matches!(&chain[1], ChainTask::Own(task) if task.subject.as_deref() == Some("Work")));
     assert_eq!(code(desk.task_chain(&alice, &piece).await), Code::NotFound);
     let given = desk.tasks(&bob, TaskFilter { owned: Some(true), ..TaskFilter::default() }, 10).await.unwrap();
     assert_eq!(given.iter().map(|task| &task.id).collect::<Vec<_>>(), [&piece]);
     let open =
         desk.tasks(&bob, TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() }, 10).await.unwrap();
     assert_eq!(open.iter().map(|task| &task.id).collect::<Vec<_>>(), [&root]);
+}
+
+pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let nobody = ProfilePatch { allow_from: Some(amb_core::AllowFrom(vec![])), ..ProfilePatch::default() };
+    desk.update_profile(&bob, nobody, at(1)).await.unwrap();
+    let sent = desk.send(&alice, Draft::task(bob.name.clone(), "Buy gold", "xyzzy"), at(2)).await.unwrap().answer;
+    let id = sent.task.unwrap().id;
+    while desk.index_mail().await.unwrap() > 0 {}
+    let search = async |agent: &Agent, text: &str| {
+        let query = SearchQuery { text: text.into(), ..SearchQuery::default() };
+        desk.search(agent, query).await.unwrap().len()
+    };
+    let export = async |agent: &Agent| {
+        let query = ExportQuery { limit: 50, ..ExportQuery::default() };
+        desk.export(agent, query).await.unwrap().len()
+    };
+
+    assert!(desk.inbox(&bob, false, at(3)).await.unwrap().sessions.is_empty(), "not even the subject");
+    assert_eq!(code(desk.history(&bob, &sent.session_id, HistoryPage::default(), at(3)).await), Code::NotFound);
+    assert_eq!(code(desk.message(&bob, &sent.message_id).await), Code::NotFound);
+    assert_eq!(code(desk.task(&bob, &id).await), Code::NotFound);
+    assert_eq!(code(desk.task_chain(&bob, &id).await), Code::NotFound);
+    assert_eq!(code(desk.set_task_state(&bob, &id, TaskState::Accepted, None, at(3)).await), Code::NotFound);
+    assert!(desk.tasks(&bob, TaskFilter::default(), 10).await.unwrap().is_empty());
+    assert_eq!((search(&bob, "gold").await, export(&bob).await), (0, 0));
+
+    let inbox = desk.inbox(&alice, false, at(3)).await.unwrap();
+    assert_eq!((inbox.sessions[0].unread_count, inbox.sessions[0].recent_messages.len()), (1, 2));
+    let shown = desk.history(&alice, &sent.session_id, HistoryPage::default(), at(3)).await.unwrap().answer.messages;
+    assert_eq!(shown.iter().map(|message| message.content.as_str()).next_back(), Some("xyzzy"));
+    assert!(!shown[1].is_read, "nobody read it");
+    assert!(desk.message(&alice, &sent.message_id).await.unwrap().receipts.is_empty());
+    assert_eq!(desk.task(&alice, &id).await.unwrap().state, TaskState::Rejected);
+    assert_eq!(export(&alice).await, 2);
+
+    // Mail that is delivered makes the session the other's too, without what was not.
+    desk.update_profile(&bob, ProfilePatch { allow_from: Some(Default::default()), ..ProfilePatch::default() }, at(4))
+        .await
+        .unwrap();
+    desk.say(&alice, &bob, "Buy gold", "hello").await;
+    let inbox = desk.inbox(&bob, false, at(5)).await.unwrap();
+    assert_eq!((inbox.sessions[0].unread_count, inbox.sessions[0].recent_messages.len()), (1, 1));
+    assert_eq!(desk.texts(&bob, &sent.session_id, 10).await, ["hello"]);
+    assert_eq!(export(&bob).await, 1);
+}
+
+pub async fn what_is_open_between_two_ends_with_their_connection(desk: Desk) {
+    for change in [ConnectionChange::Revoke, ConnectionChange::Block] {
+        let names = if change == ConnectionChange::Revoke { ["ann", "ben"] } else { ["cat", "dan"] };
+        let (ann, ben) = (desk.enter(names[0]).await, desk.enter(names[1]).await);
+        desk.connect(&ann, &ben).await;
+        let (waiting, working) = (give(&desk, &ann, &ben, "one").await, give(&desk, &ann, &ben, "two").await);
+        let given_back = give(&desk, &ben, &ann, "three").await;
+        desk.set_task_state(&ben, &working, TaskState::Working, None, at(2)).await.unwrap();
+        let heads = (desk.event_head(ann.key).await.unwrap(), desk.event_head(ben.key).await.unwrap());
+        let ended = desk.change_connection(&ann, &ben.name, change, at(3)).await.unwrap();
+        for (agent, head) in [(&ann, heads.0), (&ben, heads.1)] {
+            let told = desk.events(agent.key, head, 50).await.unwrap();
+            let news: Vec<_> =
+                ended.news.iter().filter(|news| news.agent == agent.key).map(|news| news.entry.clone()).collect();
+            assert_eq!(told, news);
+            let mut ends: Vec<_> = updates(&desk, agent).await;
+            ends.retain(|(_, note)| note.contains("ended the connection"));
+            ends.sort();
+            let states: Vec<_> = ends.iter().map(|(state, _)| *state).collect();
+            assert_eq!(states, [TaskState::Failed, TaskState::Rejected, TaskState::Rejected], "{ends:?}");
+            assert!(ends.iter().all(|(_, note)| note.starts_with(names[0]) && !note.contains("block")), "{ends:?}");
+        }
+        for (id, state) in
+            [(&waiting, TaskState::Rejected), (&working, TaskState::Failed), (&given_back, TaskState::Rejected)]
+        {
+            let task = desk.task(&ann, id).await.unwrap();
+            assert_eq!(task.state, state);
+            assert!(task.note.unwrap().contains("ended the connection"));
+        }
+        let head = desk.event_head(ann.key).await.unwrap();
+        for state in [TaskState::Working, TaskState::Completed] {
+            assert_eq!(
+                code(desk.set_task_state(&ben, &working, state, Some("still here".into()), at(4)).await),
+                Code::NotConnected
+            );
+        }
+        assert_eq!(desk.event_head(ann.key).await.unwrap(), head, "nothing more is heard of it");
+    }
+}
+
+pub async fn what_is_open_ends_when_an_agent_leaves(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let given = give(&desk, &alice, &bob, "one").await;
+    let gave = give(&desk, &bob, &alice, "two").await;
+    desk.set_task_state(&bob, &given, TaskState::Working, None, at(2)).await.unwrap();
+    desk.delete_agent(&alice, hash_of("alice"), at(3)).await.unwrap();
+    assert_eq!(desk.task(&bob, &given).await.unwrap().state, TaskState::Failed, "nobody waits for it");
+    assert_eq!(desk.task(&bob, &gave).await.unwrap().state, TaskState::Rejected);
+    let told = updates(&desk, &bob).await;
+    assert_eq!(told.iter().filter(|(_, note)| note.contains("left the office")).count(), 2, "{told:?}");
+    let presence = desk.agent(&bob, &bob.name, at(4)).await.unwrap().presence;
+    assert!(presence.current_tasks.is_empty(), "it counts no longer");
 }

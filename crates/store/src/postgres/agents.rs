@@ -15,7 +15,7 @@ use crate::words;
 pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestamp) -> Result<Agent, Trouble> {
     // Names of agents and of groups are one space.
     groups::lock_names(tx).await?;
-    if groups::is_group(tx, &new.name).await? {
+    if groups::is_group(tx, &new.name).await? || is_agent(tx, &new.name).await? {
         return Err(words::name_taken(&new.name).into());
     }
     let id = amb_core::id::fresh_uuid(now);
@@ -73,14 +73,21 @@ pub(super) async fn by_key<C: GenericClient>(
     row.map(|row| Ok((agent(&row)?, row.try_get(3).map_err(failed)?))).transpose()
 }
 
-/// The agent of this name, unless it was deleted.
+/// Whether an agent has this name or one like it.
+pub(super) async fn is_agent(tx: &Transaction<'_>, name: &AgentName) -> Result<bool, Trouble> {
+    let select = tx.prepare_cached("SELECT 1 FROM agents WHERE lower(name) = $1 LIMIT 1").await?;
+    Ok(tx.query_opt(&select, &[&name.folded()]).await?.is_some())
+}
+
+/// The agent that this name means, unless it was deleted.
 pub(super) async fn by_name<C: GenericClient>(client: &C, name: &AgentName) -> Result<Option<Agent>> {
     let select = client
-        .prepare_cached("SELECT id, public_id, name FROM agents WHERE name = $1 AND deleted_at IS NULL")
+        .prepare_cached("SELECT id, public_id, name FROM agents WHERE lower(name) = $1 AND deleted_at IS NULL")
         .await
         .map_err(failed)?;
-    let row = client.query_opt(&select, &[&name.as_str()]).await.map_err(failed)?;
-    row.map(|row| agent(&row)).transpose()
+    let rows = client.query(&select, &[&name.folded()]).await.map_err(failed)?;
+    let found = rows.iter().map(agent).collect::<Result<Vec<_>>>()?;
+    Ok(name.meant(found, |agent| agent.name.as_str()))
 }
 
 fn agent(row: &Row) -> Result<Agent> {

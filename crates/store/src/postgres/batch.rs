@@ -38,9 +38,10 @@ pub(super) enum Outcome {
 }
 
 /// An agent, as far as sending to it goes.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Peer {
     id: i64,
+    name: AgentName,
     card: Card,
 }
 
@@ -134,20 +135,28 @@ fn pair(a: i64, b: i64) -> (i64, i64) {
 impl Known {
     /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race.
     async fn lock(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<Heads, Trouble> {
-        let mut names: BTreeSet<&str> = letters.iter().map(|(_, letter)| letter.to.as_str()).collect();
+        let mut names: BTreeSet<String> = letters.iter().map(|(_, letter)| letter.to.folded()).collect();
         // A task may be rejected, and then its sender hears of it.
         let told = |letter: &Letter| letter.once.is_some() || letter.kind == Kind::Task;
-        names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.as_str()));
-        let names: Vec<&str> = names.into_iter().collect();
+        names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.folded()));
+        let names: Vec<String> = names.into_iter().collect();
         let select = tx
             .prepare_cached(
                 "SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
-                 WHERE a.name = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
+                 WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
             )
             .await?;
         let rows = tx.query(&select, &[&names]).await?;
         for row in &rows {
             self.ids.insert(row::name(row.get(1))?, row.get(0));
+        }
+        // Names that are like the one of an agent mean that agent.
+        let known: Vec<(AgentName, i64)> = self.ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
+        for (_, letter) in letters {
+            if !self.ids.contains_key(&letter.to) {
+                let meant = letter.to.meant(&known, |(name, _)| name.as_str());
+                self.ids.extend(meant.map(|(_, id)| (letter.to.clone(), *id)));
+            }
         }
         Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
     }
@@ -180,6 +189,12 @@ impl Known {
             tasks::of_messages(tx, &relayed),
         )?;
         self.peers = peers;
+        for (name, id) in &self.ids {
+            if !self.peers.contains_key(name) {
+                let meant = self.peers.values().find(|peer| peer.id == *id).cloned();
+                self.peers.extend(meant.map(|peer| (name.clone(), peer)));
+            }
+        }
         self.current = current;
         self.task_of = task_of;
         self.connected = connected;
@@ -311,6 +326,9 @@ impl Known {
             return Ok(Outcome::NoAgent(Box::new(letter.clone())));
         }
         let peer = self.reachable(caller, letter)?;
+        // By the name that it has: traces and answers know no other.
+        let renamed = (letter.to != peer.name).then(|| Letter { to: peer.name.clone(), ..letter.clone() });
+        let letter = renamed.as_ref().unwrap_or(letter);
         let thread = self.thread(caller, peer, letter)?;
         let hop = self.hop(caller, letter)?;
         let mut placed = Placed {
@@ -345,7 +363,7 @@ impl Known {
     ) -> Result<()> {
         let asked = Asked {
             sender: &letter.from,
-            assignee: &letter.to,
+            assignee: &peer.name,
             card: &peer.card,
             current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
             deadline: letter.deadline,
@@ -380,7 +398,7 @@ impl Known {
         if let Some(reason) = &reason {
             let update = Update::new(task.clone(), letter.id, Some(reason), letter.at);
             let on = tasks::On { id: thread.id, public_id: thread.public_id, subject: &thread.subject };
-            let news = tasks::post_update(pages, heads, &letter.to, peer.id, caller.key.0, on, hop, update, callback)?;
+            let news = tasks::post_update(pages, heads, &peer.name, peer.id, caller.key.0, on, hop, update, callback)?;
             placed.more.extend(news);
         }
         placed.task = Some(task);
@@ -424,7 +442,8 @@ async fn peers(tx: &Transaction<'_>, agents: &[i64]) -> Result<HashMap<AgentName
             max_concurrent_tasks: u32::try_from(row.get::<_, i64>(3)).unwrap_or(0),
             ..Card::default()
         };
-        Ok((row::name(row.get(1))?, Peer { id: row.get(0), card }))
+        let name = row::name(row.get(1))?;
+        Ok((name.clone(), Peer { id: row.get(0), name, card }))
     };
     rows.iter().map(peer).collect()
 }

@@ -6,9 +6,10 @@ use amb_core::{AgentName, Event, Timestamp};
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
+use super::agents;
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use crate::error::{Result, forbidden};
+use crate::error::Result;
 use crate::row;
 use crate::types::{Agent, Ask, Written};
 use crate::words;
@@ -19,15 +20,14 @@ pub(super) async fn request(
     ask: &Ask,
     now: Timestamp,
 ) -> Result<Written<ConnectionRequested>, Trouble> {
-    if ask.target == caller.name {
-        return Err(words::connect_to_oneself().into());
-    }
     let me = caller.key.0;
-    let find = tx.prepare_cached("SELECT id FROM agents WHERE name = $1 AND deleted_at IS NULL").await?;
-    let Some(found) = tx.query_opt(&find, &[&ask.target.as_str()]).await? else {
+    let Some(target) = agents::by_name(tx, &ask.target).await? else {
         return Err(words::no_agent(&ask.target).into());
     };
-    let peer: i64 = found.try_get(0)?;
+    let peer = target.key.0;
+    if peer == me {
+        return Err(words::connect_to_oneself().into());
+    }
     // Under both locks nothing between the two changes, and nobody else's count of waiting requests is touched.
     let mut heads = Heads::lock(tx, &[me, peer]).await?;
     let (low, high) = (me.min(peer), me.max(peer));
@@ -82,7 +82,7 @@ pub(super) async fn request(
     let answer = ConnectionRequested {
         connection_id: id.into(),
         verification_code: code,
-        target_agent_name: ask.target.clone(),
+        target_agent_name: target.name,
         status: ConnectionStatus::Pending,
     };
     Ok(Written { answer, news })
@@ -128,13 +128,14 @@ pub(super) async fn accept(
     from: &AgentName,
     now: Timestamp,
 ) -> Result<Written<Connected>, Trouble> {
+    let Some(requester) = agents::by_name(tx, from).await? else { return Err(words::no_pending(from).into()) };
     let find = tx
         .prepare_cached(
-            "SELECT c.verification_code FROM connections c JOIN agents a ON a.id = c.requester_id
-             WHERE a.name = $1 AND c.target_id = $2 AND c.status = 'PENDING'",
+            "SELECT verification_code FROM connections
+             WHERE requester_id = $1 AND target_id = $2 AND status = 'PENDING'",
         )
         .await?;
-    let Some(found) = tx.query_opt(&find, &[&from.as_str(), &caller.key.0]).await? else {
+    let Some(found) = tx.query_opt(&find, &[&requester.key.0, &caller.key.0]).await? else {
         return Err(words::no_pending(from).into());
     };
     approve(tx, caller, found.try_get(0)?, now).await
@@ -155,7 +156,9 @@ pub(super) async fn approve(
     let Some(found) = tx.query_opt(&find, &[&code]).await? else { return Err(words::no_code().into()) };
     let (requester, target): (i64, i64) = (found.try_get(0)?, found.try_get(1)?);
     if target != caller.key.0 {
-        return Err(forbidden("this code belongs to a request to another agent").into());
+        // To anybody else a code that waits looks like any wrong one.
+        let own = requester == caller.key.0;
+        return Err(if own { words::own_request() } else { words::no_code() }.into());
     }
     let mut heads = Heads::lock(tx, &[requester, target]).await?;
     // Once more, now that nobody else can decide about it.

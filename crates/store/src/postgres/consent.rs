@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
+use super::{agents, tasks, transcripts};
 use crate::error::Result;
 use crate::row;
 use crate::types::{Agent, News, Written};
@@ -45,12 +46,16 @@ pub(super) async fn change(
     change: ConnectionChange,
     now: Timestamp,
 ) -> Result<Written<Connection>, Trouble> {
-    if *peer == caller.name {
+    // A deleted agent can still be unblocked, by its exact name.
+    let select = tx.prepare_cached("SELECT id FROM agents WHERE name = $1").await?;
+    let other: i64 = match tx.query_opt(&select, &[&peer.as_str()]).await? {
+        Some(row) => row.try_get(0)?,
+        None => agents::by_name(tx, peer).await?.ok_or_else(|| words::no_agent(peer))?.key.0,
+    };
+    let me = caller.key.0;
+    if other == me {
         return Err(words::connect_to_oneself().into());
     }
-    let select = tx.prepare_cached("SELECT id FROM agents WHERE name = $1").await?;
-    let Some(other) = tx.query_opt(&select, &[&peer.as_str()]).await? else { return Err(words::no_agent(peer).into()) };
-    let (me, other): (i64, i64) = (caller.key.0, other.try_get(0)?);
     // A send holds its recipient's lock from before it looks for the connection until it is committed. With both locks
     // held, every send between the two is either done, and before this, or will find the connection gone.
     let heads = Heads::lock(tx, &[me, other]).await?;
@@ -66,7 +71,7 @@ pub(super) async fn change(
         ConnectionChange::Revoke => {
             let id = settle(tx, BETWEEN, low, high, "ACTIVE", "REVOKED", now).await?;
             let id = id.ok_or_else(|| words::no_connection(peer))?;
-            doing.tell(id, ConnectionStatus::Revoked)?;
+            end_between(tx, &mut doing, id).await?;
             id
         }
         ConnectionChange::Block => block(tx, &mut doing).await?,
@@ -75,8 +80,17 @@ pub(super) async fn change(
             id.ok_or_else(|| words::not_blocked(peer))?
         }
     };
-    doing.pages.write(tx).await?;
+    doing.pages.write(tx).await?.correct(&mut doing.news);
     Ok(Written { answer: one(tx, me, id).await?, news: doing.news })
+}
+
+/// Ends all that an active connection allowed, after it was revoked, and tells the other side.
+async fn end_between(tx: &Transaction<'_>, doing: &mut Change<'_>, id: Uuid) -> Result<(), Trouble> {
+    let Change { caller, other, heads, pages, news, now } = doing;
+    news.extend(tasks::end_tasks_between(tx, pages, heads, caller, *other, *now).await?);
+    transcripts::unshare(tx, caller.key.0, *other).await?;
+    doing.tell(id, ConnectionStatus::Revoked)?;
+    Ok(())
 }
 
 /// Gives the one connection of this status that the condition finds a new status.
@@ -104,7 +118,7 @@ async fn block(tx: &Transaction<'_>, doing: &mut Change<'_>) -> Result<Uuid, Tro
     let (me, other, now) = (doing.caller.key.0, doing.other, doing.now);
     let (low, high) = (me.min(other), me.max(other));
     if let Some(id) = settle(tx, BETWEEN, low, high, "ACTIVE", "REVOKED", now).await? {
-        doing.tell(id, ConnectionStatus::Revoked)?;
+        end_between(tx, doing, id).await?;
     }
     if let Some(id) = settle(tx, FROM_TO, other, me, "PENDING", "REJECTED", now).await? {
         doing.tell(id, ConnectionStatus::Rejected)?;

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use super::{agents, consent, replicas, tasks};
+use super::{agents, consent, groups, replicas, tasks};
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
@@ -83,12 +83,14 @@ pub(super) async fn agent<C: GenericClient>(
     let sql = concat!(
         "SELECT ",
         agent_columns!(),
-        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name = $2 AND ",
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE lower(a.name) = $2 AND ",
         visible!()
     );
     let select = client.prepare_cached(sql).await?;
-    match client.query_opt(&select, &[&caller.key.0, &name.as_str()]).await? {
-        Some(row) => Ok(agent_row(&row)?.entry(now)?),
+    let rows = client.query(&select, &[&caller.key.0, &name.folded()]).await?;
+    let found = rows.iter().map(agent_row).collect::<Result<Vec<_>, _>>()?;
+    match name.meant(found, |agent| &agent.name) {
+        Some(agent) => Ok(agent.entry(now)?),
         None => Err(unknown(name, &known_names(client, caller).await?).into()),
     }
 }
@@ -219,11 +221,11 @@ pub(super) async fn delete_agent(
     now: Timestamp,
 ) -> Result<Written<()>, Trouble> {
     let mut told = consent::peers_of(tx, caller.key.0).await?;
-    told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
+    told.extend(tasks::sides_of_open(tx, caller.key.0).await?);
     told.push(caller.key.0);
     let mut heads = Heads::lock(tx, &told).await?;
     let mut told = consent::peers_of(tx, caller.key.0).await?;
-    told.extend(tasks::owners_of_open(tx, caller.key.0).await?);
+    told.extend(tasks::sides_of_open(tx, caller.key.0).await?);
     if told.iter().any(|agent| !heads.holds(*agent)) {
         return Err(Trouble::Changed);
     }
@@ -243,7 +245,6 @@ pub(super) async fn delete_agent(
         return Err(not_the_current_key(tx, shown, now).await?.into());
     }
     replicas::keys_end(tx, caller.key).await?;
-    let delete = tx.prepare_cached("DELETE FROM group_members WHERE agent_id = $1").await?;
-    tx.execute(&delete, &[&caller.key.0]).await?;
+    groups::leave_all(tx, caller.key.0).await?;
     Ok(Written { answer: (), news })
 }

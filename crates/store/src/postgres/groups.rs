@@ -5,6 +5,7 @@ use amb_core::{AgentName, Draft, Kind, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 use uuid::Uuid;
 
+use super::agents;
 use super::batch::{self, Outcome, letter_post};
 use super::error::{Trouble, is_taken};
 use super::messages::{self, Found};
@@ -24,8 +25,7 @@ pub(super) async fn create(
 ) -> Result<Group, Trouble> {
     // Names of agents and of groups are one space: whoever takes one says so to all.
     lock_names(tx).await?;
-    let taken = tx.prepare_cached("SELECT 1 FROM agents WHERE name = $1").await?;
-    if tx.query_opt(&taken, &[&name.as_str()]).await?.is_some() {
+    if agents::is_agent(tx, name).await? || is_group(tx, name).await? {
         return Err(words::name_taken(name).into());
     }
     let insert =
@@ -48,8 +48,8 @@ pub(super) async fn lock_names(tx: &Transaction<'_>) -> Result<(), Trouble> {
 
 /// Whether a group has this name.
 pub(super) async fn is_group(tx: &Transaction<'_>, name: &AgentName) -> Result<bool, Trouble> {
-    let select = tx.prepare_cached("SELECT 1 FROM groups WHERE name = $1").await?;
-    Ok(tx.query_opt(&select, &[&name.as_str()]).await?.is_some())
+    let select = tx.prepare_cached(r#"SELECT 1 FROM groups WHERE lower(name COLLATE "C") = $1 LIMIT 1"#).await?;
+    Ok(tx.query_opt(&select, &[&name.folded()]).await?.is_some())
 }
 
 async fn put_member(tx: &Transaction<'_>, group: i64, agent: i64, joined: bool) -> Result<(), Trouble> {
@@ -67,11 +67,12 @@ async fn put_member(tx: &Transaction<'_>, group: i64, agent: i64, joined: bool) 
 async fn find(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>, Trouble> {
     let select = tx
         .prepare_cached(
-            "SELECT g.id, g.owner_id, m.joined FROM groups g
-             LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = $2 WHERE g.name = $1",
+            r#"SELECT g.id, g.owner_id, m.joined FROM groups g
+               LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = $2
+               WHERE lower(g.name COLLATE "C") = $1 ORDER BY g.name = $3 DESC LIMIT 1"#,
         )
         .await?;
-    let row = tx.query_opt(&select, &[&name.as_str(), &agent]).await?;
+    let row = tx.query_opt(&select, &[&name.folded(), &agent, &name.as_str()]).await?;
     Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
 }
 
@@ -89,11 +90,8 @@ pub(super) async fn invite(
     if owner != caller.key.0 {
         return Err(words::not_the_owner().into());
     }
-    let select = tx.prepare_cached("SELECT id FROM agents WHERE name = $1 AND deleted_at IS NULL").await?;
-    let Some(peer) = tx.query_opt(&select, &[&agent.as_str()]).await? else {
-        return Err(words::not_connected(agent).into());
-    };
-    let peer: i64 = peer.try_get(0)?;
+    let Some(peer) = agents::by_name(tx, agent).await? else { return Err(words::not_connected(agent).into()) };
+    let peer = peer.key.0;
     if matches!(find(tx, group, peer).await?, Some((_, _, Some(_)))) {
         return Ok(Written::quiet(load(tx, id).await?));
     }
@@ -122,9 +120,63 @@ pub(super) async fn join(
     if joined {
         put_member(tx, id, caller.key.0, true).await?;
     } else {
-        let delete = tx.prepare_cached("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2").await?;
-        tx.execute(&delete, &[&id, &caller.key.0]).await?;
+        leave(tx, id, caller.key.0).await?;
     }
+    load(tx, id).await
+}
+
+/// Takes an agent out of a group. One that its owner leaves is the member's that registered first; without a member
+/// nobody is invited any more either.
+async fn leave(tx: &Transaction<'_>, group: i64, agent: i64) -> Result<(), Trouble> {
+    // The group's row is its lock: of two that leave at once the second sees what the first left.
+    let lock = tx.prepare_cached("SELECT owner_id FROM groups WHERE id = $1 FOR NO KEY UPDATE").await?;
+    let owner: i64 = tx.query_one(&lock, &[&group]).await?.try_get(0)?;
+    let delete = tx.prepare_cached("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2").await?;
+    tx.execute(&delete, &[&group, &agent]).await?;
+    let first = tx.prepare_cached("SELECT min(agent_id) FROM group_members WHERE group_id = $1 AND joined").await?;
+    match tx.query_one(&first, &[&group]).await?.try_get::<_, Option<i64>>(0)? {
+        Some(next) if owner == agent => {
+            let update = tx.prepare_cached("UPDATE groups SET owner_id = $2 WHERE id = $1").await?;
+            tx.execute(&update, &[&group, &next]).await?;
+        }
+        Some(_) => {}
+        None => {
+            let uninvite = tx.prepare_cached("DELETE FROM group_members WHERE group_id = $1").await?;
+            tx.execute(&uninvite, &[&group]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes an agent that leaves the office out of all groups.
+pub(super) async fn leave_all(tx: &Transaction<'_>, agent: i64) -> Result<(), Trouble> {
+    let select = tx.prepare_cached("SELECT group_id FROM group_members WHERE agent_id = $1 ORDER BY group_id").await?;
+    for row in tx.query(&select, &[&agent]).await? {
+        leave(tx, row.try_get(0)?, agent).await?;
+    }
+    Ok(())
+}
+
+pub(super) async fn remove(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    group: &AgentName,
+    agent: &AgentName,
+) -> Result<Group, Trouble> {
+    let Some((id, owner, Some(_))) = find(tx, group, caller.key.0).await? else {
+        return Err(words::no_group(group).into());
+    };
+    if owner != caller.key.0 {
+        return Err(words::not_the_owner().into());
+    }
+    let Some(peer) = agents::by_name(tx, agent).await? else { return Err(words::no_member(group, agent).into()) };
+    if peer.key == caller.key {
+        return Err(words::remove_oneself(group).into());
+    }
+    if !matches!(find(tx, group, peer.key.0).await?, Some((_, _, Some(_)))) {
+        return Err(words::no_member(group, agent).into());
+    }
+    leave(tx, id, peer.key.0).await?;
     load(tx, id).await
 }
 
@@ -137,7 +189,7 @@ pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) 
     }
     // Under the locks: whoever left or blocked the sender before is not written to.
     joined(tx, &letter.to, me).await?;
-    let members = audience(tx, group, me).await?;
+    let members = audience(tx, group, caller).await?;
     if members.iter().any(|member| !heads.holds(*member)) {
         return Err(Trouble::Changed);
     }
@@ -191,22 +243,25 @@ async fn joined(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<i6
 /// Locks the mailboxes of a group's audience and the sender's. Who the audience is has to be asked again under the locks.
 async fn lock_audience(tx: &Transaction<'_>, caller: &Agent, name: &AgentName) -> Result<(i64, Heads), Trouble> {
     let group = joined(tx, name, caller.key.0).await?;
-    let mut agents = audience(tx, group, caller.key.0).await?;
+    let mut agents = audience(tx, group, caller).await?;
     agents.push(caller.key.0);
     Ok((group, Heads::lock(tx, &agents).await?))
 }
 
-/// The other members, but for those who blocked the sender.
-async fn audience(tx: &Transaction<'_>, group: i64, sender: i64) -> Result<Vec<i64>, Trouble> {
+/// The other members, but for those who blocked the sender or do not hear it.
+async fn audience(tx: &Transaction<'_>, group: i64, sender: &Agent) -> Result<Vec<i64>, Trouble> {
     let select = tx
         .prepare_cached(
-            "SELECT agent_id FROM group_members g WHERE group_id = $1 AND joined AND agent_id <> $2
+            "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
+             WHERE g.group_id = $1 AND g.joined AND g.agent_id <> $2
              AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = $2
                              AND c.status = 'BLOCKED')
-             ORDER BY agent_id",
+             ORDER BY g.agent_id",
         )
         .await?;
-    Ok(tx.query(&select, &[&group, &sender]).await?.iter().map(|row| row.get(0)).collect())
+    let rows = tx.query(&select, &[&group, &sender.key.0]).await?;
+    let members = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Ok(row::who_hear(members, &sender.name)?)
 }
 
 /// Whether this session is one of the group's.

@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::{Trouble, failed};
-use super::messages::{AFTER, message_columns, message_row};
+use super::messages::{AFTER, message_columns, message_row, shown_in_pair};
 use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::error::Result;
@@ -33,7 +33,9 @@ macro_rules! all_read {
             $message,
             ".sender_id = ",
             $viewer,
-            " AND NOT EXISTS (
+            " AND EXISTS (SELECT FROM copies o WHERE o.message_public_id = ",
+            $message,
+            ".public_id) AND NOT EXISTS (
                 SELECT FROM copies o JOIN entries r ON r.agent_id = o.agent_id AND r.number = o.number
                 WHERE o.message_public_id = ",
             $message,
@@ -68,7 +70,9 @@ macro_rules! sessions_sql {
                  FROM messages x
                  LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = x.public_id AND c.agent_id = $1
                  WHERE x.session_id = b.session_id
-                 AND (s.group_id IS NULL OR x.sender_id = $1 OR c.number IS NOT NULL)
+                 AND CASE WHEN s.group_id IS NULL THEN ",
+            shown_in_pair!("x", "$1"),
+            " ELSE x.sender_id = $1 OR c.number IS NOT NULL END
                  ORDER BY x.seq DESC LIMIT 3
              ) m ON TRUE
              LEFT JOIN agents f ON f.id = m.sender_id
@@ -95,10 +99,12 @@ macro_rules! newest_seen {
                  SELECT x.created_at FROM messages x
                  WHERE x.session_id = ",
             $session,
-            " AND (",
+            " AND CASE WHEN ",
             $group,
-            " IS NULL OR x.sender_id = $1
-                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = x.public_id AND c.agent_id = $1))
+            " IS NULL THEN ",
+            shown_in_pair!("x", "$1"),
+            " ELSE x.sender_id = $1
+                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = x.public_id AND c.agent_id = $1) END
                  ORDER BY x.seq DESC LIMIT 1
              ) n ON TRUE"
         )
@@ -115,7 +121,8 @@ async fn page_of_sessions(client: &Object, caller: &Agent, wanted: &InboxPage) -
         let sql = sessions_sql!("SELECT * FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3");
         let all = sessions(client, caller, sql, &[&caller.key.0, &least, &count]).await?;
         if all.len() <= usize::try_from(wanted.limit).unwrap_or(usize::MAX) {
-            return Ok(all);
+            // One in which all was delivered to nobody is the other's alone, its subject too.
+            return Ok(all.into_iter().filter(|session| !session.recent_messages.is_empty()).collect());
         }
     }
     let place: Option<(Timestamp, i64)> = match before {
@@ -138,7 +145,7 @@ async fn page_of_sessions(client: &Object, caller: &Agent, wanted: &InboxPage) -
     let sql = sessions_sql!(
         "SELECT b.* FROM session_members b JOIN sessions s ON s.id = b.session_id ",
         newest_seen!("b.session_id", "s.group_id"),
-        " WHERE b.agent_id = $1 AND b.unread >= $2
+        " WHERE b.agent_id = $1 AND b.unread >= $2 AND n.created_at IS NOT NULL
           AND ($4::timestamptz IS NULL OR (coalesce(n.created_at, s.created_at), b.session_id) < ($4, $5::bigint))
           ORDER BY coalesce(n.created_at, s.created_at) DESC, b.session_id DESC LIMIT $3"
     );
@@ -267,7 +274,9 @@ pub(super) async fn history(
          LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, c.agent_id)
                              AND e.number = coalesce(m.delivery_number, c.number)
          WHERE m.session_id = $1 AND m.seq < $2
-         AND (s.group_id IS NULL OR m.sender_id = $4 OR c.number IS NOT NULL)
+         AND CASE WHEN s.group_id IS NULL THEN ",
+        shown_in_pair!("m", "$4"),
+        " ELSE m.sender_id = $4 OR c.number IS NOT NULL END
          ORDER BY m.seq DESC LIMIT $3"
     );
     let select = client.prepare_cached(sql).await.map_err(failed)?;
@@ -286,6 +295,9 @@ pub(super) async fn history(
         // What is answered is read by the time it is answered.
         view.is_read |= view.sender_name != caller.name || row.try_get(AFTER + 3).map_err(failed)?;
         messages.push(view);
+    }
+    if messages.is_empty() && wanted.before.is_none() {
+        return Err(no_session());
     }
     let subject = found.try_get(1).map_err(failed)?;
     Ok((History { session_id: session.into(), subject, messages }, unread))

@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::error::Trouble;
-use super::messages::{find, find_all, message_bytes, takes};
+use super::messages::{find, find_all, message_bytes, shown_in_pair, takes};
 use super::receipts::with_receipts;
 use crate::budget::Budget;
 use crate::error::Result;
@@ -115,8 +115,10 @@ pub(super) async fn export<C: GenericClient>(
              JOIN sessions s ON s.id = b.session_id
              JOIN messages m ON m.session_id = b.session_id
              WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3) AND m.created_at >= $5
-             AND (s.group_id IS NULL OR m.sender_id = $1
-                  OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = m.public_id AND c.agent_id = $1))
+             AND CASE WHEN s.group_id IS NULL THEN ",
+            shown_in_pair!("m", "$1"),
+            " ELSE m.sender_id = $1
+                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = m.public_id AND c.agent_id = $1) END
              ORDER BY m.session_id, m.seq LIMIT $4"
         ))
         .await?;

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use amb_core::Message;
+use amb_core::{Kind, Message};
 use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -37,6 +37,27 @@ pub(super) use message_bytes;
 pub(super) fn takes(budget: &mut Budget, bytes: i32) -> bool {
     budget.takes(usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
 }
+
+/// Whether a message, of a session between two, is shown to an agent: what was delivered to nobody is its sender's alone, and
+/// the rejection that the office wrote in the other's name is for that sender.
+macro_rules! shown_in_pair {
+    ($message:literal, $me:literal) => {
+        concat!(
+            "CASE WHEN ",
+            $message,
+            ".sender_id <> ",
+            $me,
+            " THEN ",
+            $message,
+            ".delivery_number IS NOT NULL ELSE ",
+            $message,
+            ".kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (SELECT FROM messages n WHERE n.public_id = ",
+            $message,
+            ".reply_to AND n.recipient_id IS NOT NULL AND n.delivery_number IS NULL) END"
+        )
+    };
+}
+pub(super) use shown_in_pair;
 
 /// The first column after those of [`message_row`].
 pub(super) const AFTER: usize = 19;
@@ -82,6 +103,25 @@ impl Found {
     /// Its place in this agent's log.
     pub(super) fn delivery_to(&self, agent: i64) -> Option<i64> {
         self.deliveries.iter().find(|(to, _)| *to == agent).map(|(_, number)| *number)
+    }
+
+    /// Whether this agent may see it; see [`shown_in_pair`].
+    pub(super) async fn is_shown_to<C: GenericClient>(&self, client: &C, agent: i64) -> Result<bool, Trouble> {
+        if self.sender != agent {
+            return Ok(self.delivery_to(agent).is_some());
+        }
+        let answered = match self.row.kind.as_deref() {
+            Some(kind) if kind == Kind::TaskUpdate.as_str() => self.row.reply_to,
+            _ => None,
+        };
+        let Some(answered) = answered else { return Ok(true) };
+        let select = client
+            .prepare_cached(
+                "SELECT 1 FROM messages
+                 WHERE public_id = $1 AND recipient_id IS NOT NULL AND delivery_number IS NULL",
+            )
+            .await?;
+        Ok(client.query_opt(&select, &[&answered]).await?.is_none())
     }
 
     /// Whether this agent sent it or got it.

@@ -31,8 +31,10 @@ pub(super) async fn message<C: GenericClient>(
     caller: &Agent,
     id: Uuid,
 ) -> Result<MessageWithReceipts, Trouble> {
-    let found = find(client, id).await?.filter(|found| found.concerns(caller.key.0));
-    let Some(found) = found else { return Err(no_message(&id.into()).into()) };
+    let Some(found) = find(client, id).await? else { return Err(no_message(&id.into()).into()) };
+    if !found.is_shown_to(client, caller.key.0).await? {
+        return Err(no_message(&id.into()).into());
+    }
     with_receipts(client, caller, found).await
 }
 

@@ -7,6 +7,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::Trouble;
+use super::messages::shown_in_pair;
 use crate::error::Result;
 use crate::row;
 use crate::search::{limit, snippet, terms};
@@ -146,7 +147,7 @@ pub(super) async fn search<C: GenericClient>(
     let subject = query.subject.as_deref().map(terms).unwrap_or_default();
     // Each name of `who` is one lexeme, whatever the parser would make of it; each term is a phrase of its words.
     let select = client
-        .prepare_cached(
+        .prepare_cached(concat!(
             "WITH wanted AS (
                  SELECT (string_agg(quote_literal(name), ' & '))::tsquery AS who FROM unnest($1::text[]) AS name
              ), phrases AS (
@@ -172,13 +173,15 @@ pub(super) async fn search<C: GenericClient>(
              JOIN messages m ON m.session_id = h.session_id AND m.seq = h.seq
              JOIN sessions s ON s.id = m.session_id
              JOIN agents f ON f.id = m.sender_id
-             ORDER BY h.created_at DESC, h.session_id DESC, h.seq DESC",
-        )
+             WHERE s.group_id IS NOT NULL OR ",
+            shown_in_pair!("m", "$7"),
+            " ORDER BY h.created_at DESC, h.session_id DESC, h.seq DESC",
+        ))
         .await?;
     let after = query.after.unwrap_or_default();
     let before = query.before.unwrap_or(super::open::THE_END);
     let most = i64::from(limit(query));
-    let rows = client.query(&select, &[&who, &words, &subject, &after, &before, &most]).await?;
+    let rows = client.query(&select, &[&who, &words, &subject, &after, &before, &most, &caller.key.0]).await?;
     rows.iter()
         .map(|row| {
             let (message, session): (Uuid, Uuid) = (row.try_get(0)?, row.try_get(1)?);

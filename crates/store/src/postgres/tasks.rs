@@ -16,6 +16,7 @@ use super::messages;
 use super::write::{Heads, Pages, Post, To};
 use crate::error::Result;
 use crate::letter::{json, trace_json};
+use crate::query::ChainTask;
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};
@@ -29,7 +30,9 @@ macro_rules! select_tasks {
         concat!(
             "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject,
                     t.message_public_id, t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback,
-                    t.created_at, t.updated_at
+                    t.created_at, t.updated_at,
+                    t.state = 'rejected' AND EXISTS (
+                        SELECT FROM messages m WHERE m.public_id = t.message_public_id AND m.delivery_number IS NULL)
              FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
              LEFT JOIN tasks p ON p.id = t.parent_id ",
             $rest
@@ -56,6 +59,7 @@ fn task_row(row: &Row) -> Result<TaskRow, tokio_postgres::Error> {
         callback: row.try_get(14)?,
         created_at: row.try_get(15)?,
         updated_at: row.try_get(16)?,
+        undelivered: row.try_get(17)?,
     })
 }
 
@@ -95,7 +99,10 @@ pub(super) async fn list<C: GenericClient>(
     if filter.owned != Some(true) {
         let sql = select_tasks!(
             "WHERE t.assignee_id = $1 AND ($2::text IS NULL OR t.state = $2)
-             AND (NOT $3 OR t.state IN ('pending', 'accepted', 'working')) ORDER BY t.id DESC LIMIT $4"
+             AND (NOT $3 OR t.state IN ('pending', 'accepted', 'working'))
+             AND NOT (t.state = 'rejected' AND EXISTS (
+                 SELECT FROM messages m WHERE m.public_id = t.message_public_id AND m.delivery_number IS NULL))
+             ORDER BY t.id DESC LIMIT $4"
         );
         rows.extend(query(client, sql, &values).await?);
     }
@@ -106,7 +113,7 @@ pub(super) async fn list<C: GenericClient>(
 }
 
 /// The tasks of which this one is a piece, itself, and its own pieces.
-pub(super) async fn chain<C: GenericClient>(client: &C, caller: &Agent, id: Uuid) -> Result<Vec<Task>, Trouble> {
+pub(super) async fn chain<C: GenericClient>(client: &C, caller: &Agent, id: Uuid) -> Result<Vec<ChainTask>, Trouble> {
     let task = find(client, caller.key.0, id).await?;
     let sql = select_tasks!(
         "JOIN (
@@ -122,7 +129,7 @@ pub(super) async fn chain<C: GenericClient>(client: &C, caller: &Agent, id: Uuid
          ) n ON n.id = t.id ORDER BY n.place, t.id LIMIT 200"
     );
     let rows = query(client, sql, &[&task.row]).await?;
-    Ok(rows.into_iter().map(|task| task.task(caller.key.0)).collect::<Result<_>>()?)
+    Ok(rows.into_iter().map(|task| task.in_chain(caller.key.0)).collect::<Result<_>>()?)
 }
 
 /// How many tasks each of these agents works on.
@@ -158,14 +165,14 @@ pub(super) struct On<'a> {
     pub(super) subject: &'a str,
 }
 
-/// Adds a task update to its owner, whose mailbox is locked.
+/// Adds a task update to one side, whose mailbox is locked.
 #[allow(clippy::too_many_arguments)]
 pub(super) fn post_update(
     pages: &mut Pages,
     heads: &mut Heads,
     from_name: &AgentName,
     from: i64,
-    owner: i64,
+    to: i64,
     on: On<'_>,
     hop: &Hop,
     update: Update,
@@ -191,7 +198,7 @@ pub(super) fn post_update(
         parts: None,
         metadata: None,
     };
-    let copies = pages.post(heads, on.id, post, To::One(owner));
+    let copies = pages.post(heads, on.id, post, To::One(to));
     Ok(copies.first().copied().map(|(agent, number)| {
         let event = Event::NewMessage(update.event(from_name.clone(), on.public_id, on.subject));
         News { agent, entry: Entry { event, cursor: number.into() } }
@@ -215,6 +222,12 @@ pub(super) async fn set_state(
     // Under both locks the task does not move and the quota does not change.
     let mut heads = Heads::lock(tx, &[seen.owner, seen.assignee]).await?;
     let task = find(tx, me, id).await?;
+    let connected =
+        tx.prepare_cached("SELECT 1 FROM connections WHERE low_id = $1 AND high_id = $2 AND status = 'ACTIVE'").await?;
+    let (low, high) = (task.owner.min(me), task.owner.max(me));
+    if tx.query_opt(&connected, &[&low, &high]).await?.is_none() {
+        return Err(words::task_after_the_connection(&task.owner_name).into());
+    }
     let at = task.state()?;
     let path = at.path_to(state);
     let Some(first) = path.first().copied() else {
@@ -316,18 +329,18 @@ pub(super) async fn sweep_overdue(tx: &Transaction<'_>, now: Timestamp) -> Resul
     Ok(Written { answer: marked.len() as u64, news })
 }
 
-/// The owners of the open tasks that an agent was given.
-pub(super) async fn owners_of_open(tx: &Transaction<'_>, assignee: i64) -> Result<Vec<i64>, Trouble> {
+/// The other sides of the open tasks that an agent was given or gave.
+pub(super) async fn sides_of_open(tx: &Transaction<'_>, agent: i64) -> Result<Vec<i64>, Trouble> {
     let select = tx
         .prepare_cached(
-            "SELECT DISTINCT owner_id FROM tasks
-             WHERE assignee_id = $1 AND state IN ('pending', 'accepted', 'working')",
+            "SELECT owner_id FROM tasks WHERE assignee_id = $1 AND state IN ('pending', 'accepted', 'working')
+             UNION SELECT assignee_id FROM tasks WHERE owner_id = $1 AND state IN ('pending', 'accepted', 'working')",
         )
         .await?;
-    Ok(tx.query(&select, &[&assignee]).await?.iter().map(|row| row.get(0)).collect())
+    Ok(tx.query(&select, &[&agent]).await?.iter().map(|row| row.get(0)).collect())
 }
 
-/// Ends the open tasks that were given to an agent that goes.
+/// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.
 pub(super) async fn end_tasks_of(
     tx: &Transaction<'_>,
     pages: &mut Pages,
@@ -335,12 +348,69 @@ pub(super) async fn end_tasks_of(
     caller: &Agent,
     now: Timestamp,
 ) -> Result<Vec<News>, Trouble> {
-    let sql = select_tasks!("WHERE t.assignee_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
+    let given =
+        select_tasks!("WHERE t.assignee_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
+    let gave = select_tasks!("WHERE t.owner_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
+    let mut open = query(tx, given, &[&caller.key.0]).await?;
+    open.extend(query(tx, gave, &[&caller.key.0]).await?);
+    end_tasks(tx, pages, heads, open, &words::left_the_office(&caller.name), now).await
+}
+
+/// Ends the open tasks between two agents whose connection ends. Both mailboxes are locked.
+pub(super) async fn end_tasks_between(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    caller: &Agent,
+    other: i64,
+    now: Timestamp,
+) -> Result<Vec<News>, Trouble> {
+    let sql = select_tasks!(
+        "WHERE t.assignee_id = $1 AND t.owner_id = $2 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id"
+    );
+    let mut open = query(tx, sql, &[&other, &caller.key.0]).await?;
+    open.extend(query(tx, sql, &[&caller.key.0, &other]).await?);
+    end_tasks(tx, pages, heads, open, &words::ended_the_connection(&caller.name), now).await
+}
+
+async fn end_tasks(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    open: Vec<TaskRow>,
+    note: &str,
+    now: Timestamp,
+) -> Result<Vec<News>, Trouble> {
     let mut news = Vec::new();
-    for task in query(tx, sql, &[&caller.key.0]).await? {
-        let state = if task.state()? == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed };
-        let note = Some(format!("{} left the office", caller.name));
-        news.extend(move_task(tx, pages, heads, &task, &caller.name, state, note, now).await?);
+    for task in open {
+        let state = task.ended()?;
+        let by = row::name(&task.assignee_name)?;
+        news.extend(move_task(tx, pages, heads, &task, &by, state, Some(note.to_owned()), now).await?);
+        news.extend(tell_assignee(tx, pages, heads, &task, state, note, now).await?);
     }
     Ok(news)
+}
+
+/// Adds the update to the assignee, unless that agent is gone, about a task that the office ended.
+async fn tell_assignee(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    task: &TaskRow,
+    state: TaskState,
+    note: &str,
+    now: Timestamp,
+) -> Result<Option<News>, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT s.id, s.subject FROM sessions s, agents a
+             WHERE s.public_id = $1 AND a.id = $2 AND a.deleted_at IS NULL",
+        )
+        .await?;
+    let Some(session) = tx.query_opt(&select, &[&task.session, &task.assignee]).await? else { return Ok(None) };
+    let owner = row::name(&task.owner_name)?;
+    let update = Update::new(task.task_ref(state), task.message, Some(note), now);
+    let on = On { id: session.try_get(0)?, public_id: task.session, subject: session.try_get(1)? };
+    let hop = route::fresh(&owner);
+    Ok(post_update(pages, heads, &owner, task.owner, task.assignee, on, &hop, update, None)?)
 }

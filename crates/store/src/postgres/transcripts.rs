@@ -4,59 +4,77 @@ use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 
+use super::agents;
 use super::error::Trouble;
 use super::page::rows_of_page;
-use crate::StoreError;
+use super::write::Heads;
 use crate::error::Result;
 use crate::letter::json;
 use crate::query::{Access, Appended, NumberedLine};
 use crate::types::Agent;
 use crate::words;
 
-/// A transcript, whether the agent owns it, and what it may do with it.
+/// The transcript of this owner and key, and what the agent may do with it.
 async fn find<C: GenericClient>(
     client: &C,
+    owner: i64,
     key: &TranscriptKey,
     agent: i64,
-) -> Result<Option<(i64, bool, Option<Access>)>, Trouble> {
+) -> Result<Option<(i64, Option<Access>)>, Trouble> {
     let select = client
         .prepare_cached(
-            "SELECT t.id, t.owner_id, x.may_write FROM transcripts t
-             LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = $2 WHERE t.key = $1",
+            "SELECT t.id, x.may_write FROM transcripts t
+             LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = $3
+             WHERE t.owner_id = $1 AND t.key = $2",
         )
         .await?;
-    let row = client.query_opt(&select, &[&key.as_str(), &agent]).await?;
+    let row = client.query_opt(&select, &[&owner, &key.as_str(), &agent]).await?;
     Ok(row.map(|row| {
-        let owned = row.get::<_, i64>(1) == agent;
-        let access = match row.get::<_, Option<bool>>(2) {
-            _ if owned => Some(Access::Write),
+        let access = match row.get::<_, Option<bool>>(1) {
+            _ if owner == agent => Some(Access::Write),
             Some(true) => Some(Access::Write),
             Some(false) => Some(Access::Read),
             None => None,
         };
-        (row.get(0), owned, access)
+        (row.get(0), access)
     }))
+}
+
+/// The row of the owner that is meant.
+async fn owner_row<C: GenericClient>(
+    client: &C,
+    caller: &Agent,
+    owner: Option<&AgentName>,
+) -> Result<Option<i64>, Trouble> {
+    match owner {
+        None => Ok(Some(caller.key.0)),
+        Some(name) => Ok(agents::by_name(client, name).await?.map(|owner| owner.key.0)),
+    }
 }
 
 pub(super) async fn append(
     tx: &Transaction<'_>,
     caller: &Agent,
+    owner: Option<&AgentName>,
     key: &TranscriptKey,
     line: &Line,
     now: Timestamp,
 ) -> Result<Appended, Trouble> {
     let me = caller.key.0;
-    if find(tx, key, me).await?.is_none() {
+    let of = owner_row(tx, caller, owner).await?.ok_or_else(|| words::no_transcript(owner, key))?;
+    if of == me && find(tx, of, key, me).await?.is_none() {
         let insert = tx
             .prepare_cached(
-                "INSERT INTO transcripts (key, owner_id, created_at) VALUES ($1, $2, $3) ON CONFLICT (key) DO NOTHING",
+                "INSERT INTO transcripts (key, owner_id, created_at) VALUES ($1, $2, $3)
+                 ON CONFLICT (owner_id, key) DO NOTHING",
             )
             .await?;
         tx.execute(&insert, &[&key.as_str(), &me, &now]).await?;
     }
-    let id = match find(tx, key, me).await? {
-        Some((id, _, Some(Access::Write))) => id,
-        _ => return Err(words::not_your_transcript(key).into()),
+    let id = match find(tx, of, key, me).await? {
+        Some((id, Some(Access::Write))) => id,
+        Some((_, Some(Access::Read))) => return Err(words::read_only_transcript(key).into()),
+        _ => return Err(words::no_transcript(owner, key).into()),
     };
     // The transcript's own row is its lock: places are given and duplicates found under it.
     let lock = tx.prepare_cached("SELECT last_seq FROM transcripts WHERE id = $1 FOR NO KEY UPDATE").await?;
@@ -69,7 +87,9 @@ pub(super) async fn append(
             return Ok(Appended { number, duplicate: true });
         }
     }
-    let line = Line { ts: line.ts.or_else(|| Some(now.as_millisecond() as f64)), ..line.clone() };
+    // The office knows who writes; what the line says of it is not kept.
+    let ts = line.ts.or_else(|| Some(now.as_millisecond() as f64));
+    let line = Line { ts, author: None, ..line.clone() };
     let next = last + 1;
     let insert = tx
         .prepare_cached(
@@ -90,13 +110,17 @@ pub(super) async fn share(
     with: &AgentName,
     access: Option<Access>,
 ) -> Result<(), Trouble> {
-    let Some((id, owned, _)) = find(tx, key, caller.key.0).await? else { return Err(words::no_transcript(key).into()) };
-    if !owned {
-        return Err(words::not_your_transcript(key).into());
+    let me = caller.key.0;
+    let Some((id, _)) = find(tx, me, key, me).await? else { return Err(words::no_transcript(None, key).into()) };
+    let Some(peer) = agents::by_name(tx, with).await? else { return Err(words::no_agent(with).into()) };
+    let peer = peer.key.0;
+    // A revocation takes both locks too: it comes before, and is found, or after, and takes this back.
+    Heads::lock(tx, &[me, peer]).await?;
+    let connected =
+        tx.prepare_cached("SELECT 1 FROM connections WHERE low_id = $1 AND high_id = $2 AND status = 'ACTIVE'").await?;
+    if access.is_some() && tx.query_opt(&connected, &[&me.min(peer), &me.max(peer)]).await?.is_none() {
+        return Err(words::not_connected(with).into());
     }
-    let select = tx.prepare_cached("SELECT id FROM agents WHERE name = $1 AND deleted_at IS NULL").await?;
-    let Some(peer) = tx.query_opt(&select, &[&with.as_str()]).await? else { return Err(words::no_agent(with).into()) };
-    let peer: i64 = peer.try_get(0)?;
     match access {
         Some(access) => {
             let insert = tx
@@ -116,38 +140,65 @@ pub(super) async fn share(
     Ok(())
 }
 
+/// Takes back what two agents shared with each other.
+pub(super) async fn unshare(tx: &Transaction<'_>, a: i64, b: i64) -> Result<(), Trouble> {
+    let delete = tx
+        .prepare_cached(
+            "DELETE FROM transcript_access x USING transcripts t
+             WHERE t.id = x.transcript_id AND t.owner_id = $1 AND x.agent_id = $2",
+        )
+        .await?;
+    tx.execute(&delete, &[&a, &b]).await?;
+    tx.execute(&delete, &[&b, &a]).await?;
+    Ok(())
+}
+
 async fn lines<C: GenericClient>(
     client: &C,
     caller: &Agent,
+    owner: Option<&AgentName>,
     key: &TranscriptKey,
     sql: &str,
     after: i64,
     limit: usize,
 ) -> Result<Vec<NumberedLine>, Trouble> {
-    let Some((id, _, Some(_))) = find(client, key, caller.key.0).await? else {
-        return Err(words::no_transcript(key).into());
+    let found = match owner_row(client, caller, owner).await? {
+        Some(of) => find(client, of, key, caller.key.0).await?,
+        None => None,
     };
+    let Some((id, Some(_))) = found else { return Err(words::no_transcript(owner, key).into()) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let select = client.prepare_cached(sql).await?;
     let (rows, _) = rows_of_page(client, &select, &[&id, &after, &limit]).await?;
     rows.iter()
         .map(|row| {
             let number = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
-            let line = serde_json::from_str(row.try_get(1)?).map_err(StoreError::internal)?;
-            Ok(NumberedLine { number, line })
+            Ok(NumberedLine::read(number, row.try_get(1)?, row.try_get(2)?)?)
         })
         .collect()
+}
+
+/// Lines after a place, with their authors, in the order of `$order`.
+macro_rules! select_lines {
+    ($order:literal) => {
+        concat!(
+            "SELECT l.seq, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
+             WHERE l.transcript_id = $1 AND l.seq > $2 ORDER BY l.seq ",
+            $order,
+            " LIMIT $3"
+        )
+    };
 }
 
 /// The last lines, oldest first.
 pub(super) async fn recent<C: GenericClient>(
     client: &C,
     caller: &Agent,
+    owner: Option<&AgentName>,
     key: &TranscriptKey,
     limit: usize,
 ) -> Result<Vec<NumberedLine>, Trouble> {
-    let sql = "SELECT seq, line FROM transcript_lines WHERE transcript_id = $1 AND seq > $2 ORDER BY seq DESC LIMIT $3";
-    let mut found = lines(client, caller, key, sql, 0, limit).await?;
+    let mut found = lines(client, caller, owner, key, select_lines!("DESC"), 0, limit).await?;
     found.reverse();
     Ok(found)
 }
@@ -156,10 +207,11 @@ pub(super) async fn recent<C: GenericClient>(
 pub(super) async fn after<C: GenericClient>(
     client: &C,
     caller: &Agent,
+    owner: Option<&AgentName>,
     key: &TranscriptKey,
     after: u64,
     limit: usize,
 ) -> Result<Vec<NumberedLine>, Trouble> {
-    let sql = "SELECT seq, line FROM transcript_lines WHERE transcript_id = $1 AND seq > $2 ORDER BY seq LIMIT $3";
-    lines(client, caller, key, sql, i64::try_from(after).unwrap_or(i64::MAX), limit).await
+    let after = i64::try_from(after).unwrap_or(i64::MAX);
+    lines(client, caller, owner, key, select_lines!("ASC"), after, limit).await
 }

@@ -23,8 +23,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
-    ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
+    Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
@@ -329,7 +329,7 @@ impl Store for PostgresStore {
         found.task(caller.key.0)
     }
 
-    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
         let id = task_uuid(id)?;
         look!(self, client => tasks::chain(client, caller, id))
     }
@@ -356,6 +356,7 @@ impl Store for PostgresStore {
     async fn transcript_append(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         line: Line,
         now: Timestamp,
@@ -363,23 +364,30 @@ impl Store for PostgresStore {
         words::check_text("message_id", line.message_id.as_deref())?;
         let now = to_micros(now);
         let written = transact!(self, tx => once(&tx, caller, now, async {
-            transcripts::append(&tx, caller, key, &line, now).await.map(Written::quiet)
+            transcripts::append(&tx, caller, owner, key, &line, now).await.map(Written::quiet)
         }))?;
         Ok(written.answer)
     }
 
-    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
-        look!(self, client => transcripts::recent(client, caller, key, limit))
+    async fn transcript_recent(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        look!(self, client => transcripts::recent(client, caller, owner, key, limit))
     }
 
     async fn transcript_after(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         after: u64,
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
-        look!(self, client => transcripts::after(client, caller, key, after, limit))
+        look!(self, client => transcripts::after(client, caller, owner, key, after, limit))
     }
 
     async fn transcript_share(
@@ -440,6 +448,10 @@ impl Store for PostgresStore {
         let invited =
             transact!(self, tx => once(&tx, caller, to_micros(now), groups::invite(&tx, caller, group, agent, now)))?;
         Ok(self.told(invited))
+    }
+
+    async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        Ok(transact!(self, tx => groups::remove(&tx, caller, group, agent))?)
     }
 
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {

@@ -19,7 +19,7 @@ use crate::words;
 
 impl Desk {
     pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
-        if self.is_group(&new.name)? {
+        if self.is_group(&new.name)? || self.is_agent(&new.name)? {
             return Err(words::name_taken(&new.name));
         }
         let id = amb_core::id::fresh_uuid(now);
@@ -48,6 +48,14 @@ impl Desk {
         }
     }
 
+    /// Whether an agent has this name or one like it.
+    pub(super) fn is_agent(&self, name: &AgentName) -> Result<bool> {
+        self.db
+            .prepared("SELECT 1 FROM agents WHERE lower(name) = ?1")
+            .and_then(|mut select| select.exists([name.folded()]))
+            .map_err(failed)
+    }
+
     /// The agent of this name, for sending to it. Deleted agents are found too, and say so.
     pub(super) fn peer(&mut self, name: &AgentName) -> Result<Option<Peer>> {
         if let Some(peer) = self.caches.peers.get(name) {
@@ -69,7 +77,11 @@ impl Desk {
             })
             .map_err(failed)?;
         let Some((id, (description, capabilities, allow_from, max_concurrent_tasks), deleted)) = found else {
-            return Ok(None);
+            // Remembered under its own name alone, by which it is forgotten when its card changes.
+            return match by_name(&self.db, name)? {
+                Some(like) => self.peer(&like.name),
+                None => Ok(None),
+            };
         };
         let card = Card {
             description,
@@ -109,15 +121,17 @@ pub(super) fn by_key(db: &Connection, hash: KeyHash, now: Timestamp) -> Result<O
     }
 }
 
-/// The agent of this name, unless it was deleted.
+/// The agent that this name means, unless it was deleted.
 pub(super) fn by_name(db: &Connection, name: &AgentName) -> Result<Option<Agent>> {
-    db.prepared("SELECT id, public_id, name FROM agents WHERE name = ?1 AND deleted_at IS NULL")
+    let found: Vec<(i64, Uuid, String)> = db
+        .prepared("SELECT id, public_id, name FROM agents WHERE lower(name) = ?1 AND deleted_at IS NULL")
         .and_then(|mut select| {
-            select.query_row([name.as_str()], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?))).optional()
+            select
+                .query_map([name.folded()], |row| Ok((row.get(0)?, uuid_at(row, 1)?, row.get(2)?)))
+                .and_then(Iterator::collect)
         })
-        .map_err(failed)?
-        .map(agent)
-        .transpose()
+        .map_err(failed)?;
+    name.meant(found, |(_, _, name)| name).map(agent).transpose()
 }
 
 fn agent((key, id, name): (i64, Uuid, String)) -> Result<Agent> {

@@ -10,7 +10,7 @@ use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
 use super::plans::Prepared;
 use super::writer::Desk;
-use crate::error::{Result, conflict, forbidden};
+use crate::error::{Result, conflict};
 use crate::row;
 use crate::types::{Agent, Ask, Written};
 use crate::words;
@@ -22,12 +22,12 @@ impl Desk {
         ask: Ask,
         now: Timestamp,
     ) -> Result<Written<ConnectionRequested>> {
-        if ask.target == caller.name {
-            return Err(words::connect_to_oneself());
-        }
         let me = caller.key.0;
         let peer = self.peer(&ask.target)?.filter(|peer| !peer.deleted);
         let Some(peer) = peer else { return Err(words::no_agent(&ask.target)) };
+        if peer.id == me {
+            return Err(words::connect_to_oneself());
+        }
         if self.is_blocked(peer.id, me)? {
             return Err(words::not_heard(&ask.target));
         }
@@ -57,7 +57,7 @@ impl Desk {
         let answer = ConnectionRequested {
             connection_id: id.into(),
             verification_code: code,
-            target_agent_name: ask.target,
+            target_agent_name: peer.name,
             status: ConnectionStatus::Pending,
         };
         Ok(Written { answer, news })
@@ -95,7 +95,8 @@ impl Desk {
             return Err(words::no_code());
         };
         if target != caller.key.0 {
-            return Err(forbidden("this code belongs to a request to another agent"));
+            // To anybody else a code that waits looks like any wrong one.
+            return Err(if requester == caller.key.0 { words::own_request() } else { words::no_code() });
         }
         if expires_at.is_some_and(|at| at <= now) {
             return Err(words::code_expired());

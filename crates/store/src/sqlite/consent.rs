@@ -52,8 +52,7 @@ impl Desk {
                 let id =
                     self.settle("low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'", low, high, "REVOKED", now)?;
                 let id = id.ok_or_else(|| words::no_connection(peer))?;
-                self.caches.connected.remove(&(low, high));
-                news.extend(self.tell_change(&other, id, caller, ConnectionStatus::Revoked, now)?);
+                news.extend(self.end_between(caller, &other, id, now)?);
                 id
             }
             ConnectionChange::Block => self.block(caller, &other, &mut news, now)?,
@@ -70,6 +69,15 @@ impl Desk {
         };
         let answer = one(&self.db, me, id)?;
         Ok(Written { answer, news })
+    }
+
+    /// Ends all that an active connection allowed, after it was revoked, and tells the other side.
+    fn end_between(&mut self, caller: &Agent, other: &Peer, id: Uuid, now: Timestamp) -> Result<Vec<News>> {
+        self.caches.connected.remove(&pair(caller.key.0, other.id));
+        let mut news = self.end_tasks_between(caller, other.id, now)?;
+        self.unshare_transcripts(caller.key.0, other.id)?;
+        news.extend(self.tell_change(other, id, caller, ConnectionStatus::Revoked, now)?);
+        Ok(news)
     }
 
     /// Gives the one connection that the condition finds a new status.
@@ -91,7 +99,7 @@ impl Desk {
         if let Some(id) =
             self.settle("low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'", low, high, "REVOKED", now)?
         {
-            news.extend(self.tell_change(other, id, caller, ConnectionStatus::Revoked, now)?);
+            news.extend(self.end_between(caller, other, id, now)?);
         }
         self.caches.connected.remove(&(low, high));
         let theirs = "requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'";

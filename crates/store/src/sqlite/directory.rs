@@ -2,7 +2,7 @@
 
 use amb_core::doc::AgentEntry;
 use amb_core::{AgentName, Timestamp};
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, Row, params};
 use uuid::Uuid;
 
 use super::agents::{by_key, by_name};
@@ -81,14 +81,16 @@ pub(super) fn agent(db: &Connection, caller: &Agent, name: &AgentName, now: Time
     let sql = concat!(
         "SELECT ",
         agent_columns!(),
-        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name = ?2 AND ",
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE lower(a.name) = ?2 AND ",
         visible!()
     );
-    let found = db
+    let found: Vec<AgentRow> = db
         .prepared(sql)
-        .and_then(|mut select| select.query_row(params![caller.key.0, name.as_str()], agent_row).optional())
+        .and_then(|mut select| {
+            select.query_map(params![caller.key.0, name.folded()], agent_row).and_then(Iterator::collect)
+        })
         .map_err(failed)?;
-    match found {
+    match name.meant(found, |agent| &agent.name) {
         Some(agent) => agent.entry(now),
         None => Err(unknown(name, &known_names(db, caller)?)),
     }
@@ -239,10 +241,7 @@ impl Desk {
             )
             .and_then(|mut update| update.execute([caller.key.0, now.as_microsecond()]))
             .map_err(failed)?;
-        self.db
-            .prepared("DELETE FROM group_members WHERE agent_id = ?1")
-            .and_then(|mut delete| delete.execute([caller.key.0]))
-            .map_err(failed)?;
+        self.leave_all_groups(caller.key.0)?;
         self.caches.peers.remove(&caller.name);
         self.ended_key = true;
         Ok(Written { answer: (), news })

@@ -21,7 +21,7 @@ use crate::words;
 
 impl Desk {
     pub(super) fn create_group(&mut self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
-        if self.peer(name)?.is_some() {
+        if self.is_agent(name)? || self.is_group(name)? {
             return Err(words::name_taken(name));
         }
         let id = self
@@ -45,8 +45,8 @@ impl Desk {
 
     pub(super) fn is_group(&self, name: &AgentName) -> Result<bool> {
         self.db
-            .prepared("SELECT 1 FROM groups WHERE name = ?1")
-            .and_then(|mut select| select.exists([name.as_str()]))
+            .prepared("SELECT 1 FROM groups WHERE lower(name) = ?1")
+            .and_then(|mut select| select.exists([name.folded()]))
             .map_err(failed)
     }
 
@@ -104,11 +104,61 @@ impl Desk {
             self.put_member(id, caller.key.0, true)?;
             // What was said before is not theirs to read: they enter the sessions as mail comes to them.
         } else {
-            self.db
-                .prepared("DELETE FROM group_members WHERE group_id = ?1 AND agent_id = ?2")
-                .and_then(|mut delete| delete.execute([id, caller.key.0]))
-                .map_err(failed)?;
+            self.leave_group(id, caller.key.0)?;
         }
+        load(&self.db, id)
+    }
+
+    /// Takes an agent out of a group. One that its owner leaves is the member's that registered first; without a member
+    /// nobody is invited any more either.
+    fn leave_group(&self, group: i64, agent: i64) -> Result<()> {
+        self.db
+            .prepared("DELETE FROM group_members WHERE group_id = ?1 AND agent_id = ?2")
+            .and_then(|mut delete| delete.execute([group, agent]))
+            .map_err(failed)?;
+        self.db
+            .prepared(
+                "UPDATE groups SET owner_id = coalesce((
+                     SELECT min(agent_id) FROM group_members WHERE group_id = ?1 AND joined), owner_id)
+                 WHERE id = ?1 AND owner_id = ?2",
+            )
+            .and_then(|mut update| update.execute([group, agent]))
+            .map_err(failed)?;
+        self.db
+            .prepared(
+                "DELETE FROM group_members WHERE group_id = ?1
+                 AND NOT EXISTS (SELECT 1 FROM group_members o WHERE o.group_id = ?1 AND o.joined)",
+            )
+            .and_then(|mut delete| delete.execute([group]))
+            .map_err(failed)
+            .map(drop)
+    }
+
+    /// Takes an agent that leaves the office out of all groups.
+    pub(super) fn leave_all_groups(&self, agent: i64) -> Result<()> {
+        let groups: Vec<i64> = self
+            .db
+            .prepared("SELECT group_id FROM group_members WHERE agent_id = ?1")
+            .and_then(|mut select| select.query_map([agent], |row| row.get(0)).and_then(Iterator::collect))
+            .map_err(failed)?;
+        groups.into_iter().try_for_each(|group| self.leave_group(group, agent))
+    }
+
+    pub(super) fn remove_from_group(&mut self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        let Some((id, owner, Some(_))) = find(&self.db, group, caller.key.0)? else {
+            return Err(words::no_group(group));
+        };
+        if owner != caller.key.0 {
+            return Err(words::not_the_owner());
+        }
+        let Some(peer) = self.peer(agent)? else { return Err(words::no_member(group, agent)) };
+        if peer.id == caller.key.0 {
+            return Err(words::remove_oneself(group));
+        }
+        if !matches!(find(&self.db, group, peer.id)?, Some((_, _, Some(_)))) {
+            return Err(words::no_member(group, agent));
+        }
+        self.leave_group(id, peer.id)?;
         load(&self.db, id)
     }
 
@@ -135,7 +185,7 @@ impl Desk {
                 self.group_session(group, caller.key.0, subject, key, letter.at)?
             }
         };
-        let members = self.audience(group, caller.key.0)?;
+        let members = self.audience(group, caller)?;
         for member in members.iter().chain([&caller.key.0]) {
             self.db
                 .prepared("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
@@ -146,17 +196,23 @@ impl Desk {
         Ok(placed(&thread, copies))
     }
 
-    /// The other members, but for those who blocked the sender.
-    fn audience(&self, group: i64, sender: i64) -> Result<Vec<i64>> {
-        self.db
+    /// The other members, but for those who blocked the sender or do not hear it.
+    fn audience(&self, group: i64, sender: &Agent) -> Result<Vec<i64>> {
+        let members: Vec<(i64, String)> = self
+            .db
             .prepared(
-                "SELECT agent_id FROM group_members g WHERE group_id = ?1 AND joined AND agent_id <> ?2
+                "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
+                 WHERE g.group_id = ?1 AND g.joined AND g.agent_id <> ?2
                  AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = ?2
                                  AND c.status = 'BLOCKED')
-                 ORDER BY agent_id",
+                 ORDER BY g.agent_id",
             )
-            .and_then(|mut select| select.query_map([group, sender], |row| row.get(0)).and_then(Iterator::collect))
-            .map_err(failed)
+            .and_then(|mut select| {
+                let rows = select.query_map([group, sender.key.0], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                rows.collect()
+            })
+            .map_err(failed)?;
+        row::who_hear(members, &sender.name)
     }
 
     fn group_session(&mut self, group: i64, me: i64, subject: &str, key: &str, now: Timestamp) -> Result<Thread> {
@@ -205,10 +261,13 @@ impl Desk {
 fn find(db: &Connection, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>> {
     db.prepared(
         "SELECT g.id, g.owner_id, m.joined FROM groups g
-         LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = ?2 WHERE g.name = ?1",
+         LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = ?2
+         WHERE lower(g.name) = ?1 ORDER BY g.name = ?3 DESC LIMIT 1",
     )
     .and_then(|mut select| {
-        select.query_row(params![name.as_str(), agent], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+        select
+            .query_row(params![name.folded(), agent, name.as_str()], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
+            .optional()
     })
     .map_err(failed)
 }

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::error::failed;
 use super::keys::{instant_at, maybe_uuid_at, owner_of, range, uuid_at};
-use super::messages::{DELIVERED, message_columns, message_row};
+use super::messages::{DELIVERED, message_columns, message_row, shown_in_pair};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::budget::Budget;
@@ -56,14 +56,16 @@ fn page_of_pair(
 ) -> Result<Page> {
     let (first, _) = range(session);
     let mut select = db
-        .prepared(
+        .prepared(concat!(
             "SELECT m.sender_id, m.delivery_id, e.read_at, m.kind, m.public_id, m.created_at, m.priority, m.reply_to,
                     m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata
              FROM messages m LEFT JOIN entries e ON e.id = m.delivery_id
-             WHERE m.id > ?1 AND m.id < ?2 ORDER BY m.id DESC LIMIT ?3",
-        )
+             WHERE m.id > ?1 AND m.id < ?2 AND ",
+            shown_in_pair!("?4"),
+            " ORDER BY m.id DESC LIMIT ?3",
+        ))
         .map_err(failed)?;
-    let mut rows = select.query([first, before, limit]).map_err(failed)?;
+    let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
     let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
         let (message, delivery) = pair_row(row, caller, other).map_err(failed)?;
@@ -109,7 +111,7 @@ fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, lim
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", e.id, m.sender_id = ?4 AND NOT EXISTS (
+        ", e.id, m.sender_id = ?4 AND EXISTS (SELECT 1 FROM copies o WHERE o.message_id = m.id) AND NOT EXISTS (
              SELECT 1 FROM copies o JOIN entries r ON r.id = o.entry_id WHERE o.message_id = m.id AND r.read_at IS NULL)
          FROM messages m
          JOIN sessions s ON s.id = m.id >> 32
@@ -216,14 +218,19 @@ pub(super) fn inbox(
     if before.is_none() && members.len() <= limit {
         for member in members {
             let recent = member.recent(db, caller, INBOX_PREVIEW as i64)?;
-            sessions.push((member.order(recent.first()), member.summary(recent)));
+            // One in which all was delivered to nobody is the other's alone, its subject too.
+            if !recent.is_empty() {
+                sessions.push((member.order(recent.first()), member.summary(recent)));
+            }
         }
     } else {
         // The order first, so that no more is read than is shown.
         let mut ordered = Vec::with_capacity(members.len());
         for member in members {
             let newest = member.recent(db, caller, 1)?;
-            ordered.push((member.order(newest.first()), member));
+            if !newest.is_empty() {
+                ordered.push((member.order(newest.first()), member));
+            }
         }
         let after = match before {
             None => None,
@@ -314,6 +321,9 @@ pub(super) fn history(
     };
     let other = other.as_deref().map(row::name).transpose()?;
     let mut page = page(db, caller, &Viewed { id, other: other.as_ref() }, before, wanted.limit.into(), Shape::Whole)?;
+    if page.views.is_empty() && wanted.before.is_none() {
+        return Err(no_session());
+    }
     // What is answered is read by the time it is answered.
     for view in &mut page.views {
         view.is_read |= view.sender_name != caller.name;

@@ -128,8 +128,7 @@ pub(super) fn export(
         };
         for (_, id) in page {
             let Some(found) = find(db, id)? else { continue };
-            // Of a group's session, what the agent sent and what came to it.
-            if found.sender == caller.key.0 || found.group.is_none() || found.came_to(db, caller.key.0)? {
+            if found.is_shown_to(db, caller.key.0)? {
                 if !budget.takes(found.row.bytes()) {
                     return Ok(mail);
                 }

@@ -1,6 +1,6 @@
 //! Reading messages.
 
-use amb_core::Message;
+use amb_core::{Kind, Message};
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
@@ -19,6 +19,21 @@ macro_rules! message_columns {
     };
 }
 pub(super) use message_columns;
+
+/// Whether `m`, of a session between two, is shown to the agent $me: what was delivered to nobody is its sender's alone, and
+/// the rejection that the office wrote in the other's name is for that sender.
+macro_rules! shown_in_pair {
+    ($me:literal) => {
+        concat!(
+            "CASE WHEN m.sender_id <> ",
+            $me,
+            " THEN m.delivery_id IS NOT NULL
+             ELSE m.kind IS NOT 'task_update' OR NOT EXISTS (
+                 SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND n.delivery_id IS NULL) END"
+        )
+    };
+}
+pub(super) use shown_in_pair;
 
 /// The first column after those of [`message_row`].
 pub(super) const DELIVERED: usize = 19;
@@ -73,6 +88,23 @@ impl Found {
                 .and_then(|mut select| select.query_row([self.row_id, agent], |row| row.get(0)).optional())
                 .map_err(failed),
         }
+    }
+
+    /// Whether this agent may see it; see [`shown_in_pair`].
+    pub(super) fn is_shown_to(&self, db: &Connection, agent: i64) -> Result<bool> {
+        if self.sender != agent {
+            return self.came_to(db, agent);
+        }
+        let answered = match self.row.kind.as_deref() {
+            Some(kind) if kind == Kind::TaskUpdate.as_str() => self.row.reply_to,
+            _ => None,
+        };
+        let Some(answered) = answered else { return Ok(true) };
+        let undelivered = db
+            .prepared("SELECT 1 FROM messages WHERE public_id = ?1 AND delivery_id IS NULL")
+            .and_then(|mut select| select.exists([answered.as_bytes()]))
+            .map_err(failed)?;
+        Ok(!undelivered)
     }
 
     /// Whether it came to this agent.

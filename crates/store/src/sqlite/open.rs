@@ -68,7 +68,7 @@ impl SqliteStore {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             fs_err::create_dir_all(directory).map_err(cannot_open)?;
         }
-        let lock = Lock::take_or_make(&path)?;
+        let lock = Lock::take_or_make(path)?;
         let path = lock.database().to_path_buf();
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;

@@ -22,8 +22,7 @@ use crate::types::{Agent, News, Written};
 /// One message that the caller sent or received.
 pub(super) fn message(db: &Connection, caller: &Agent, id: Uuid) -> Result<MessageWithReceipts> {
     let found = find(db, id)?.ok_or_else(|| no_message(&id.into()))?;
-    let mine = found.delivery_to(db, caller.key.0)?;
-    if found.sender != caller.key.0 && mine.is_none() {
+    if !found.is_shown_to(db, caller.key.0)? {
         return Err(no_message(&id.into()));
     }
     with_receipts(db, caller, found)

@@ -13,6 +13,7 @@ use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::error::failed;
 use super::keys::{instant_at, number_of, owner_of, range, row, uuid_at};
+use super::messages::shown_in_pair;
 use super::open::tune;
 use super::plans::Prepared;
 use crate::StoreError;
@@ -293,9 +294,10 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
         query.after.map_or(Value::from(0), doc),
         query.before.map_or(Value::from(i64::MAX), doc),
         i64::from(limit(query)).into(),
+        caller.key.0.into(),
     ];
     let mut select = db
-        .prepared(
+        .prepared(concat!(
             "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content
              FROM (SELECT rowid AS doc FROM search.words WHERE words MATCH ?1 AND rowid >= ?2 AND rowid < ?3
                    ORDER BY rowid DESC LIMIT ?4) w
@@ -303,8 +305,10 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
              JOIN messages m ON m.id = d.message_id
              JOIN sessions s ON s.id = m.id >> 32
              JOIN agents f ON f.id = m.sender_id
-             ORDER BY w.doc DESC",
-        )
+             WHERE s.group_id IS NOT NULL OR ",
+            shown_in_pair!("?5"),
+            " ORDER BY w.doc DESC",
+        ))
         .map_err(failed)?;
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
     let mut hits = Vec::new();

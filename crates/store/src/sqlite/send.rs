@@ -41,6 +41,8 @@ impl Desk {
         }
         let placed = match self.reachable(me, &letter)? {
             Recipient::Agent(peer) => {
+                // By the name that it has: traces and answers know no other.
+                letter.to = peer.name.clone();
                 let parent = self.parent_of(caller, &letter)?;
                 let thread = self.thread_of(me, peer.id, &letter, parent.as_ref())?;
                 let parent = parent.map(Found::message).transpose()?;

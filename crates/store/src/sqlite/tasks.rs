@@ -19,6 +19,7 @@ use super::send::{letter_post, placed};
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{Letter, Placed, json, trace_json};
+use crate::query::ChainTask;
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};
@@ -32,7 +33,9 @@ macro_rules! select_tasks {
         concat!(
             "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject,
                     t.message_public_id, t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback,
-                    t.created_at, t.updated_at
+                    t.created_at, t.updated_at,
+                    t.state = 'rejected' AND EXISTS (
+                        SELECT 1 FROM messages m WHERE m.id = t.message_id AND m.delivery_id IS NULL)
              FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
              LEFT JOIN tasks p ON p.id = t.parent_id ",
             $rest
@@ -59,6 +62,7 @@ fn task_row(row: &Row<'_>) -> rusqlite::Result<TaskRow> {
         callback: row.get(14)?,
         created_at: instant_at(row, 15)?,
         updated_at: instant_at(row, 16)?,
+        undelivered: row.get(17)?,
     })
 }
 
@@ -83,7 +87,7 @@ pub(super) fn list(db: &Connection, caller: &Agent, filter: &TaskFilter, limit: 
             &[&me, &filter.state.map(TaskState::as_str), &filter.open, &limit])?);
     }
     if filter.owned != Some(true) {
-        rows.extend(query(db, select_tasks!("WHERE t.assignee_id = ?1 AND (?2 IS NULL OR t.state = ?2) AND (NOT ?3 OR t.state IN ('pending', 'accepted', 'working')) ORDER BY t.id DESC LIMIT ?4"),
+        rows.extend(query(db, select_tasks!("WHERE t.assignee_id = ?1 AND (?2 IS NULL OR t.state = ?2) AND (NOT ?3 OR t.state IN ('pending', 'accepted', 'working')) AND NOT (t.state = 'rejected' AND EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id AND m.delivery_id IS NULL)) ORDER BY t.id DESC LIMIT ?4"),
             &[&me, &filter.state.map(TaskState::as_str), &filter.open, &limit])?);
     }
     rows.sort_by_key(|task| std::cmp::Reverse(task.row));
@@ -93,7 +97,7 @@ pub(super) fn list(db: &Connection, caller: &Agent, filter: &TaskFilter, limit: 
 }
 
 /// The tasks of which this one is a piece, itself, and its own pieces.
-pub(super) fn chain(db: &Connection, caller: &Agent, id: Uuid) -> Result<Vec<Task>> {
+pub(super) fn chain(db: &Connection, caller: &Agent, id: Uuid) -> Result<Vec<ChainTask>> {
     let task = find(db, caller.key.0, id)?;
     let rows = query(
         db,
@@ -112,7 +116,7 @@ pub(super) fn chain(db: &Connection, caller: &Agent, id: Uuid) -> Result<Vec<Tas
         ),
         &[&task.row],
     )?;
-    rows.into_iter().map(|task| task.task(caller.key.0)).collect()
+    rows.into_iter().map(|task| task.in_chain(caller.key.0)).collect()
 }
 
 /// How many tasks the agent works on.
@@ -192,13 +196,13 @@ impl Desk {
             .map_err(failed)
     }
 
-    /// Sends a task update to its owner.
+    /// Sends a task update.
     #[allow(clippy::too_many_arguments)]
     fn post_update(
         &mut self,
         from_name: &AgentName,
         from: i64,
-        owner: i64,
+        to: i64,
         thread: &Thread,
         hop: &Hop,
         mut update: Update,
@@ -225,7 +229,7 @@ impl Desk {
             parts: None,
             metadata: None,
         };
-        let (_, copies) = self.post(thread.id, post, To::One(owner))?;
+        let (_, copies) = self.post(thread.id, post, To::One(to))?;
         let Some((agent, number)) = copies.first().copied() else { return Err(crate::letter::no_session()) };
         let event = Event::NewMessage(update.event(from_name.clone(), thread.public_id, &thread.subject));
         Ok(News { agent, entry: Entry { event, cursor: number.into() } })
@@ -244,6 +248,9 @@ impl Desk {
         let task = find(&self.db, me, id)?;
         if task.assignee != me {
             return Err(words::not_the_assignee());
+        }
+        if !self.is_connected(task.owner, me)? {
+            return Err(words::task_after_the_connection(&task.owner_name));
         }
         let at = task.state()?;
         let path = at.path_to(state);
@@ -323,19 +330,56 @@ impl Desk {
         Ok(Written { answer: due.len() as u64, news })
     }
 
-    /// Ends the open tasks of an agent that goes: those it was given and those it gave.
+    /// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.
     pub(super) fn end_tasks_of(&mut self, caller: &Agent, now: Timestamp) -> Result<Vec<News>> {
-        let open = query(
+        let mut open = query(
             &self.db,
             select_tasks!("WHERE t.assignee_id = ?1 AND t.state IN ('pending', 'accepted', 'working')"),
             &[&caller.key.0],
         )?;
+        open.extend(query(
+            &self.db,
+            select_tasks!("WHERE t.owner_id = ?1 AND t.state IN ('pending', 'accepted', 'working')"),
+            &[&caller.key.0],
+        )?);
+        self.end_tasks(open, &words::left_the_office(&caller.name), now)
+    }
+
+    /// Ends the open tasks between two agents whose connection ends.
+    pub(super) fn end_tasks_between(&mut self, caller: &Agent, other: i64, now: Timestamp) -> Result<Vec<News>> {
+        let mut open = Vec::new();
+        for (owner, assignee) in [(caller.key.0, other), (other, caller.key.0)] {
+            open.extend(query(
+                &self.db,
+                select_tasks!(
+                    "WHERE t.assignee_id = ?1 AND t.owner_id = ?2 AND t.state IN ('pending', 'accepted', 'working')"
+                ),
+                &[&assignee, &owner],
+            )?);
+        }
+        self.end_tasks(open, &words::ended_the_connection(&caller.name), now)
+    }
+
+    fn end_tasks(&mut self, open: Vec<TaskRow>, note: &str, now: Timestamp) -> Result<Vec<News>> {
         let mut news = Vec::new();
         for task in open {
-            let state = if task.state()? == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed };
-            let note = Some(format!("{} left the office", caller.name));
-            news.extend(self.move_task(&task, &caller.name, state, note, now)?);
+            let state = task.ended()?;
+            let by = row::name(&task.assignee_name)?;
+            news.extend(self.move_task(&task, &by, state, Some(note.to_owned()), now)?);
+            news.extend(self.tell_assignee(&task, state, note, now)?);
         }
         Ok(news)
+    }
+
+    /// Sends the assignee, unless that agent is gone, the update about a task that the office ended.
+    fn tell_assignee(&mut self, task: &TaskRow, state: TaskState, note: &str, now: Timestamp) -> Result<Option<News>> {
+        let assignee = self.peer(&row::name(&task.assignee_name)?)?.filter(|peer| !peer.deleted);
+        let (Some(assignee), Some(thread)) = (assignee, self.thread_by_public_id(task.session)?) else {
+            return Ok(None);
+        };
+        let owner = row::name(&task.owner_name)?;
+        let update = Update::new(task.task_ref(state), task.message, Some(note), now);
+        let hop = route::fresh(&owner);
+        self.post_update(&owner, task.owner, assignee.id, &thread, &hop, update, None).map(Some)
     }
 }

@@ -4,11 +4,11 @@ use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::agents::by_name;
 use super::error::failed;
 use super::keys::{number_of, place_of, range, row};
 use super::plans::Prepared;
 use super::writer::Desk;
-use crate::StoreError;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
@@ -16,47 +16,60 @@ use crate::query::{Access, Appended, NumberedLine};
 use crate::types::Agent;
 use crate::words;
 
-/// A transcript, and what the agent may do with it.
-fn find(db: &Connection, key: &TranscriptKey, agent: i64) -> Result<Option<(i64, bool, Option<Access>)>> {
-    let found: Option<(i64, i64, Option<bool>)> = db
+/// The transcript of this owner and key, and what the agent may do with it.
+fn find(db: &Connection, owner: i64, key: &TranscriptKey, agent: i64) -> Result<Option<(i64, Option<Access>)>> {
+    let found: Option<(i64, Option<bool>)> = db
         .prepared(
-            "SELECT t.id, t.owner_id, x.may_write FROM transcripts t
-             LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = ?2 WHERE t.key = ?1",
+            "SELECT t.id, x.may_write FROM transcripts t
+             LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = ?3
+             WHERE t.owner_id = ?1 AND t.key = ?2",
         )
         .and_then(|mut select| {
-            select.query_row(params![key.as_str(), agent], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+            select.query_row(params![owner, key.as_str(), agent], |row| Ok((row.get(0)?, row.get(1)?))).optional()
         })
         .map_err(failed)?;
-    Ok(found.map(|(id, owner, may_write)| {
-        let owned = owner == agent;
+    Ok(found.map(|(id, may_write)| {
         let access = match may_write {
-            _ if owned => Some(Access::Write),
+            _ if owner == agent => Some(Access::Write),
             Some(true) => Some(Access::Write),
             Some(false) => Some(Access::Read),
             None => None,
         };
-        (id, owned, access)
+        (id, access)
     }))
+}
+
+/// The row of the owner that is meant.
+fn owner_row(db: &Connection, caller: &Agent, owner: Option<&AgentName>) -> Result<Option<i64>> {
+    match owner {
+        None => Ok(Some(caller.key.0)),
+        Some(name) => Ok(by_name(db, name)?.map(|owner| owner.key.0)),
+    }
 }
 
 impl Desk {
     pub(super) fn transcript_append(
         &mut self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         mut line: Line,
         now: Timestamp,
     ) -> Result<Appended> {
         let me = caller.key.0;
-        let id = match find(&self.db, key, me)? {
-            Some((id, _, Some(Access::Write))) => id,
-            Some(_) => return Err(words::not_your_transcript(key)),
-            None => self
+        let of = owner_row(&self.db, caller, owner)?.ok_or_else(|| words::no_transcript(owner, key))?;
+        let id = match find(&self.db, of, key, me)? {
+            Some((id, Some(Access::Write))) => id,
+            Some((_, Some(Access::Read))) => return Err(words::read_only_transcript(key)),
+            None if of == me => self
                 .db
                 .prepared("INSERT INTO transcripts (key, owner_id, created_at) VALUES (?1, ?2, ?3)")
                 .and_then(|mut insert| insert.insert(params![key.as_str(), me, now.as_microsecond()]))
                 .map_err(failed)?,
+            _ => return Err(words::no_transcript(owner, key)),
         };
+        // The office knows who writes; what the line says of it is not kept.
+        line.author = None;
         if let Some(message_id) = &line.message_id {
             let known: Option<i64> = self
                 .db
@@ -95,11 +108,12 @@ impl Desk {
         with: &AgentName,
         access: Option<Access>,
     ) -> Result<()> {
-        let Some((id, owned, _)) = find(&self.db, key, caller.key.0)? else { return Err(words::no_transcript(key)) };
-        if !owned {
-            return Err(words::not_your_transcript(key));
-        }
+        let me = caller.key.0;
+        let Some((id, _)) = find(&self.db, me, key, me)? else { return Err(words::no_transcript(None, key)) };
         let Some(peer) = self.peer(with)?.filter(|peer| !peer.deleted) else { return Err(words::no_agent(with)) };
+        if access.is_some() && !self.is_connected(me, peer.id)? {
+            return Err(words::not_connected(with));
+        }
         match access {
             Some(access) => self
                 .db
@@ -116,13 +130,43 @@ impl Desk {
         .map_err(failed)
         .map(drop)
     }
+
+    /// Takes back what two agents shared with each other.
+    pub(super) fn unshare_transcripts(&mut self, a: i64, b: i64) -> Result<()> {
+        for (owner, agent) in [(a, b), (b, a)] {
+            self.db
+                .prepared(
+                    "DELETE FROM transcript_access WHERE agent_id = ?2
+                     AND transcript_id IN (SELECT id FROM transcripts WHERE owner_id = ?1)",
+                )
+                .and_then(|mut delete| delete.execute([owner, agent]))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
 }
 
-fn readable(db: &Connection, caller: &Agent, key: &TranscriptKey) -> Result<i64> {
-    match find(db, key, caller.key.0)? {
-        Some((id, _, Some(_))) => Ok(id),
-        _ => Err(words::no_transcript(key)),
+fn readable(db: &Connection, caller: &Agent, owner: Option<&AgentName>, key: &TranscriptKey) -> Result<i64> {
+    let found = match owner_row(db, caller, owner)? {
+        Some(of) => find(db, of, key, caller.key.0)?,
+        None => None,
+    };
+    match found {
+        Some((id, Some(_))) => Ok(id),
+        _ => Err(words::no_transcript(owner, key)),
     }
+}
+
+/// Lines between two places, with their authors, in the order of `$order`.
+macro_rules! select_lines {
+    ($order:literal) => {
+        concat!(
+            "SELECT l.id, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
+             WHERE l.id > ?1 AND l.id <= ?2 ORDER BY l.id ",
+            $order,
+            " LIMIT ?3"
+        )
+    };
 }
 
 fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Result<Vec<NumberedLine>> {
@@ -136,17 +180,22 @@ fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Resul
         if !budget.takes(line.len()) {
             break;
         }
-        let line = serde_json::from_str(&line).map_err(StoreError::internal)?;
-        found.push(NumberedLine { number: number_of(row.get(0).map_err(failed)?), line });
+        let (id, author): (i64, String) = (row.get(0).map_err(failed)?, row.get(2).map_err(failed)?);
+        found.push(NumberedLine::read(number_of(id), &line, &author)?);
     }
     Ok(found)
 }
 
 /// The last lines, oldest first.
-pub(super) fn recent(db: &Connection, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
-    let id = readable(db, caller, key)?;
-    let sql = "SELECT id, line FROM transcript_lines WHERE id > ?1 AND id <= ?2 ORDER BY id DESC LIMIT ?3";
-    let mut found = lines(db, sql, id, 0, limit)?;
+pub(super) fn recent(
+    db: &Connection,
+    caller: &Agent,
+    owner: Option<&AgentName>,
+    key: &TranscriptKey,
+    limit: usize,
+) -> Result<Vec<NumberedLine>> {
+    let id = readable(db, caller, owner, key)?;
+    let mut found = lines(db, select_lines!("DESC"), id, 0, limit)?;
     found.reverse();
     Ok(found)
 }
@@ -155,12 +204,12 @@ pub(super) fn recent(db: &Connection, caller: &Agent, key: &TranscriptKey, limit
 pub(super) fn after(
     db: &Connection,
     caller: &Agent,
+    owner: Option<&AgentName>,
     key: &TranscriptKey,
     after: u64,
     limit: usize,
 ) -> Result<Vec<NumberedLine>> {
-    let id = readable(db, caller, key)?;
+    let id = readable(db, caller, owner, key)?;
     let Ok(after) = u32::try_from(after) else { return Ok(Vec::new()) };
-    let sql = "SELECT id, line FROM transcript_lines WHERE id > ?1 AND id <= ?2 ORDER BY id LIMIT ?3";
-    lines(db, sql, id, after.into(), limit)
+    lines(db, select_lines!("ASC"), id, after.into(), limit)
 }

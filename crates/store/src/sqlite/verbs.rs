@@ -17,8 +17,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine, Profile,
-    ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
+    Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
@@ -320,7 +320,7 @@ impl Store for SqliteStore {
         self.readers().look(move |db| tasks::find(db, key, id)?.task(key)).await
     }
 
-    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<Task>> {
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
         let (caller, id) = (caller.clone(), task_uuid(id)?);
         self.readers().read(move |db| tasks::chain(db, &caller, id)).await
     }
@@ -348,32 +348,42 @@ impl Store for SqliteStore {
     async fn transcript_append(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         line: Line,
         now: Timestamp,
     ) -> Result<Appended> {
         words::check_text("message_id", line.message_id.as_deref())?;
-        let (caller, key) = (caller.clone(), key.clone());
+        let (caller, owner, key) = (caller.clone(), owner.cloned(), key.clone());
         let append = move |desk: &mut Desk| {
-            desk.once(&caller, now, |desk| desk.transcript_append(&caller, &key, line, now).map(Written::quiet))
+            desk.once(&caller, now, |desk| {
+                desk.transcript_append(&caller, owner.as_ref(), &key, line, now).map(Written::quiet)
+            })
         };
         self.writer()?.write_aside(append).await.map(|written| written.answer)
     }
 
-    async fn transcript_recent(&self, caller: &Agent, key: &TranscriptKey, limit: usize) -> Result<Vec<NumberedLine>> {
-        let (caller, key) = (caller.clone(), key.clone());
-        self.readers().read(move |db| transcripts::recent(db, &caller, &key, limit)).await
+    async fn transcript_recent(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        let (caller, owner, key) = (caller.clone(), owner.cloned(), key.clone());
+        self.readers().read(move |db| transcripts::recent(db, &caller, owner.as_ref(), &key, limit)).await
     }
 
     async fn transcript_after(
         &self,
         caller: &Agent,
+        owner: Option<&AgentName>,
         key: &TranscriptKey,
         after: u64,
         limit: usize,
     ) -> Result<Vec<NumberedLine>> {
-        let (caller, key) = (caller.clone(), key.clone());
-        self.readers().read(move |db| transcripts::after(db, &caller, &key, after, limit)).await
+        let (caller, owner, key) = (caller.clone(), owner.cloned(), key.clone());
+        self.readers().read(move |db| transcripts::after(db, &caller, owner.as_ref(), &key, after, limit)).await
     }
 
     async fn transcript_share(
@@ -441,6 +451,11 @@ impl Store for SqliteStore {
         self.writer()?
             .write(move |desk| desk.once(&caller, now, |desk| desk.invite_to_group(&caller, &group, &agent, now)))
             .await
+    }
+
+    async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        let (caller, group, agent) = (caller.clone(), group.clone(), agent.clone());
+        self.writer()?.write_without_mail(move |desk| desk.remove_from_group(&caller, &group, &agent)).await
     }
 
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {

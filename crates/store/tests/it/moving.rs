@@ -119,9 +119,15 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     desk.invite_to_group(&alice, &name("crew"), &carol.name, at(1)).await.unwrap();
     desk.join_group(&carol, &name("crew"), true, at(1)).await.unwrap();
     desk.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(1)).await.unwrap();
-    let line =
-        Line { role: "user".into(), content: "x".into(), sender: "ann".into(), message_id: Some("m".into()), ts: None };
-    desk.transcript_append(&alice, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
+    let line = Line {
+        role: "user".into(),
+        content: "x".into(),
+        sender: "ann".into(),
+        author: None,
+        message_id: Some("m".into()),
+        ts: None,
+    };
+    desk.transcript_append(&alice, None, &"feishu:1".parse().unwrap(), line, at(1)).await.unwrap();
     let once = Draft { idempotency_key: Some("k".into()), ..Draft::text(bob.name.clone(), "s0", "once") };
     let first = desk.send(&alice, once.clone(), at(3)).await.unwrap().answer;
     desk.texts(&bob, &first.session_id, 2).await;

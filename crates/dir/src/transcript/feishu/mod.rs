@@ -124,6 +124,7 @@ fn line(item: Item) -> Option<Line> {
         role: role.to_owned(),
         content: content::text(&item.msg_type, &item.body.content, &item.mentions),
         sender: item.sender.id,
+        author: None,
         message_id: Some(item.message_id).filter(|id| !id.is_empty()),
         ts: item.create_time.parse().ok().filter(|ts: &f64| ts.is_finite()),
     })
