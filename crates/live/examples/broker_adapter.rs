@@ -5,6 +5,8 @@
 //! cargo run -p amb-live --example broker_adapter
 //! ```
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
+
 use std::sync::Arc;
 use std::time::Duration;
 
