@@ -12,6 +12,10 @@ use crate::output::Output;
 
 /// Operate a network office by its database
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb admin key coder --database-url postgres://mailbox:secret@localhost/agent_mailbox
+  amb admin advance-cursors --help")]
 pub(crate) struct Admin {
     #[command(subcommand)]
     verb: AdminVerb,
