@@ -20,6 +20,8 @@ mod mount_world;
 mod peers;
 mod readme;
 mod server_disk;
+mod server_histories;
+mod server_histories_check;
 mod server_kill;
 mod server_life;
 mod server_load;
