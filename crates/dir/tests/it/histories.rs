@@ -28,7 +28,7 @@ const PROCESSES: usize = 2;
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 enum Said {
     /// It is about to send this.
-    Sends(Draft),
+    Sends(Box<Draft>),
     /// The send under this key was answered; a task was in this state.
     Sent(String, Option<TaskState>),
     Moved(TaskId, TaskState),
@@ -75,7 +75,7 @@ async fn a_part_in_a_history() {
                     _ => Draft::task(to, "Work", &key),
                 };
                 let draft = Draft { idempotency_key: Some(key.clone()), ..draft };
-                say(&Said::Sends(draft.clone()));
+                say(&Said::Sends(Box::new(draft.clone())));
                 let sent = seat.send(draft).await.unwrap();
                 say(&Said::Sent(key, sent.task.map(|task| task.state)));
             }
@@ -187,7 +187,7 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
         let key = draft.idempotency_key.clone().unwrap();
         let state = match answered.get(&key) {
             Some(state) => *state,
-            None => office.seat(name(agent)).send(draft.clone()).await.unwrap().task.map(|task| task.state),
+            None => office.seat(name(agent)).send(Draft::clone(draft)).await.unwrap().task.map(|task| task.state),
         };
         sent.insert(key, state);
     }
