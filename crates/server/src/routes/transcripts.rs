@@ -71,7 +71,6 @@ pub(crate) async fn append(
 #[into_params(parameter_in = Query)]
 pub(crate) struct OwnerQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[param(value_type = Option<String>)]
     owner: Option<AgentName>,
 }
 
@@ -80,7 +79,6 @@ pub(crate) struct OwnerQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct LinesQuery {
     /// The agent that shares it; without it the caller's own is meant.
-    #[param(value_type = Option<String>)]
     owner: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
