@@ -37,6 +37,7 @@ const MAX_CODE_CHARS: usize = 64;
         (status = 200, description = "Connected", body = Connected),
         (status = 403, description = "The code is of the caller's own request"),
         (status = 404, description = "No request with this code waits for the caller"),
+        (status = 409, description = "The idempotency key was used for something else"),
         (status = 410, description = "The code's time is over; ask for a new request"),
     )
 )]

@@ -46,6 +46,7 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
         (status = 201, description = "Durable", body = Appended),
         (status = 403, description = "The caller may only read it"),
         (status = 404, description = "The owner shares no such transcript with the caller"),
+        (status = 409, description = "The idempotency key was used for something else"),
     ))]
 pub(crate) async fn append(
     State(app): State<App>,
