@@ -2,7 +2,7 @@
 //! a [`Broker`]. The bus here is a stand-in of forty lines; put your own in its place.
 //!
 //! ```text
-//! cargo run -p amb-live --example broker_adapter
+//! cargo run -p amb-examples --example live_runtime
 //! ```
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "an example shows what it does")]
