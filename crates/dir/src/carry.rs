@@ -6,6 +6,7 @@
 use std::io;
 
 use amb_core::doc::Sent;
+use amb_core::task::TaskRef;
 use amb_core::{AgentName, Code, Kind, Message, MessageId, OfficeError, TaskId, Timestamp};
 
 use crate::durable::{self, Wait};
@@ -16,6 +17,7 @@ use crate::log::Line;
 use crate::office::{Desk, DirOffice, DirSeat, Shared};
 use crate::post::Naming;
 use crate::send::sent;
+use crate::tasks::Record;
 
 /// What has become of a message that was carried into a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,16 +91,34 @@ impl Desk {
         Ok(delivered)
     }
 
-    /// Brings the record of a task of this agent's to where the update says it is, and gives the update the callback that
-    /// the task's owner set. Twice is as good as once.
+    /// Brings the record of a task between the two to where the update says it is, and gives an update to the task's owner the
+    /// callback that the owner set. Twice is as good as once.
+    ///
+    /// The agent reports on a task that it was given; or the other office ended one that the agent gave, since the
+    /// connection of the two has ended.
     fn take_over(&self, update: &mut Message) -> Result<(), OfficeError> {
-        let Some(said) = &update.task else { return Err(OfficeError::invalid("an update of no task")) };
-        let _locked = self.shared.lock_agent(&self.me)?;
-        let Some(mut record) = self.shared.record(&self.me, &said.id)? else {
-            return Err(OfficeError::not_found(format!("no task {} was given to {} here", said.id, self.me)));
-        };
-        update.callback = record.task.callback.clone();
-        update.reply_to = Some(record.task.message_id.clone());
+        let Some(said) = update.task.clone() else { return Err(OfficeError::invalid("an update of no task")) };
+        {
+            let _locked = self.shared.lock_agent(&self.me)?;
+            if let Some(record) = self.shared.record(&self.me, &said.id)? {
+                update.callback = record.task.callback.clone();
+                update.reply_to = Some(record.task.message_id.clone());
+                return self.bring_along(record, &said, update);
+            }
+        }
+        let _locked = self.shared.lock_agent(&update.to)?;
+        let given = self.shared.record(&update.to, &said.id)?.filter(|record| record.task.owner == self.me);
+        match given {
+            Some(record) if said.state.is_terminal() => {
+                update.reply_to = Some(record.task.message_id.clone());
+                self.bring_along(record, &said, update)
+            }
+            _ => Err(OfficeError::invalid(format!("no task {} was given to {} here", said.id, self.me))),
+        }
+    }
+
+    /// Moves a record as an update says. The caller holds the assignee's lock.
+    fn bring_along(&self, mut record: Record, said: &TaskRef, update: &Message) -> Result<(), OfficeError> {
         if record.task.state.path_to(said.state).is_empty() {
             return Ok(());
         }
@@ -106,7 +126,8 @@ impl Desk {
         record.task.note = Some(update.text()).filter(|text| !text.is_empty());
         record.task.updated_at = update.sent_at.max(record.task.updated_at);
         self.shared.keep_record(&record, Wait::Synced)?;
-        self.shared.write_tasks_of(&self.me, self.shared.current_tasks(&self.me)?)
+        let assignee = &record.task.assignee;
+        self.shared.write_tasks_of(assignee, self.shared.current_tasks(assignee)?)
     }
 
     /// Moves a message that cannot be carried on out of the mailbox, to be looked at by a person.

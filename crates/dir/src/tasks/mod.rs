@@ -9,3 +9,5 @@ mod list;
 mod moves;
 mod open;
 mod record;
+
+pub(crate) use record::Record;

@@ -137,6 +137,41 @@ async fn an_update_from_afar_moves_the_task_and_brings_its_owners_callback_back(
 }
 
 #[tokio::test]
+async fn a_task_that_the_other_office_ended_has_ended_here_and_no_other_move_is_taken_from_its_owner() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
+        let id = net.carry(from_afar("net", "coder", Kind::Task), 7, false).await.unwrap().task.unwrap().id;
+        coder.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
+        let update = |id: &amb_core::TaskId, state| Message {
+            task: Some(TaskRef { id: id.clone(), state, deadline: None, extra: Object::new() }),
+            sent_at: Timestamp::now(),
+            ..from_afar("net", "coder", Kind::TaskUpdate)
+        };
+        let state = async || coder.tasks(TaskFilter::default()).await.unwrap()[0].state;
+        let moved = net.carry(update(&id, TaskState::Working), 1, false).await.unwrap_err();
+        assert_eq!(
+            (moved.code(), state().await),
+            (Code::Invalid, TaskState::Accepted),
+            "{layout}: it is coder's to move"
+        );
+        let ended = update(&id, TaskState::Failed);
+        for again in [false, true] {
+            net.carry(ended.clone(), 2, again).await.unwrap();
+            assert_eq!(state().await, TaskState::Failed, "{layout}");
+        }
+        let unknown = "no-such-task".parse().unwrap();
+        let refused = net.carry(update(&unknown, TaskState::Failed), 3, false).await.unwrap_err();
+        assert_eq!(refused.code(), Code::Invalid, "{layout}: to be put aside, not tried again for ever");
+        let other = mounted(&world, "other").await;
+        let second = Message { sent_at: Timestamp::now(), ..from_afar("net", "coder", Kind::Task) };
+        let id = net.carry(second, 9, false).await.unwrap().task.unwrap().id;
+        let meddling = Message { from: name("other"), ..update(&id, TaskState::Rejected) };
+        assert_eq!(other.carry(meddling, 4, false).await.unwrap_err().code(), Code::Invalid, "{layout}");
+    }
+}
+
+#[tokio::test]
 async fn nobody_acts_here_in_the_name_of_an_agent_of_the_network_office() {
     for layout in LAYOUTS {
         let world = World::new(layout);
