@@ -9,7 +9,7 @@ use amb_core::event::Cursor;
 use amb_core::id::fresh_uuid;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::Hop;
-use amb_core::{AgentName, Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, Timestamp};
+use amb_core::{Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, Timestamp};
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
@@ -131,7 +131,7 @@ async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64,
         },
     };
     // In the order in which they were written, also where the first of them waits.
-    let behind = waiting_from(post, me, &sender).await?;
+    let behind = post.ledger.waits(me, &sender).await?;
     let Some(row) = post.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
         return Ok(None);
     };
@@ -144,11 +144,6 @@ async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64,
         _ => send(post, &resident, &row, &message).await?,
     };
     settle(post, guest, &row, &message, outcome).await.map(Some)
-}
-
-async fn waiting_from(post: &Post, guest: &AgentName, sender: &AgentName) -> Result<bool, OfficeError> {
-    let waiting = post.ledger.open_ones(Way::Out, State::Waiting, Some(guest), 0, SOME).await?;
-    Ok(waiting.iter().any(|row| row.sender == *sender))
 }
 
 /// Sends what waited for consent and has it now.

@@ -255,6 +255,18 @@ impl Ledger {
         .await
     }
 
+    /// Whether a message of this sender's waits for the recipient's consent.
+    pub(crate) async fn waits(&self, recipient: &AgentName, sender: &AgentName) -> Result<bool> {
+        let (recipient, sender) = (recipient.clone(), sender.clone());
+        self.run(move |db| {
+            db.prepare_cached(
+                "SELECT 1 FROM crossings WHERE inward = 0 AND sender = ?1 AND recipient = ?2 AND state = 1 LIMIT 1",
+            )?
+            .exists([sender.as_str(), recipient.as_str()])
+        })
+        .await
+    }
+
     /// How many messages wait for consent.
     pub(crate) async fn waiting(&self) -> Result<u64> {
         self.run(|db| {
