@@ -84,6 +84,12 @@ impl AllowFrom {
     pub fn allows(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == "*" || entry == sender.as_str())
     }
+
+    /// Whether this sender is named, `*` not counted. Across a mount `*` means the agents of the directory, so a sender of
+    /// another office is heard only by its name.
+    pub fn names(&self, sender: &AgentName) -> bool {
+        self.0.iter().any(|entry| entry == sender.as_str())
+    }
 }
 
 /// What an agent is doing.
@@ -183,6 +189,8 @@ mod tests {
         assert!(AllowFrom(vec!["writer".into(), "coder".into()]).allows(&coder));
         assert!(!AllowFrom(vec!["writer".into()]).allows(&coder));
         assert!(!AllowFrom(vec![]).allows(&coder), "an empty list is nobody");
+        assert!(!AllowFrom::default().names(&coder), "`*` names nobody");
+        assert!(AllowFrom(vec!["*".into(), "coder".into()]).names(&coder));
     }
 
     #[test]

@@ -1,6 +1,9 @@
 //! Who may write across.
 //!
-//! A resident hears whom its card's `allow_from` names: requests for a connection with it are answered by that at once.
+//! A resident hears whom its card's `allow_from` names: requests for a connection with it are answered by that at once. `*`
+//! there means the agents of the directory and whom the resident wrote to first, who may answer; every agent of the office
+//! only where the operator opened the mount ([`crate::Terms::open`]).
+//!
 //! A guest is asked as any agent of the office is: by a request for a connection, while the mail waits. One whose own
 //! `allow_from` names the resident has said yes already.
 
@@ -22,13 +25,27 @@ pub(crate) enum Verdict {
     Refuse(String),
 }
 
+/// Whether a resident hears an agent of the office.
+pub(crate) async fn hears(post: &Post, resident: &Resident, from: &AgentName) -> Result<bool, OfficeError> {
+    let allowed = &resident.card.allow_from;
+    if allowed.names(from) {
+        return Ok(true);
+    }
+    Ok(allowed.allows(from) && (post.terms.open || post.ledger.is_contact(&resident.agent.name, from).await?))
+}
+
+/// Why an agent of the office is not heard, for its ears.
+pub(crate) fn not_heard(resident: &AgentName, from: &AgentName) -> String {
+    format!(
+        "{resident} does not take mail from {from}: its allow_from does not name {from}, and `*` means its own directory"
+    )
+}
+
 /// Answers a request for a connection with a resident, as its card says.
 pub(crate) async fn answer(post: &Post, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
-    let Some(card) = post.people.resident(&resident.name).map(|resident| resident.card.clone()) else {
-        return Ok(());
-    };
+    let Some(known) = post.people.resident(&resident.name) else { return Ok(()) };
     let now = Timestamp::now();
-    let answered = if card.allow_from.allows(from) {
+    let answered = if hears(post, &known, from).await? {
         post.store.accept_connection(resident, from, now).await.map(|written| post.told(written)).map(drop)
     } else {
         let change = ConnectionChange::Reject;
@@ -82,9 +99,8 @@ pub(crate) async fn ask(
             }
         }
     }
-    let wants = |name: &str| name == me.name.as_str();
     let named = match post.store.agent(me, guest, now).await {
-        Ok(entry) => entry.card.allow_from.0.iter().any(|name| wants(name)),
+        Ok(entry) => entry.card.allow_from.names(&me.name),
         Err(error) if error.code() == Code::NotFound => false,
         Err(error) => return Err(error),
     };

@@ -74,39 +74,18 @@ async fn is_over(post: &Post, row: &Crossing) -> Result<bool, OfficeError> {
 mod tests {
     use super::*;
     use amb_core::id::fresh_uuid;
-    use amb_core::{AgentName, Card, MessageId, Office, Timestamp};
-    use amb_dir::{DirOffice, DirOptions, Layout};
-    use amb_store::SqliteStore;
-    use amb_store::conformance::Desk;
-    use amb_store::testing::SqliteFile;
-    use tokio_util::sync::CancellationToken;
-    use tokio_util::task::TaskTracker;
+    use amb_core::{Card, MessageId, Timestamp};
+    use amb_dir::Layout;
 
-    use crate::ledger::{Ledger, NewCrossing, State, What};
-    use crate::people::{People, find_resident};
-    use crate::post::Terms;
-    use crate::stats::Stats;
+    use crate::ledger::{NewCrossing, State, What};
+    use crate::testing::Fixture;
 
     #[tokio::test]
     async fn the_ledger_forgets_what_the_office_has_removed_and_nothing_else() {
-        let (dir, file) = (tempfile::tempdir().unwrap(), SqliteFile::fresh());
-        let options = DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() };
-        let office = DirOffice::open(dir.path(), options).unwrap();
-        let coder: AgentName = "coder".parse().unwrap();
-        office.seat(coder.clone()).register(Card::default()).await.unwrap();
-        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-        let post = Post {
-            store: desk.0.clone(),
-            tell: Arc::new(|_| {}),
-            terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5 },
-            ledger: Ledger::open(dir.path(), office.clone()).unwrap(),
-            people: People::new("secret".into(), Arc::default()),
-            stats: Arc::new(Stats::new(dir.path())),
-            closing: CancellationToken::new(),
-            tasks: TaskTracker::new(),
-            office,
-        };
-        let resident = find_resident(&post, &coder).await.unwrap().unwrap();
+        let fixture = Fixture::new(Layout::Nanobot, false).await;
+        let (post, desk) = (&fixture.post, &fixture.desk);
+        let resident = fixture.resident("coder", Card::default()).await;
+        let coder = resident.agent.name.clone();
         let ann = desk.enter("ann-mcp").await;
         desk.connect(&resident.agent, &ann).await;
         let there = desk.say(&resident.agent, &ann, "Plan", "kept by the office").await.answer.message_id;
@@ -123,7 +102,7 @@ mod tests {
         let rows = rows.await.unwrap();
         post.ledger.note(rows[..3].iter().map(|row| (row.number, State::Read)).collect()).await.unwrap();
 
-        assert_eq!(look(&post, 0).await.unwrap(), (0, 2));
+        assert_eq!(look(post, 0).await.unwrap(), (0, 2));
         for (id, stays) in [("removed", false), ("kept", true), ("report", false), ("unread", true)] {
             let id: MessageId = id.parse().unwrap();
             assert_eq!(post.ledger.outward(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");

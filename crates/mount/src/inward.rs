@@ -18,6 +18,7 @@ use crate::consent;
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
 use crate::people;
 use crate::post::{Patience, Post, is_passing};
+use crate::refusal;
 
 /// Entries dealt with between two notes in the ledger.
 const PAGE: usize = 100;
@@ -160,27 +161,50 @@ async fn carry(post: &Post, resident: &Agent, row: Crossing, message: Message) -
     if !matches!(row.state, State::Crossing) {
         return Ok((row.number, row.state));
     }
-    let (id, from) = (message.id.clone(), message.from.clone());
-    let refused = |why: String| {
-        post.stats.refused.fetch_add(1, Ordering::Relaxed);
-        tracing::warn!(message = %id, %from, to = %resident.name, why, "a message was not carried to the directory");
-        Ok((row.number, State::Refused))
+    match put_across(post, resident, &row, message.clone()).await? {
+        Ok(()) => {
+            post.stats.carried_in.fetch_add(1, Ordering::Relaxed);
+            Ok((row.number, State::Across))
+        }
+        Err(why) => {
+            post.stats.refused.fetch_add(1, Ordering::Relaxed);
+            tracing::warn!(
+                message = %message.id, from = %message.from, to = %resident.name, why,
+                "a message was not carried to the directory"
+            );
+            refusal::tell(post, resident, &message, why).await?;
+            Ok((row.number, State::Refused))
+        }
+    }
+}
+
+/// Puts a message into a resident's mailbox; or says why it cannot be there.
+async fn put_across(
+    post: &Post,
+    resident: &Agent,
+    row: &Crossing,
+    message: Message,
+) -> Result<Result<(), String>, OfficeError> {
+    let Some(known) = post.people.resident(&resident.name) else {
+        return Err(OfficeError::unavailable(format!("{} is not known yet", resident.name)));
     };
-    let Some(guest) = people::find_guest(post, &message.from, resident).await? else {
-        return refused("an agent of the directory has the sender's name".into());
+    let heard = consent::hears(post, &known, &message.from).await?;
+    // An update is about a task that one of the two gave the other.
+    if !heard && message.kind != Kind::TaskUpdate {
+        return Ok(Err(consent::not_heard(&resident.name, &message.from)));
+    }
+    let Some(guest) = people::find_guest(post, &message.from, resident, heard).await? else {
+        return Ok(Err("an agent of the directory has the sender's name".into()));
     };
-    let Some(message) = of_directory(post, &row, message).await? else {
-        return refused("it is about a task that did not cross here".into());
+    let Some(message) = of_directory(post, row, message).await? else {
+        return Ok(Err("it is about a task that did not cross here".into()));
     };
     // A message of long ago has no row where the ledger has forgotten it and the office, restored from a copy, has not.
     let again = row.again || Timestamp::now().as_second() - row.at.as_second() > OLD;
     match guest.seat.carry(message, row.nonce, again).await {
-        Ok(_) => {
-            post.stats.carried_in.fetch_add(1, Ordering::Relaxed);
-            Ok((row.number, State::Across))
-        }
+        Ok(_) => Ok(Ok(())),
         Err(error) if is_passing(&error) || error.code() == Code::NotFound => Err(error),
-        Err(error) => refused(error.to_string()),
+        Err(error) => Ok(Err(error.to_string())),
     }
 }
 

@@ -4,7 +4,7 @@
 //! there) gets a card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
 //! same on both sides. A message crosses whole, with the ttl and trace that it has: the mount is no hop.
 //!
-//! [`Mount::run`] does all of it: `people` keeps the two lists of agents in step, `inward` carries to the directory,
+//! [`Mount::run`] does all of it: `people` and `guests` keep the two lists of agents in step, `inward` carries to the directory,
 //! `outward` to the office, `fates` brings receipts back. What has crossed stands in the `ledger`, which is written
 //! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing;
 //! `forget` removes from it what the office has removed.
@@ -14,14 +14,18 @@
 mod consent;
 mod fates;
 mod forget;
+mod guests;
 mod inward;
 mod ledger;
 mod mount;
 mod outward;
 mod people;
 mod post;
+mod refusal;
 mod reports;
 mod stats;
+#[cfg(test)]
+mod testing;
 
 pub use mount::Mount;
 pub use post::{Tell, Terms};

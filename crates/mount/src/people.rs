@@ -5,26 +5,19 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use amb_core::doc::{AgentEntry, ConnectionStatus};
+use amb_core::doc::AgentEntry;
 use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use amb_core::{AgentName, AllowFrom, Card, Code, Office, OfficeError, Presence, Status, Timestamp};
 use amb_dir::{DirSeat, Home};
-use amb_store::{Agent, AgentKey, AgentsPage, KeyHash, NewAgent, ProfilePatch};
+use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::guests::{self, Looked};
 use crate::post::{Patience, Post};
 
 /// How often the two lists are compared.
-const LOOK: Duration = Duration::from_secs(2);
-/// In which rounds signs of life are given to guests, well below the time after which silence means offline.
-const BEAT: u32 = 5;
-/// In which rounds connections are looked through for agents that the list of the office does not show.
-const CONNECTIONS: u32 = 30;
-/// Agents of the office that get a mailbox unasked. Beyond these, those do that are connected with a resident.
-const MOST_GUESTS: usize = 250;
-/// Agents of the office asked for at once.
-const PAGE: u32 = 100;
+pub(crate) const LOOK: Duration = Duration::from_secs(2);
 /// Beyond this many, guests go by their silence: a goodbye costs a look at everybody.
 const GOODBYES: usize = 100;
 
@@ -48,14 +41,14 @@ pub(crate) struct Guest {
     pub(crate) flush: Notify,
     /// Cancelled when the name is no longer the guest's.
     pub(crate) gone: CancellationToken,
-    shown: Mutex<Shown>,
+    pub(crate) shown: Mutex<Shown>,
 }
 
 /// What the directory was last told of a guest.
 #[derive(Debug, Default, PartialEq)]
-struct Shown {
-    card: Option<Card>,
-    here: bool,
+pub(crate) struct Shown {
+    pub(crate) card: Option<Card>,
+    pub(crate) here: bool,
 }
 
 /// Wakes the loops that wait for entries in a resident's log.
@@ -138,7 +131,11 @@ impl People {
         self.read().guests.get(name).cloned()
     }
 
-    fn comes(&self, newcomer: Newcomer) {
+    pub(crate) fn add_guest(&self, guest: Arc<Guest>) {
+        self.write().guests.insert(guest.seat.me().clone(), guest);
+    }
+
+    pub(crate) fn comes(&self, newcomer: Newcomer) {
         self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(newcomer);
         self.came.notify_one();
     }
@@ -148,11 +145,11 @@ impl People {
         std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn guests(&self) -> Vec<Arc<Guest>> {
+    pub(crate) fn guests(&self) -> Vec<Arc<Guest>> {
         self.read().guests.values().cloned().collect()
     }
 
-    fn residents(&self) -> Vec<Arc<Resident>> {
+    pub(crate) fn residents(&self) -> Vec<Arc<Resident>> {
         self.read().residents.values().cloned().collect()
     }
 
@@ -164,9 +161,9 @@ impl People {
 /// Compares the lists again and again.
 pub(crate) async fn keep(post: Arc<Post>) {
     let mut patience = Patience::default();
-    let mut round = 0;
+    let mut looked = Looked::default();
     loop {
-        let wait = match compare(&post, round).await {
+        let wait = match compare(&post, &mut looked).await {
             Ok(()) => {
                 post.stats.works(KEEPING);
                 patience.restore();
@@ -177,7 +174,6 @@ pub(crate) async fn keep(post: Arc<Post>) {
                 patience.next().max(LOOK)
             }
         };
-        round = round.wrapping_add(1);
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
             () = post.closing.cancelled() => return,
@@ -205,18 +201,24 @@ pub(crate) async fn find_resident(post: &Post, name: &AgentName) -> Result<Optio
 }
 
 /// The seat of an agent of the office that has written to a resident; none where the directory has an agent of that name.
+/// What it says of itself is shown where the resident hears it.
 pub(crate) async fn find_guest(
     post: &Post,
     name: &AgentName,
     resident: &Agent,
+    heard: bool,
 ) -> Result<Option<Arc<Guest>>, OfficeError> {
     if let Some(guest) = post.people.guest(name) {
         return Ok(Some(guest));
     }
     let _changing = post.people.changing.lock().await;
     let at_home = look_at_directory(post).await?;
-    if at_home.contains(name) {
+    if at_home.contains(&name.folded()) {
         return Ok(None);
+    }
+    if !heard {
+        guests::show_name(post, name).await?;
+        return Ok(post.people.guest(name));
     }
     let entry = match post.store.agent(resident, name, Timestamp::now()).await {
         Ok(entry) => entry,
@@ -226,14 +228,14 @@ pub(crate) async fn find_guest(
         }
         Err(error) => return Err(error),
     };
-    show_guest(post, &entry, false).await?;
+    guests::show_guest(post, &entry, false).await?;
     Ok(post.people.guest(name))
 }
 
-async fn compare(post: &Post, round: u32) -> Result<(), OfficeError> {
+async fn compare(post: &Post, looked: &mut Looked) -> Result<(), OfficeError> {
     let _changing = post.people.changing.lock().await;
     let at_home = look_at_directory(post).await?;
-    look_at_office(post, &at_home, round).await?;
+    guests::look_at_office(post, &at_home, looked).await?;
     let lists = (post.people.read().residents.len(), post.people.read().guests.len());
     post.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
     post.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
@@ -241,14 +243,15 @@ async fn compare(post: &Post, round: u32) -> Result<(), OfficeError> {
     Ok(())
 }
 
-/// Gives every agent of the directory an account, and the office their cards and signs of life. Answers their names.
-async fn look_at_directory(post: &Post) -> Result<HashSet<AgentName>, OfficeError> {
+/// Gives every agent of the directory an account, and the office their cards and signs of life. Returns their names, folded:
+/// one that differs in the case of its letters alone is no other name.
+async fn look_at_directory(post: &Post) -> Result<HashSet<String>, OfficeError> {
     let mut at_home = HashSet::new();
     let mut alive = Vec::new();
     for (entry, home) in post.office.everybody().await? {
         match home {
             Home::Directory => {
-                at_home.insert(entry.name.clone());
+                at_home.insert(entry.name.folded());
                 let resident = enter_resident(post, &entry).await?;
                 if entry.presence.status != Status::Offline {
                     alive.extend(resident.map(|resident| resident.agent.key));
@@ -257,11 +260,11 @@ async fn look_at_directory(post: &Post) -> Result<HashSet<AgentName>, OfficeErro
             Home::Office => {
                 // Of an earlier run: mail may wait for it that was written meanwhile.
                 if post.people.guest(&entry.name).is_none() && post.store.agent_by_name(&entry.name).await?.is_some() {
-                    take_seat(post, &entry.name);
+                    guests::take_seat(post, &entry.name);
                 }
             }
             Home::Taken => {
-                at_home.insert(entry.name.clone());
+                at_home.insert(entry.name.folded());
                 let gone = post.people.write().guests.remove(&entry.name);
                 if let Some(guest) = gone {
                     guest.gone.cancel();
@@ -306,7 +309,8 @@ async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Re
             match post.store.register_agent(new, now).await {
                 Ok(agent) => agent,
                 Err(error) if error.code() == Code::Conflict => {
-                    post.stats.collides(&entry.name, "the office has an agent or a group of this name");
+                    let why = "the office has an agent or a group of this name, the case of letters not counted";
+                    post.stats.collides(&entry.name, why);
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
@@ -331,92 +335,8 @@ async fn update_card(post: &Post, agent: &Agent, card: &Card) -> Result<(), Offi
     post.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
 }
 
-/// Gives agents of the office a card and signs of life in the directory.
-async fn look_at_office(post: &Post, at_home: &HashSet<AgentName>, round: u32) -> Result<(), OfficeError> {
-    let residents = post.people.residents();
-    // Everybody sees the same, but for blocks and connections.
-    let Some(viewer) = residents.first() else { return Ok(()) };
-    let mut seen = HashSet::new();
-    let mut after = None;
-    'pages: loop {
-        let page = AgentsPage { after: after.take(), limit: PAGE };
-        let agents = post.store.agents(&viewer.agent, page, Timestamp::now()).await?;
-        let Some(last) = agents.last() else { break };
-        after = Some(last.name.clone());
-        let whole = agents.len() == PAGE as usize;
-        for entry in agents {
-            if at_home.contains(&entry.name) || post.people.resident(&entry.name).is_some() {
-                continue;
-            }
-            if seen.len() == MOST_GUESTS {
-                break 'pages;
-            }
-            show_guest(post, &entry, round.is_multiple_of(BEAT)).await?;
-            seen.insert(entry.name);
-        }
-        if !whole {
-            break;
-        }
-    }
-    if !round.is_multiple_of(CONNECTIONS) {
-        return Ok(());
-    }
-    for resident in residents {
-        for connection in post.store.connections(&resident.agent, Timestamp::now()).await? {
-            let name = &connection.agent_name;
-            let known = seen.contains(name) || at_home.contains(name) || post.people.resident(name).is_some();
-            if connection.status == ConnectionStatus::Active && !known {
-                match post.store.agent(&resident.agent, name, Timestamp::now()).await {
-                    Ok(entry) => show_guest(post, &entry, true).await?,
-                    Err(error) if error.code() == Code::NotFound => {}
-                    Err(error) => return Err(error),
-                }
-                seen.insert(name.clone());
-            }
-        }
-    }
-    Ok(())
-}
-
-/// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
-async fn show_guest(post: &Post, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
-    let guest = take_seat(post, &entry.name);
-    let card = fitting(&entry.card, "network office");
-    let here = entry.presence.status != Status::Offline;
-    let (new_card, was_here) = {
-        let shown = guest.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        (shown.card.as_ref() != Some(&card), shown.here)
-    };
-    if new_card {
-        guest.seat.register_mounted(card.clone(), LOOK * BEAT).await?;
-    }
-    match (here, new_card || was_here) {
-        (true, _) if beat || !was_here => guest.seat.heartbeat().await?,
-        (false, true) => guest.seat.leave().await?,
-        _ => {}
-    }
-    *guest.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown { card: Some(card), here };
-    Ok(())
-}
-
-/// The seat of a guest, taken where there is none; its mailbox is read from then on.
-fn take_seat(post: &Post, name: &AgentName) -> Arc<Guest> {
-    if let Some(guest) = post.people.guest(name) {
-        return guest;
-    }
-    let guest = Arc::new(Guest {
-        seat: post.office.seat(name.clone()),
-        flush: Notify::new(),
-        gone: CancellationToken::new(),
-        shown: Mutex::default(),
-    });
-    post.people.write().guests.insert(name.clone(), guest.clone());
-    post.people.comes(Newcomer::Guest(guest.clone()));
-    guest
-}
-
 /// A card that the other side takes, with a word on where its agent lives. Cards of other programs know no limits.
-fn fitting(card: &Card, home: &str) -> Card {
+pub(crate) fn fitting(card: &Card, home: &str) -> Card {
     let home = format!("({home})");
     let room = MAX_DESCRIPTION_CHARS - home.chars().count() - 1;
     let text: String = card.description.replace('\0', "").chars().take(room).collect();

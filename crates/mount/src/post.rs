@@ -16,7 +16,7 @@ use crate::stats::Stats;
 /// Tells the office's listeners what was written into logs.
 pub type Tell = Arc<dyn Fn(&[News]) + Send + Sync>;
 
-/// On which terms the office lets agents ask for connections; a resident asks on the same.
+/// On which terms the office lets agents ask for connections (a resident asks on the same), and who reaches residents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// Codes are withheld from the target's inbox and events.
@@ -25,6 +25,8 @@ pub struct Terms {
     pub code_ttl: Duration,
     /// Most requests that one agent may have waiting.
     pub max_pending: u32,
+    /// `*` in a resident's `allow_from` means every agent of the office, not only those of its directory.
+    pub open: bool,
 }
 
 /// A mounted directory at work.

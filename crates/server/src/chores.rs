@@ -52,6 +52,7 @@ pub(crate) fn start(app: &App) {
                 private_codes: app.config.private_codes,
                 code_ttl: app.config.code_ttl,
                 max_pending: app.config.max_pending,
+                open: app.config.mount_open,
             },
             app.closing.clone(),
         ));

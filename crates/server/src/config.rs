@@ -60,6 +60,8 @@ pub struct Config {
     pub registration: Registration,
     /// Directories whose agents are reached from here, and the other way round.
     pub mounts: Vec<PathBuf>,
+    /// `*` in the `allow_from` of a mounted agent means every agent of the office, not only those of its directory.
+    pub mount_open: bool,
     /// Where replicas on one database hear from each other; without it, through the database.
     pub nats: Option<NatsOptions>,
     /// How often listeners are looked after: what a lost hint, or a key that ended, costs at most.
@@ -127,6 +129,7 @@ impl Default for Config {
             requests_per_address: 4_096,
             registration: Registration::Open,
             mounts: Vec::new(),
+            mount_open: false,
             nats: None,
             look_interval: Duration::from_secs(5),
             tls: None,

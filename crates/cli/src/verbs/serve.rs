@@ -106,6 +106,10 @@ struct Settings {
     #[arg(long = "mount", value_name = "DIR", env = "AMB_MOUNTS", value_delimiter = ',')]
     #[serde(rename = "mount")]
     mounts: Vec<PathBuf>,
+    /// Let `*` in the allow_from of a mounted agent mean every agent of this server, strangers included [default: the agents
+    /// of its own directory]
+    #[arg(long, env = "AMB_MOUNT_OPEN", num_args = 0..=1, default_missing_value = "true")]
+    mount_open: Option<bool>,
     /// The certificate chain, in PEM
     #[arg(long, value_name = "FILE", env = "AMB_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -152,6 +156,7 @@ impl Settings {
             write_timeout: self.write_timeout.or(other.write_timeout),
             cors_origins: if self.cors_origins.is_empty() { other.cors_origins } else { self.cors_origins },
             trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
+            mount_open: self.mount_open.or(other.mount_open),
             mounts: if self.mounts.is_empty() { other.mounts } else { self.mounts },
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
@@ -192,6 +197,7 @@ impl Settings {
             event_retention: self.event_retention_days.map(days),
             read_mail_retention: self.keep_read_mail.map(days),
             mounts: self.mounts.clone(),
+            mount_open: self.mount_open.unwrap_or(defaults.mount_open),
             tls,
             ..defaults
         })

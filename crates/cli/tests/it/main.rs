@@ -10,6 +10,7 @@ mod mcp;
 mod mcp_client;
 mod mcp_live;
 mod mount;
+mod mount_consent;
 mod mount_disk;
 mod mount_kill;
 mod mount_mcp;

@@ -166,4 +166,6 @@ async fn a_task_that_the_directory_rejects_is_rejected_on_the_server() {
     let task = world.server.get(&ann, &path).await.expect(200);
     assert_eq!(task["state"], "rejected");
     assert!(task["note"].as_str().is_some_and(|note| !note.is_empty()), "and why: {task}");
+    let shown = format!("{:?}", coder.inbox(false).await.unwrap());
+    assert!(shown.contains("keep busy") && !shown.contains("one more"), "its text is its sender's alone: {shown}");
 }

@@ -10,7 +10,7 @@ use crate::server_disk::Disk;
 #[tokio::test]
 async fn a_full_or_read_only_directory_is_seen_in_health_and_loses_nothing() {
     let Some(disk) = Disk::mount("4m") else { return };
-    let world = World::at(Database::sqlite(), disk.path(), Layout::Nanobot, &[]).await;
+    let world = World::at(Database::sqlite(), disk.path(), Layout::Nanobot, &["--mount-open"]).await;
     let coder = world.resident("coder").await;
     let ann = world.server.register("ann-mcp").await;
     world.connect(&ann, "coder").await;

@@ -79,7 +79,7 @@ async fn a_mounted_agents_name_cannot_be_registered_and_an_office_agents_not_tak
 
 #[tokio::test]
 async fn mail_to_an_agent_of_the_office_waits_for_its_consent() {
-    for flags in [&[][..], &["--private-codes"]] {
+    for flags in [&["--mount-open"][..], &["--mount-open", "--private-codes"]] {
         let mut world = World::with_flags(Database::sqlite(), Layout::Nanobot, flags).await;
         let coder = world.resident("coder").await;
         let (ann, bob) = (world.server.register("ann-mcp").await, world.server.register("bob-mcp").await);
@@ -146,7 +146,7 @@ async fn whom_a_mounted_agent_does_not_hear_is_rejected_at_once() {
 #[tokio::test]
 async fn agents_of_two_mounted_directories_write_to_each_other() {
     let second = TempDir::new().unwrap();
-    let flags = ["--mount", second.path().to_str().unwrap()];
+    let flags = ["--mount-open", "--mount", second.path().to_str().unwrap()];
     let world = World::with_flags(Database::sqlite(), Layout::Nanobot, &flags).await;
     let coder = world.resident("coder").await;
     let mayor = open(second.path(), Layout::Nanobot).seat(name("mayor"));
@@ -167,7 +167,7 @@ async fn another_server_on_the_same_database_takes_the_directory_over() {
     let coder = world.resident("coder").await;
     let ann = world.server.register("ann-mcp").await;
     world.connect(&ann, "coder").await;
-    let second = start(&world.database.url(), &world.root, Layout::Nanobot, &[]).await;
+    let second = start(&world.database.url(), &world.root, Layout::Nanobot, &["--mount-open".to_owned()]).await;
     let state = second.call(Method::GET, "/health", None, None).await.expect(200)["mounts"][0]["state"].clone();
     assert_eq!(state, "waiting", "one process at a time carries mail");
     // Mail that is accepted by the one is carried by the other.

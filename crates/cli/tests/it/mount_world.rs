@@ -52,7 +52,13 @@ pub(crate) fn name(text: &str) -> AgentName {
 }
 
 impl World {
+    /// A server whose own agents all count for the `*` of the directory's.
     pub(crate) async fn new(database: Database, layout: Layout) -> Self {
+        Self::with_flags(database, layout, &["--mount-open"]).await
+    }
+
+    /// A server as it is without flags: `*` in the directory means the agents of the directory.
+    pub(crate) async fn closed(database: Database, layout: Layout) -> Self {
         Self::with_flags(database, layout, &[]).await
     }
 
@@ -81,6 +87,11 @@ impl World {
         Self { server, ..self }
     }
 
+    /// The same, with other flags from then on.
+    pub(crate) async fn restart_with(self, flags: &[&str]) -> Self {
+        Self { flags: flags.iter().map(|flag| flag.to_string()).collect(), ..self }.restart().await
+    }
+
     /// Ends the server politely, and starts one again after something was done in between.
     pub(crate) async fn pause(self, between: impl FnOnce(&Database, &Path)) -> Self {
         self.server.terminate();
@@ -106,6 +117,12 @@ impl World {
         let seat = self.directory().seat(name(agent));
         seat.register(card).await.unwrap();
         seat
+    }
+
+    /// What the directory tells its agents of an agent of the office: its description, if it is listed.
+    pub(crate) async fn description(&self, guest: &str) -> Option<String> {
+        let listed = self.directory().seat(name("looking")).agents().await.unwrap();
+        listed.into_iter().find(|agent| agent.name.as_str() == guest).map(|agent| agent.card.description)
     }
 
     /// Waits until the office knows an agent of the directory.

@@ -3,6 +3,7 @@
 //! A row is written, durably, before its message is carried: it fixes the ids that the message will have on the other
 //! side, so that carrying it again can be recognised, and so that an answer finds its question from the first moment on.
 
+mod contacts;
 mod forget;
 mod ids;
 mod row;
@@ -143,6 +144,7 @@ impl Ledger {
             db.pragma_update(None, "journal_mode", "WAL")?;
             db.pragma_update(None, "synchronous", "FULL")?;
             db.execute_batch(SCHEMA)?;
+            contacts::create(&db)?;
             Ok(db)
         };
         Ok(Self { db: Arc::new(Mutex::new(open().map_err(failed)?)), office })

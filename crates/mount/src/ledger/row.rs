@@ -69,6 +69,9 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
         of_dir,
     ])?;
     let number = db.last_insert_rowid();
+    if !inward && office_id.is_some() {
+        super::contacts::note(db, &sender, &recipient)?;
+    }
     Ok(Crossing { number, sender, recipient, office_id, dir_id, file, at, nonce, state: State::Crossing, again: false })
 }
 

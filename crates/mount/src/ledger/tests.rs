@@ -107,3 +107,33 @@ async fn only_what_was_read_and_brought_no_task_can_be_forgotten() {
     let next = ledger.begin(vec![outgoing("d9", 9)]).await.unwrap();
     assert!(next[0].number > rows[5].number, "a number is never given twice: {}", next[0].number);
 }
+
+#[tokio::test]
+async fn whom_a_resident_wrote_to_first_is_known_also_from_before_it_was_noted() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let (ann, ben, zoe): (AgentName, AgentName, AgentName) =
+        ("ann".parse().unwrap(), "ben".parse().unwrap(), "zoe".parse().unwrap());
+    let back = |office_id, to: &AgentName| NewCrossing {
+        sender: ben.clone(),
+        recipient: to.clone(),
+        what: incoming(office_id, None).what,
+    };
+    let out = |dir_id, office_id, from: &AgentName| NewCrossing { sender: from.clone(), ..outgoing(dir_id, office_id) };
+    // Ann writes to ben, who answers; ben writes to zoe, who answers.
+    let rows = ledger.begin(vec![out("d1", 1, &ann), back(2, &ann), back(3, &zoe), out("d2", 4, &zoe)]).await.unwrap();
+    let known = async |ledger: &Ledger| {
+        assert!(ledger.is_contact(&ann, &ben).await.unwrap());
+        assert!(!ledger.is_contact(&zoe, &ben).await.unwrap(), "zoe has only answered");
+        assert_eq!(ledger.contacts(9).await.unwrap(), [(ann.clone(), ben.clone())]);
+    };
+    known(&ledger).await;
+    drop(ledger);
+    Connection::open(dir.path().join("ledger.db")).unwrap().execute("DROP TABLE contacts", []).unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    known(&ledger).await;
+    // What was refused did not come to zoe: then she is the first.
+    ledger.note(vec![(rows[2].number, State::Refused)]).await.unwrap();
+    ledger.begin(vec![out("d3", 5, &zoe)]).await.unwrap();
+    assert!(ledger.is_contact(&zoe, &ben).await.unwrap());
+}

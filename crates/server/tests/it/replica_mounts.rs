@@ -48,7 +48,7 @@ async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
     let coder = resident(root.path()).await;
     let plain =
         Config { rate_limits: None, look_interval: Duration::from_secs(24 * 60 * 60), nats, ..Config::default() };
-    let one = Desk::postgres_with(Config { mounts: vec![root.path().into()], ..plain.clone() }).await;
+    let one = Desk::postgres_with(Config { mounts: vec![root.path().into()], mount_open: true, ..plain.clone() }).await;
     let other = one.replica(plain).await;
     one.shows("amb_replicas 2").await;
     other.shows("amb_replicas 2").await;

@@ -1,0 +1,304 @@
+//! Which agents of the office stand in the directory, and what it is told of them.
+//!
+//! First come those whom a resident has to do with: whom one wrote to first, and whom one's card names; where the mount is
+//! open, also whom one is connected with. Where it is open, others follow, those first that were heard last: names cannot
+//! be chosen so as to come before others. A guest that is no more among them keeps its mailbox, since mail may wait there,
+//! and its name; what it says of itself is taken out.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::sync::{Arc, PoisonError};
+
+use amb_core::doc::{AgentEntry, ConnectionStatus};
+use amb_core::{AgentName, Card, Code, Office, OfficeError, Status, Timestamp};
+use amb_store::AgentsPage;
+use tokio::sync::Notify;
+use tokio_util::sync::CancellationToken;
+
+use crate::people::{Guest, LOOK, Newcomer, Resident, Shown, fitting};
+use crate::post::Post;
+
+/// In which rounds signs of life are given to guests, well below the time after which silence means offline.
+const BEAT: u32 = 5;
+/// In which rounds connections, and long lists of agents, are looked through.
+const LONG: u32 = 30;
+/// Agents of the office that the directory is told of. Beyond these, those are that write to a resident who hears them.
+const MOST_GUESTS: usize = 250;
+/// Mailboxes beyond which no agent gets one that no resident has to do with: they stay when their agents change.
+const MOST_MAILBOXES: usize = 1_000;
+/// Agents of the office asked for at once.
+const PAGE: u32 = 100;
+/// Up to so many pages the list of agents is looked through in every round.
+const SHORT: usize = 10;
+
+/// Agents of the office, each with a resident who may see it.
+type Chosen = Vec<(AgentName, Arc<Resident>)>;
+
+/// What is kept from one round to the next.
+#[derive(Default)]
+pub(crate) struct Looked {
+    round: u32,
+    connected: Chosen,
+    /// Agents that no resident has to do with, by how lately they were heard.
+    strangers: Vec<AgentEntry>,
+    /// How many pages the list of agents had.
+    pages: usize,
+}
+
+/// Gives agents of the office a card and signs of life in the directory. `at_home` has the folded names of its own.
+pub(crate) async fn look_at_office(
+    post: &Post,
+    at_home: &HashSet<String>,
+    looked: &mut Looked,
+) -> Result<(), OfficeError> {
+    look(post, at_home, looked, MOST_GUESTS).await
+}
+
+async fn look(post: &Post, at_home: &HashSet<String>, looked: &mut Looked, most: usize) -> Result<(), OfficeError> {
+    let round = looked.round;
+    let residents = post.people.residents();
+    let Some(viewer) = residents.first() else { return Ok(()) };
+    if post.terms.open {
+        if round.is_multiple_of(LONG) {
+            looked.connected = connected(post, &residents).await?;
+        }
+        if round.is_multiple_of(LONG) || looked.pages <= SHORT {
+            (looked.strangers, looked.pages) = heard_last(post, viewer, at_home, most).await?;
+        }
+    }
+    let beat = round.is_multiple_of(BEAT);
+    let mut chosen = HashSet::new();
+    for (name, resident) in acquainted(post, &residents, &looked.connected).await? {
+        if chosen.len() == most {
+            break;
+        }
+        if at_home.contains(&name.folded()) || post.people.resident(&name).is_some() || !chosen.insert(name.clone()) {
+            continue;
+        }
+        let is_shown = post.people.guest(&name).is_some_and(|guest| guest.is_described());
+        if (beat || !is_shown)
+            && let Some(entry) = visible(post, &resident, &name).await?
+        {
+            show_guest(post, &entry, beat).await?;
+        }
+    }
+    for entry in &looked.strangers {
+        if chosen.len() == most {
+            break;
+        }
+        let has_room = post.people.guests().len() < MOST_MAILBOXES || post.people.guest(&entry.name).is_some();
+        if has_room && chosen.insert(entry.name.clone()) {
+            show_guest(post, entry, beat).await?;
+        }
+    }
+    if round.is_multiple_of(LONG) {
+        for guest in post.people.guests() {
+            if !chosen.contains(guest.seat.me()) {
+                show(&guest, undescribed(), false, false).await?;
+            }
+        }
+    }
+    looked.round = round.wrapping_add(1);
+    Ok(())
+}
+
+/// Those whom a resident has to do with, first whom one wrote to first.
+async fn acquainted(
+    post: &Post,
+    residents: &[Arc<Resident>],
+    connected: &[(AgentName, Arc<Resident>)],
+) -> Result<Chosen, OfficeError> {
+    let by_name: HashMap<&AgentName, &Arc<Resident>> = residents.iter().map(|one| (&one.agent.name, one)).collect();
+    let mut found = Vec::new();
+    for (resident, guest) in post.ledger.contacts(MOST_GUESTS).await? {
+        if let Some(resident) = by_name.get(&resident).filter(|resident| resident.card.allow_from.allows(&guest)) {
+            found.push((guest, Arc::clone(resident)));
+        }
+    }
+    found.extend(connected.iter().cloned());
+    for resident in residents {
+        let names = resident.card.allow_from.0.iter().filter_map(|name| AgentName::parse(name).ok());
+        found.extend(names.map(|name| (name, resident.clone())));
+    }
+    Ok(found)
+}
+
+async fn connected(post: &Post, residents: &[Arc<Resident>]) -> Result<Chosen, OfficeError> {
+    let mut found = Vec::new();
+    for resident in residents {
+        let connections = post.store.connections(&resident.agent, Timestamp::now()).await?;
+        let active = connections.into_iter().filter(|connection| connection.status == ConnectionStatus::Active);
+        found.extend(active.take(MOST_GUESTS).map(|connection| (connection.agent_name, resident.clone())));
+    }
+    Ok(found)
+}
+
+/// An agent of exactly this name, if the resident may see it.
+async fn visible(post: &Post, resident: &Resident, name: &AgentName) -> Result<Option<AgentEntry>, OfficeError> {
+    // Asked first because it is cheap: a miss of the other verb looks for the nearest name.
+    if post.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
+        return Ok(None);
+    }
+    match post.store.agent(&resident.agent, name, Timestamp::now()).await {
+        Ok(entry) => Ok(Some(entry)),
+        Err(error) if error.code() == Code::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The agents that anybody may see and that were heard last, the last first, and how many pages there are of all.
+async fn heard_last(
+    post: &Post,
+    viewer: &Resident,
+    at_home: &HashSet<String>,
+    most: usize,
+) -> Result<(Vec<AgentEntry>, usize), OfficeError> {
+    // The one that is dropped first on top.
+    let mut newest: BinaryHeap<(Reverse<Option<Timestamp>>, AgentName)> = BinaryHeap::new();
+    let mut entries: HashMap<AgentName, AgentEntry> = HashMap::new();
+    let (mut after, mut pages) = (None, 0);
+    loop {
+        let page = AgentsPage { after: after.take(), limit: PAGE };
+        let agents = post.store.agents(&viewer.agent, page, Timestamp::now()).await?;
+        let (whole, last) = (agents.len() == PAGE as usize, agents.last().map(|last| last.name.clone()));
+        pages += 1;
+        for entry in agents {
+            if at_home.contains(&entry.name.folded()) || post.people.resident(&entry.name).is_some() {
+                continue;
+            }
+            newest.push((Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone()));
+            entries.insert(entry.name.clone(), entry);
+            if newest.len() > most
+                && let Some((_, dropped)) = newest.pop()
+            {
+                entries.remove(&dropped);
+            }
+        }
+        if !whole {
+            break;
+        }
+        after = last;
+    }
+    let ordered = newest.into_sorted_vec();
+    Ok((ordered.into_iter().filter_map(|(_, name)| entries.remove(&name)).collect(), pages))
+}
+
+/// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
+pub(crate) async fn show_guest(post: &Post, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
+    let here = entry.presence.status != Status::Offline;
+    show(&take_seat(post, &entry.name), fitting(&entry.card, "network office"), here, beat).await
+}
+
+/// Gives an agent of the office a mailbox, and says nothing of it but its name.
+pub(crate) async fn show_name(post: &Post, name: &AgentName) -> Result<(), OfficeError> {
+    show(&take_seat(post, name), undescribed(), false, false).await
+}
+
+fn undescribed() -> Card {
+    fitting(&Card::default(), "network office")
+}
+
+async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), OfficeError> {
+    let (new_card, was_here) = {
+        let shown = guest.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        (shown.card.as_ref() != Some(&card), shown.here)
+    };
+    if new_card {
+        guest.seat.register_mounted(card.clone(), LOOK * BEAT).await?;
+    }
+    match (here, new_card || was_here) {
+        (true, _) if beat || !was_here => guest.seat.heartbeat().await?,
+        (false, true) => guest.seat.leave().await?,
+        _ => {}
+    }
+    *guest.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown { card: Some(card), here };
+    Ok(())
+}
+
+impl Guest {
+    /// Whether the directory knows what it says of itself.
+    fn is_described(&self) -> bool {
+        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        shown.card.as_ref().is_some_and(|card| *card != undescribed())
+    }
+}
+
+/// The seat of a guest, taken where there is none; its mailbox is read from then on.
+pub(crate) fn take_seat(post: &Post, name: &AgentName) -> Arc<Guest> {
+    if let Some(guest) = post.people.guest(name) {
+        return guest;
+    }
+    let guest = Arc::new(Guest {
+        seat: post.office.seat(name.clone()),
+        flush: Notify::new(),
+        gone: CancellationToken::new(),
+        shown: Default::default(),
+    });
+    post.people.add_guest(guest.clone());
+    post.people.comes(Newcomer::Guest(guest.clone()));
+    guest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use amb_core::AllowFrom;
+    use amb_dir::Layout;
+
+    use crate::testing::Fixture;
+
+    /// The directory as this post shows it to its agents: everybody of the office that is listed there.
+    fn shown(post: &Post) -> Vec<String> {
+        let guests = post.people.guests();
+        let mut names: Vec<_> =
+            guests.iter().filter(|guest| guest.is_described()).map(|guest| guest.seat.me()).collect();
+        names.sort();
+        names.into_iter().map(AgentName::to_string).collect()
+    }
+
+    fn naming(names: &[&str]) -> Card {
+        Card { allow_from: AllowFrom(names.iter().map(|name| name.to_string()).collect()), ..Card::default() }
+    }
+
+    #[tokio::test]
+    async fn names_that_sort_first_crowd_nobody_out() {
+        let fixture = Fixture::new(Layout::Nanobot, true).await;
+        let (post, desk) = (&fixture.post, &fixture.desk);
+        let coder = fixture.resident("coder", naming(&["*", "zac"])).await;
+        for n in 0..PAGE + 20 {
+            fixture.enter(&format!("000-{n}"), "first by name").await;
+        }
+        let (zoe, _) = (fixture.enter("zoe", "connected").await, fixture.enter("zac", "named").await);
+        desk.connect(&coder.agent, &zoe).await;
+        let late = Timestamp::now() + std::time::Duration::from_secs(60);
+        for name in ["zed", "zeb"] {
+            let agent = fixture.enter(name, "heard last").await;
+            desk.seen(&[agent.key], late).await.unwrap();
+        }
+        let mut looked = Looked::default();
+        look(post, &HashSet::new(), &mut looked, 4).await.unwrap();
+        assert_eq!(shown(post), ["zac", "zeb", "zed", "zoe"]);
+        assert_eq!(post.people.guests().len(), 4, "and nobody else has a mailbox");
+        // Others were heard since: what those said of themselves that are none of the last any more is taken out.
+        let still_later = late + std::time::Duration::from_secs(60);
+        let agent = fixture.enter("abe", "heard last").await;
+        desk.seen(&[agent.key], still_later).await.unwrap();
+        look(post, &HashSet::new(), &mut Looked::default(), 4).await.unwrap();
+        assert!(shown(post).contains(&"abe".to_owned()) && shown(post).len() == 4, "{:?}", shown(post));
+    }
+
+    #[tokio::test]
+    async fn a_closed_mount_lists_whom_a_resident_names_or_wrote_to_and_nobody_else() {
+        let fixture = Fixture::new(Layout::Nanobot, false).await;
+        let post = &fixture.post;
+        let coder = fixture.resident("coder", naming(&["*", "zac", "nobody", "ANN"])).await;
+        for name in ["ann", "bob", "eve", "zac"] {
+            fixture.enter(name, "hear me").await;
+        }
+        let eve = fixture.desk.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
+        fixture.desk.connect(&eve, &coder.agent).await;
+        fixture.writes("coder", "bob").await;
+        look(post, &HashSet::new(), &mut Looked::default(), 9).await.unwrap();
+        assert_eq!(shown(post), ["bob", "zac"]);
+    }
+}

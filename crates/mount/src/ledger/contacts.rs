@@ -1,0 +1,70 @@
+//! Whom residents wrote to first: those may answer, though a card says `*` and no name.
+//!
+//! A pair is noted with the row of the message that makes it one, and stays when that row is forgotten.
+
+use amb_core::AgentName;
+use rusqlite::{Connection, params};
+
+use super::{Ledger, Result, State};
+
+/// Makes the table, and fills it from what crossed before there was one.
+pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
+    if db.table_exists(None, "contacts")? {
+        return Ok(());
+    }
+    db.execute_batch(
+        "BEGIN;
+         CREATE INDEX IF NOT EXISTS crossings_pair ON crossings (inward, sender, recipient);
+         CREATE TABLE contacts (number INTEGER PRIMARY KEY, resident TEXT NOT NULL, guest TEXT NOT NULL,
+                                UNIQUE (resident, guest)) STRICT;
+         INSERT INTO contacts (resident, guest)
+         SELECT sender, recipient FROM crossings AS o
+         WHERE inward = 0 AND office_id IS NOT NULL
+           AND NOT EXISTS (SELECT 1 FROM crossings AS i
+                           WHERE i.inward = 1 AND i.sender = o.recipient AND i.recipient = o.sender
+                             AND i.number < o.number AND i.state <> 4)
+         GROUP BY sender, recipient;
+         COMMIT;",
+    )
+}
+
+/// Notes that a resident writes to a guest, unless something of the guest's came to it before.
+pub(super) fn note(db: &Connection, resident: &AgentName, guest: &AgentName) -> rusqlite::Result<()> {
+    let (resident, guest) = (resident.as_str(), guest.as_str());
+    db.prepare_cached(
+        "INSERT INTO contacts (resident, guest)
+         SELECT ?1, ?2
+         WHERE NOT EXISTS (SELECT 1 FROM contacts WHERE resident = ?1 AND guest = ?2)
+           AND NOT EXISTS (SELECT 1 FROM crossings WHERE inward = 1 AND sender = ?2 AND recipient = ?1 AND state <> ?3)",
+    )?
+    .execute(params![resident, guest, State::Refused as i64])
+    .map(drop)
+}
+
+impl Ledger {
+    /// Whether the resident wrote to this agent of the office first.
+    pub(crate) async fn is_contact(&self, resident: &AgentName, guest: &AgentName) -> Result<bool> {
+        let (resident, guest) = (resident.clone(), guest.clone());
+        self.run(move |db| {
+            db.prepare_cached("SELECT 1 FROM contacts WHERE resident = ?1 AND guest = ?2")?
+                .exists([resident.as_str(), guest.as_str()])
+        })
+        .await
+    }
+
+    /// Residents, and whom they wrote to first; the last of them, and at most so many.
+    pub(crate) async fn contacts(&self, most: usize) -> Result<Vec<(AgentName, AgentName)>> {
+        let rows: Vec<(String, String)> = self
+            .run(move |db| {
+                let mut select =
+                    db.prepare_cached("SELECT resident, guest FROM contacts ORDER BY number DESC LIMIT ?1")?;
+                let rows = select
+                    .query_map([i64::try_from(most).unwrap_or(i64::MAX)], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                rows.collect()
+            })
+            .await?;
+        let parsed =
+            rows.into_iter().filter_map(|(resident, guest)| Some((resident.parse().ok()?, guest.parse().ok()?)));
+        Ok(parsed.collect())
+    }
+}

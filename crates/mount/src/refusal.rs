@@ -1,0 +1,36 @@
+//! Telling a sender of the office that its mail did not get to the directory.
+
+use amb_core::{Draft, Kind, Message, OfficeError, TaskState, Timestamp};
+use amb_store::Agent;
+
+use crate::post::{Post, is_passing};
+
+/// Tells the sender of a message that its recipient does not get it: a task is rejected, other mail is answered in the
+/// recipient's name. Twice is as good as once, as after a kill.
+pub(crate) async fn tell(post: &Post, resident: &Agent, message: &Message, why: String) -> Result<(), OfficeError> {
+    let now = Timestamp::now();
+    let told = match (&message.kind, &message.task) {
+        // Nobody waits for what became of an update.
+        (Kind::TaskUpdate, _) => return Ok(()),
+        (Kind::Task, Some(task)) => {
+            let rejected = post.store.set_task_state(resident, &task.id, TaskState::Rejected, Some(why), now).await;
+            rejected.map(|written| drop(post.told(written)))
+        }
+        _ => {
+            let answer = Draft {
+                idempotency_key: Some(format!("mount-refused-{}", message.id)),
+                ..Draft::reply(message, format!("Your message was not delivered: {why}.")).automatic()
+            };
+            post.store.send(resident, answer, now).await.map(|written| drop(post.told(written)))
+        }
+    };
+    match told {
+        Err(error) if is_passing(&error) => Err(error),
+        // The connection has ended, the task was rejected before, or it was an automatic answer without a hop left.
+        Err(error) => {
+            tracing::info!(message = %message.id, to = %message.from, %error, "the sender was not told");
+            Ok(())
+        }
+        Ok(()) => Ok(()),
+    }
+}

@@ -1,0 +1,69 @@
+//! A mount for unit tests: a directory and a store, and no loops.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::id::fresh_uuid;
+use amb_core::{AgentName, Card, Office, Timestamp};
+use amb_dir::{DirOffice, DirOptions, Layout};
+use amb_store::conformance::Desk;
+use amb_store::testing::SqliteFile;
+use amb_store::{Agent, ProfilePatch, SqliteStore};
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::ledger::{Ledger, NewCrossing, What};
+use crate::people::{People, Resident, find_resident};
+use crate::post::{Post, Terms};
+use crate::stats::Stats;
+
+pub(crate) struct Fixture {
+    pub(crate) post: Post,
+    pub(crate) desk: Desk,
+    _kept: (TempDir, SqliteFile),
+}
+
+impl Fixture {
+    pub(crate) async fn new(layout: Layout, open: bool) -> Self {
+        let (dir, file) = (tempfile::tempdir().unwrap(), SqliteFile::fresh());
+        let options = DirOptions { layout: Some(layout), ..DirOptions::default() };
+        let office = DirOffice::open(dir.path(), options).unwrap();
+        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let post = Post {
+            store: desk.0.clone(),
+            tell: Arc::new(|_| {}),
+            terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5, open },
+            ledger: Ledger::open(dir.path(), office.clone()).unwrap(),
+            people: People::new("secret".into(), Arc::default()),
+            stats: Arc::new(Stats::new(dir.path())),
+            closing: CancellationToken::new(),
+            tasks: TaskTracker::new(),
+            office,
+        };
+        Self { post, desk, _kept: (dir, file) }
+    }
+
+    /// An agent of the directory, with its account.
+    pub(crate) async fn resident(&self, name: &str, card: Card) -> Arc<Resident> {
+        let name: AgentName = name.parse().unwrap();
+        self.post.office.seat(name.clone()).register(card).await.unwrap();
+        find_resident(&self.post, &name).await.unwrap().unwrap()
+    }
+
+    /// An agent of the office that says this of itself.
+    pub(crate) async fn enter(&self, name: &str, description: &str) -> Agent {
+        let agent = self.desk.enter(name).await;
+        let patch = ProfilePatch { description: Some(description.into()), ..ProfilePatch::default() };
+        self.desk.update_profile(&agent, patch, Timestamp::now()).await.unwrap();
+        agent
+    }
+
+    /// A resident's message to an agent of the office is about to cross.
+    pub(crate) async fn writes(&self, resident: &str, guest: &str) {
+        let at = Timestamp::now();
+        let what = What::Out { dir_id: "d1".parse().unwrap(), office_id: fresh_uuid(at), at, task: None };
+        let new = NewCrossing { sender: resident.parse().unwrap(), recipient: guest.parse().unwrap(), what };
+        self.post.ledger.begin(vec![new]).await.unwrap();
+    }
+}
