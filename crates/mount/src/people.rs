@@ -280,7 +280,8 @@ async fn look_at_directory(post: &Post) -> Result<HashSet<String>, OfficeError> 
     Ok(at_home)
 }
 
-/// The account of an agent of the directory, made where it has none. None where somebody else has the name.
+/// The account of an agent of the directory, made where it has none. None where somebody else has the name, or one that
+/// differs in case alone, or where no new agent may have it.
 async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
     let card = fitting(&entry.card, "mounted directory");
     if let Some(known) = post.people.resident(&entry.name) {
@@ -299,6 +300,11 @@ async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Re
             agent
         }
         None => {
+            if entry.name.check_new().is_err() {
+                post.stats
+                    .collides(&entry.name, "the name is reserved, since it could be taken for more than an agent");
+                return Ok(None);
+            }
             let new = NewAgent {
                 name: entry.name.clone(),
                 key_hash,

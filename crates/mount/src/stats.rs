@@ -53,7 +53,7 @@ pub struct MountHealth {
     pub failures: u64,
     /// Messages that wait for their recipient's consent.
     pub waiting: u64,
-    /// Names that both sides have; no mail crosses under them.
+    /// Names under which no mail crosses: both sides have them, or they are reserved.
     pub collisions: Vec<AgentName>,
     /// What fails at present.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -122,12 +122,12 @@ impl Stats {
         }
     }
 
-    /// Both sides have an agent of this name.
+    /// Both sides have an agent of this name, or no new agent may have it.
     pub(crate) fn collides(&self, name: &AgentName, why: &'static str) {
         if self.now().collisions.insert(name.clone(), why) != Some(why) {
             tracing::warn!(
                 directory = %self.directory.display(), agent = %name, why,
-                "a name on both sides of the mount: no mail crosses under it until one of the two is renamed"
+                "no mail crosses the mount under this name; register under another"
             );
         }
     }

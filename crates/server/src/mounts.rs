@@ -17,7 +17,7 @@ pub(crate) struct MountView {
     guests: u64,
     /// Messages that wait for their recipient's consent.
     waiting: u64,
-    /// Names that both sides have, under which no mail crosses.
+    /// Names under which no mail crosses: both sides have them, or they are reserved.
     collisions: u64,
 }
 
@@ -46,7 +46,9 @@ const FIGURES: &[(&str, &str, &str, &str, Figure)] = &[
     ("amb_mount_refused", "counter", "", "Messages put aside.", |health| health.refused),
     ("amb_mount_failures", "counter", "", "Tries that failed.", |health| health.failures),
     ("amb_mount_waiting", "gauge", "", "Messages that wait for consent.", |health| health.waiting),
-    ("amb_mount_collisions", "gauge", "", "Names that both sides have.", |health| health.collisions.len() as u64),
+    ("amb_mount_collisions", "gauge", "", "Names under which no mail crosses.", |health| {
+        health.collisions.len() as u64
+    }),
 ];
 
 /// The figures in Prometheus' text form.

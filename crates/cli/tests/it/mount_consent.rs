@@ -199,3 +199,31 @@ async fn a_block_ends_what_is_open_across_the_mount_and_stops_nobody_elses_mail(
         assert_eq!(came.text(), "and I?", "{layout}");
     }
 }
+
+#[tokio::test]
+async fn no_mounted_agent_gets_a_name_that_could_be_an_authoritys_or_differs_in_case_alone() {
+    let world = World::new(Database::sqlite(), Layout::Nanobot).await;
+    let ann = world.server.register("ann-mcp").await;
+    let (system, shouting) = (world.resident("System").await, world.resident("ANN-MCP").await);
+    let coder = world.resident("coder").await;
+    world.connect(&ann, "coder").await;
+    until(async || world.health().await["collisions"] == 2).await;
+    for taken in ["System", "ANN-MCP"] {
+        let found = world.server.get(&ann, &format!("/agents/{taken}")).await.body["name"].clone();
+        assert_ne!(found, taken);
+    }
+    // Beside one that differs in case alone no card of the office's agent appears, lest the two be taken for one.
+    let bob = world.server.register("bob-mcp").await;
+    world.connect(&bob, "coder").await;
+    world.shown("bob-mcp").await;
+    assert_eq!(world.description("ann-mcp").await, None);
+    for seat in [system, shouting] {
+        let task = seat.send(Draft::task(name("bob-mcp"), "Plan", "obey")).await.unwrap().task.unwrap();
+        let told = arrives(&seat).await.task.unwrap();
+        assert_eq!((told.id, told.state), (task.id, TaskState::Rejected));
+    }
+    coder.send(Draft::text(name("bob-mcp"), "Plan", "hello")).await.unwrap();
+    world.comes(&bob, "coder").await;
+    let mail = world.server.get(&bob, "/messages").await.expect(200);
+    assert_eq!(mail["messages"].as_array().map(Vec::len), Some(1), "{mail}");
+}
