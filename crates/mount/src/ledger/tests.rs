@@ -70,6 +70,22 @@ async fn states_and_cursors_are_kept_together() {
 }
 
 #[tokio::test]
+async fn a_senders_mail_that_waits_is_found_behind_any_number_of_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let ledger = opened(dir.path(), Layout::Nanobot);
+    let (ann, ben, zoe): (AgentName, AgentName, AgentName) =
+        ("ann".parse().unwrap(), "ben".parse().unwrap(), "zoe".parse().unwrap());
+    let mut new: Vec<_> = (0..300).map(|n| outgoing(&format!("d{n}"), n)).collect();
+    new.push(NewCrossing { sender: zoe.clone(), ..outgoing("last", 300) });
+    let rows = ledger.begin(new).await.unwrap();
+    ledger.note(rows.iter().map(|row| (row.number, State::Waiting)).collect()).await.unwrap();
+    assert!(ledger.waits(&ben, &ann).await.unwrap() && ledger.waits(&ben, &zoe).await.unwrap());
+    assert!(!ledger.waits(&zoe, &ann).await.unwrap());
+    ledger.note(vec![(rows[300].number, State::Across)]).await.unwrap();
+    assert!(!ledger.waits(&ben, &zoe).await.unwrap());
+}
+
+#[tokio::test]
 async fn ids_are_found_from_either_side() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = opened(dir.path(), Layout::Nanobot);
