@@ -238,6 +238,8 @@ pub async fn a_task_that_was_delivered_to_nobody_is_its_senders_alone(desk: Desk
     assert!(desk.message(&alice, &sent.message_id).await.unwrap().receipts.is_empty());
     assert_eq!(desk.task(&alice, &id).await.unwrap().state, TaskState::Rejected);
     assert_eq!(export(&alice).await, 2);
+    assert_eq!((search(&alice, "xyzzy").await, search(&bob, "xyzzy").await), (1, 0));
+    assert_eq!(search(&alice, "gold").await, 2, "the task and its rejection have the subject");
 
     // Mail that is delivered makes the session the other's too, without what was not.
     desk.update_profile(&bob, ProfilePatch { allow_from: Some(Default::default()), ..ProfilePatch::default() }, at(4))

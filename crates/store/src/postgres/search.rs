@@ -105,6 +105,24 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
              ON CONFLICT DO NOTHING",
         )
         .await?;
+    // A task that the office rejected at once is in no log; the update that says so is in its sender's, who alone finds it.
+    let add_rejected = tx
+        .prepare_cached(
+            "INSERT INTO search_words (session_id, seq, created_at, words, subject)
+             SELECT n.session_id, n.seq, n.created_at,
+                    to_tsvector('simple', left(n.content, 100000)) || to_tsvector('simple', s.subject)
+                    || array_to_tsvector(ARRAY['@m' || n.sender_id, '@f' || n.sender_id]),
+                    to_tsvector('simple', s.subject)
+             FROM unnest($1::bigint[], $2::bigint[], $3::bigint[]) AS g (agent_id, above, up_to)
+             JOIN entries e ON e.agent_id = g.agent_id AND e.number > g.above AND e.number <= g.up_to
+             JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq AND m.kind = 'task_update'
+             JOIN messages n ON n.public_id = m.reply_to AND n.sender_id = e.agent_id AND n.recipient_id IS NOT NULL
+                            AND n.delivery_number IS NULL
+             JOIN sessions s ON s.id = n.session_id
+             ORDER BY n.session_id, n.seq
+             ON CONFLICT DO NOTHING",
+        )
+        .await?;
     let update = tx
         .prepare_cached(
             "UPDATE search_cursors c SET number = g.up_to
@@ -113,7 +131,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
         .await?;
     let adding: [&(dyn ToSql + Sync); 3] = [&grown, &from, &to];
     let updating: [&(dyn ToSql + Sync); 2] = [&grown, &to];
-    tokio::try_join!(tx.execute(&add, &adding), tx.execute(&update, &updating))?;
+    tokio::try_join!(tx.execute(&add, &adding), tx.execute(&add_rejected, &adding), tx.execute(&update, &updating))?;
     Ok(indexed)
 }
 

@@ -31,7 +31,7 @@ const LEAST: usize = 2;
 /// Bytes of text that are held at once, after which the rest waits for the next go.
 const BYTES: usize = 8 << 20;
 /// The form of the file; another one is thrown away and made anew.
-const FORM: i64 = 1;
+const FORM: i64 = 2;
 /// Bits that tell messages of one microsecond apart.
 const APART: u32 = 12;
 
@@ -43,7 +43,7 @@ const SCHEMA: &str = "
         content, subject, who, content = '', contentless_delete = 1, tokenize = 'unicode61 remove_diacritics 2'
     );
     CREATE TABLE cursors (agent_id INTEGER PRIMARY KEY, number INTEGER NOT NULL) STRICT;
-    PRAGMA user_version = 1;";
+    PRAGMA user_version = 2;";
 
 /// Where the index of a database is.
 pub(super) fn path_of(database: &Path) -> PathBuf {
@@ -225,7 +225,8 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
     let (_, end) = range(agent.0);
     let mut select = db
         .prepared(
-            "SELECT e.id, m.id, m.created_at, m.content, s.subject, m.sender_id, s.group_id IS NOT NULL
+            "SELECT e.id, m.id, m.created_at, m.content, s.subject, m.sender_id, s.group_id IS NOT NULL,
+                    iif(m.kind = 'task_update', m.reply_to, NULL)
              FROM entries e LEFT JOIN messages m ON m.id = e.message_id LEFT JOIN sessions s ON s.id = m.id >> 32
              WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3",
         )
@@ -252,6 +253,11 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
         bytes += content.len();
         let (at, subject) = (row.get(2).map_err(failed)?, row.get(4).map_err(failed)?);
         pages.docs.push(Doc { message, at, content, subject, who });
+        let answered: Option<Vec<u8>> = row.get(7).map_err(failed)?;
+        if let Some(rejected) = answered.map(|task| undelivered(db, agent, &task)).transpose()?.flatten() {
+            bytes += rejected.content.len();
+            pages.docs.push(rejected);
+        }
     }
     if entries > 0 {
         pages.last.push((agent, last));
@@ -261,6 +267,24 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
         pages.again.push(agent);
     }
     Ok(bytes)
+}
+
+/// The task that an update in this agent's log is about, where the agent sent it and the office rejected it at once: such a
+/// task is in no log, and is found by its sender alone.
+fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<Doc>> {
+    db.prepared(
+        "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.id >> 32
+         WHERE n.public_id = ?1 AND n.sender_id = ?2 AND n.delivery_id IS NULL AND s.group_id IS NULL",
+    )
+    .and_then(|mut select| {
+        select
+            .query_row(params![task, sender.0], |row| {
+                let who = format!("m{0} f{0}", sender.0);
+                Ok(Doc { message: row.get(0)?, at: row.get(1)?, content: row.get(2)?, subject: row.get(3)?, who })
+            })
+            .optional()
+    })
+    .map_err(failed)
 }
 
 fn members(db: &Connection, message: i64) -> Result<Vec<i64>> {

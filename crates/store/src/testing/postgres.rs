@@ -143,6 +143,8 @@ async fn template(client: &Client, admin: &str) -> String {
         include_str!("../../migrations/postgres/V3__replicas.sql"),
         include_str!("../../migrations/postgres/V4__search_pending.sql"),
         include_str!("../../migrations/postgres/V5__times_and_lineage.sql"),
+        include_str!("../../migrations/postgres/V6__consent.sql"),
+        include_str!("../../migrations/postgres/V8__search_rejected.sql"),
     );
     let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
     // One test makes it while the others wait.
