@@ -154,13 +154,7 @@ impl Draft {
 
     /// Checks that copies for so many recipients are not too much together.
     pub fn check_copies(&self, recipients: usize) -> Result<(), OfficeError> {
-        let size = self.size().saturating_mul(recipients);
-        if size > MAX_COPIES_BYTES {
-            return Err(OfficeError::too_large(format!(
-                "the message has {size} bytes in {recipients} copies, at most {MAX_COPIES_BYTES}; name fewer recipients at once"
-            )));
-        }
-        Ok(())
+        check_copies(self.size(), recipients)
     }
 
     /// When a task must be done that is sent at this moment.
@@ -234,6 +228,17 @@ pub fn check_idempotency_key(key: &str) -> Result<(), OfficeError> {
         ))),
         false => Ok(()),
     }
+}
+
+/// Checks that copies of a message of so many bytes are not too much together.
+pub fn check_copies(size: usize, recipients: usize) -> Result<(), OfficeError> {
+    let size = size.saturating_mul(recipients);
+    if size > MAX_COPIES_BYTES {
+        return Err(OfficeError::too_large(format!(
+            "the message has {size} bytes in {recipients} copies, at most {MAX_COPIES_BYTES}; write to fewer at once"
+        )));
+    }
+    Ok(())
 }
 
 /// Bytes of a value as JSON, counted without building the text.

@@ -68,6 +68,10 @@ pub const MAX_PREVIEW_BYTES: usize = 4 * 1024;
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
 /// Most bytes that one send to several agents may come to, all copies together.
 pub const MAX_COPIES_BYTES: usize = 16 * 1024 * 1024;
+/// Most members of one group, those who were invited included.
+pub const MAX_GROUP_MEMBERS: usize = 100;
+/// Most requests for a connection that wait for one agent.
+pub const MAX_WAITING_REQUESTS: u32 = 100;
 /// Messages answered by a history request that names no limit.
 pub const DEFAULT_HISTORY: u32 = 3;
 /// Most messages answered by one history request.

@@ -1,6 +1,7 @@
 //! A draft made ready for the database: everything that can be worked out before a transaction is.
 
 use amb_core::doc::Sent;
+use amb_core::draft::{check_copies, json_len};
 use amb_core::event::NewMessage;
 use amb_core::message::{is_automatic, text_of};
 use amb_core::route::{self, Hop};
@@ -211,6 +212,13 @@ impl Letter {
     /// The message it answers.
     pub(crate) fn reply_to(&self) -> Option<Uuid> {
         self.parent.filter(|parent| !parent.relay).map(|parent| parent.id)
+    }
+
+    /// Checks that copies for so many members of a group are not too much together.
+    pub(crate) fn check_copies(&self, recipients: usize) -> Result<()> {
+        let text = self.parts.as_ref().map_or_else(|| json_len(&self.content), json_len);
+        let size = text + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len);
+        check_copies(size, recipients)
     }
 
     /// Its metadata as JSON, where it has any.

@@ -245,7 +245,7 @@ pub trait Store: Send + Sync {
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()>;
 
     /// Sends one draft to several agents, each in the session of its pair, in one transaction: all or none. `to` of the
-    /// draft is not looked at.
+    /// draft is not looked at. An agent that several names mean gets it once.
     async fn send_all(
         &self,
         caller: &Agent,
@@ -341,7 +341,8 @@ pub trait Store: Send + Sync {
     /// The groups that the caller is in or was invited to.
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>>;
 
-    /// Invites an agent that the caller, the group's owner, is connected with.
+    /// Invites an agent that the caller, the group's owner, is connected with. `conflict` where the group is full
+    /// ([`amb_core::limits::MAX_GROUP_MEMBERS`]).
     async fn invite_to_group(
         &self,
         caller: &Agent,

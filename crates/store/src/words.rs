@@ -4,12 +4,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use amb_core::doc::{Connection, ConnectionStatus};
+use amb_core::limits::MAX_GROUP_MEMBERS;
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::conflict;
+use crate::query::Group;
 use crate::row;
 use crate::types::NewAgent;
 
@@ -149,6 +151,17 @@ pub(crate) fn no_connection(name: &AgentName) -> StoreError {
 
 pub(crate) fn no_group(name: &AgentName) -> StoreError {
     StoreError::not_found(format!("no group {:?} that you are in or were invited to", name.as_str()))
+}
+
+/// Whether a group is as large as it may be, after somebody was invited.
+pub(crate) fn check_members(group: &Group) -> Result<(), StoreError> {
+    if group.members.len() <= MAX_GROUP_MEMBERS {
+        return Ok(());
+    }
+    Err(conflict(format!(
+        "{} has {MAX_GROUP_MEMBERS} members and invited agents, which is the most; remove one first",
+        group.name
+    )))
 }
 
 pub(crate) fn not_the_owner() -> StoreError {

@@ -1,5 +1,6 @@
 //! Groups, and one draft to many.
 
+use amb_core::limits::MAX_GROUP_MEMBERS;
 use amb_core::{Code, Event, ReceiptState};
 
 use super::*;
@@ -157,4 +158,38 @@ pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: Desk) 
     let over = desk.join_group(&carol, &crew, false, at(6)).await.unwrap();
     assert!(over.members.is_empty());
     assert_eq!(code(desk.create_group(&dave, &crew, at(7)).await), Code::Conflict, "its name stays taken");
+}
+
+pub async fn an_agent_that_several_names_mean_gets_one_copy(desk: Desk) {
+    let (alice, bob, carol) = crew(&desk).await;
+    let to = ["bob", "BOB", "Crew", "crew"].map(name);
+    let sent = desk.send_all(&alice, &to, Draft::text(name("bob"), "News", "once"), at(2)).await.unwrap();
+    assert_eq!(sent.answer.len(), 2, "one for bob and one for the group");
+    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
+}
+
+pub async fn a_group_has_a_size(desk: Desk) {
+    let (alice, crew) = (desk.enter("alice").await, name("crew"));
+    desk.create_group(&alice, &crew, at(1)).await.unwrap();
+    let mut members = Vec::new();
+    for n in 1..=MAX_GROUP_MEMBERS {
+        let member = desk.enter(&format!("member{n}")).await;
+        desk.connect(&alice, &member).await;
+        let invited = desk.invite_to_group(&alice, &crew, &member.name, at(1)).await;
+        if n == MAX_GROUP_MEMBERS {
+            assert_eq!(code(invited), Code::Conflict, "its owner is the first member");
+            assert_eq!(desk.event_head(member.key).await.unwrap(), 1, "nothing of the invitation stays");
+        } else {
+            desk.join_group(&member, &crew, true, at(1)).await.unwrap();
+            members.push(member);
+        }
+    }
+    // Half a megabyte is no large message for one, and too much for a hundred.
+    let large = Draft::text(crew.clone(), "News", &"x".repeat(512 * 1024));
+    let heads = desk.event_head(members[0].key).await.unwrap();
+    assert_eq!(code(desk.send(&alice, large.clone(), at(2)).await), Code::TooLarge);
+    assert_eq!(code(desk.send_all(&alice, std::slice::from_ref(&crew), large, at(2)).await), Code::TooLarge);
+    assert_eq!(desk.event_head(members[0].key).await.unwrap(), heads);
+    let small = desk.send(&alice, Draft::text(crew, "News", "x"), at(2)).await.unwrap();
+    assert_eq!(small.news.len(), MAX_GROUP_MEMBERS - 1);
 }

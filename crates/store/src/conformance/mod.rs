@@ -243,6 +243,8 @@ macro_rules! conformance {
                 one_draft_to_many_reaches_all_or_none,
                 a_member_gets_no_group_mail_from_whom_it_does_not_hear,
                 members_leave_and_are_removed_and_a_group_is_handed_on,
+                an_agent_that_several_names_mean_gets_one_copy,
+                a_group_has_a_size,
             ]
             keeping: [
                 a_transcript_keeps_each_line_once_for_those_who_may,

@@ -30,6 +30,14 @@ pub(super) async fn request(
     }
     // Under both locks nothing between the two changes, and nobody else's count of waiting requests is touched.
     let mut heads = Heads::lock(tx, &[me, peer]).await?;
+    let here = tx.prepare_cached("SELECT id FROM agents WHERE id = ANY($1) AND deleted_at IS NULL").await?;
+    let here: Vec<i64> = tx.query(&here, &[&vec![me, peer]]).await?.iter().map(|row| row.get(0)).collect();
+    if !here.contains(&me) {
+        return Err(words::not_the_current_key(false).into());
+    }
+    if !here.contains(&peer) {
+        return Err(words::no_agent(&ask.target).into());
+    }
     let (low, high) = (me.min(peer), me.max(peer));
     let look = tx
         .prepare_cached(

@@ -9,6 +9,7 @@ use super::agents;
 use super::batch::{self, Outcome, letter_post};
 use super::error::{Trouble, is_taken};
 use super::messages::{self, Found};
+use super::recipients::{self, Recipients};
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
@@ -55,8 +56,7 @@ pub(super) async fn is_group(tx: &Transaction<'_>, name: &AgentName) -> Result<b
 async fn put_member(tx: &Transaction<'_>, group: i64, agent: i64, joined: bool) -> Result<(), Trouble> {
     let insert = tx
         .prepare_cached(
-            "INSERT INTO group_members (group_id, agent_id, joined) VALUES ($1, $2, $3)
-             ON CONFLICT (group_id, agent_id) DO UPDATE SET joined = excluded.joined",
+            "INSERT INTO group_members (group_id, agent_id, joined) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
         )
         .await?;
     tx.execute(&insert, &[&group, &agent, &joined]).await?;
@@ -76,6 +76,21 @@ async fn find(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<Opti
     Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
 }
 
+/// The group of this name, which must be the caller's.
+async fn own(tx: &Transaction<'_>, caller: &Agent, group: &AgentName) -> Result<i64, Trouble> {
+    match find(tx, group, caller.key.0).await? {
+        Some((id, owner, Some(_))) if owner == caller.key.0 => Ok(id),
+        Some((_, _, Some(_))) => Err(words::not_the_owner().into()),
+        _ => Err(words::no_group(group).into()),
+    }
+}
+
+/// Whether the agent is in the group, or was invited.
+async fn is_in(tx: &Transaction<'_>, group: i64, agent: i64) -> Result<bool, Trouble> {
+    let select = tx.prepare_cached("SELECT FROM group_members WHERE group_id = $1 AND agent_id = $2").await?;
+    Ok(tx.query_opt(&select, &[&group, &agent]).await?.is_some())
+}
+
 /// Invites, and tells the invited by mail, which the two may exchange.
 pub(super) async fn invite(
     tx: &Transaction<'_>,
@@ -84,15 +99,13 @@ pub(super) async fn invite(
     agent: &AgentName,
     now: Timestamp,
 ) -> Result<Written<Group>, Trouble> {
-    let Some((id, owner, Some(_))) = find(tx, group, caller.key.0).await? else {
-        return Err(words::no_group(group).into());
-    };
-    if owner != caller.key.0 {
-        return Err(words::not_the_owner().into());
-    }
+    own(tx, caller, group).await?;
     let Some(peer) = agents::by_name(tx, agent).await? else { return Err(words::not_connected(agent).into()) };
     let peer = peer.key.0;
-    if matches!(find(tx, group, peer).await?, Some((_, _, Some(_)))) {
+    // Whose group it is and who is in it changes only under the locks of those whom it concerns.
+    Heads::lock(tx, &[caller.key.0, peer]).await?;
+    let id = own(tx, caller, group).await?;
+    if is_in(tx, id, peer).await? {
         return Ok(Written::quiet(load(tx, id).await?));
     }
     let letter = Letter::new(&caller.name, words::invitation(group, agent, &caller.name)?, now)?;
@@ -105,7 +118,10 @@ pub(super) async fn invite(
         _ => return Err(words::not_connected(agent).into()),
     };
     put_member(tx, id, peer, false).await?;
-    Ok(Written { answer: load(tx, id).await?, news })
+    let group = load(tx, id).await?;
+    // The caller's lock is held, and only the owner invites: nobody else makes it larger meanwhile.
+    words::check_members(&group)?;
+    Ok(Written { answer: group, news })
 }
 
 pub(super) async fn join(
@@ -114,23 +130,36 @@ pub(super) async fn join(
     group: &AgentName,
     joined: bool,
 ) -> Result<Group, Trouble> {
+    // A send to the group holds the locks of its members from before it looks who they are until it is committed: when this
+    // is answered, no send is under way that saw the caller otherwise.
+    Heads::lock(tx, &[caller.key.0]).await?;
     let Some((id, _, Some(_))) = find(tx, group, caller.key.0).await? else {
         return Err(words::no_group(group).into());
     };
-    if joined {
-        put_member(tx, id, caller.key.0, true).await?;
-    } else {
+    if !joined {
         leave(tx, id, caller.key.0).await?;
+        return load(tx, id).await;
     }
-    load(tx, id).await
+    // The last member that leaves takes invitations back under the group's lock and without the caller's.
+    lock_group(tx, id).await?;
+    let update =
+        tx.prepare_cached("UPDATE group_members SET joined = TRUE WHERE group_id = $1 AND agent_id = $2").await?;
+    match tx.execute(&update, &[&id, &caller.key.0]).await? {
+        0 => Err(words::no_group(group).into()),
+        _ => load(tx, id).await,
+    }
+}
+
+/// Locks a group, so that of two that leave at once the second sees what the first left. Returns its owner.
+async fn lock_group(tx: &Transaction<'_>, group: i64) -> Result<i64, Trouble> {
+    let lock = tx.prepare_cached("SELECT owner_id FROM groups WHERE id = $1 FOR NO KEY UPDATE").await?;
+    Ok(tx.query_one(&lock, &[&group]).await?.try_get(0)?)
 }
 
 /// Takes an agent out of a group. One that its owner leaves is the member's that registered first; without a member
 /// nobody is invited any more either.
 async fn leave(tx: &Transaction<'_>, group: i64, agent: i64) -> Result<(), Trouble> {
-    // The group's row is its lock: of two that leave at once the second sees what the first left.
-    let lock = tx.prepare_cached("SELECT owner_id FROM groups WHERE id = $1 FOR NO KEY UPDATE").await?;
-    let owner: i64 = tx.query_one(&lock, &[&group]).await?.try_get(0)?;
+    let owner = lock_group(tx, group).await?;
     let delete = tx.prepare_cached("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2").await?;
     tx.execute(&delete, &[&group, &agent]).await?;
     let first = tx.prepare_cached("SELECT min(agent_id) FROM group_members WHERE group_id = $1 AND joined").await?;
@@ -163,27 +192,31 @@ pub(super) async fn remove(
     group: &AgentName,
     agent: &AgentName,
 ) -> Result<Group, Trouble> {
-    let Some((id, owner, Some(_))) = find(tx, group, caller.key.0).await? else {
-        return Err(words::no_group(group).into());
-    };
-    if owner != caller.key.0 {
-        return Err(words::not_the_owner().into());
-    }
+    own(tx, caller, group).await?;
     let Some(peer) = agents::by_name(tx, agent).await? else { return Err(words::no_member(group, agent).into()) };
     if peer.key == caller.key {
         return Err(words::remove_oneself(group).into());
     }
-    if !matches!(find(tx, group, peer.key.0).await?, Some((_, _, Some(_)))) {
+    // As in `join`: with the lock of whoever is removed, no mail reaches it after this is answered.
+    Heads::lock(tx, &[caller.key.0, peer.key.0]).await?;
+    let id = own(tx, caller, group).await?;
+    if !is_in(tx, id, peer.key.0).await? {
         return Err(words::no_member(group, agent).into());
     }
     leave(tx, id, peer.key.0).await?;
     load(tx, id).await
 }
 
-/// Writes a letter into the group's session of its subject, and into the log of each other member.
-pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) -> Result<Outcome, Trouble> {
+/// Writes a letter into the group's session of its subject, and into the log of each other member. `held` are the locks of
+/// the transaction, where it has taken all that it may.
+pub(super) async fn send(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    letter: &Letter,
+    held: Option<&Heads>,
+) -> Result<Outcome, Trouble> {
     let me = caller.key.0;
-    let (group, mut heads) = lock_audience(tx, caller, &letter.to).await?;
+    let (group, mut heads) = lock_audience(tx, caller, &letter.to, held).await?;
     if letter.kind == Kind::Task {
         return Err(words::no_task_to_group().into());
     }
@@ -193,6 +226,7 @@ pub(super) async fn send(tx: &Transaction<'_>, caller: &Agent, letter: &Letter) 
     if members.iter().any(|member| !heads.holds(*member)) {
         return Err(Trouble::Changed);
     }
+    letter.check_copies(members.len())?;
     let mut agents = members.clone();
     agents.push(me);
     if let Some(once) = &letter.once
@@ -241,10 +275,19 @@ async fn joined(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<i6
 }
 
 /// Locks the mailboxes of a group's audience and the sender's. Who the audience is has to be asked again under the locks.
-async fn lock_audience(tx: &Transaction<'_>, caller: &Agent, name: &AgentName) -> Result<(i64, Heads), Trouble> {
+async fn lock_audience(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    name: &AgentName,
+    held: Option<&Heads>,
+) -> Result<(i64, Heads), Trouble> {
     let group = joined(tx, name, caller.key.0).await?;
     let mut agents = audience(tx, group, caller).await?;
     agents.push(caller.key.0);
+    // A mailbox that is locked after others would be out of order.
+    if held.is_some_and(|held| agents.iter().any(|agent| !held.holds(*agent))) {
+        return Err(Trouble::Changed);
+    }
     Ok((group, Heads::lock(tx, &agents).await?))
 }
 
@@ -316,42 +359,27 @@ pub(super) async fn send_all(
     draft: &Draft,
     now: Timestamp,
 ) -> Result<Vec<(Letter, Placed)>, Trouble> {
-    let letters = to
-        .iter()
+    let Recipients { names, heads } = recipients::lock(tx, caller, to).await?;
+    let letters = names
+        .into_iter()
         .map(|name| {
-            let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
+            let draft = Draft { to: name, idempotency_key: None, ..draft.clone() };
             Ok((caller.clone(), Letter::new(&caller.name, draft, now)?))
         })
         .collect::<Result<Vec<_>>>()?;
-    lock_all(tx, caller, to).await?;
     let mut sent = Vec::with_capacity(letters.len());
     for outcome in batch::write_in(tx, &letters).await? {
         match outcome? {
             Outcome::Placed(placed) => sent.push(*placed),
-            Outcome::NoAgent(letter) => match send(tx, caller, &letter).await? {
+            Outcome::NoAgent(letter) => match send(tx, caller, &letter, Some(&heads)).await? {
                 Outcome::Placed(placed) => sent.push(*placed),
                 Outcome::Repeat(_) | Outcome::NoAgent(_) => return Err(words::not_connected(&letter.to).into()),
             },
             Outcome::Repeat(_) => {}
         }
     }
+    draft.check_copies(sent.iter().map(|(_, placed)| placed.copies.len()).sum())?;
     Ok(sent)
-}
-
-/// Locks the mailboxes of all that these names reach, agents and members of groups, before any of them is written to: the
-/// letters are written one group after the other, and each would lock its own.
-async fn lock_all(tx: &Transaction<'_>, caller: &Agent, to: &[AgentName]) -> Result<(), Trouble> {
-    let names: Vec<&str> = to.iter().map(AgentName::as_str).collect();
-    let select = tx
-        .prepare_cached(
-            "SELECT id FROM agents WHERE name = ANY($1)
-             UNION SELECT m.agent_id FROM groups g JOIN group_members m ON m.group_id = g.id AND m.joined
-             WHERE g.name = ANY($1)",
-        )
-        .await?;
-    let mut agents: Vec<i64> = tx.query(&select, &[&names]).await?.iter().map(|row| row.get(0)).collect();
-    agents.push(caller.key.0);
-    Heads::lock(tx, &agents).await.map(drop)
 }
 
 async fn load<C: GenericClient>(client: &C, id: i64) -> Result<Group, Trouble> {

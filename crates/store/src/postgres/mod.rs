@@ -7,13 +7,20 @@
 //!
 //! Every transaction takes its locks in this order, so that no two wait for each other:
 //!
-//! 1. Advisory locks, at most one: of names (registering, making a group), of the claims from one mailbox, of removing old
-//!    mail.
+//! 1. Advisory locks, all held to the end of the transaction: of an idempotency key ([`once`], by the hash of agent and key),
+//!    then of one of these: names, when an agent registers or a group is made (7461627); the claims from one mailbox
+//!    (7461628, agent); removing old mail (7461629, which is tried and not waited for).
 //! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::Heads::lock`] or the batch of sends). The row of a
-//!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its tasks and its card
-//!    change only under it.
+//!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its groups, its tasks, its
+//!    card, and what others share with it change only under it.
 //! 3. Sessions: those it makes, by pair and subject; then those it writes to, by id.
-//! 4. Whatever hangs on these: entries, tasks, connections, members, cards.
+//! 4. Whatever hangs on these: entries, tasks, connections, groups by id and then their members, transcripts, cards, and last
+//!    the answer that an idempotency key is remembered with.
+//!
+//! Outside of this order: bringing the schema up to date holds an advisory lock of its connection, and nothing else of ours
+//! runs then; a database that was restored is noted in the row of the office, and then all mailboxes are locked, by agent
+//! ([`lineage`]). What only one kind of transaction locks has an order of its own: allowances by limit and key, presence and
+//! the cursors of search by agent.
 //!
 //! Which mailboxes are needed may have to be read before they are locked (the senders of mail, the members of a group).
 //! What was read is then read again under the locks, by another statement: one that waited for a lock sees the locked row
@@ -21,7 +28,7 @@
 //! tried again ([`error::Trouble::Changed`]).
 //!
 //! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
-//! events, and mail that was read. Indexing locks the cursors of search by agent and nothing else.
+//! events, and mail that was read.
 
 mod agents;
 mod batch;
@@ -42,6 +49,7 @@ mod open;
 mod page;
 mod prune;
 mod receipts;
+mod recipients;
 mod replicas;
 mod search;
 mod tasks;

@@ -149,9 +149,12 @@ WITH spent AS (
 )
 SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
 
-/// Forgets who owes nothing.
+/// Forgets who owes nothing. In the order in which others charge; what somebody charges now waits for the next time.
 pub(super) async fn forgive(client: &Object) -> Result<(), Trouble> {
-    client.execute("DELETE FROM allowances WHERE earned_at < now()", &[]).await?;
+    let forget = "WITH paid AS MATERIALIZED (
+            SELECT of, key FROM allowances WHERE earned_at < now() ORDER BY of, key FOR UPDATE SKIP LOCKED)
+        DELETE FROM allowances a USING paid p WHERE a.of = p.of AND a.key = p.key AND a.earned_at < now()";
+    client.execute(forget, &[]).await?;
     Ok(())
 }
 

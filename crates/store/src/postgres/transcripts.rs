@@ -62,6 +62,11 @@ pub(super) async fn append(
 ) -> Result<Appended, Trouble> {
     let me = caller.key.0;
     let of = owner_row(tx, caller, owner).await?.ok_or_else(|| words::no_transcript(owner, key))?;
+    if of != me {
+        // Whoever ends the connection, or takes the access back, holds the caller's lock: this line is written before that is
+        // answered, or finds that it may not be.
+        Heads::lock(tx, &[me]).await?;
+    }
     if of == me && find(tx, of, key, me).await?.is_none() {
         let insert = tx
             .prepare_cached(

@@ -59,7 +59,7 @@ impl PostgresStore {
     /// Sends a letter.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let outcome = match self.lane.send(caller.clone(), letter).await? {
-            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter))?,
+            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter, None))?,
             outcome => outcome,
         };
         Ok(match outcome {

@@ -1,5 +1,7 @@
 //! Groups: who is in them, and mail to all of them.
 
+use std::collections::HashSet;
+
 use amb_core::id::fresh_uuid;
 use amb_core::{AgentName, Draft, Kind, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -95,7 +97,9 @@ impl Desk {
             }
             Outcome::Repeat(_) => Vec::new(),
         };
-        Ok(Written { answer: load(&self.db, id)?, news })
+        let group = load(&self.db, id)?;
+        words::check_members(&group)?;
+        Ok(Written { answer: group, news })
     }
 
     pub(super) fn join_group(&mut self, caller: &Agent, group: &AgentName, joined: bool) -> Result<Group> {
@@ -186,6 +190,7 @@ impl Desk {
             }
         };
         let members = self.audience(group, caller)?;
+        letter.check_copies(members.len())?;
         for member in members.iter().chain([&caller.key.0]) {
             self.db
                 .prepared("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")
@@ -245,15 +250,29 @@ impl Desk {
         draft: &Draft,
         now: Timestamp,
     ) -> Result<Vec<(Letter, Placed)>> {
-        let mut sent = Vec::with_capacity(to.len());
+        let (mut sent, mut known) = (Vec::with_capacity(to.len()), HashSet::new());
         for name in to {
+            if !known.insert(self.recipient(name)?) {
+                continue;
+            }
             let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
             let letter = Letter::new(&caller.name, draft, now)?;
             if let Outcome::Placed(placed) = self.send(caller, letter)? {
                 sent.push(*placed);
             }
         }
+        draft.check_copies(sent.iter().map(|(_, placed)| placed.copies.len()).sum())?;
         Ok(sent)
+    }
+
+    /// Whom a name means: an agent, else a group; nobody, where no one has it.
+    fn recipient(&mut self, name: &AgentName) -> Result<(Option<i64>, Option<i64>, Option<AgentName>)> {
+        let agent = self.peer(name)?.filter(|peer| !peer.deleted).map(|peer| peer.id);
+        let group = match agent {
+            Some(_) => None,
+            None => find(&self.db, name, 0)?.map(|(id, _, _)| id),
+        };
+        Ok((agent, group, (agent.is_none() && group.is_none()).then(|| name.clone())))
     }
 }
 

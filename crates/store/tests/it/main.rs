@@ -7,6 +7,7 @@ mod files;
 mod moving;
 mod postgres;
 mod postgres_engine;
+mod postgres_locks;
 mod replicas;
 mod sqlite;
 mod tls;

@@ -1,0 +1,346 @@
+//! Locks of the store on PostgreSQL: what is answered holds for all that comes after it, and nobody waits in a circle.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::doc::ConnectionChange;
+use amb_core::office::ClaimRequest;
+use amb_core::transcript::Line;
+use amb_core::{AgentName, Code, Draft, TaskState};
+use amb_store::conformance::{Desk, at, hash_of, name};
+use amb_store::testing::PostgresDatabase;
+use amb_store::{Access, Agent, Ask, PostgresStore, StoreError};
+use tokio::task::JoinHandle;
+
+async fn open(database: &PostgresDatabase) -> Desk {
+    Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))
+}
+
+async fn fresh() -> (PostgresDatabase, Desk) {
+    let database = PostgresDatabase::fresh().await;
+    let desk = open(&database).await;
+    (database, desk)
+}
+
+async fn soon<F: Future>(what: F) -> F::Output {
+    tokio::time::timeout(Duration::from_secs(60), what).await.expect("waited in vain")
+}
+
+/// Until so many connections wait for a lock.
+async fn waiting(database: &PostgresDatabase, count: i64) {
+    let client = database.connection().await;
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    soon(async {
+        while client.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) < count {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// Starts what is to be stopped half way, and then what must not be answered before it. Lets both go, and returns the outcome
+/// of the second.
+async fn answered_after<A, B>(
+    database: &PostgresDatabase,
+    table: &str,
+    first: impl Future<Output = A> + Send + 'static,
+    second: impl Future<Output = B> + Send + 'static,
+) -> (A, B)
+where
+    A: Send + 'static,
+    B: Send + 'static,
+{
+    let held = database.wait_at(table, "TRUE").await;
+    let first = tokio::spawn(first);
+    waiting(database, 1).await;
+    let mut second: JoinHandle<B> = tokio::spawn(second);
+    tokio::select! {
+        () = waiting(database, 2) => {}
+        answered = &mut second => panic!("answered before what came first was done: {}", answered.is_ok()),
+    }
+    held.batch_execute("SELECT pg_advisory_unlock(77)").await.unwrap();
+    let outcomes = (soon(first).await.unwrap(), soon(second).await.unwrap());
+    database.run(&format!("DROP TRIGGER wait ON {table}")).await;
+    outcomes
+}
+
+/// Alice's group of bob and carol, who joined, and dave, who was invited.
+async fn crew(desk: &Desk) -> [Agent; 4] {
+    let (alice, bob) = desk.pair().await;
+    let (carol, dave) = (desk.enter("carol").await, desk.enter("dave").await);
+    desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
+    for agent in [&bob, &carol, &dave] {
+        if agent.key != bob.key {
+            desk.connect(&alice, agent).await;
+        }
+        desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
+        if agent.key != dave.key {
+            desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+        }
+    }
+    [alice, bob, carol, dave]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_mail_reaches_a_member_after_its_removal_was_answered() {
+    let (database, desk) = fresh().await;
+    let [alice, bob, carol, _] = crew(&desk).await;
+    let send = |from: &Agent| {
+        let (desk, from) = (desk.clone(), from.clone());
+        async move { desk.send(&from, Draft::text(name("crew"), "Standup", "x"), at(1)).await.unwrap().news.len() }
+    };
+    let remove = {
+        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        async move { desk.remove_from_group(&alice, &name("crew"), &bob.name).await.unwrap() }
+    };
+    let (told, _) = answered_after(&database, "messages", send(&carol), remove).await;
+    assert_eq!(told, 2, "what was under way reaches those who were there");
+    let leave = {
+        let (desk, carol) = (desk.clone(), carol.clone());
+        async move { desk.join_group(&carol, &name("crew"), false, at(2)).await.unwrap() }
+    };
+    answered_after(&database, "messages", send(&alice), leave).await;
+    assert_eq!(send(&alice).await, 0, "nobody is left");
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_written_to_as_it_is_when_the_send_has_its_turn() {
+    let (database, desk) = fresh().await;
+    let [alice, bob, carol, dave] = crew(&desk).await;
+    // Bob's mailbox is held, so that the removal waits for it, and the send for the removal.
+    let held = database.connection().await;
+    let lock = |agent: &Agent| format!("BEGIN; SELECT FROM mailboxes WHERE agent_id = {} FOR NO KEY UPDATE", agent.key);
+    held.batch_execute(&lock(&bob)).await.unwrap();
+    let removing = tokio::spawn({
+        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        async move { desk.remove_from_group(&alice, &name("crew"), &bob.name).await }
+    });
+    waiting(&database, 1).await;
+    desk.join_group(&dave, &name("crew"), true, at(1)).await.unwrap();
+    let sending = tokio::spawn({
+        let (desk, carol) = (desk.clone(), carol.clone());
+        async move { desk.send(&carol, Draft::text(name("crew"), "Standup", "x"), at(1)).await }
+    });
+    waiting(&database, 2).await;
+    held.batch_execute("COMMIT").await.unwrap();
+    soon(removing).await.unwrap().unwrap();
+    let told: Vec<_> = soon(sending).await.unwrap().unwrap().news.iter().map(|news| news.agent).collect();
+    assert_eq!(told, [alice.key, dave.key]);
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn joining_does_not_bring_back_whom_the_owner_removed() {
+    let (database, desk) = fresh().await;
+    let [_, _, _, dave] = crew(&desk).await;
+    let removing = database.connection().await;
+    let remove = format!("BEGIN; DELETE FROM group_members WHERE agent_id = {}", dave.key);
+    removing.batch_execute(&remove).await.unwrap();
+    let joining = tokio::spawn({
+        let (desk, dave) = (desk.clone(), dave.clone());
+        async move { desk.join_group(&dave, &name("crew"), true, at(1)).await }
+    });
+    waiting(&database, 1).await;
+    removing.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(soon(joining).await.unwrap().unwrap_err().code(), Code::NotFound);
+    assert!(desk.groups(&dave).await.unwrap().is_empty());
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_line_lands_in_a_transcript_after_a_block_was_answered() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = desk.pair().await;
+    let key = "chat".parse().unwrap();
+    let line = || Line {
+        role: "user".into(),
+        content: "hello".into(),
+        sender: "bob".into(),
+        author: None,
+        message_id: None,
+        ts: None,
+    };
+    desk.transcript_append(&alice, None, &key, line(), at(1)).await.unwrap();
+    desk.transcript_share(&alice, &key, &bob.name, Some(Access::Write), at(1)).await.unwrap();
+    let append = {
+        let (desk, alice, bob, key) = (desk.clone(), alice.clone(), bob.clone(), key.clone());
+        async move { desk.transcript_append(&bob, Some(&alice.name), &key, line(), at(1)).await }
+    };
+    let block = {
+        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        async move { desk.change_connection(&alice, &bob.name, ConnectionChange::Block, at(2)).await }
+    };
+    let (appended, blocked) = answered_after(&database, "transcript_lines", append, block).await;
+    appended.unwrap();
+    blocked.unwrap();
+    let refused = desk.transcript_append(&bob, Some(&alice.name), &key, line(), at(3)).await.unwrap_err();
+    assert_eq!(refused.code(), Code::NotFound);
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_to_an_agent_that_is_being_removed_is_refused() {
+    let (database, desk) = fresh().await;
+    let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
+    let held = database.connection().await;
+    let gone = format!(
+        "BEGIN; SELECT FROM mailboxes WHERE agent_id = {0} FOR NO KEY UPDATE;
+         UPDATE agents SET deleted_at = now() WHERE id = {0}",
+        bob.key
+    );
+    held.batch_execute(&gone).await.unwrap();
+    let asking = tokio::spawn({
+        let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+        async move { desk.request_connection(&alice, Ask::new(bob.name, None), at(1)).await }
+    });
+    waiting(&database, 1).await;
+    held.batch_execute("COMMIT").await.unwrap();
+    assert_eq!(soon(asking).await.unwrap().unwrap_err().code(), Code::NotFound);
+    assert!(desk.connections(&alice, at(2)).await.unwrap().is_empty());
+    desk.close().await;
+}
+
+/// What may be answered while somebody blocks, leaves and comes back.
+fn allowed<T>(outcome: Result<T, StoreError>) {
+    if let Err(error) = outcome {
+        let codes = [Code::NotConnected, Code::NotFound, Code::NotAllowed, Code::Conflict, Code::IllegalMove];
+        assert!(codes.contains(&error.code()), "{error:?}");
+    }
+}
+
+/// The same name as somebody else may write it.
+fn shouted(name: &AgentName) -> AgentName {
+    name.as_str().to_ascii_uppercase().parse().unwrap()
+}
+
+const ROUNDS: usize = 40;
+
+async fn send(desk: Desk, me: Agent, peers: Vec<Agent>) {
+    for round in 0..ROUNDS {
+        let to: Vec<_> = peers.iter().map(|peer| peer.name.clone()).collect();
+        let draft = Draft::text(peers[round % 3].name.clone(), "Plan", "x");
+        // The same key from both processes: one sends, the other hears what it was answered.
+        let keyed = Draft { idempotency_key: Some(format!("{round}")), ..draft.clone() };
+        match round % 6 {
+            0 => drop(desk.send_all(&me, &to, draft, at(1)).await.unwrap()),
+            1 => drop(desk.send(&me, Draft { to: name("crew"), ..draft }, at(1)).await.unwrap()),
+            2 => {
+                let to = [shouted(&to[0]), name("CREW")];
+                desk.send_all(&me, &to, draft, at(1)).await.unwrap();
+            }
+            3 => {
+                let to: Vec<_> = to.iter().rev().map(shouted).collect();
+                desk.send_all(&me, &to, keyed, at(1)).await.unwrap();
+            }
+            4 => drop(desk.send(&me, keyed, at(1)).await.unwrap()),
+            _ => drop(desk.send(&me, draft, at(1)).await.unwrap()),
+        }
+    }
+}
+
+async fn claim(desk: Desk, me: Agent) {
+    for round in 0..ROUNDS {
+        let request = ClaimRequest { limit: 20, urgent_first: round % 2 == 0, lease: Duration::from_secs(1) };
+        let taken = desk.claim(&me, request, at(round as i64)).await.unwrap().answer;
+        let ids: Vec<_> = taken.into_iter().map(|message| message.id).collect();
+        match round % 3 {
+            _ if ids.is_empty() => {}
+            0 => drop(desk.ack(&me, &ids, at(2)).await.unwrap()),
+            1 => desk.release(&me, &ids).await.unwrap(),
+            _ => {}
+        }
+    }
+}
+
+/// As a socket does.
+async fn deliver(desk: Desk, me: Agent) {
+    for _ in 0..ROUNDS {
+        let head = desk.event_head(me.key).await.unwrap();
+        desk.delivered(&me, 0, head, at(3)).await.unwrap();
+        desk.index_mail().await.unwrap();
+    }
+}
+
+/// Tasks in both directions, moved by whoever was given them.
+async fn work(desk: Desk, me: Agent, peer: Agent) {
+    for round in 0..ROUNDS / 2 {
+        let given = desk.send(&me, Draft::task(shouted(&peer.name), "Work", "x"), at(1)).await.unwrap().answer;
+        let task = given.task.unwrap().id;
+        for state in [TaskState::Working, TaskState::Completed] {
+            allowed(desk.set_task_state(&peer, &task, state, None, at(round as i64)).await);
+        }
+    }
+}
+
+/// Agents that come, are connected with everybody, block them or are removed.
+async fn come_and_go(desk: Desk, me: usize, all: Vec<Agent>) {
+    for round in 0..4 {
+        let text = format!("guest{me}-{round}");
+        let guest = desk.enter(&text).await;
+        for one in &all {
+            desk.connect(&guest, one).await;
+            allowed(desk.send(one, Draft::task(guest.name.clone(), "Work", "x"), at(1)).await);
+        }
+        let to: Vec<_> = all.iter().rev().map(|one| one.name.clone()).collect();
+        desk.send_all(&guest, &to, Draft::task(to[0].clone(), "Work", "x"), at(1)).await.unwrap();
+        allowed(desk.invite_to_group(&all[0], &name("crew"), &guest.name, at(1)).await);
+        allowed(desk.join_group(&guest, &name("crew"), true, at(1)).await);
+        for one in &all[2..] {
+            allowed(desk.change_connection(one, &guest.name, ConnectionChange::Block, at(2)).await);
+        }
+        match round % 2 {
+            0 => drop(desk.delete_agent(&guest, hash_of(&text), at(3)).await.unwrap()),
+            _ => allowed(desk.remove_from_group(&all[0], &name("crew"), &guest.name).await),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn verbs_of_many_agents_in_two_processes_do_not_deadlock() {
+    let (database, desk) = fresh().await;
+    let other = open(&database).await;
+    let mut agents = Vec::new();
+    for n in 0..4 {
+        agents.push(desk.enter(&format!("agent{n}")).await);
+    }
+    for (n, one) in agents.iter().enumerate() {
+        for peer in &agents[n + 1..] {
+            desk.connect(one, peer).await;
+        }
+    }
+    desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
+    for agent in &agents[1..] {
+        desk.invite_to_group(&agents[0], &name("crew"), &agent.name, at(1)).await.unwrap();
+        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+    }
+    let mut tasks = Vec::new();
+    for (n, me) in agents.iter().enumerate() {
+        let peers: Vec<Agent> = agents.iter().filter(|agent| agent.key != me.key).cloned().collect();
+        // Each verb from both processes, so that nothing but the database keeps them apart.
+        for desk in [desk.clone(), other.clone()] {
+            tasks.push(tokio::spawn(send(desk.clone(), me.clone(), peers.clone())));
+            tasks.push(tokio::spawn(claim(desk.clone(), me.clone())));
+            tasks.push(tokio::spawn(deliver(desk.clone(), me.clone())));
+            tasks.push(tokio::spawn(work(desk.clone(), me.clone(), peers[n % 3].clone())));
+        }
+    }
+    for (n, desk) in [desk.clone(), other.clone()].into_iter().enumerate() {
+        tasks.push(tokio::spawn(come_and_go(desk.clone(), n, agents.clone())));
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..ROUNDS {
+                desk.remove_read_mail(at(100), None).await.unwrap();
+                desk.prune(at(0)).await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for desk in [desk, other] {
+        desk.close().await;
+    }
+    database.alone().await;
+    assert_eq!(database.deadlocks().await, 0);
+}
