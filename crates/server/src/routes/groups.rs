@@ -87,7 +87,7 @@ pub(crate) struct InviteBody {
         (status = 200, description = "Invited; nobody gets a group's mail without having agreed", body = Group),
         (status = 403, description = "The group is another agent's, or the two are not connected"),
         (status = 404, description = "No such group or agent"),
-        (status = 409, description = "In it already"),
+        (status = 409, description = "The group has 100 members, or the idempotency key was used for another request"),
     ))]
 pub(crate) async fn invite(
     State(app): State<App>,
@@ -196,10 +196,10 @@ pub(crate) async fn send_many(
     if to.len() > MAX_RECIPIENTS {
         return Err(Problem::field("body.to", format!("has at most {MAX_RECIPIENTS} names")));
     }
-    let mut names: Vec<&AgentName> = to.iter().collect();
+    let mut names: Vec<(String, &AgentName)> = to.iter().map(|name| (name.folded(), name)).collect();
     names.sort_unstable();
-    if let Some(pair) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-        return Err(Problem::field("body.to", format!("names {} more than once", pair[0])));
+    if let Some(pair) = names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        return Err(Problem::field("body.to", format!("names {} more than once", pair[0].1)));
     }
     let draft = content.draft(first, key)?;
     draft.check_copies(to.len())?;
