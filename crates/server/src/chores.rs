@@ -197,18 +197,21 @@ async fn deliveries(app: App) {
 
 /// Returns whether all of them could be written.
 async fn write_deliveries(app: &App) -> bool {
-    let mut pieces = app.deliveries.take().into_iter();
+    let mut stretches = app.deliveries.take().into_iter();
     let mut well = true;
-    while let Some(piece) = pieces.next() {
-        match app.store.delivered(&piece.agent, piece.after, piece.up_to, Timestamp::now()).await {
-            Ok(written) => drop(app.told(written)),
-            Err(error) => {
-                failed("receipts", &error);
-                well = false;
-                app.deliveries.again(piece, !error.is_passing());
-                if error.is_passing() {
-                    // The database is away: the others would fail as well.
-                    pieces.by_ref().for_each(|piece| app.deliveries.again(piece, false));
+    while let Some(mut stretch) = stretches.next() {
+        while stretch.after < stretch.up_to {
+            match app.store.delivered(&stretch.agent, stretch.after, stretch.up_to, Timestamp::now()).await {
+                Ok(written) => stretch.after = app.told(written).reached,
+                Err(error) => {
+                    failed("receipts", &error);
+                    well = false;
+                    app.deliveries.again(stretch, !error.is_passing());
+                    if error.is_passing() {
+                        // The database is away: the others would fail as well.
+                        stretches.by_ref().for_each(|stretch| app.deliveries.again(stretch, false));
+                    }
+                    break;
                 }
             }
         }

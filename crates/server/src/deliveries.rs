@@ -19,8 +19,6 @@ const MAX_AGENTS: usize = 10_000;
 const MAX_OFFERED: usize = 64;
 /// Stretches that wait to be written. Beyond this many, mail counts as delivered when it is read.
 const MAX_WAITING: usize = 100_000;
-/// Entries noted as delivered in one transaction.
-const PIECE: u64 = 1_000;
 /// How often writing a stretch is tried that fails although the database answers.
 const TRIES: u32 = 5;
 
@@ -54,7 +52,7 @@ impl Stretch {
     }
 }
 
-/// Entries that reached an agent's process: at most [`PIECE`].
+/// Entries that reached an agent's process.
 #[derive(Debug, Clone)]
 pub(crate) struct Delivery {
     pub(crate) agent: Agent,
@@ -137,35 +135,28 @@ impl Deliveries {
         self.wake.notified().await;
     }
 
-    /// All that arrived since the last call, in pieces.
+    /// All that arrived since the last call.
     pub(crate) fn take(&self) -> Vec<Delivery> {
         let Arrived { fresh, failed, .. } = std::mem::take(&mut *locked(&self.arrived));
-        let mut pieces = failed;
+        let mut all = failed;
         for (agent, stretches) in fresh.into_values() {
-            for Stretch { after, up_to } in stretches {
-                let ends = (after..up_to).step_by(PIECE as usize);
-                pieces.extend(ends.map(|after| Delivery {
-                    agent: agent.clone(),
-                    after,
-                    up_to: up_to.min(after + PIECE),
-                    tries: 0,
-                }));
-            }
+            let delivery = |Stretch { after, up_to }| Delivery { agent: agent.clone(), after, up_to, tries: 0 };
+            all.extend(stretches.into_iter().map(delivery));
         }
-        pieces
+        all
     }
 
     /// Writing this failed: it is tried again. Where the database answered and refused it (`refused`), only some times.
-    pub(crate) fn again(&self, mut piece: Delivery, refused: bool) {
-        piece.tries += u32::from(refused);
+    pub(crate) fn again(&self, mut stretch: Delivery, refused: bool) {
+        stretch.tries += u32::from(refused);
         let mut arrived = locked(&self.arrived);
-        if piece.tries >= TRIES || arrived.waiting >= MAX_WAITING {
-            let (after, up_to) = (piece.after, piece.up_to);
-            tracing::error!(agent = %piece.agent.name, after, up_to, "receipts were given up after several retries");
+        if stretch.tries >= TRIES || arrived.waiting >= MAX_WAITING {
+            let (after, up_to) = (stretch.after, stretch.up_to);
+            tracing::error!(agent = %stretch.agent.name, after, up_to, "receipts were given up after several retries");
             return;
         }
         arrived.waiting += 1;
-        arrived.failed.push(piece);
+        arrived.failed.push(stretch);
         drop(arrived);
         self.wake.notify_one();
     }
@@ -204,6 +195,17 @@ mod tests {
         deliveries.offer(key(), 100, 100);
         assert_eq!(deliveries.take_answer(key(), 100), answer(100, 100));
         assert_eq!(deliveries.take_answer(key(), 100), answer(0, 100));
+    }
+
+    #[test]
+    fn a_stretch_is_written_as_one_however_far_its_numbers_are_apart() {
+        let deliveries = Deliveries::default();
+        let agent = Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), once: None };
+        // As after the numbers of all logs were put forward.
+        deliveries.arrived(&agent, 4, 5_000_004);
+        deliveries.arrived(&agent, 5_000_004, 5_000_005);
+        let taken = deliveries.take();
+        assert_eq!(taken.iter().map(|stretch| (stretch.after, stretch.up_to)).collect::<Vec<_>>(), [(4, 5_000_005)]);
     }
 
     #[test]

@@ -52,8 +52,8 @@ pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
 pub use query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, GroupMember, InboxPage, MessagePage, MessageQuery,
-    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, GroupMember, Handed, InboxPage, MessagePage,
+    MessageQuery, NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
 };
 pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};

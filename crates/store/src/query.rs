@@ -219,3 +219,23 @@ pub struct ReadPlace {
     pub(crate) agent: i64,
     pub(crate) number: i64,
 }
+
+/// Messages noted as handed over by one call of [`Store::delivered`](crate::Store::delivered).
+pub(crate) const MAX_HANDED: usize = 1_000;
+
+/// How far entries were noted as handed over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Handed {
+    /// Messages for which that is new.
+    pub messages: u64,
+    /// Everything up to this number is noted.
+    pub reached: u64,
+}
+
+impl Handed {
+    /// After these messages, in the order of the log, were noted on the way to `up_to`.
+    pub(crate) fn after(messages: u64, numbers: impl ExactSizeIterator<Item = u64>, up_to: u64) -> Self {
+        let full = numbers.len() >= MAX_HANDED;
+        Self { messages, reached: numbers.last().filter(|_| full).unwrap_or(up_to) }
+    }
+}

@@ -6,6 +6,7 @@ use amb_core::office::ClaimRequest;
 use amb_core::{Code, Event, MessageId, Priority, ReceiptState};
 
 use super::*;
+use crate::Handed;
 use crate::MessageQuery;
 
 fn query() -> MessageQuery {
@@ -33,9 +34,10 @@ pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
     assert_eq!((seen.receipts[0].state, seen.receipts[0].queued_at), (ReceiptState::Queued, at(1)));
 
     let handed = desk.delivered(&bob, cursor - 1, cursor, at(5)).await.unwrap();
-    assert_eq!((handed.answer, states(&handed.news)), (1, vec![(bob.name.clone(), ReceiptState::Delivered)]));
+    assert_eq!(handed.answer, Handed { messages: 1, reached: cursor });
+    assert_eq!(states(&handed.news), [(bob.name.clone(), ReceiptState::Delivered)]);
     assert_eq!(handed.news[0].agent, alice.key);
-    assert_eq!(desk.delivered(&bob, 0, cursor, at(6)).await.unwrap().answer, 0, "once");
+    assert_eq!(desk.delivered(&bob, 0, cursor, at(6)).await.unwrap().answer.messages, 0, "once");
     let read = desk.ack(&bob, std::slice::from_ref(id), at(7)).await.unwrap();
     assert_eq!((read.answer, states(&read.news)), (1, vec![(bob.name.clone(), ReceiptState::Read)]));
     assert_eq!(desk.ack(&bob, std::slice::from_ref(id), at(8)).await.unwrap().answer, 0, "twice is no error");
@@ -82,6 +84,8 @@ pub async fn messages_are_listed_by_condition_and_page(desk: Desk) {
     };
     assert_eq!(list(query()).await, ["5", "4", "3", "2", "1", "0"]);
     assert_eq!(list(MessageQuery { from: Some(carol.name.clone()), ..query() }).await, ["5", "3", "1"]);
+    assert_eq!(list(MessageQuery { from: Some(name("CAROL")), ..query() }).await, ["5", "3", "1"]);
+    assert!(list(MessageQuery { from: Some(name("nobody")), ..query() }).await.is_empty());
     assert_eq!(list(MessageQuery { kind: Some("work_assignment".parse().unwrap()), ..query() }).await, ["3"]);
     assert_eq!(list(MessageQuery { kind: Some(Default::default()), ..query() }).await.len(), 5);
     assert_eq!(list(MessageQuery { correlation_id: Some("c-4".parse().unwrap()), ..query() }).await, ["4"]);
@@ -179,8 +183,15 @@ pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
         last = Some(sent.await.unwrap());
     }
     let head = desk.event_head(bob.key).await.unwrap();
-    let handed = desk.delivered(&bob, 0, head, at(5)).await.unwrap();
-    assert_eq!((handed.answer, handed.news.len()), (MANY as u64, MANY));
+    // Beyond the end too, as after numbers were put forward.
+    let end = head + 5_000_000;
+    let mut told = 0;
+    let first = desk.delivered(&bob, 0, end, at(5)).await.unwrap();
+    assert_eq!(first.answer, Handed { messages: 1_000, reached: head - 100 }, "bob's log begins with a request");
+    told += first.news.len();
+    let second = desk.delivered(&bob, first.answer.reached, end, at(5)).await.unwrap();
+    assert_eq!(second.answer, Handed { messages: 100, reached: end });
+    assert_eq!(told + second.news.len(), MANY);
     let receipt = desk.message(&alice, &last.unwrap()).await.unwrap().receipts.remove(0);
     assert_eq!(receipt.state, ReceiptState::Delivered);
 }

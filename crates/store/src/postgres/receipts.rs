@@ -10,15 +10,16 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::agents;
 use super::error::Trouble;
 use super::inbox::{Unread, mark_read};
-use super::messages::{AFTER, Found, find, find_all, message_bytes, message_columns, message_row, takes};
+use super::messages::{AFTER, Found, PLAIN, find, find_all, message_bytes, message_columns, message_row, takes};
 use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
-use crate::query::{MessagePage, MessageQuery};
+use crate::query::{Handed, MAX_HANDED, MessagePage, MessageQuery};
 use crate::row;
 use crate::types::{Agent, News, Written};
 
@@ -84,7 +85,13 @@ pub(super) async fn messages<C: GenericClient>(
     let before = query.before.map_or(i64::MAX, |before| i64::try_from(before).unwrap_or(i64::MAX));
     let limit = i64::from(query.limit);
     let session = query.session.as_ref().map(session_uuid).transpose()?;
-    let from = query.from.as_ref().map(|from| from.as_str().to_owned());
+    let from = match &query.from {
+        None => None,
+        Some(from) => match agents::row_of(client, from).await? {
+            Some(from) => Some(from),
+            None => return Ok(MessagePage { messages: Vec::new(), next: None }),
+        },
+    };
     let kind = query.kind.as_ref().map(ToString::to_string);
     let correlation = query.correlation_id.as_ref().map(ToString::to_string);
     let mut sql = String::from(concat!(
@@ -108,7 +115,7 @@ pub(super) async fn messages<C: GenericClient>(
     }
     if let Some(from) = &from {
         values.push(from);
-        push(&mut sql, "f.name", values.len());
+        push(&mut sql, "m.sender_id", values.len());
     }
     if let Some(kind) = &kind {
         values.push(kind);
@@ -120,7 +127,7 @@ pub(super) async fn messages<C: GenericClient>(
     }
     sql.push_str(" ORDER BY e.number DESC LIMIT $3");
     let select = client.prepare_cached(&sql).await?;
-    let (rows, cut) = rows_of_page(client, &select, &values).await?;
+    let (rows, cut) = rows_of_page(client, &select, &values, PLAIN).await?;
     let mut messages = Vec::with_capacity(rows.len());
     for row in &rows {
         let message = message_row(row)?;
@@ -165,25 +172,27 @@ pub(super) async fn delivered(
     after: u64,
     up_to: u64,
     now: Timestamp,
-) -> Result<Written<u64>, Trouble> {
-    let (after, up_to) = (i64::try_from(after).unwrap_or(i64::MAX), i64::try_from(up_to).unwrap_or(i64::MAX));
+) -> Result<Written<Handed>, Trouble> {
+    let (from, to) = (i64::try_from(after).unwrap_or(i64::MAX), i64::try_from(up_to).unwrap_or(i64::MAX));
     let select = tx
         .prepare_cached(
             "SELECT e.number, m.sender_id FROM entries e
              JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq
              WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND e.session_id IS NOT NULL
-             AND e.delivered_at IS NULL ORDER BY e.number",
+             AND e.delivered_at IS NULL ORDER BY e.number LIMIT $4",
         )
         .await?;
-    let rows = tx.query(&select, &[&caller.key.0, &after, &up_to]).await?;
+    let most = i64::try_from(MAX_HANDED).unwrap_or(i64::MAX);
+    let rows = tx.query(&select, &[&caller.key.0, &from, &to, &most]).await?;
     if rows.is_empty() {
-        return Ok(Written::quiet(0));
+        return Ok(Written::quiet(Handed { messages: 0, reached: up_to }));
     }
     let new: Vec<Unread> = rows.iter().map(|row| Unread { number: row.get(0), sender: row.get(1) }).collect();
     let mut heads = lock_for_receipts(tx, caller, &new).await?;
     let numbers: Vec<i64> = new.iter().map(|new| new.number).collect();
     let news = mark_delivered(tx, caller, &numbers, &mut heads, now).await?;
-    Ok(Written { answer: news.len() as u64, news })
+    let numbers = numbers.into_iter().map(|number| u64::try_from(number).unwrap_or(0));
+    Ok(Written { answer: Handed::after(news.len() as u64, numbers, up_to), news })
 }
 
 /// Locks the mailbox of the caller and those of the senders who get receipts.

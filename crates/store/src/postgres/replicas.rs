@@ -75,7 +75,8 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Trouble> {
     Ok(())
 }
 
-/// Those listeners whose logs are longer than they know, or whose keys are none any more.
+/// Those listeners whose logs are longer than they know, or whose keys are none any more. The head alone does not tell: it may
+/// have been put forward, and what was after a listener may have been removed.
 pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Trouble> {
     let agents: Vec<i64> = seated.iter().map(|seat| seat.agent.0).collect();
     let places: Vec<i64> = seated.iter().map(|seat| i64::try_from(seat.at).unwrap_or(i64::MAX)).collect();
@@ -83,7 +84,8 @@ pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -
     let select = client
         .prepare_cached(
             "SELECT * FROM (
-                 SELECT s.place, m.head, m.head > s.at AS behind, s.key IS NOT NULL AND NOT coalesce(
+                 SELECT s.place, m.head, m.head > s.at AND EXISTS (
+                            SELECT FROM entries e WHERE e.agent_id = s.agent_id AND e.number > s.at) AS behind, s.key IS NOT NULL AND NOT coalesce(
                      a.api_key_hash = s.key OR (a.previous_key_hash = s.key AND a.previous_key_until > $4), FALSE) AS ended
                  FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS s (agent_id, at, key, place)
                  JOIN agents a ON a.id = s.agent_id JOIN mailboxes m ON m.agent_id = s.agent_id

@@ -55,6 +55,14 @@ pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
     Ok(newest.map_or(0, place_of).max(floor.unwrap_or(0)))
 }
 
+/// The newest entry in an agent's log.
+fn newest(db: &Connection, agent: i64) -> Result<Option<i64>> {
+    let (first, last) = range(agent);
+    db.prepared("SELECT max(id) FROM entries WHERE id BETWEEN ?1 AND ?2")
+        .and_then(|mut select| select.query_row([first, last], |row| row.get(0)))
+        .map_err(failed)
+}
+
 /// Where a listener goes on that names this cursor.
 pub(super) fn resume(db: &Connection, agent: i64, since: u64) -> Result<u64> {
     let head = u64::try_from(head(db, agent)?).unwrap_or(0);
@@ -86,13 +94,17 @@ pub(super) fn astray(db: &Connection, seated: &[Seated], now: Timestamp) -> Resu
         .map_err(failed)?;
     let mut found = Vec::new();
     for (index, seat) in seated.iter().enumerate() {
-        let head = head(db, seat.agent.0)?.max(laid.get(&seat.agent.0).copied().map_or(0, place_of));
-        let head = u64::try_from(head).unwrap_or(0);
+        let laid = laid.get(&seat.agent.0).copied().map_or(0, place_of);
+        let head = u64::try_from(head(db, seat.agent.0)?.max(laid)).unwrap_or(0);
+        // The head may have been put forward, and what was after a listener may have been removed.
+        let behind = head > seat.at
+            && (u64::try_from(laid).unwrap_or(0) > seat.at
+                || newest(db, seat.agent.0)?.is_some_and(|newest| number_of(newest) > seat.at));
         let key_ended = match seat.key {
             Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != seat.agent),
             None => false,
         };
-        if head > seat.at || key_ended {
+        if behind || key_ended {
             found.push(Astray { index, head, key_ended });
         }
     }

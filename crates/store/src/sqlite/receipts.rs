@@ -7,6 +7,7 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use uuid::Uuid;
 
+use super::agents;
 use super::error::failed;
 use super::keys::{maybe_instant_at, number_of, owner_of, range, row};
 use super::messages::{DELIVERED, Found, find, message_columns, message_row};
@@ -15,7 +16,7 @@ use super::writer::Desk;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
-use crate::query::{MessagePage, MessageQuery};
+use crate::query::{Handed, MAX_HANDED, MessagePage, MessageQuery};
 use crate::row as rows;
 use crate::types::{Agent, News, Written};
 
@@ -90,8 +91,9 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
         values.push(session_uuid(session)?.as_bytes().to_vec().into());
     }
     if let Some(from) = &query.from {
-        sql.push_str(" AND f.name = ?");
-        values.push(from.to_string().into());
+        let Some(from) = agents::row_of(db, from)? else { return Ok(MessagePage { messages: Vec::new(), next: None }) };
+        sql.push_str(" AND m.sender_id = ?");
+        values.push(from.into());
     }
     if let Some(kind) = &query.kind {
         sql.push_str(" AND coalesce(m.kind, 'message') = ?");
@@ -138,24 +140,33 @@ impl Desk {
     }
 
     /// Notes that entries were handed over.
-    pub(super) fn delivered(&mut self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+    pub(super) fn delivered(
+        &mut self,
+        caller: &Agent,
+        after: u64,
+        up_to: u64,
+        now: Timestamp,
+    ) -> Result<Written<Handed>> {
         let me = caller.key.0;
-        let Ok(after) = u32::try_from(after) else { return Ok(Written::quiet(0)) };
-        let up_to = u32::try_from(up_to).unwrap_or(u32::MAX);
+        let Ok(after) = u32::try_from(after) else { return Ok(Written::quiet(Handed { messages: 0, reached: up_to })) };
+        let end = u32::try_from(up_to).unwrap_or(u32::MAX);
+        let most = i64::try_from(MAX_HANDED).unwrap_or(i64::MAX);
         let new: Vec<(i64, i64)> = self
             .db
             .prepared(
                 "SELECT id, message_id FROM entries
-                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id",
+                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id LIMIT ?3",
             )
             .and_then(|mut select| {
-                let rows = select
-                    .query_map([row(me, after.into()), row(me, up_to.into())], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                let rows = select.query_map([row(me, after.into()), row(me, end.into()), most], |row| {
+                    Ok((row.get(0)?, row.get(1)?))
+                })?;
                 rows.collect()
             })
             .map_err(failed)?;
         let news = self.mark_delivered(caller, &new, now)?;
-        Ok(Written { answer: news.len() as u64, news })
+        let numbers = new.iter().map(|(delivery, _)| number_of(*delivery));
+        Ok(Written { answer: Handed::after(news.len() as u64, numbers, up_to), news })
     }
 
     /// Marks deliveries as handed over, and tells the senders.
