@@ -54,8 +54,12 @@ impl Trouble {
 /// What a failure of PostgreSQL means to the caller: try later, or a defect here.
 pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     let away = match error.code() {
-        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: its own I/O.
-        Some(state) => ["08", "53", "57", "58"].contains(&state.code().get(..2).unwrap_or_default()),
+        // 08: connection, 53: out of disk, memory or connections, 57: shutting down or cancelled, 58: its own I/O. And a
+        // server that does not take writes yet, or any more, while another takes over.
+        Some(state) => {
+            *state == SqlState::READ_ONLY_SQL_TRANSACTION
+                || ["08", "53", "57", "58"].contains(&state.code().get(..2).unwrap_or_default())
+        }
         // No word from the server at all: the connection is gone.
         None => {
             error.is_closed() || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())

@@ -16,11 +16,11 @@ use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
 use super::lane::Lane;
-use super::lineage;
+use super::lineage::{self, Takes};
 use super::listen::Listener;
 use super::replicas;
 use super::tls::{self, Tls};
-use super::transact::PATIENCE;
+use super::transact::{InUse, PATIENCE};
 use crate::StoreError;
 use crate::error::{Result, conflict};
 use crate::known::KnownKeys;
@@ -41,6 +41,9 @@ const ALL_LOGS: Duration = Duration::from_secs(60);
 /// Keeps what the setting says where that is durable, and does not change any more when the server's configuration does.
 const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE current_setting('synchronous_commit')
     WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, FALSE)";
+
+/// Why a server is not used.
+const FOLLOWS: &str = "the database follows another or recovers, and takes no writes; name the one that does, or wait";
 
 /// Later than any message, and still an instant that PostgreSQL can keep.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
@@ -70,7 +73,7 @@ impl PostgresStore {
                 let migrated = migrated.clone();
                 move |client: &mut ClientWrapper, _| {
                     let migrated = migrated.load(Ordering::Acquire);
-                    Box::pin(async move { prepare(client, migrated).await.map_err(HookError::Backend) })
+                    Box::pin(prepare(client, migrated))
                 }
             }))
             // The connection used last has its plans made and its pages at hand.
@@ -85,7 +88,9 @@ impl PostgresStore {
         let mut client = pool.get().await.map_err(out_of_reach)?;
         migrate(&mut client).await?;
         is_whole(&client).await?;
-        lineage::check(&mut client).await.map_err(failed)?;
+        if lineage::check(&mut client).await.map_err(failed)? == Takes::Nothing {
+            return Err(StoreError::unavailable(FOLLOWS));
+        }
         migrated.store(true, Ordering::Release);
         warn_of_settings(&client).await?;
         drop(client);
@@ -121,11 +126,12 @@ impl PostgresStore {
 }
 
 /// Makes a new connection ready. What was committed on it is durable when that is answered, whatever the role, the database
-/// or the server's configuration say. And it may lead to another server than the one before: one that took over.
-async fn prepare(client: &mut Client, migrated: bool) -> Result<(), tokio_postgres::Error> {
-    client.execute(DURABLE, &[]).await?;
-    if migrated {
-        lineage::check(client).await?;
+/// or the server's configuration say. And it may lead to another server than the one before: one that took over, or is about
+/// to. A connection that was made before that has ended would outlast it without having been looked at.
+async fn prepare(client: &mut Client, migrated: bool) -> Result<(), HookError> {
+    client.execute(DURABLE, &[]).await.map_err(HookError::Backend)?;
+    if migrated && lineage::check(client).await.map_err(HookError::Backend)? == Takes::Nothing {
+        return Err(HookError::message(FOLLOWS));
     }
     Ok(())
 }
@@ -212,9 +218,112 @@ pub(crate) async fn migrate(client: &mut Client) -> Result<()> {
 /// Whether the database answers and takes writes.
 pub(super) async fn ready(store: &PostgresStore) -> Result<()> {
     let look = async {
-        let client = store.client().await?;
-        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).await.map_err(failed)?;
-        if row.get(0) { Err(unavailable()) } else { Ok(()) }
+        let client = InUse::new(store.client().await?);
+        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).await;
+        client.finished();
+        if row.map_err(failed)?.get(0) { Err(unavailable()) } else { Ok(()) }
     };
     tokio::time::timeout(Duration::from_secs(5), look).await.unwrap_or_else(|_| Err(unavailable()))
+}
+
+#[cfg(all(test, feature = "test-support"))]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use futures_util::FutureExt;
+    use tracing::field::{Field, Visit};
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+    use crate::Store;
+    use crate::conformance::new_agent;
+    use crate::testing::PostgresDatabase;
+
+    /// Keeps what is logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<String>>>);
+
+    impl Visit for &Lines {
+        fn record_debug(&mut self, _: &Field, value: &dyn std::fmt::Debug) {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{value:?}"));
+        }
+    }
+
+    impl Subscriber for Lines {
+        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+            *metadata.level() <= tracing::Level::WARN
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, event: &Event<'_>) {
+            event.record(&mut &*self);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[tokio::test]
+    async fn settings_that_lose_committed_mail_are_warned_of_at_start() {
+        let database = PostgresDatabase::fresh().await;
+        let client = database.connection().await;
+        let fsync: String = client.query_one("SHOW fsync", &[]).await.unwrap().get(0);
+        let lines = Lines::default();
+        let logging = tracing::subscriber::set_default(lines.clone());
+        let store = PostgresStore::open(&database.url()).await.unwrap();
+        drop(logging);
+        store.close().await;
+        let said = lines.0.lock().unwrap().join("\n");
+        // Tests usually run on a server with fsync off; on another nothing is to be said.
+        assert_eq!(said.contains("PostgreSQL runs with fsync = off"), fsync == "off", "{said}");
+    }
+
+    #[tokio::test]
+    async fn a_look_whether_the_database_is_ready_leaves_no_busy_connection_behind() {
+        let database = PostgresDatabase::fresh().await;
+        let store = PostgresStore::open(&database.url()).await.unwrap();
+        ready(&store).await.unwrap();
+        let before = store.pool.status().size;
+        assert!(ready(&store).now_or_never().is_none(), "given up while the question is on its way");
+        assert_eq!(store.pool.status().size, before - 1, "closed, not given to the next");
+        ready(&store).await.unwrap();
+        store.close().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn fifty_registrations_at_once_wait_for_each_other_and_all_succeed() {
+        let database = PostgresDatabase::fresh().await;
+        let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+        let client = database.connection().await;
+        client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(7461627)").await.unwrap();
+        let now = Timestamp::from_second(1_772_000_000).unwrap();
+        let registering: Vec<_> = (0..50)
+            .map(|n| {
+                let store = store.clone();
+                tokio::spawn(async move { store.register_agent(new_agent(&format!("agent{n}")), now).await })
+            })
+            .collect();
+        // All of them wait: those that have a connection for the names, the others for a connection.
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+                       WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let all = CONNECTIONS as i64;
+        // Inside a transaction the server's activity is seen as it was at its first look.
+        let looking = database.connection().await;
+        let wait = async {
+            while looking.query_one(waiting, &[]).await.unwrap().get::<_, i64>(0) < all
+                || store.pool.status().waiting < 50 - CONNECTIONS
+            {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), wait).await.expect("fifty registrations that wait");
+        client.batch_execute("COMMIT").await.unwrap();
+        for registered in registering {
+            registered.await.unwrap().unwrap();
+        }
+        store.close().await;
+    }
 }

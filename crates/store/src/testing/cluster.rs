@@ -76,6 +76,27 @@ impl OwnCluster {
         let port = launch(root.path(), uid, &settings);
         Self { root, uid, port }
     }
+
+    /// Starts it as it is by itself.
+    pub fn plain() -> Self {
+        let (uid, root) = (own_uid(), tempfile::tempdir().expect("a directory"));
+        let port = launch(root.path(), uid, "");
+        Self { root, uid, port }
+    }
+
+    /// Ends it and starts it again from its own files as if they were a copy: it then is on another timeline, as a server
+    /// that took over from another is.
+    pub fn recover(&self) {
+        let (bin, data) = (binaries(), self.root.path().join("data"));
+        let (bin, data, log) = (bin.display(), data.display(), self.root.path().join("log"));
+        // The settings that it was started with are in `postmaster.opts`, which a restart takes.
+        let command = format!(
+            "touch {data}/recovery.signal && echo \"restore_command = 'false'\" >> {data}/postgresql.conf \
+             && {bin}/pg_ctl -D {data} -l {} -m fast -w -t 60 restart",
+            log.display()
+        );
+        shell(self.uid, &command, "a recovery");
+    }
 }
 
 impl Drop for OwnCluster {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use amb_core::office::SearchQuery;
 use amb_core::{Code, Draft, Timestamp};
 use amb_store::conformance::{Desk, at};
-use amb_store::testing::PostgresDatabase;
+use amb_store::testing::{OwnCluster, PostgresDatabase};
 use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
 
 async fn open(database: &PostgresDatabase) -> Desk {
@@ -159,6 +159,28 @@ async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
     let desk = open(&database).await;
     let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
     assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "and it is put forward once");
+    desk.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
+    let cluster = OwnCluster::plain();
+    let url = format!("postgres://mailbox@127.0.0.1:{}/postgres", cluster.port);
+    let desk = Desk(Arc::new(PostgresStore::open(&url).await.unwrap()));
+    let (alice, bob) = desk.pair().await;
+    let before = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number().unwrap();
+    tokio::task::block_in_place(|| cluster.recover());
+    // Its old connections are gone; what was on its way on one of them fails.
+    let next = soon(async {
+        loop {
+            match desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "y"), at(1)).await {
+                Ok(sent) => break sent.news[0].entry.cursor.as_number().unwrap(),
+                Err(error) => assert_eq!(error.code(), Code::Unavailable, "{error:?}"),
+            }
+        }
+    })
+    .await;
+    assert_eq!(next, before + 1_000_001);
     desk.close().await;
 }
 
