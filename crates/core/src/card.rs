@@ -80,7 +80,7 @@ impl Default for AllowFrom {
 }
 
 impl AllowFrom {
-    /// Whether this sender is heard.
+    /// Whether this sender is heard, in a directory: names are names of files there, and their case matters.
     pub fn allows(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == "*" || entry == sender.as_str())
     }
@@ -89,6 +89,11 @@ impl AllowFrom {
     /// another office is heard only by its name.
     pub fn names(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == sender.as_str())
+    }
+
+    /// Whether this sender is heard, in the network office: names are compared without case there.
+    pub fn allows_in_any_case(&self, sender: &AgentName) -> bool {
+        self.0.iter().any(|entry| entry == "*" || sender.is_like(entry))
     }
 }
 
@@ -191,6 +196,9 @@ mod tests {
         assert!(!AllowFrom(vec![]).allows(&coder), "an empty list is nobody");
         assert!(!AllowFrom::default().names(&coder), "`*` names nobody");
         assert!(AllowFrom(vec!["*".into(), "coder".into()]).names(&coder));
+        let shouted = AllowFrom(vec!["CODER".into()]);
+        assert!(!shouted.allows(&coder) && shouted.allows_in_any_case(&coder));
+        assert!(!AllowFrom(vec!["writer".into()]).allows_in_any_case(&coder));
     }
 
     #[test]

@@ -261,9 +261,18 @@ pub struct Asked<'a> {
 
 /// The office's part of acceptance: the sender is heard, the quota is not full, the deadline has not passed.
 pub fn decide(asked: Asked<'_>, now: Timestamp) -> Decision {
+    decide_heard(asked, asked.card.allow_from.allows(asked.sender), now)
+}
+
+/// The same in the network office, where names are compared without case.
+pub fn decide_in_any_case(asked: Asked<'_>, now: Timestamp) -> Decision {
+    decide_heard(asked, asked.card.allow_from.allows_in_any_case(asked.sender), now)
+}
+
+fn decide_heard(asked: Asked<'_>, heard: bool, now: Timestamp) -> Decision {
     let Asked { sender, assignee, card, current_tasks, deadline } = asked;
     let current = u32::try_from(current_tasks).unwrap_or(u32::MAX);
-    if !card.allow_from.allows(sender) {
+    if !heard {
         return Decision::Reject(RejectReason::Unauthorized { sender: sender.clone(), assignee: assignee.clone() });
     }
     if current >= card.max_concurrent_tasks {

@@ -111,10 +111,11 @@ impl MessageRow {
         })
     }
 
-    /// About how many bytes it is in an answer.
+    /// About how many bytes it is in an answer, where a control character of a text takes six.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [&self.kind, &self.trace, &self.task, &self.callback, &self.parts, &self.metadata];
-        OVERHEAD + self.subject.len() + self.content.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        let plain = json_len(&self.subject) + json_len(&self.content);
+        OVERHEAD + plain + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
     fn shows_callback(&self, viewer: &AgentName) -> bool {
@@ -163,7 +164,7 @@ impl ViewRow {
     /// About how many bytes it is in an answer.
     pub(crate) fn bytes(&self) -> usize {
         let texts = [&self.kind, &self.task, &self.callback, &self.parts, &self.metadata];
-        OVERHEAD + self.content.len() + texts.into_iter().flatten().map(String::len).sum::<usize>()
+        OVERHEAD + json_len(&self.content) + texts.into_iter().flatten().map(String::len).sum::<usize>()
     }
 
     pub(crate) fn view(mut self, shape: Shape) -> Result<MessageView> {
@@ -211,9 +212,9 @@ pub(crate) fn session_bytes(session: &SessionSummary) -> usize {
             (!message.metadata.is_empty()).then(|| json_len(&message.metadata)),
             message.callback.as_ref().map(json_len),
         ];
-        OVERHEAD + message.content.len() + rest.into_iter().flatten().sum::<usize>()
+        OVERHEAD + json_len(&message.content) + rest.into_iter().flatten().sum::<usize>()
     };
-    OVERHEAD + session.subject.len() + session.recent_messages.iter().map(message).sum::<usize>()
+    OVERHEAD + json_len(&session.subject) + session.recent_messages.iter().map(message).sum::<usize>()
 }
 
 /// The document of a page: at most so many of these sessions, in this order, and no more bytes than a page has.
@@ -264,7 +265,7 @@ pub(crate) fn who_hear(members: Vec<(i64, String)>, sender: &AgentName) -> Resul
     let mut hearing = Vec::with_capacity(members.len());
     for (agent, allow_from) in members {
         let allow_from: AllowFrom = parse(Some(allow_from))?.unwrap_or_default();
-        if allow_from.allows(sender) {
+        if allow_from.allows_in_any_case(sender) {
             hearing.push(agent);
         }
     }

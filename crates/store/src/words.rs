@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use amb_core::doc::{Connection, ConnectionStatus};
-use amb_core::limits::MAX_GROUP_MEMBERS;
+use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_WAITING_REQUESTS};
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
 use uuid::Uuid;
@@ -67,6 +67,13 @@ pub(crate) fn asked_already(name: &AgentName) -> StoreError {
 pub(crate) fn too_many_pending(most: u32) -> StoreError {
     let detail = format!("{most} of your requests wait for approval, which is the most; let one be answered first");
     // Only another agent's answer makes room, or the end of a code's hour: nothing that a second would bring.
+    StoreError::new(Code::TooManyRequests, detail).retry_after(Duration::from_secs(60))
+}
+
+pub(crate) fn too_many_waiting(name: &AgentName) -> StoreError {
+    let detail = format!(
+        "{MAX_WAITING_REQUESTS} requests wait for {name}, which is the most; ask again when some are answered or have run out"
+    );
     StoreError::new(Code::TooManyRequests, detail).retry_after(Duration::from_secs(60))
 }
 

@@ -6,6 +6,7 @@ use amb_core::doc::ConnectionStatus;
 use amb_core::{Code, Event};
 
 use super::*;
+use amb_core::limits::MAX_WAITING_REQUESTS;
 
 pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk) {
     let (alice, bob) = (desk.enter("alice").await, desk.enter("bob").await);
@@ -133,6 +134,23 @@ pub async fn requests_from_both_sides_end_in_one_connection(desk: Desk) {
     desk.approve_connection(&bob, &one.verification_code, at(2)).await.unwrap();
     assert_eq!(code(desk.approve_connection(&alice, &two.verification_code, at(3)).await), Code::NotFound);
     assert!(desk.inbox(&alice, false, at(3)).await.unwrap().pending_connections.is_empty());
+}
+
+pub async fn so_many_requests_wait_for_one_agent_at_most(desk: Desk) {
+    let target = desk.enter("target").await;
+    for n in 0..=MAX_WAITING_REQUESTS {
+        let agent = desk.enter(&format!("agent{n}")).await;
+        let ask = Ask { expires_at: Some(at(100)), ..Ask::new(target.name.clone(), None) };
+        let asked = desk.request_connection(&agent, ask, at(1)).await;
+        match n {
+            MAX_WAITING_REQUESTS => assert_eq!(code(asked), Code::TooManyRequests),
+            _ => drop(asked.unwrap()),
+        }
+    }
+    let waiting = desk.inbox(&target, false, at(2)).await.unwrap().pending_connections.len();
+    assert_eq!((waiting, desk.pending_connections(&target, at(2)).await.unwrap().len()), (100, 100));
+    let late = desk.enter("late").await;
+    desk.request_connection(&late, Ask::new(target.name.clone(), None), at(100)).await.unwrap();
 }
 
 pub async fn a_few_requests_wait_at_most(desk: Desk) {

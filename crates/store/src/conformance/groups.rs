@@ -185,7 +185,7 @@ pub async fn a_group_has_a_size(desk: Desk) {
         }
     }
     // Half a megabyte is no large message for one, and too much for a hundred.
-    let large = Draft::text(crew.clone(), "News", &"x".repeat(512 * 1024));
+    let large = Draft::text(crew.clone(), "News", "x".repeat(512 * 1024));
     let heads = desk.event_head(members[0].key).await.unwrap();
     assert_eq!(code(desk.send(&alice, large.clone(), at(2)).await), Code::TooLarge);
     assert_eq!(code(desk.send_all(&alice, std::slice::from_ref(&crew), large, at(2)).await), Code::TooLarge);

@@ -1,11 +1,12 @@
 //! Transcripts, search, retention and export.
 
 use amb_core::Code;
-use amb_core::office::SearchQuery;
+use amb_core::limits::MAX_PAGE_BYTES;
+use amb_core::office::{ClaimRequest, SearchQuery};
 use amb_core::transcript::{Line, TranscriptKey};
 
 use super::*;
-use crate::{Access, ExportQuery};
+use crate::{Access, ExportQuery, MessageQuery};
 
 fn line(content: &str, message_id: Option<&str>) -> Line {
     Line {
@@ -142,6 +143,7 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
     assert_eq!(find(&alice, text("zoo")).await, ["3"], "words of the subject");
     assert_eq!(find(&alice, text("café")).await, ["3"]);
     assert_eq!(find(&alice, SearchQuery { from: Some(bob.name.clone()), ..text("fox") }).await, ["2"]);
+    assert_eq!(find(&alice, SearchQuery { from: Some(name("BOB")), ..text("fox") }).await, ["2"]);
     assert_eq!(find(&alice, SearchQuery { from: Some(name("nobody")), ..text("fox") }).await, Vec::<String>::new());
     assert_eq!(find(&alice, SearchQuery { subject: Some("release".into()), ..text("fox") }).await, ["2", "1"]);
     assert_eq!(find(&alice, SearchQuery { after: Some(at(2)), before: Some(at(3)), ..text("fox") }).await, ["2"]);
@@ -297,4 +299,21 @@ pub async fn mail_of_many_agents_is_made_findable_together(desk: Desk) {
         let query = SearchQuery { text: format!("word{n}"), ..SearchQuery::default() };
         assert_eq!(desk.search(peer, query).await.unwrap().len(), 1);
     }
+}
+
+pub async fn a_page_counts_what_its_texts_are_as_json(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    // As JSON each is six times as long, and two are more than a page.
+    let text = "\u{1}".repeat(MAX_PAGE_BYTES / 10);
+    let sent = desk.say(&alice, &bob, "Plan", &text).await.answer;
+    desk.say(&alice, &bob, "Plan", &text).await;
+    assert_eq!(desk.events(bob.key, 1, 10).await.unwrap().len(), 1);
+    assert_eq!(
+        desk.messages(&bob, MessageQuery { limit: 10, ..MessageQuery::default() }).await.unwrap().messages.len(),
+        1
+    );
+    assert_eq!(desk.export(&bob, ExportQuery { limit: 10, ..ExportQuery::default() }).await.unwrap().len(), 1);
+    let request = ClaimRequest { limit: 10, urgent_first: false, lease: std::time::Duration::from_secs(1) };
+    assert_eq!(desk.claim(&bob, request, at(1)).await.unwrap().answer.len(), 1);
+    assert_eq!(desk.texts(&bob, &sent.session_id, 10).await.len(), 1);
 }

@@ -16,13 +16,17 @@ pub async fn mail_needs_a_connection(desk: Desk) {
     desk.approve_connection(&bob, &asked.verification_code, at(1)).await.unwrap();
     desk.send(&alice, draft("bob"), at(1)).await.unwrap();
 
-    let card = Card { allow_from: AllowFrom(vec!["alice".into()]), ..Card::default() };
+    let card = Card { allow_from: AllowFrom(vec!["Alice".into()]), ..Card::default() };
     let picky = NewAgent { card, ..new_agent("picky") };
     let picky = desk.register_agent(picky, at(1)).await.unwrap();
     for other in [&alice, &bob] {
         desk.connect(other, &picky).await;
     }
     desk.send(&alice, draft("picky"), at(1)).await.unwrap();
+    let task = desk.send(&alice, Draft::task(name("picky"), "Plan", "x"), at(1)).await.unwrap().answer.task.unwrap();
+    assert_eq!(task.state, amb_core::TaskState::Pending, "names are compared without case");
+    let taken = desk.set_task_state(&picky, &task.id, amb_core::TaskState::Accepted, None, at(1)).await.unwrap();
+    assert_eq!(taken.answer.state, amb_core::TaskState::Accepted);
     assert_eq!(code(desk.send(&bob, draft("picky"), at(1)).await), Code::NotAllowed);
 }
 

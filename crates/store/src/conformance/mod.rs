@@ -149,6 +149,7 @@ macro_rules! conformance {
                 an_expired_request_is_gone_and_in_nobodys_way,
                 requests_from_both_sides_end_in_one_connection,
                 a_few_requests_wait_at_most,
+                so_many_requests_wait_for_one_agent_at_most,
             ]
             mail: [
                 mail_needs_a_connection,
@@ -256,6 +257,7 @@ macro_rules! conformance {
                 a_round_of_removing_passes_by_what_must_stay,
                 mail_that_somebody_still_needs_is_not_removed,
                 an_export_holds_all_of_ones_mail_once,
+                a_page_counts_what_its_texts_are_as_json,
             ]
         }
     };

@@ -90,6 +90,14 @@ pub(super) async fn by_name<C: GenericClient>(client: &C, name: &AgentName) -> R
     Ok(name.meant(found, |agent| agent.name.as_str()))
 }
 
+/// The row of the agent that this name means, even if it was deleted: its mail is still there.
+pub(super) async fn row_of<C: GenericClient>(client: &C, name: &AgentName) -> Result<Option<i64>, Trouble> {
+    let select = client.prepare_cached("SELECT id, name FROM agents WHERE lower(name) = $1").await?;
+    let rows = client.query(&select, &[&name.folded()]).await?;
+    let found: Vec<(i64, String)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    Ok(name.meant(found, |(_, name)| name).map(|(id, _)| id))
+}
+
 fn agent(row: &Row) -> Result<Agent> {
     Ok(Agent {
         key: AgentKey(row.try_get(0).map_err(failed)?),

@@ -2,6 +2,7 @@
 
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
+use amb_core::limits::MAX_WAITING_REQUESTS;
 use amb_core::{AgentName, Event, Timestamp};
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
@@ -46,6 +47,8 @@ pub(super) async fn request(
                     EXISTS (SELECT FROM connections WHERE requester_id = $2 AND target_id = $1 AND status = 'PENDING'
                             AND (expires_at IS NULL OR expires_at > $5)),
                     (SELECT count(*) FROM connections WHERE requester_id = $2 AND status = 'PENDING'
+                     AND (expires_at IS NULL OR expires_at > $5)),
+                    (SELECT count(*) FROM connections WHERE target_id = $1 AND status = 'PENDING'
                      AND (expires_at IS NULL OR expires_at > $5))",
         )
         .await?;
@@ -63,6 +66,9 @@ pub(super) async fn request(
         && seen.try_get::<_, i64>(3)? >= i64::from(most)
     {
         return Err(words::too_many_pending(most).into());
+    }
+    if seen.try_get::<_, i64>(4)? >= i64::from(MAX_WAITING_REQUESTS) {
+        return Err(words::too_many_waiting(&ask.target).into());
     }
     let mut pages = Pages::default();
     let mut news = Vec::new();

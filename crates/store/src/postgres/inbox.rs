@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
+use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS, MAX_WAITING_REQUESTS};
 use amb_core::office::HistoryPage;
 use amb_core::receipt::Receipt;
 use amb_core::{Event, Timestamp};
@@ -13,7 +13,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::{Trouble, failed};
-use super::messages::{AFTER, message_columns, message_row, shown_in_pair};
+use super::messages::{AFTER, PLAIN, message_columns, message_row, shown_in_pair};
 use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::error::Result;
@@ -205,11 +205,11 @@ pub(super) async fn pending(client: &Object, caller: &Agent, now: Timestamp) -> 
                     c.created_at
              FROM connections c JOIN agents a ON a.id = c.requester_id
              WHERE c.target_id = $1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > $2)
-             ORDER BY c.id",
+             ORDER BY c.id LIMIT $3",
         )
         .await
         .map_err(failed)?;
-    let rows = client.query(&select, &[&caller.key.0, &now]).await.map_err(failed)?;
+    let rows = client.query(&select, &[&caller.key.0, &now, &i64::from(MAX_WAITING_REQUESTS)]).await.map_err(failed)?;
     rows.iter()
         .map(|row| {
             let id: Uuid = row.try_get(0).map_err(failed)?;
@@ -281,7 +281,7 @@ pub(super) async fn history(
     );
     let select = client.prepare_cached(sql).await.map_err(failed)?;
     let values: [&(dyn ToSql + Sync); 4] = [&id, &end, &i64::from(wanted.limit), &caller.key.0];
-    let (rows, _) = rows_of_page(client, &select, &values).await.map_err(failed)?;
+    let (rows, _) = rows_of_page(client, &select, &values, PLAIN).await.map_err(failed)?;
     let mut messages: Vec<MessageView> = Vec::with_capacity(rows.len());
     let mut unread = Vec::new();
     for row in &rows {

@@ -4,7 +4,7 @@ use amb_core::{Entry, Event};
 use deadpool_postgres::Object;
 
 use super::error::failed;
-use super::messages::{AFTER, message_columns, message_row};
+use super::messages::{AFTER, PLAIN, message_columns, message_row};
 use super::page::rows_of_page;
 use crate::StoreError;
 use crate::error::Result;
@@ -53,7 +53,7 @@ pub(super) async fn entries(client: &Object, agent: i64, since: u64, limit: usiz
          WHERE e.agent_id = $1 AND e.number > $2 ORDER BY e.number LIMIT $3"
     );
     let select = client.prepare_cached(sql).await.map_err(failed)?;
-    let (rows, _) = rows_of_page(client, &select, &[&agent, &since, &limit]).await.map_err(failed)?;
+    let (rows, _) = rows_of_page(client, &select, &[&agent, &since, &limit], PLAIN).await.map_err(failed)?;
     rows.iter()
         .map(|row| {
             let number: i64 = row.try_get(AFTER).map_err(failed)?;

@@ -24,10 +24,10 @@ macro_rules! message_columns {
 }
 pub(super) use message_columns;
 
-/// The bytes of the texts of a message `m`, without reading them.
+/// The bytes of the texts of a message `m` in an answer, without reading them.
 macro_rules! message_bytes {
     () => {
-        "octet_length(m.content) + coalesce(octet_length(m.parts), 0) + coalesce(octet_length(m.metadata), 0)
+        "octet_length(to_json(m.content)::text) + coalesce(octet_length(m.parts), 0) + coalesce(octet_length(m.metadata), 0)
          + coalesce(octet_length(m.callback), 0)"
     };
 }
@@ -58,6 +58,9 @@ macro_rules! shown_in_pair {
     };
 }
 pub(super) use shown_in_pair;
+
+/// The columns of [`message_row`] whose texts are not JSON yet.
+pub(super) const PLAIN: &[usize] = &[2, 14];
 
 /// The first column after those of [`message_row`].
 pub(super) const AFTER: usize = 19;

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use amb_core::office::TaskFilter;
 use amb_core::route::{self, Hop};
-use amb_core::task::{Asked, Decision, decide};
+use amb_core::task::{Asked, Decision, decide_in_any_case};
 use amb_core::{AgentName, Card, Entry, Event, Kind, Task, TaskState, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
@@ -240,7 +240,7 @@ pub(super) async fn set_state(
         let current_tasks = current(tx, &[me]).await?.get(&me).copied().unwrap_or(0);
         let asked =
             Asked { sender: &owner, assignee: &caller.name, card: &card, current_tasks, deadline: task.deadline };
-        if let Decision::Reject(reason) = decide(asked, now) {
+        if let Decision::Reject(reason) = decide_in_any_case(asked, now) {
             (state, note) = (TaskState::Rejected, Some(reason.to_string()));
         }
     }

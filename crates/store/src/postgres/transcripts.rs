@@ -174,7 +174,7 @@ async fn lines<C: GenericClient>(
     let Some((id, Some(_))) = found else { return Err(words::no_transcript(owner, key).into()) };
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
     let select = client.prepare_cached(sql).await?;
-    let (rows, _) = rows_of_page(client, &select, &[&id, &after, &limit]).await?;
+    let (rows, _) = rows_of_page(client, &select, &[&id, &after, &limit], &[]).await?;
     rows.iter()
         .map(|row| {
             let number = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);

@@ -134,6 +134,17 @@ pub(super) fn by_name(db: &Connection, name: &AgentName) -> Result<Option<Agent>
     name.meant(found, |(_, _, name)| name).map(agent).transpose()
 }
 
+/// The row of the agent that this name means, even if it was deleted: its mail is still there.
+pub(super) fn row_of(db: &Connection, name: &AgentName) -> Result<Option<i64>> {
+    let found: Vec<(i64, String)> = db
+        .prepared("SELECT id, name FROM agents WHERE lower(name) = ?1")
+        .and_then(|mut select| {
+            select.query_map([name.folded()], |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect)
+        })
+        .map_err(failed)?;
+    Ok(name.meant(found, |(_, name)| name).map(|(id, _)| id))
+}
+
 fn agent((key, id, name): (i64, Uuid, String)) -> Result<Agent> {
     Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, once: None })
 }

@@ -2,6 +2,7 @@
 
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
+use amb_core::limits::MAX_WAITING_REQUESTS;
 use amb_core::{AgentName, Event, Timestamp};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
@@ -40,6 +41,9 @@ impl Desk {
             && self.pending_of(me, now)? >= i64::from(most)
         {
             return Err(words::too_many_pending(most));
+        }
+        if self.waiting_for(peer.id, now)? >= i64::from(MAX_WAITING_REQUESTS) {
+            return Err(words::too_many_waiting(&ask.target));
         }
         let id = fresh_uuid(now);
         let code = self.insert_request(me, peer.id, id, &ask, now)?;
@@ -191,6 +195,17 @@ impl Desk {
                  WHERE requester_id = ?1 AND status = 'PENDING' AND (expires_at IS NULL OR expires_at > ?2)",
             )
             .and_then(|mut select| select.query_row([requester, now.as_microsecond()], |row| row.get(0)))
+            .map_err(failed)
+    }
+
+    /// How many requests wait for this agent.
+    fn waiting_for(&self, target: i64, now: Timestamp) -> Result<i64> {
+        self.db
+            .prepared(
+                "SELECT count(*) FROM connections
+                 WHERE target_id = ?1 AND status = 'PENDING' AND (expires_at IS NULL OR expires_at > ?2)",
+            )
+            .and_then(|mut select| select.query_row([target, now.as_microsecond()], |row| row.get(0)))
             .map_err(failed)
     }
 

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::limits::INBOX_PREVIEW;
+use amb_core::limits::{INBOX_PREVIEW, MAX_WAITING_REQUESTS};
 use amb_core::office::HistoryPage;
 use amb_core::receipt::Receipt;
 use amb_core::{AgentName, Event, Timestamp};
@@ -259,11 +259,11 @@ pub(super) fn pending(db: &Connection, caller: &Agent, now: Timestamp) -> Result
             "SELECT c.public_id, a.name, c.message, iif(c.code_private, NULL, c.verification_code), c.created_at
              FROM connections c JOIN agents a ON a.id = c.requester_id
              WHERE c.target_id = ?1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > ?2)
-             ORDER BY c.id",
+             ORDER BY c.id LIMIT ?3",
         )
         .map_err(failed)?;
     let found = select
-        .query_map([caller.key.0, now.as_microsecond()], |row| {
+        .query_map([caller.key.0, now.as_microsecond(), MAX_WAITING_REQUESTS.into()], |row| {
             let id: Uuid = uuid_at(row, 0)?;
             Ok((id, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?, instant_at(row, 4)?))
         })

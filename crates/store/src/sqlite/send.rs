@@ -70,7 +70,7 @@ impl Desk {
             return Err(words::not_connected(&letter.to));
         }
         // Whom a task's assignee does not hear is told by the task's rejection.
-        if letter.kind != Kind::Task && !peer.card.allow_from.allows(&letter.from) {
+        if letter.kind != Kind::Task && !peer.card.allow_from.allows_in_any_case(&letter.from) {
             return Err(words::not_heard(&letter.to));
         }
         Ok(Recipient::Agent(peer))

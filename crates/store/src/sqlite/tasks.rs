@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use amb_core::office::TaskFilter;
 use amb_core::route::{self, Hop};
-use amb_core::task::{Asked, Decision, decide};
+use amb_core::task::{Asked, Decision, decide_in_any_case};
 use amb_core::{AgentName, Entry, Event, Kind, Task, TaskState, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, ToSql, params};
 use uuid::Uuid;
@@ -144,7 +144,7 @@ impl Desk {
             current_tasks: current(&self.db, peer.id)?,
             deadline: letter.deadline,
         };
-        let (state, reason) = match decide(asked, letter.at) {
+        let (state, reason) = match decide_in_any_case(asked, letter.at) {
             Decision::Accept => (TaskState::Pending, None),
             Decision::Reject(reason) => (TaskState::Rejected, Some(reason.to_string())),
         };
@@ -270,7 +270,7 @@ impl Desk {
                 current_tasks,
                 deadline: task.deadline,
             };
-            if let Decision::Reject(reason) = decide(asked, now) {
+            if let Decision::Reject(reason) = decide_in_any_case(asked, now) {
                 (state, note) = (TaskState::Rejected, Some(reason.to_string()));
             }
         }
