@@ -12,12 +12,14 @@ const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 pub(crate) struct Newest(Timestamp);
 
 impl Newest {
-    /// The time of the letter that is placed next: its own, or that of the one which overtook it.
+    /// The time of the letter that is placed next: its own, or a microsecond after the one which overtook it. Not the same
+    /// moment for all that are late: search tells only so many letters of one moment apart.
     pub(crate) fn stamp(&mut self, at: Timestamp) -> Timestamp {
         let late = self.0.duration_since(at);
-        if !late.is_positive() || late >= MOMENT {
-            self.0 = at;
-        }
+        self.0 = match late.is_positive() && late < MOMENT {
+            true => self.0.checked_add(SignedDuration::from_micros(1)).unwrap_or(self.0),
+            false => at,
+        };
         self.0
     }
 }
@@ -29,8 +31,8 @@ mod tests {
     #[test]
     fn a_moment_is_made_up_for_and_a_clock_that_was_set_is_believed() {
         let mut newest = Newest::default();
-        let stamped = [1_000_000, 5_000_000, 4_999_999, 4_000_001, 4_000_000, 4_000_002]
+        let stamped = [1_000_000, 5_000_000, 4_999_999, 4_000_003, 4_000_002, 4_000_005]
             .map(|micros| newest.stamp(Timestamp::from_microsecond(micros).unwrap()).as_microsecond());
-        assert_eq!(stamped, [1_000_000, 5_000_000, 5_000_000, 5_000_000, 4_000_000, 4_000_002]);
+        assert_eq!(stamped, [1_000_000, 5_000_000, 5_000_001, 5_000_002, 4_000_002, 4_000_005]);
     }
 }

@@ -12,8 +12,8 @@ use tokio::sync::broadcast;
 
 use crate::error::Result;
 use crate::query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
-    Profile, ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, Handed, InboxPage, MessagePage, MessageQuery,
+    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
@@ -84,8 +84,9 @@ pub trait Store: Send + Sync {
     /// Asks another agent for a connection.
     ///
     /// `invalid` for oneself, `not_found` for an unknown target, `conflict` where the two are connected or such a request
-    /// waits, `not_allowed` where the target blocked the caller, `too_many_requests` beyond `max_pending`. A request that
-    /// ran out of time is in nobody's way.
+    /// waits, `not_allowed` where the target blocked the caller, `too_many_requests` beyond `max_pending` of the
+    /// caller's, or [`amb_core::limits::MAX_WAITING_REQUESTS`] that wait for the target. A request that ran out of time is in
+    /// nobody's way.
     async fn request_connection(
         &self,
         caller: &Agent,
@@ -234,9 +235,10 @@ pub trait Store: Send + Sync {
     /// to the caller, and then none is marked.
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>>;
 
-    /// Notes that the entries after `after`, up to `up_to`, were handed to the caller's process, in one transaction: long
-    /// stretches are the caller's to cut. Answers for how many messages that is new.
-    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>>;
+    /// Notes that the entries after `after`, up to `up_to`, were handed to the caller's process, in one transaction: of a
+    /// long stretch only the first thousand messages for which that is new. Go on after the number that the answer says was
+    /// reached. Numbers that no entry has cost nothing.
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>>;
 
     /// Takes unread messages that no other consumer holds, for the time of the lease.
     async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>>;

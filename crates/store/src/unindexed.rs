@@ -4,10 +4,45 @@ use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::StoreError;
+use crate::error::Result;
 use crate::types::AgentKey;
 
 /// Most agents remembered; more are "all of them".
 const CAPACITY: usize = 50_000;
+/// How long a log waits that cannot be indexed while others can.
+const SET_ASIDE: Duration = Duration::from_secs(60);
+
+/// What became of some logs.
+#[derive(Debug, Default)]
+pub(crate) struct Indexed {
+    /// Entries looked at.
+    pub(crate) entries: u64,
+    /// Agents with more to look at.
+    pub(crate) again: Vec<AgentKey>,
+}
+
+/// What became of logs that were indexed one by one.
+#[derive(Debug, Default)]
+pub(crate) struct OneByOne {
+    indexed: Indexed,
+    /// Whether something was indexed.
+    done: bool,
+    failed: Vec<(AgentKey, StoreError)>,
+}
+
+impl OneByOne {
+    pub(crate) fn add(&mut self, agent: AgentKey, outcome: Result<Indexed>) {
+        match outcome {
+            Ok(indexed) => {
+                self.done |= indexed.entries > 0;
+                self.indexed.entries += indexed.entries;
+                self.indexed.again.extend(indexed.again);
+            }
+            Err(error) => self.failed.push((agent, error)),
+        }
+    }
+}
 
 /// Agents whose logs may hold mail that search does not know yet, the one that waits longest first. After a start that is
 /// everybody.
@@ -22,6 +57,8 @@ pub(crate) struct Unindexed {
 struct Inner {
     queue: VecDeque<AgentKey>,
     queued: HashSet<AgentKey>,
+    /// Agents whose logs could not be indexed while others could, and since when.
+    aside: VecDeque<(Instant, AgentKey)>,
     /// When `queue` was made everybody there is to look at; `None` while it is not.
     complete: Option<Instant>,
 }
@@ -55,8 +92,14 @@ impl Unindexed {
 
     /// Takes some agents to look at; none where everything is indexed. `Err` where all logs have to be looked at to know.
     /// Whoever takes them gives those back that could not be looked at.
-    pub(crate) fn take(&self, most: usize) -> Result<Vec<AgentKey>, ()> {
+    pub(crate) fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        while inner.aside.front().is_some_and(|(since, _)| since.elapsed() >= SET_ASIDE) {
+            let Some((_, agent)) = inner.aside.pop_front() else { break };
+            if inner.queued.insert(agent) {
+                inner.queue.push_back(agent);
+            }
+        }
         let stale = |since: Instant| self.believed.is_some_and(|believed| since.elapsed() >= believed);
         if inner.queue.is_empty() && inner.complete.is_none_or(stale) {
             return Err(());
@@ -67,6 +110,30 @@ impl Unindexed {
             inner.queued.remove(agent);
         }
         Ok(taken)
+    }
+
+    /// These logs were indexed, or none of them: what could not be looked at is tried again, and so are logs that have more.
+    pub(crate) fn settle_all(&self, agents: Vec<AgentKey>, outcome: Result<Indexed>) -> Result<Indexed> {
+        self.add_all(outcome.as_ref().map_or(agents, |indexed| indexed.again.clone()));
+        outcome
+    }
+
+    /// Logs that could not be indexed together were indexed one by one. Where some could, those that could not wait for a
+    /// while, so that they do not keep the others from being found.
+    pub(crate) fn settle(&self, outcome: OneByOne) -> Result<Indexed> {
+        let OneByOne { indexed, done, mut failed } = outcome;
+        if !done && let Some((agent, error)) = failed.pop() {
+            self.add_all(failed.into_iter().map(|(agent, _)| agent).chain([agent]));
+            return Err(error);
+        }
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        for (agent, error) in failed {
+            tracing::error!(%agent, error = ?error, "a log cannot be indexed for search; retrying in a minute");
+            inner.aside.push_back((Instant::now(), agent));
+        }
+        drop(inner);
+        self.add_all(indexed.again.iter().copied());
+        Ok(indexed)
     }
 
     /// All logs were looked at, and these have something: from now on what is added is all.
@@ -90,6 +157,25 @@ mod tests {
         unindexed.add(AgentKey(1));
         assert_eq!(unindexed.take(9), Ok(vec![AgentKey(3), AgentKey(1)]));
         assert_eq!(unindexed.take(9), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn a_log_that_cannot_be_indexed_does_not_hold_up_the_others() {
+        let unindexed = Unindexed::default();
+        unindexed.complete([]);
+        let outcome = |failing: &[i64]| {
+            let mut all = OneByOne::default();
+            for agent in [1, 2].map(AgentKey) {
+                let one = Indexed { entries: 3, again: Vec::new() };
+                let broken = failing.contains(&agent.0);
+                all.add(agent, if broken { Err(StoreError::internal("broken")) } else { Ok(one) });
+            }
+            all
+        };
+        assert_eq!(unindexed.settle(outcome(&[2])).unwrap().entries, 3);
+        assert_eq!(unindexed.take(9), Ok(Vec::new()), "set aside");
+        unindexed.settle(outcome(&[1, 2])).unwrap_err();
+        assert_eq!(unindexed.take(9), Ok(vec![AgentKey(1), AgentKey(2)]), "it is not their fault");
     }
 
     #[test]

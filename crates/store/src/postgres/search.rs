@@ -6,12 +6,14 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
+use super::agents;
 use super::error::Trouble;
 use super::messages::shown_in_pair;
 use crate::error::Result;
 use crate::row;
 use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
+use crate::unindexed::Indexed;
 
 /// Agents whose logs are looked at in one transaction.
 pub(super) const AGENTS: usize = 1_000;
@@ -19,15 +21,6 @@ pub(super) const AGENTS: usize = 1_000;
 const ENTRIES: usize = 2_000;
 /// Entries of each that are looked at all the same.
 const LEAST: usize = 2;
-
-/// What became of some logs.
-#[derive(Debug, Default)]
-pub(super) struct Indexed {
-    /// Entries looked at.
-    pub(super) entries: u64,
-    /// Agents with more to look at.
-    pub(super) again: Vec<AgentKey>,
-}
 
 /// Makes the next of these agents' logs findable, all of them in one transaction.
 pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Trouble> {
@@ -135,12 +128,13 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     Ok(indexed)
 }
 
-/// Every agent with something that is not indexed. Looks at every mailbox, once.
+/// Every agent with something that is not indexed. Looks at every mailbox, once. A head that was put forward is not enough.
 pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Trouble> {
     let select = client
         .prepare_cached(
             "SELECT m.agent_id FROM mailboxes m LEFT JOIN search_cursors c ON c.agent_id = m.agent_id
-             WHERE m.head > coalesce(c.number, 0)",
+             WHERE m.head > coalesce(c.number, 0)
+             AND EXISTS (SELECT FROM entries e WHERE e.agent_id = m.agent_id AND e.number > coalesce(c.number, 0))",
         )
         .await?;
     Ok(client.query(&select, &[]).await?.iter().map(|row| AgentKey(row.get(0))).collect())
@@ -158,9 +152,8 @@ pub(super) async fn search<C: GenericClient>(
     }
     let mut who = vec![format!("@m{}", caller.key.0)];
     if let Some(from) = &query.from {
-        let select = client.prepare_cached("SELECT id FROM agents WHERE name = $1").await?;
-        let Some(sender) = client.query_opt(&select, &[&from.as_str()]).await? else { return Ok(Vec::new()) };
-        who.push(format!("@f{}", sender.try_get::<_, i64>(0)?));
+        let Some(sender) = agents::row_of(client, from).await? else { return Ok(Vec::new()) };
+        who.push(format!("@f{sender}"));
     }
     let subject = query.subject.as_deref().map(terms).unwrap_or_default();
     // Each name of `who` is one lexeme, whatever the parser would make of it; each term is a phrase of its words.
@@ -213,4 +206,33 @@ pub(super) async fn search<C: GenericClient>(
             })
         })
         .collect()
+}
+
+#[cfg(all(test, feature = "test-support"))]
+mod tests {
+    use super::*;
+    use crate::conformance::{Desk, at};
+    use crate::testing::PostgresDatabase;
+    use crate::{DatabaseUrl, PostgresStore, Seated, advance_cursors};
+    use std::sync::Arc;
+
+    #[tokio::test]
+    async fn numbers_that_were_put_forward_leave_nobody_behind() {
+        let database = PostgresDatabase::fresh().await;
+        let store = Arc::new(PostgresStore::open(&database.url()).await.unwrap());
+        let desk = Desk(store.clone());
+        let (alice, bob) = desk.pair().await;
+        desk.say(&alice, &bob, "Plan", "x").await;
+        while desk.index_mail().await.unwrap() > 0 {}
+        let seat = Seated { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
+        advance_cursors(&DatabaseUrl::parse(&database.url()).unwrap()).await.unwrap();
+        let client = store.client().await.unwrap();
+        assert_eq!(behind(&client).await.unwrap(), []);
+        assert_eq!(desk.astray(&[seat], at(2)).await.unwrap(), []);
+        desk.say(&alice, &bob, "Plan", "y").await;
+        assert_eq!(behind(&client).await.unwrap(), [bob.key]);
+        assert_eq!(desk.astray(&[seat], at(2)).await.unwrap().len(), 1);
+        drop(client);
+        desk.close().await;
+    }
 }

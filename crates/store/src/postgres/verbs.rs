@@ -17,14 +17,14 @@ use super::error::unavailable;
 use super::once::once;
 use super::transact::{InUse, PATIENCE, transact};
 use super::{
-    PostgresStore, agents, connect, consent, directory, groups, inbox, keep, log, open, prune, receipts, replicas,
-    search, tasks, transcripts,
+    PostgresStore, agents, connect, consent, directory, group_list, groups, inbox, keep, log, open, prune, receipts,
+    replicas, search, tasks, transcripts,
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
-    Profile, ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, Handed, InboxPage, MessagePage, MessageQuery,
+    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
@@ -51,11 +51,6 @@ macro_rules! look {
 }
 
 impl PostgresStore {
-    /// Makes the next of these agents' logs findable.
-    async fn index(&self, agents: &[AgentKey]) -> Result<search::Indexed> {
-        Ok(transact!(self, tx => search::index(&tx, agents))?)
-    }
-
     /// Sends a letter.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let outcome = match self.lane.send(caller.clone(), letter).await? {
@@ -290,7 +285,7 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => receipts::ack(&tx, caller, ids, now))?)
     }
 
-    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let now = to_micros(now);
         Ok(transact!(self, tx => receipts::delivered(&tx, caller, after, up_to, now))?)
     }
@@ -406,24 +401,7 @@ impl Store for PostgresStore {
     }
 
     async fn index_mail(&self) -> Result<u64> {
-        loop {
-            let agents = match self.unindexed.take(search::AGENTS) {
-                Ok(agents) if agents.is_empty() => return Ok(0),
-                Ok(agents) => agents,
-                Err(()) => {
-                    let behind: Result<_> = look!(self, client => search::behind(client));
-                    self.unindexed.complete(behind?);
-                    continue;
-                }
-            };
-            let indexed = self.index(&agents).await;
-            // What could not be looked at is tried again, and so are logs that have more.
-            self.unindexed.add_all(indexed.as_ref().map_or(agents, |indexed| indexed.again.clone()));
-            let indexed = indexed?;
-            if indexed.entries > 0 || !indexed.again.is_empty() {
-                return Ok(indexed.entries.max(1));
-            }
-        }
+        self.index_next().await
     }
 
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
@@ -435,7 +413,7 @@ impl Store for PostgresStore {
     }
 
     async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
-        look!(self, client => groups::groups(client, caller))
+        look!(self, client => group_list::groups(client, caller))
     }
 
     async fn invite_to_group(

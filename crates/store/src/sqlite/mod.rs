@@ -14,6 +14,7 @@ mod directory;
 mod error;
 mod groups;
 mod inbox;
+mod indexing;
 mod keep;
 mod keys;
 mod lock;

@@ -24,8 +24,9 @@ pub(super) mod seen {
 
     use rusqlite::Connection;
 
-    /// Statements that look at everything, on purpose: once after a start, to find what search has yet to index.
-    const ON_PURPOSE: [&str; 1] = ["FROM agents a LEFT JOIN search.cursors"];
+    /// Statements that look at everything, on purpose: once after a start, to find what search has yet to index or
+    /// to forget.
+    const ON_PURPOSE: [&str; 2] = ["FROM agents a LEFT JOIN search.cursors", "FROM search.docs d WHERE NOT EXISTS"];
 
     #[derive(Default)]
     struct Seen {

@@ -11,6 +11,7 @@ use amb_core::office::SearchQuery;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
+use super::agents;
 use super::error::failed;
 use super::keys::{instant_at, number_of, owner_of, range, row, uuid_at};
 use super::messages::shown_in_pair;
@@ -72,15 +73,6 @@ pub(super) struct Doc {
     content: String,
     subject: String,
     who: String,
-}
-
-/// What became of some logs.
-#[derive(Debug)]
-pub(super) struct Indexed {
-    /// Entries looked at.
-    pub(super) entries: u64,
-    /// Agents with more to look at.
-    pub(super) again: Vec<AgentKey>,
 }
 
 /// Some of the logs of several agents.
@@ -181,8 +173,12 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
     let newest: Option<i64> = db
         .prepared("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
         .query_row([first, last], |row| row.get(0))?;
-    let id = newest.map_or(first, |newest| (newest + 1).min(last));
-    db.prepared("INSERT OR IGNORE INTO docs (doc, message_id) VALUES (?1, ?2)")?.execute([id, doc.message])?;
+    let mut id = newest.map_or(first, |newest| newest + 1);
+    // More of one microsecond than can be told apart go on in the next ones.
+    while id > last && db.prepared("SELECT 1 FROM docs WHERE doc = ?1")?.exists([id])? {
+        id += 1;
+    }
+    db.prepared("INSERT INTO docs (doc, message_id) VALUES (?1, ?2)")?.execute([id, doc.message])?;
     db.prepared("INSERT INTO words (rowid, content, subject, who) VALUES (?1, ?2, ?3, ?4)")?.execute(params![
         id,
         doc.content,
@@ -200,6 +196,16 @@ pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
                        AND e.id <= (a.id << 32 | 4294967295))",
     )
     .and_then(|mut select| select.query_map([], |row| row.get(0).map(AgentKey)).and_then(Iterator::collect))
+    .map_err(failed)
+}
+
+/// Messages in the index that are gone: a process died after it removed them and before it made them unfindable. Looks at all
+/// of the index, once.
+pub(super) fn left_over(db: &Connection) -> Result<Vec<i64>> {
+    db.prepared(
+        "SELECT d.message_id FROM search.docs d WHERE NOT EXISTS (SELECT 1 FROM main.messages m WHERE m.id = d.message_id)",
+    )
+    .and_then(|mut select| select.query_map([], |row| row.get(0)).and_then(Iterator::collect))
     .map_err(failed)
 }
 
@@ -301,11 +307,7 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
     }
     let mut wanted = vec![format!("who : \"m{}\"", caller.key.0)];
     if let Some(from) = &query.from {
-        let sender: Option<i64> = db
-            .prepared("SELECT id FROM agents WHERE name = ?1")
-            .and_then(|mut select| select.query_row([from.as_str()], |row| row.get(0)).optional())
-            .map_err(failed)?;
-        let Some(sender) = sender else { return Ok(Vec::new()) };
+        let Some(sender) = agents::row_of(db, from)? else { return Ok(Vec::new()) };
         wanted.push(format!("who : \"f{sender}\""));
     }
     let quoted = |term: &String| format!("\"{}\"", term.replace('"', " "));

@@ -17,8 +17,8 @@ use super::{
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
 use crate::query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, InboxPage, MessagePage, MessageQuery, NumberedLine,
-    Profile, ProfilePatch, ReadPlace, Removed,
+    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, Handed, InboxPage, MessagePage, MessageQuery,
+    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
 };
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
@@ -30,16 +30,6 @@ use crate::{StoreError, words};
 const SMALL_INBOX: usize = 64;
 
 impl SqliteStore {
-    /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
-    async fn index(&self, agents: &[AgentKey]) -> Result<search::Indexed> {
-        let (pages, again) = self.read_for_all(agents, search::pages).await?;
-        let indexer = self.indexer.clone();
-        let added = tokio::task::spawn_blocking(move || indexer.add(&pages).map(|()| pages));
-        let pages = added.await.map_err(StoreError::internal)??;
-        let again = again.into_iter().chain(pages.again);
-        Ok(search::Indexed { entries: pages.entries, again: again.collect() })
-    }
-
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
@@ -277,7 +267,7 @@ impl Store for SqliteStore {
         self.writer()?.write_own(caller.key, move |desk| desk.ack(&caller, &ids, now)).await
     }
 
-    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<u64>> {
+    async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let (caller, now) = (caller.clone(), to_micros(now));
         self.writer()?.write_own(caller.key, move |desk| desk.delivered(&caller, after, up_to, now)).await
     }
@@ -404,25 +394,7 @@ impl Store for SqliteStore {
     }
 
     async fn index_mail(&self) -> Result<u64> {
-        loop {
-            let agents = match self.unindexed.take(search::AGENTS) {
-                Ok(agents) if agents.is_empty() => return Ok(0),
-                Ok(agents) => agents,
-                Err(()) => {
-                    // A process that was killed may have left mail in the tray.
-                    self.writer()?.write(|_| Ok(())).await?;
-                    self.unindexed.complete(self.readers().read(search::behind).await?);
-                    continue;
-                }
-            };
-            let indexed = self.index(&agents).await;
-            // What could not be looked at is tried again, and so are logs that have more.
-            self.unindexed.add_all(indexed.as_ref().map_or(agents, |indexed| indexed.again.clone()));
-            let indexed = indexed?;
-            if indexed.entries > 0 || !indexed.again.is_empty() {
-                return Ok(indexed.entries.max(1));
-            }
-        }
+        self.index_next().await
     }
 
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
@@ -469,8 +441,7 @@ impl Store for SqliteStore {
             return Ok(Removed { messages: 0, next });
         }
         let (messages, old) = self.writer()?.write(move |desk| Ok((desk.remove_mail(&old)?, old))).await?;
-        let indexer = self.indexer.clone();
-        tokio::task::spawn_blocking(move || indexer.forget(&old)).await.map_err(StoreError::internal)??;
+        self.forget(old).await?;
         Ok(Removed { messages, next })
     }
 

@@ -1,0 +1,121 @@
+//! Making mail findable behind the path of sends.
+
+use amb_core::Code;
+
+use super::{SqliteStore, search};
+use crate::StoreError;
+use crate::error::Result;
+use crate::types::AgentKey;
+use crate::unindexed::{Indexed, OneByOne};
+
+impl SqliteStore {
+    /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
+    async fn index(&self, agents: &[AgentKey]) -> Result<Indexed> {
+        let (pages, again) = self.read_for_all(agents, search::pages).await?;
+        let indexer = self.indexer.clone();
+        let added = tokio::task::spawn_blocking(move || indexer.add(&pages).map(|()| pages));
+        let pages = added.await.map_err(StoreError::internal)??;
+        let again = again.into_iter().chain(pages.again);
+        Ok(Indexed { entries: pages.entries, again: again.collect() })
+    }
+
+    /// Makes messages unfindable.
+    pub(super) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
+        let indexer = self.indexer.clone();
+        tokio::task::spawn_blocking(move || indexer.forget(&messages)).await.map_err(StoreError::internal)?
+    }
+
+    /// Makes the next of the logs that wait findable. Returns how many entries were looked at; 0 when done.
+    pub(super) async fn index_next(&self) -> Result<u64> {
+        loop {
+            let agents = match self.unindexed.take(search::AGENTS) {
+                Ok(agents) if agents.is_empty() => return Ok(0),
+                Ok(agents) => agents,
+                Err(()) => {
+                    // A process that was killed may have left mail in the tray, and words of mail that it removed.
+                    self.writer()?.write(|_| Ok(())).await?;
+                    self.forget(self.readers().read(search::left_over).await?).await?;
+                    self.unindexed.complete(self.readers().read(search::behind).await?);
+                    continue;
+                }
+            };
+            let indexed = match self.index(&agents).await {
+                // One of them may be at fault.
+                Err(error) if error.code() == Code::Internal && agents.len() > 1 => {
+                    let mut each = OneByOne::default();
+                    for agent in agents {
+                        each.add(agent, self.index(&[agent]).await);
+                    }
+                    self.unindexed.settle(each)?
+                }
+                indexed => self.unindexed.settle_all(agents, indexed)?,
+            };
+            if indexed.entries > 0 || !indexed.again.is_empty() {
+                return Ok(indexed.entries.max(1));
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "test-support"))]
+mod tests {
+    use std::sync::Arc;
+
+    use amb_core::office::SearchQuery;
+
+    use super::*;
+    use crate::Store;
+    use crate::conformance::{Desk, at};
+    use crate::testing::SqliteFile;
+
+    async fn index(store: &SqliteStore) {
+        while store.index_mail().await.is_ok_and(|indexed| indexed > 0) {}
+    }
+
+    #[tokio::test]
+    async fn words_of_removed_mail_are_forgotten_by_the_next_process() {
+        let file = SqliteFile::fresh();
+        let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
+        let desk = Desk(store.clone());
+        let (alice, bob) = desk.pair().await;
+        let sent = desk.say(&alice, &bob, "Plan", "needle").await.answer;
+        desk.say(&alice, &bob, "Plan", "newest").await;
+        desk.ack(&bob, std::slice::from_ref(&sent.message_id), at(2)).await.unwrap();
+        index(&store).await;
+        // A process that dies between the two steps of removing.
+        let (old, _) = store.readers().read(|db| super::super::keep::old_mail(db, at(3), None)).await.unwrap();
+        store.writer().unwrap().write(move |desk| desk.remove_mail(&old)).await.unwrap();
+        let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
+        let docs = || words().query_row("SELECT count(*) FROM docs", [], |row| row.get::<_, i64>(0)).unwrap();
+        assert_eq!(docs(), 2);
+        desk.close().await;
+        drop((desk, store));
+        let store = SqliteStore::open(&file.path()).await.unwrap();
+        index(&store).await;
+        assert_eq!(docs(), 1);
+        store.close().await;
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_indexed_leaves_the_others_findable() {
+        let file = SqliteFile::fresh();
+        let store = Arc::new(SqliteStore::open(&file.path()).await.unwrap());
+        let desk = Desk(store.clone());
+        let (alice, bob) = desk.pair().await;
+        let carol = desk.enter("carol").await;
+        desk.connect(&alice, &carol).await;
+        index(&store).await;
+        desk.say(&alice, &bob, "Plan", "needle").await;
+        desk.say(&alice, &carol, "Plan", "needle").await;
+        desk.inbox(&bob, false, at(2)).await.unwrap();
+        // No text: the index cannot read it.
+        let bad = rusqlite::Connection::open(file.path()).unwrap();
+        let sql = "UPDATE messages SET content = CAST(x'ff' AS TEXT)
+                   WHERE id = (SELECT message_id FROM entries WHERE id >> 32 = ?1 AND message_id IS NOT NULL)";
+        assert_eq!(bad.execute(sql, [bob.key.0]).unwrap(), 1);
+        index(&store).await;
+        let query = SearchQuery { text: "needle".into(), ..SearchQuery::default() };
+        assert_eq!(desk.search(&carol, query).await.unwrap().len(), 1);
+        desk.close().await;
+    }
+}
