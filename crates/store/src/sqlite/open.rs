@@ -74,6 +74,7 @@ impl SqliteStore {
         let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
         prepare_writer(&db).map_err(failed)?;
         migrate(&mut db)?;
+        let log = inherit_log(&db, &path, &sync)?;
         let indexer = Indexer::open(&path)?;
         let durability = Arc::new(Durability::default());
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
@@ -81,13 +82,6 @@ impl SqliteStore {
         let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
         folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
         let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
-        // One and the same file for as long as a connection is open, and nothing but this syncs a commit in it.
-        let log =
-            fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open)?;
-        // A process that was killed may have left commits in it that nobody synced, and readers would see them; and that the
-        // log is there at all has to last too.
-        sync(&log).map_err(cannot_open)?;
-        sync_directory(&path)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
         let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
         let known = Arc::<KnownKeys>::default();
@@ -271,6 +265,29 @@ pub(super) fn tune(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch("PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16000; PRAGMA busy_timeout = 5000;")
 }
 
+/// Opens the write-ahead log and syncs what is in it: a process that was killed may have left commits that nobody synced, and
+/// readers would see them; and that the log is there at all has to last too. Where that fails, the log stays as it is.
+///
+/// It is one and the same file for as long as a connection is open, and nothing but `sync` makes a commit in it durable.
+fn inherit_log(
+    db: &Connection,
+    path: &Path,
+    sync: impl Fn(&fs_err::File) -> std::io::Result<()>,
+) -> Result<fs_err::File> {
+    let opened = fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open);
+    let synced = opened.and_then(|log| {
+        sync(&log).map_err(cannot_open)?;
+        sync_directory(path)?;
+        Ok(log)
+    });
+    if synced.is_err()
+        && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
+    {
+        tracing::error!(%error, "the write-ahead log may be folded in after the disk failed");
+    }
+    synced
+}
+
 fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
     tune(db)?;
     // NORMAL leaves the sync of a commit to us: see `sync`.
@@ -306,69 +323,4 @@ fn cannot_open(error: std::io::Error) -> StoreError {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io;
-    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-
-    use super::*;
-    use crate::Store;
-
-    #[tokio::test]
-    async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {
-        let directory = tempfile::tempdir().unwrap();
-        let (first, crashed) = (directory.path().join("mail.db"), directory.path().join("crashed.db"));
-        let store = SqliteStore::open(&first).await.unwrap();
-        for suffix in ["", "-wal"] {
-            let of = |path: &Path| format!("{}{suffix}", path.display());
-            fs_err::copy(of(&first), of(&crashed)).unwrap();
-        }
-        store.close().await;
-        let synced = Arc::new(AtomicUsize::new(0));
-        let count = synced.clone();
-        let path = crashed.clone();
-        let opened = tokio::task::spawn_blocking(move || {
-            SqliteStore::open_now(&path, move |log| {
-                assert!(log.metadata()?.len() > 0, "the log that was left");
-                count.fetch_add(1, Ordering::SeqCst);
-                Ok(())
-            })
-        });
-        let store = opened.await.unwrap().unwrap();
-        assert_eq!(synced.load(Ordering::SeqCst), 1);
-        store.close().await;
-        let refused =
-            tokio::task::spawn_blocking(move || SqliteStore::open_now(&crashed, |_| Err(io::Error::other("broken"))));
-        assert!(refused.await.unwrap().is_err(), "and where the disk fails, nothing is");
-    }
-
-    #[tokio::test]
-    async fn after_a_failed_sync_nothing_is_folded_into_the_database() {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("mail.db");
-        let broken = Arc::new(AtomicBool::new(false));
-        let (breaks, place) = (broken.clone(), path.clone());
-        let opened = tokio::task::spawn_blocking(move || {
-            SqliteStore::open_now(&place, move |log| match breaks.load(Ordering::SeqCst) {
-                true => Err(io::Error::other("broken")),
-                false => log.sync_data(),
-            })
-        });
-        let store = opened.await.unwrap().unwrap();
-        store.ready().await.unwrap();
-        broken.store(true, Ordering::SeqCst);
-        let key_hash = crate::KeyHash::of("key");
-        let new = crate::NewAgent {
-            name: "alice".parse().unwrap(),
-            key_hash,
-            key_prefix: "amb_0123".into(),
-            owner_contact: None,
-            card: amb_core::Card::default(),
-        };
-        store.register_agent(new, amb_core::Timestamp::now()).await.unwrap_err();
-        let before = fs_err::read(&path).unwrap();
-        store.close().await;
-        assert!(fs_err::read(&path).unwrap() == before, "closing leaves the file as it is");
-        let log = fs_err::metadata(format!("{}-wal", path.display())).unwrap();
-        assert!(log.len() > 0, "and the log as it is");
-    }
-}
+mod tests;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use amb_core::Timestamp;
 use fs_err::os::unix::fs::OpenOptionsExt;
-use rusqlite::{Connection, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags};
 use serde::Serialize;
 
 use super::backup::{BytesDone, Contents, cannot, examine, is_ours, sync_directory};
@@ -67,7 +67,9 @@ fn put_back(from: &Path, database: &Path, progress: impl FnMut(BytesDone)) -> Re
     if !from.is_file() {
         return Err(StoreError::not_found(format!("there is no file {}", from.display())));
     }
-    if fs_err::canonicalize(from).ok() == fs_err::canonicalize(database).ok() {
+    // Its log is beside the file itself, not beside a link to it.
+    let from = &fs_err::canonicalize(from).map_err(cannot)?;
+    if Some(from) == fs_err::canonicalize(database).ok().as_ref() {
         return Err(StoreError::invalid("a database cannot be restored from itself; name a copy of it"));
     }
     if fs_err::metadata(beside(from, "-wal")).is_ok_and(|log| log.len() > 0) {
@@ -146,10 +148,8 @@ fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
         .and_then(|db| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)));
     match folded {
         Ok(false) => {}
-        Ok(true) => {
-            let detail = format!("another program has {} open; close it and restore again", database.display());
-            return Err(conflict(detail));
-        }
+        Ok(true) => return Err(in_use(database)),
+        Err(error) if is_busy(&error) => return Err(in_use(database)),
         Err(error) => tracing::warn!(%error, "the database that was there is kept as it is, with its log"),
     }
     let kept = free_name(database);
@@ -167,6 +167,14 @@ fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
     }
     sync_directory(database)?;
     Ok(Some(kept))
+}
+
+fn in_use(database: &Path) -> StoreError {
+    conflict(format!("another program has {} open; close it and restore again", database.display()))
+}
+
+fn is_busy(error: &rusqlite::Error) -> bool {
+    matches!(error.sqlite_error_code(), Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked))
 }
 
 fn free_name(database: &Path) -> PathBuf {

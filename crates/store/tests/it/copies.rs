@@ -227,6 +227,32 @@ async fn a_database_that_another_program_reads_is_not_replaced() {
 }
 
 #[tokio::test]
+async fn a_database_that_another_program_has_locked_is_not_replaced() {
+    let Backed { file, desk, copies: _copies, copy, .. } = backed("kept").await;
+    desk.close().await;
+    let other = rusqlite::Connection::open(file.path()).unwrap();
+    other.execute_batch("PRAGMA locking_mode = EXCLUSIVE; BEGIN IMMEDIATE; COMMIT").unwrap();
+    let error = restore(&copy, &file).await.unwrap_err();
+    assert_eq!(error.code(), Code::Conflict);
+    assert!(error.detail().contains("another program"), "{error}");
+    drop(other);
+    restore(&copy, &file).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_link_to_a_database_in_use_is_no_copy_either() {
+    let (used, target) = (SqliteFile::fresh(), SqliteFile::fresh());
+    let desk = open(&used).await;
+    desk.pair().await;
+    let link = target.path().with_file_name("link.db");
+    fs_err::os::unix::fs::symlink(used.path(), &link).unwrap();
+    let error = restore(&link, &target).await.unwrap_err();
+    assert_eq!(error.code(), Code::Invalid);
+    assert!(error.detail().contains("in use"), "{error}");
+    desk.close().await;
+}
+
+#[tokio::test]
 async fn numbers_are_put_forward_while_no_server_works() {
     let file = SqliteFile::fresh();
     let url = amb_store::DatabaseUrl::parse(&file.url()).unwrap();

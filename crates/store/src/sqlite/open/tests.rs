@@ -1,0 +1,108 @@
+//! What opening promises about the write-ahead log.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use super::*;
+use crate::Store;
+
+#[tokio::test]
+async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let (first, crashed) = (directory.path().join("mail.db"), directory.path().join("crashed.db"));
+    let store = SqliteStore::open(&first).await.unwrap();
+    for suffix in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{suffix}", path.display());
+        fs_err::copy(of(&first), of(&crashed)).unwrap();
+    }
+    fs_err::copy(format!("{}-wal", first.display()), format!("{}-left", crashed.display())).unwrap();
+    store.close().await;
+    let synced = Arc::new(AtomicUsize::new(0));
+    let count = synced.clone();
+    let path = crashed.clone();
+    let opened = tokio::task::spawn_blocking(move || {
+        SqliteStore::open_now(&path, move |log| {
+            assert!(log.metadata()?.len() > 0, "the log that was left");
+            count.fetch_add(1, Ordering::SeqCst);
+            Ok(())
+        })
+    });
+    let store = opened.await.unwrap().unwrap();
+    assert_eq!(synced.load(Ordering::SeqCst), 1);
+    store.close().await;
+    // As it was left: with nothing folded in.
+    fs_err::copy(format!("{}-left", crashed.display()), format!("{}-wal", crashed.display())).unwrap();
+    let before = fs_err::read(&crashed).unwrap();
+    let path = crashed.clone();
+    let refused =
+        tokio::task::spawn_blocking(move || SqliteStore::open_now(&path, |_| Err(io::Error::other("broken"))));
+    assert!(refused.await.unwrap().is_err(), "and where the disk fails, nothing is");
+    assert!(fs_err::read(&crashed).unwrap() == before, "nor folded into the database");
+    assert!(fs_err::metadata(format!("{}-wal", crashed.display())).unwrap().len() > 0);
+}
+
+#[tokio::test]
+async fn looking_costs_no_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mail.db");
+    let synced = Arc::new(AtomicUsize::new(0));
+    let count = synced.clone();
+    let opened = tokio::task::spawn_blocking(move || {
+        SqliteStore::open_now(&path, move |log| {
+            count.fetch_add(1, Ordering::SeqCst);
+            log.sync_data()
+        })
+    });
+    let store = opened.await.unwrap().unwrap();
+    let new = crate::NewAgent {
+        name: "alice".parse().unwrap(),
+        key_hash: crate::KeyHash::of("key"),
+        key_prefix: "amb_0123".into(),
+        owner_contact: None,
+        card: amb_core::Card::default(),
+    };
+    let now = amb_core::Timestamp::now();
+    let alice = store.register_agent(new, now).await.unwrap();
+    let (before, begun) = (synced.load(Ordering::SeqCst), store.durability.begun());
+    for _ in 0..3 {
+        store.ready().await.unwrap();
+        store.inbox(&alice, false, now).await.unwrap();
+        store.events(alice.key, 0, 10).await.unwrap();
+        // Transactions that turn out to change nothing.
+        store.delivered(&alice, 0, 10, now).await.unwrap();
+        store.prune(now).await.unwrap();
+    }
+    assert_eq!((synced.load(Ordering::SeqCst), store.durability.begun()), (before, begun));
+    store.close().await;
+}
+
+#[tokio::test]
+async fn after_a_failed_sync_nothing_is_folded_into_the_database() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mail.db");
+    let broken = Arc::new(AtomicBool::new(false));
+    let (breaks, place) = (broken.clone(), path.clone());
+    let opened = tokio::task::spawn_blocking(move || {
+        SqliteStore::open_now(&place, move |log| match breaks.load(Ordering::SeqCst) {
+            true => Err(io::Error::other("broken")),
+            false => log.sync_data(),
+        })
+    });
+    let store = opened.await.unwrap().unwrap();
+    store.ready().await.unwrap();
+    broken.store(true, Ordering::SeqCst);
+    let key_hash = crate::KeyHash::of("key");
+    let new = crate::NewAgent {
+        name: "alice".parse().unwrap(),
+        key_hash,
+        key_prefix: "amb_0123".into(),
+        owner_contact: None,
+        card: amb_core::Card::default(),
+    };
+    store.register_agent(new, amb_core::Timestamp::now()).await.unwrap_err();
+    let before = fs_err::read(&path).unwrap();
+    store.close().await;
+    assert!(fs_err::read(&path).unwrap() == before, "closing leaves the file as it is");
+    let log = fs_err::metadata(format!("{}-wal", path.display())).unwrap();
+    assert!(log.len() > 0, "and the log as it is");
+}
