@@ -1,5 +1,7 @@
 //! A draft made ready for the database: everything that can be worked out before a transaction is.
 
+use std::time::Instant;
+
 use amb_core::doc::Sent;
 use amb_core::draft::{check_copies, json_len};
 use amb_core::event::NewMessage;
@@ -42,6 +44,8 @@ pub(crate) struct Letter {
     pub(crate) task_id: Option<Uuid>,
     /// Its ttl and trace, where another office has settled them.
     pub(crate) hop: Option<Hop>,
+    /// When it came here.
+    pub(crate) came: Instant,
 }
 
 /// A subject, and the form of it by which sessions are found.
@@ -127,6 +131,7 @@ impl Letter {
             metadata: draft.metadata,
             once,
             hop: None,
+            came: Instant::now(),
         })
     }
 

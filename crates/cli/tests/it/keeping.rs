@@ -11,7 +11,7 @@ use serde_json::Value;
 use tokio::process::{Child, Command};
 
 use crate::server_load::Load;
-use crate::server_office::{Office, serve_command, soon};
+use crate::server_office::{Agent, Office, serve_command, soon};
 
 fn amb(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
@@ -251,6 +251,40 @@ async fn a_key_issued_on_postgresql_ends_the_old_one_while_the_server_runs() {
     office.inbox_with(new).await.expect(200);
     // The server hears of it from the database.
     soon(async { while office.inbox_with(&alice.key).await.status != 401 {} }).await;
+}
+
+/// The cursor that a client of this agent's remembers, and how much it is told of what comes after.
+async fn told_after(office: &Office, agent: &Agent, cursor: &Value) -> (Value, usize) {
+    let since = cursor.as_str().map_or_else(|| cursor.to_string(), str::to_owned);
+    let page = office.get(agent, &format!("/events?since={since}&wait=0")).await.expect(200);
+    (page["cursor"].clone(), page["events"].as_array().unwrap().len())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn after_numbers_were_put_forward_a_client_from_before_misses_nothing() {
+    let database = PostgresDatabase::fresh().await;
+    let office = Office::start(&database.url()).await;
+    let (alice, bob) = office.pair(100).await;
+    for n in 0..3 {
+        office.send(&alice, &bob, &n.to_string()).await.expect(201);
+    }
+    let (remembered, _) = told_after(&office, &bob, &json!(0)).await;
+    // The database was put back: what the client knows of did not happen.
+    database.run("DELETE FROM entries WHERE number > 1; UPDATE mailboxes SET head = 1").await;
+    let forward = json(&["admin", "advance-cursors", "--database-url", &database.url()]).await;
+    assert_eq!(forward["logs"], 2);
+    for n in 0..3 {
+        office.send(&alice, &bob, &n.to_string()).await.expect(201);
+    }
+    assert_eq!(told_after(&office, &bob, &remembered).await.1, 3);
+
+    let file = SqliteFile::fresh();
+    let office = Office::start(&file.url()).await;
+    office.pair(100).await;
+    let (code, said) = refused(&["admin", "advance-cursors", "--database-url", &file.url()]).await;
+    assert!(code == 5 && said.contains("server"), "{code} {said}");
+    office.kill().await;
+    assert_eq!(json(&["admin", "advance-cursors", "--database-url", &file.url()]).await["logs"], 2);
 }
 
 #[tokio::test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use amb_core::doc::Sent;
 use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
-use amb_core::task::{Asked, Decision, decide};
+use amb_core::task::{Asked, Decision, decide_in_any_case};
 use amb_core::{AgentName, Card, Kind, TaskState};
 use deadpool_postgres::{Object, Transaction};
 use tokio_postgres::Row;
@@ -96,6 +96,7 @@ pub(super) async fn write_in(
     let mut pages = Pages::default();
     let mut outcomes = Vec::with_capacity(letters.len());
     for (caller, letter) in letters {
+        pages.waited_since(letter.came);
         let outcome = known.place(caller, letter, &mut heads, &mut pages);
         if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
             let sent = letter.sent(&placed.1);
@@ -283,7 +284,7 @@ impl Known {
             return Err(words::not_connected(&letter.to));
         }
         // Whom a task's assignee does not hear is told by the task's rejection.
-        if letter.kind != Kind::Task && !peer.card.allow_from.allows(&letter.from) {
+        if letter.kind != Kind::Task && !peer.card.allow_from.allows_in_any_case(&letter.from) {
             return Err(words::not_heard(&letter.to));
         }
         Ok(peer)
@@ -368,7 +369,7 @@ impl Known {
             current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
             deadline: letter.deadline,
         };
-        let (state, reason) = match decide(asked, letter.at) {
+        let (state, reason) = match decide_in_any_case(asked, letter.at) {
             Decision::Accept => (TaskState::Pending, None),
             Decision::Reject(reason) => (TaskState::Rejected, Some(reason.to_string())),
         };

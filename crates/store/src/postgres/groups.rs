@@ -2,18 +2,19 @@
 
 use amb_core::id::fresh_uuid;
 use amb_core::{AgentName, Draft, Kind, Timestamp};
-use deadpool_postgres::{GenericClient, Transaction};
+use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
 use super::agents;
 use super::batch::{self, Outcome, letter_post};
 use super::error::{Trouble, is_taken};
+use super::group_list::load;
 use super::messages::{self, Found};
 use super::recipients::{self, Recipients};
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
-use crate::query::{Group, GroupMember};
+use crate::query::Group;
 use crate::row;
 use crate::types::{Agent, Written};
 use crate::words;
@@ -253,6 +254,7 @@ pub(super) async fn send(
         .await?;
     tx.execute(&enter, &[&agents, &session]).await?;
     let mut pages = Pages::default();
+    pages.waited_since(letter.came);
     let post = letter_post(caller, letter, &hop, None)?;
     let copies = pages.post(&mut heads, session, post, To::Group(&members));
     let placed =
@@ -380,36 +382,4 @@ pub(super) async fn send_all(
     }
     draft.check_copies(sent.iter().map(|(_, placed)| placed.copies.len()).sum())?;
     Ok(sent)
-}
-
-async fn load<C: GenericClient>(client: &C, id: i64) -> Result<Group, Trouble> {
-    let select = client
-        .prepare_cached(
-            "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1",
-        )
-        .await?;
-    let group = client.query_one(&select, &[&id]).await?;
-    let select = client
-        .prepare_cached(
-            "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
-             WHERE m.group_id = $1 ORDER BY a.name",
-        )
-        .await?;
-    let members = client.query(&select, &[&id]).await?;
-    let members = members
-        .iter()
-        .map(|row| Ok(GroupMember { name: row::name(row.get(0))?, joined: row.get(1) }))
-        .collect::<Result<_>>()?;
-    Ok(Group { name: row::name(group.get(0))?, owner: row::name(group.get(1))?, members, created_at: group.get(2) })
-}
-
-/// The groups that the agent is in or was invited to.
-pub(super) async fn groups<C: GenericClient>(client: &C, caller: &Agent) -> Result<Vec<Group>, Trouble> {
-    let select =
-        client.prepare_cached("SELECT group_id FROM group_members WHERE agent_id = $1 ORDER BY group_id").await?;
-    let mut groups = Vec::new();
-    for row in client.query(&select, &[&caller.key.0]).await? {
-        groups.push(load(client, row.get(0)).await?);
-    }
-    Ok(groups)
 }
