@@ -77,7 +77,7 @@ fn exit_code(code: Code) -> u8 {
         Code::Invalid | Code::TooLarge => 2,
         Code::NotFound | Code::Gone => 3,
         Code::Unauthorized | Code::Forbidden | Code::OldKey | Code::NotConnected | Code::NotAllowed => 4,
-        Code::Conflict | Code::LoopRefused | Code::IllegalMove => 5,
+        Code::Conflict | Code::LoopRefused | Code::IllegalMove | Code::OverQuota => 5,
         Code::TooManyRequests | Code::Unavailable => 6,
         Code::Unsupported => 7,
         _ => 1,

@@ -40,6 +40,7 @@ fn code_of(status: StatusCode) -> Code {
         429 => Code::TooManyRequests,
         501 => Code::Unsupported,
         502..=504 => Code::Unavailable,
+        507 => Code::OverQuota,
         _ => Code::Internal,
     }
 }

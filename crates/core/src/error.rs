@@ -33,6 +33,8 @@ pub enum Code {
     TooLarge,
     /// Too often; try again later.
     TooManyRequests,
+    /// More mail would be stored than the sender, or the whole office, may have.
+    OverQuota,
     /// ttl or trace forbids this hop.
     LoopRefused,
     /// The task cannot make this move.
@@ -60,6 +62,7 @@ impl Code {
             Code::Gone => "gone",
             Code::TooLarge => "too_large",
             Code::TooManyRequests => "too_many_requests",
+            Code::OverQuota => "over_quota",
             Code::LoopRefused => "loop_refused",
             Code::IllegalMove => "illegal_move",
             Code::Unsupported => "unsupported",

@@ -13,6 +13,7 @@
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
 //! | [`doc`] | the documents offices answer with; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
+//! | [`quota`] | how much mail may be stored, and for whom |
 //! | [`office`] | the trait that offices implement and doors are written against |
 //! | [`wire`] | the files and payloads of other systems, read leniently and written strictly |
 //! | [`render`] | mail as a model sees it: fenced, so that no text can imitate the frame |
@@ -29,6 +30,7 @@ pub mod limits;
 pub mod message;
 pub mod name;
 pub mod office;
+pub mod quota;
 pub mod receipt;
 pub mod render;
 pub mod route;
@@ -53,6 +55,7 @@ pub use id::{ConnectionId, CorrelationId, GoalId, MessageId, SessionId, TaskId};
 pub use message::{Callback, Kind, Message, Part, Priority};
 pub use name::AgentName;
 pub use office::Office;
+pub use quota::{Quotas, Usage};
 pub use receipt::{Receipt, ReceiptState};
 pub use task::{Task, TaskState};
 

@@ -46,6 +46,11 @@ pub const MAX_TRANSCRIPT_KEY_CHARS: usize = 255;
 /// Longest content of one transcript line.
 pub const MAX_TRANSCRIPT_CHARS: usize = 100_000;
 
+/// Most messages of one agent that a network office stores, unless it is told otherwise.
+pub const DEFAULT_AGENT_MESSAGES: u64 = 1_000_000;
+/// Most bytes of one agent's mail that a network office stores, unless it is told otherwise.
+pub const DEFAULT_AGENT_BYTES: u64 = 4 << 30;
+
 /// Hops a fresh message may make.
 pub const DEFAULT_TTL: u8 = 3;
 /// The largest ttl that is believed when a message comes from outside.

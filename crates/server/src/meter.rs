@@ -57,7 +57,7 @@ pub(crate) const ROUTES: &[&str] = &[
 pub(crate) const OTHER: &str = "other";
 
 /// Statuses that are counted each by itself.
-const STATUSES: &[u16] = &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503];
+const STATUSES: &[u16] = &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503, 507];
 
 /// Upper bounds of the duration's buckets, in seconds.
 const BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];

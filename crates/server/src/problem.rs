@@ -98,6 +98,7 @@ fn status_of(code: Code) -> StatusCode {
         Code::Gone => StatusCode::GONE,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+        Code::OverQuota => StatusCode::INSUFFICIENT_STORAGE,
         Code::Unsupported => StatusCode::NOT_IMPLEMENTED,
         Code::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::INTERNAL_SERVER_ERROR,
