@@ -16,6 +16,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::error::Result;
+use crate::quota::Stored;
 use crate::types::{Crossing, Once, fold_subject, to_micros};
 use crate::{Agent, AgentKey, News, StoreError, Written, row, words};
 
@@ -46,6 +47,8 @@ pub(crate) struct Letter {
     pub(crate) hop: Option<Hop>,
     /// When it came here.
     pub(crate) came: Instant,
+    /// Of its text and its JSON as they are kept.
+    pub(crate) bytes: usize,
 }
 
 /// A subject, and the form of it by which sessions are found.
@@ -112,7 +115,7 @@ impl Letter {
             Ok(parts) => (text_of(&parts), Some(parts.into())),
             Err(parts) => (text_of(&parts), Some(parts)),
         };
-        Ok(Self {
+        let letter = Self {
             id: amb_core::id::fresh_uuid(at),
             from: from.clone(),
             to: draft.to,
@@ -132,7 +135,16 @@ impl Letter {
             once,
             hop: None,
             came: Instant::now(),
-        })
+            bytes: 0,
+        };
+        let json = [json_of(letter.parts.as_ref())?, letter.metadata_json()?, json_of(letter.callback.as_ref())?];
+        let bytes = letter.content_to_keep().len() + json.iter().flatten().map(String::len).sum::<usize>();
+        Ok(Self { bytes, ..letter })
+    }
+
+    /// What it counts where so many agents get it.
+    pub(crate) fn stored(&self, copies: usize) -> Stored {
+        Stored::message(copies, self.bytes)
     }
 
     /// Makes a draft ready whose message another office accepted.

@@ -32,6 +32,7 @@ mod open;
 mod postgres;
 mod profile;
 mod query;
+mod quota;
 mod replicas;
 mod resume;
 mod row;
@@ -53,7 +54,7 @@ pub use open::open;
 pub use postgres::PostgresStore;
 pub use query::{
     Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, GroupMember, Handed, InboxPage, MessagePage,
-    MessageQuery, NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
+    MessageQuery, NumberedLine, OwnUsage, Profile, ProfilePatch, ReadPlace, Removed,
 };
 pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};

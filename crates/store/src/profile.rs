@@ -2,11 +2,11 @@
 
 use amb_core::doc::AgentEntry;
 use amb_core::limits::HEARTBEAT_TIMEOUT;
-use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
+use amb_core::{AgentName, Card, Presence, Quotas, Status, TaskId, Timestamp, Usage};
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::query::{Profile, ProfilePatch};
+use crate::query::{OwnUsage, Profile, ProfilePatch};
 use crate::{row, words};
 
 /// A row of `agents` with its presence.
@@ -61,7 +61,7 @@ pub(crate) struct OwnRow {
 
 impl OwnRow {
     /// The agent as it sees itself.
-    pub(crate) fn profile(self, now: Timestamp) -> Result<Profile> {
+    pub(crate) fn profile(self, usage: Usage, quotas: Quotas, now: Timestamp) -> Result<Profile> {
         Ok(Profile {
             id: self.agent.id,
             entry: self.agent.entry(now)?,
@@ -69,6 +69,12 @@ impl OwnRow {
             discoverable: self.discoverable,
             api_key_prefix: self.api_key_prefix,
             previous_key_until: self.previous_key_until.filter(|until| now < *until),
+            usage: OwnUsage {
+                messages: usage.messages,
+                bytes: usage.bytes,
+                max_messages: quotas.agent_messages,
+                max_bytes: quotas.agent_bytes,
+            },
         })
     }
 }

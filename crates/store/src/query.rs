@@ -37,6 +37,24 @@ pub struct Profile {
     /// Until when the key before this one still works, where it does.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub previous_key_until: Option<Timestamp>,
+    /// How much mail it has stored, and how much it may.
+    pub usage: OwnUsage,
+}
+
+/// How much mail of an agent is stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct OwnUsage {
+    /// Messages that it sent, each as often as the agents it went to, and its lines of transcripts.
+    pub messages: u64,
+    /// Bytes of what they say.
+    pub bytes: u64,
+    /// The most messages it may have; missing where there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_messages: Option<u64>,
+    /// The most bytes it may have; missing where there is no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_bytes: Option<u64>,
 }
 
 /// What to change of one's own profile; what is `None` stays.

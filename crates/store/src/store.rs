@@ -6,7 +6,9 @@ use amb_core::doc::{
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{
+    AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
+};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
@@ -67,6 +69,13 @@ pub trait Store: Send + Sync {
     /// a lost hint would have said.
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>>;
 
+    /// Sets how much may be stored; there are no limits before.
+    fn set_quotas(&self, quotas: Quotas);
+
+    /// What all agents have stored. Where several processes write, this is what the limits of the office are held against
+    /// until it is asked for again: once in some seconds.
+    async fn office_usage(&self) -> Result<Usage>;
+
     // Who is here.
 
     /// Enters a new agent. `conflict` where the name is taken, also by an agent that was deleted.
@@ -110,7 +119,8 @@ pub trait Store: Send + Sync {
     /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
     ///
     /// With an idempotency key: a repeat answers what the first answered and writes nothing; anything else under the same
-    /// key is a `conflict`. The same holds for [`Store::send_all`], and for [`Store::request_connection`],
+    /// key is a `conflict`. What would exceed a limit of [`Store::set_quotas`] is `over_quota`, and so is a line of a transcript;
+    /// never a task's move, which counts all the same. The same holds for [`Store::send_all`], and for [`Store::request_connection`],
     /// [`Store::approve_connection`], [`Store::create_group`], [`Store::invite_to_group`], [`Store::set_task_state`] and
     /// [`Store::transcript_append`] with the key in [`Agent::once`].
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>>;

@@ -8,7 +8,7 @@ use amb_core::transcript::{Line, TranscriptKey};
 use super::*;
 use crate::{Access, ExportQuery, MessageQuery};
 
-fn line(content: &str, message_id: Option<&str>) -> Line {
+pub(super) fn line(content: &str, message_id: Option<&str>) -> Line {
     Line {
         role: "user".into(),
         content: content.into(),
@@ -161,7 +161,7 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
 }
 
 /// One round; answers how many messages went.
-async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
+pub(super) async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
     let (mut removed, mut from) = (0, None);
     loop {
         let page = desk.remove_read_mail(at(before), from).await.unwrap();

@@ -13,6 +13,7 @@ pub mod groups;
 pub mod keeping;
 pub mod log;
 pub mod mail;
+pub mod quotas;
 pub mod races;
 pub mod receipts;
 pub mod tasks;
@@ -258,6 +259,15 @@ macro_rules! conformance {
                 mail_that_somebody_still_needs_is_not_removed,
                 an_export_holds_all_of_ones_mail_once,
                 a_page_counts_what_its_texts_are_as_json,
+            ]
+            quotas: [
+                a_send_at_a_limit_is_refused_and_leaves_nothing,
+                removing_read_mail_makes_room,
+                mail_to_many_is_counted_for_each_and_refused_whole,
+                a_task_can_end_at_the_limit,
+                the_rejection_of_a_task_is_charged_to_its_sender,
+                lines_of_a_transcript_are_charged_to_their_author,
+                the_office_has_limits_of_its_own,
             ]
         }
     };

@@ -36,7 +36,7 @@ macro_rules! place {
 }
 
 /// All tables, those that others refer to first.
-pub(super) const TABLES: [Table; 16] = [
+pub(super) const TABLES: [Table; 17] = [
     Table {
         name: "agents",
         key: &["id"],
@@ -261,6 +261,13 @@ pub(super) const TABLES: [Table; 16] = [
             ("line", Text, ""),
             ("created_at", Instant, ""),
         ],
+    },
+    Table {
+        name: "usage",
+        key: &["agent_id"],
+        from: "usage",
+        order: ("agent_id", "agent_id"),
+        columns: &[("agent_id", Number, ""), ("messages", Number, ""), ("bytes", Number, "")],
     },
     Table {
         name: "idempotency",

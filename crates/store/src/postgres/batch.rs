@@ -18,9 +18,11 @@ use uuid::Uuid;
 use super::error::Trouble;
 use super::messages::{self, Found};
 use super::tasks;
+use super::usage;
 use super::write::{Heads, NewTask, Pages, Post, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, json, json_of, no_session, trace_json};
+use crate::quota::{Account, Stored};
 use crate::row::{self, kind_text, rank};
 use crate::tasks::Update;
 use crate::types::{Agent, Once};
@@ -73,12 +75,18 @@ struct Known {
     current: HashMap<i64, usize>,
     /// The task that a message brought.
     task_of: HashMap<Uuid, i64>,
+    /// What the senders have stored.
+    stored: HashMap<i64, Stored>,
 }
 
 /// Writes letters in a transaction of their own.
-pub(super) async fn write(client: &mut Object, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>, Trouble> {
+pub(super) async fn write(
+    client: &mut Object,
+    account: &Account,
+    letters: &[(Agent, Letter)],
+) -> Result<Vec<Result<Outcome>>, Trouble> {
     let tx = client.transaction().await?;
-    let outcomes = write_in(&tx, letters).await?;
+    let outcomes = write_in(&tx, account, letters).await?;
     tx.commit().await?;
     Ok(outcomes)
 }
@@ -86,6 +94,7 @@ pub(super) async fn write(client: &mut Object, letters: &[(Agent, Letter)]) -> R
 /// Writes letters. Each has an outcome of its own; a failure of all is a failure of the transaction.
 pub(super) async fn write_in(
     tx: &Transaction<'_>,
+    account: &Account,
     letters: &[(Agent, Letter)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
     let mut known = Known::default();
@@ -97,7 +106,7 @@ pub(super) async fn write_in(
     let mut outcomes = Vec::with_capacity(letters.len());
     for (caller, letter) in letters {
         pages.waited_since(letter.came);
-        let outcome = known.place(caller, letter, &mut heads, &mut pages);
+        let outcome = known.place(account, caller, letter, &mut heads, &mut pages);
         if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
             let sent = letter.sent(&placed.1);
             known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), Some(sent)));
@@ -105,6 +114,7 @@ pub(super) async fn write_in(
         outcomes.push(outcome);
     }
     let retimed = pages.write(tx).await?;
+    account.add_to_office(pages.charged());
     let mut answers = Vec::new();
     for ((caller, _), outcome) in letters.iter().zip(&mut outcomes) {
         match outcome {
@@ -179,8 +189,10 @@ impl Known {
         let tasks = || letters.iter().filter(|(_, letter)| letter.kind == Kind::Task);
         let assignees: Vec<i64> = tasks().filter_map(|(_, letter)| self.ids.get(&letter.to)).copied().collect();
         let locked: Vec<i64> = self.ids.values().copied().collect();
+        let senders: Vec<i64> =
+            letters.iter().map(|(caller, _)| caller.key.0).collect::<BTreeSet<_>>().into_iter().collect();
         let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let (peers, connected, found, answers, parents, current, task_of) = tokio::try_join!(
+        let (peers, connected, found, answers, parents, current, task_of, stored) = tokio::try_join!(
             peers(tx, &locked),
             connected(tx, &pairs),
             threads(tx, &subjects, &sessions),
@@ -188,7 +200,9 @@ impl Known {
             messages::find_all(tx, &parents),
             tasks::current(tx, &assignees),
             tasks::of_messages(tx, &relayed),
+            usage::stored(tx, &senders),
         )?;
+        self.stored = stored;
         self.peers = peers;
         for (name, id) in &self.ids {
             if !self.peers.contains_key(name) {
@@ -317,7 +331,14 @@ impl Known {
     }
 
     /// Decides about one letter, and adds it to what is to be written.
-    fn place(&self, caller: &Agent, letter: &Letter, heads: &mut Heads, pages: &mut Pages) -> Result<Outcome> {
+    fn place(
+        &self,
+        account: &Account,
+        caller: &Agent,
+        letter: &Letter,
+        heads: &mut Heads,
+        pages: &mut Pages,
+    ) -> Result<Outcome> {
         if let Some(once) = &letter.once
             && let Some((hash, sent)) = self.answers.get(&(caller.key.0, once.key.clone()))
         {
@@ -327,6 +348,9 @@ impl Known {
             return Ok(Outcome::NoAgent(Box::new(letter.clone())));
         }
         let peer = self.reachable(caller, letter)?;
+        let mut stored = self.stored.get(&caller.key.0).copied().unwrap_or_default();
+        stored += pages.charged_to(caller.key.0);
+        account.check(stored, pages.charged(), letter.stored(1))?;
         // By the name that it has: traces and answers know no other.
         let renamed = (letter.to != peer.name).then(|| Letter { to: peer.name.clone(), ..letter.clone() });
         let letter = renamed.as_ref().unwrap_or(letter);
@@ -399,7 +423,10 @@ impl Known {
         if let Some(reason) = &reason {
             let update = Update::new(task.clone(), letter.id, Some(reason), letter.at);
             let on = tasks::On { id: thread.id, public_id: thread.public_id, subject: &thread.subject };
-            let news = tasks::post_update(pages, heads, &peer.name, peer.id, caller.key.0, on, hop, update, callback)?;
+            // Charged to who asked for it: else one agent could fill up another's account.
+            let (from, payer) = (peer.id, caller.key.0);
+            let news =
+                tasks::post_update(pages, heads, &peer.name, from, payer, caller.key.0, on, hop, update, callback)?;
             placed.more.extend(news);
         }
         placed.task = Some(task);
@@ -413,6 +440,7 @@ pub(super) fn letter_post(caller: &Agent, letter: &Letter, hop: &Hop, task: Opti
     Ok(Post {
         id: letter.id,
         sender: caller.key.0,
+        payer: caller.key.0,
         at: letter.at,
         priority: rank(letter.priority),
         ttl: hop.ttl,

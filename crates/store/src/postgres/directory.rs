@@ -7,11 +7,12 @@ use tokio_postgres::Row;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use super::{agents, consent, groups, replicas, tasks};
+use super::{agents, consent, groups, replicas, tasks, usage};
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
 use crate::query::{AgentsPage, Profile, ProfilePatch};
+use crate::quota::Account;
 use crate::types::{Agent, AgentKey, KeyHash, NewKey, Written};
 use crate::{StoreError, words};
 
@@ -130,12 +131,19 @@ async fn own<C: GenericClient>(client: &C, caller: &Agent) -> Result<OwnRow, Tro
 }
 
 /// The caller as it sees itself.
-pub(super) async fn profile<C: GenericClient>(client: &C, caller: &Agent, now: Timestamp) -> Result<Profile, Trouble> {
-    Ok(own(client, caller).await?.profile(now)?)
+pub(super) async fn profile<C: GenericClient>(
+    client: &C,
+    account: &Account,
+    caller: &Agent,
+    now: Timestamp,
+) -> Result<Profile, Trouble> {
+    let stored = usage::stored_by(client, caller.key.0).await?;
+    Ok(own(client, caller).await?.profile(stored.usage(), account.quotas(), now)?)
 }
 
 pub(super) async fn update_profile(
     tx: &Transaction<'_>,
+    account: &Account,
     caller: &Agent,
     patch: ProfilePatch,
     now: Timestamp,
@@ -152,7 +160,7 @@ pub(super) async fn update_profile(
     let (capabilities, allow_from) = (json(&card.capabilities)?, json(&card.allow_from)?);
     let most = i64::from(card.max_concurrent_tasks);
     tx.execute(&update, &[&caller.key.0, &card.description, &capabilities, &allow_from, &most, &discoverable]).await?;
-    profile(tx, caller, now).await
+    profile(tx, account, caller, now).await
 }
 
 pub(super) async fn seen(tx: &Transaction<'_>, agents: &[AgentKey], here: bool, now: Timestamp) -> Result<(), Trouble> {

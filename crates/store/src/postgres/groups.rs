@@ -11,10 +11,12 @@ use super::error::{Trouble, is_taken};
 use super::group_list::load;
 use super::messages::{self, Found};
 use super::recipients::{self, Recipients};
+use super::usage;
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
 use crate::query::Group;
+use crate::quota::Account;
 use crate::row;
 use crate::types::{Agent, Written};
 use crate::words;
@@ -95,6 +97,7 @@ async fn is_in(tx: &Transaction<'_>, group: i64, agent: i64) -> Result<bool, Tro
 /// Invites, and tells the invited by mail, which the two may exchange.
 pub(super) async fn invite(
     tx: &Transaction<'_>,
+    account: &Account,
     caller: &Agent,
     group: &AgentName,
     agent: &AgentName,
@@ -110,7 +113,7 @@ pub(super) async fn invite(
         return Ok(Written::quiet(load(tx, id).await?));
     }
     let letter = Letter::new(&caller.name, words::invitation(group, agent, &caller.name)?, now)?;
-    let news = match batch::write_in(tx, &[(caller.clone(), letter)]).await?.pop() {
+    let news = match batch::write_in(tx, account, &[(caller.clone(), letter)]).await?.pop() {
         Some(Ok(Outcome::Placed(placed))) => {
             let (letter, placed) = *placed;
             letter.into_written(placed).news
@@ -212,6 +215,7 @@ pub(super) async fn remove(
 /// the transaction, where it has taken all that it may.
 pub(super) async fn send(
     tx: &Transaction<'_>,
+    account: &Account,
     caller: &Agent,
     letter: &Letter,
     held: Option<&Heads>,
@@ -246,6 +250,7 @@ pub(super) async fn send(
     };
     let answered = found.filter(|_| in_group && letter.reply_to().is_some()).map(|found| found.row.session);
     let hop = letter.hop(found.map(Found::message).transpose()?.as_ref(), in_group)?;
+    usage::check(tx, account, me, letter.stored(members.len())).await?;
     let (session, public_id, subject) = session(tx, group, me, letter, answered).await?;
     let enter = tx
         .prepare_cached(
@@ -260,6 +265,7 @@ pub(super) async fn send(
     let placed =
         Placed { session: public_id, subject: subject.into(), copies, task: None, reason: None, more: Vec::new() };
     let retimed = pages.write(tx).await?;
+    account.add_to_office(pages.charged());
     let letter = Letter { at: retimed.of(letter.id).unwrap_or(letter.at), ..letter.clone() };
     if let Some(once) = &letter.once {
         batch::remember_one(tx, me, once, &letter.sent(&placed), letter.at).await?;
@@ -356,6 +362,7 @@ async fn session(
 /// Sends one draft to each of several agents, all or none.
 pub(super) async fn send_all(
     tx: &Transaction<'_>,
+    account: &Account,
     caller: &Agent,
     to: &[AgentName],
     draft: &Draft,
@@ -370,10 +377,10 @@ pub(super) async fn send_all(
         })
         .collect::<Result<Vec<_>>>()?;
     let mut sent = Vec::with_capacity(letters.len());
-    for outcome in batch::write_in(tx, &letters).await? {
+    for outcome in batch::write_in(tx, account, &letters).await? {
         match outcome? {
             Outcome::Placed(placed) => sent.push(*placed),
-            Outcome::NoAgent(letter) => match send(tx, caller, &letter, Some(&heads)).await? {
+            Outcome::NoAgent(letter) => match send(tx, account, caller, &letter, Some(&heads)).await? {
                 Outcome::Placed(placed) => sent.push(*placed),
                 Outcome::Repeat(_) | Outcome::NoAgent(_) => return Err(words::not_connected(&letter.to).into()),
             },

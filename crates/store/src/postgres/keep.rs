@@ -67,11 +67,14 @@ pub(super) async fn remove_read_mail(
     // A group's message is found once for each who got it.
     old.sort_unstable();
     old.dedup();
+    // The rejection of a task that went to nobody was charged to the task's sender, whose own message is never removed: nobody
+    // can read it.
     let delete = tx
-        .prepare_cached(
+        .prepare_cached(concat!(
             "WITH gone AS (
                  DELETE FROM messages WHERE public_id = ANY($1)
-                 RETURNING public_id, session_id, seq, recipient_id, delivery_number
+                 RETURNING public_id, session_id, seq, recipient_id, delivery_number, sender_id, kind, reply_to,
+                           content, parts, metadata, callback
              ), copied AS (
                  DELETE FROM copies c USING gone g WHERE c.message_public_id = g.public_id
                  RETURNING c.agent_id, c.number
@@ -82,9 +85,24 @@ pub(super) async fn remove_read_mail(
                  USING (SELECT recipient_id AS agent_id, delivery_number AS number FROM gone
                         UNION ALL SELECT agent_id, number FROM copied) d
                  WHERE e.agent_id = d.agent_id AND e.number = d.number
+             ), freed AS (
+                 INSERT INTO usage AS u (agent_id, messages, bytes)
+                 SELECT payer, -sum(copies), -sum(bytes) FROM (
+                     SELECT CASE WHEN m.kind = 'task_update' AND EXISTS (
+                                     SELECT FROM messages n WHERE n.public_id = m.reply_to
+                                     AND n.recipient_id IS NOT NULL AND n.delivery_number IS NULL)
+                                 THEN m.recipient_id ELSE m.sender_id END AS payer,
+                            CASE WHEN m.recipient_id IS NULL
+                                 THEN greatest(1, (SELECT count(*) FROM copies c WHERE c.message_public_id = m.public_id))
+                                 ELSE 1 END AS copies, ",
+            message_bytes!(),
+            " AS bytes FROM gone m
+                 ) c GROUP BY payer ORDER BY payer
+                 ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages,
+                                                      bytes = u.bytes + excluded.bytes
              )
-             SELECT count(*) FROM gone",
-        )
+             SELECT count(*) FROM gone"
+        ))
         .await?;
     let gone: i64 = tx.query_one(&delete, &[&old]).await?.try_get(0)?;
     Ok(Removed { messages: u64::try_from(gone).unwrap_or(0), next })

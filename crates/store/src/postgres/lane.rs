@@ -3,7 +3,7 @@
 //! The lane is a task that takes whatever letters wait in its queue and writes them in one transaction, then the next. There
 //! is one: two carried a fifth less, and four that began when one took long less still, because each carried fewer letters.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_postgres::Pool;
 use tokio::sync::{mpsc, oneshot};
@@ -16,6 +16,7 @@ use super::transact::{InUse, PATIENCE, TRIES};
 use crate::StoreError;
 use crate::error::Result;
 use crate::letter::Letter;
+use crate::quota::Account;
 use crate::types::Agent;
 
 /// Letters that wait; beyond this a sender waits for its place.
@@ -40,9 +41,9 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    pub(super) fn start(pool: &Pool) -> Self {
+    pub(super) fn start(pool: &Pool, account: Arc<Account>) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let task = tokio::spawn(run(pool.clone(), jobs));
+        let task = tokio::spawn(run(pool.clone(), account, jobs));
         Self { queue: Mutex::new(Some(queue)), task: Mutex::new(Some(task)) }
     }
 
@@ -65,12 +66,12 @@ impl Lane {
     }
 }
 
-async fn run(pool: Pool, mut jobs: mpsc::Receiver<Job>) {
+async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
     let mut batch = Vec::with_capacity(BATCH);
     while jobs.recv_many(&mut batch, BATCH).await > 0 {
         let (letters, answers): (Vec<_>, Vec<_>) =
             batch.drain(..).map(|job| ((job.caller, job.letter), job.answer)).unzip();
-        let outcomes = write(&pool, &letters).await;
+        let outcomes = write(&pool, &account, &letters).await;
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
             // A sender that went away has no use for its answer; what was done stays done.
             drop(answer.send(outcome));
@@ -80,13 +81,13 @@ async fn run(pool: Pool, mut jobs: mpsc::Receiver<Job>) {
 
 /// Writes letters in one transaction; where the database refuses them together, each in one of its own, so that one bad
 /// letter spoils nobody else's.
-async fn write(pool: &Pool, letters: &[(Agent, Letter)]) -> Vec<Result<Outcome>> {
-    match attempt(pool, letters).await {
+async fn write(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) -> Vec<Result<Outcome>> {
+    match attempt(pool, account, letters).await {
         Ok(outcomes) => outcomes,
         Err(error) if letters.len() > 1 && error.code() == amb_core::Code::Internal => {
             let mut outcomes = Vec::with_capacity(letters.len());
             for letter in letters {
-                outcomes.push(match attempt(pool, std::slice::from_ref(letter)).await {
+                outcomes.push(match attempt(pool, account, std::slice::from_ref(letter)).await {
                     Ok(mut one) => one.pop().unwrap_or_else(|| Err(unavailable())),
                     Err(error) => Err(error),
                 });
@@ -100,12 +101,12 @@ async fn write(pool: &Pool, letters: &[(Agent, Letter)]) -> Vec<Result<Outcome>>
     }
 }
 
-async fn attempt(pool: &Pool, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>> {
+async fn attempt(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>> {
     let mut tries = 0;
     loop {
         tries += 1;
         let mut client = InUse::new(client(pool).await?);
-        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(&mut client, letters)).await else {
+        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(&mut client, account, letters)).await else {
             return Err(unavailable());
         };
         client.finished();

@@ -14,8 +14,10 @@
 //!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its groups, its tasks, its
 //!    card, and what others share with it change only under it.
 //! 3. Sessions: those it makes, by pair and subject; then those it writes to, by id.
-//! 4. Whatever hangs on these: entries, tasks, connections, groups by id and then their members, transcripts, cards, and last
-//!    the answer that an idempotency key is remembered with.
+//! 4. Whatever hangs on these: entries, tasks, connections, groups by id and then their members, transcripts, cards.
+//! 5. Rows of `usage`, by agent. A plain send takes its sender's row without the sender's mailbox, so nothing is waited for
+//!    behind them, but for the answer under an idempotency key, which is last. (A send to many that reaches groups writes their
+//!    sessions behind them: those it can wait for only with the sender's mailbox, which it holds.)
 //!
 //! Outside of this order: bringing the schema up to date holds an advisory lock of its connection, and nothing else of ours
 //! runs then; a database that was restored is noted in the row of the office, and then all mailboxes are locked, by agent
@@ -58,6 +60,7 @@ mod tasks;
 mod tls;
 mod transact;
 mod transcripts;
+mod usage;
 mod verbs;
 mod write;
 

@@ -24,6 +24,7 @@ use super::transact::{InUse, PATIENCE};
 use crate::StoreError;
 use crate::error::{Result, conflict};
 use crate::known::KnownKeys;
+use crate::quota::Account;
 use crate::replicas::Hint;
 use crate::unindexed::Unindexed;
 
@@ -54,6 +55,7 @@ pub struct PostgresStore {
     pool: Pool,
     pub(super) lane: Lane,
     pub(super) known: Arc<KnownKeys>,
+    pub(super) account: Arc<Account>,
     pub(super) unindexed: Unindexed,
     /// Tells this process from others on the database.
     pub(super) me: Uuid,
@@ -94,12 +96,13 @@ impl PostgresStore {
         migrated.store(true, Ordering::Release);
         warn_of_settings(&client).await?;
         drop(client);
-        let (me, known) = (Uuid::now_v7(), Arc::<KnownKeys>::default());
+        let (me, known, account) = (Uuid::now_v7(), Arc::<KnownKeys>::default(), Arc::<Account>::default());
         Ok(Self {
-            lane: Lane::start(&pool),
+            lane: Lane::start(&pool, account.clone()),
             listener: Listener::start(config, tls, me, Arc::clone(&known)),
             pool,
             known,
+            account,
             me,
             unindexed: Unindexed::believed_for(ALL_LOGS),
         })

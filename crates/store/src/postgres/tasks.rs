@@ -172,6 +172,7 @@ pub(super) fn post_update(
     heads: &mut Heads,
     from_name: &AgentName,
     from: i64,
+    payer: i64,
     to: i64,
     on: On<'_>,
     hop: &Hop,
@@ -185,6 +186,7 @@ pub(super) fn post_update(
     let post = Post {
         id: update.id,
         sender: from,
+        payer,
         at: update.at,
         priority: 1,
         ttl: hop.ttl,
@@ -290,8 +292,8 @@ async fn move_task(
     };
     let update = Update::new(task.task_ref(state), task.message, note.as_deref(), now);
     let on = On { id: session.try_get(0)?, public_id: task.session, subject: session.try_get(1)? };
-    let callback = task.callback.clone();
-    Ok(post_update(pages, heads, by, task.assignee, task.owner, on, &hop, update, callback)?)
+    let (from, callback) = (task.assignee, task.callback.clone());
+    Ok(post_update(pages, heads, by, from, from, task.owner, on, &hop, update, callback)?)
 }
 
 /// Marks open tasks past their deadline, and tells both sides.
@@ -412,5 +414,6 @@ async fn tell_assignee(
     let update = Update::new(task.task_ref(state), task.message, Some(note), now);
     let on = On { id: session.try_get(0)?, public_id: task.session, subject: session.try_get(1)? };
     let hop = route::fresh(&owner);
-    Ok(post_update(pages, heads, &owner, task.owner, task.assignee, on, &hop, update, None)?)
+    let from = task.owner;
+    Ok(post_update(pages, heads, &owner, from, from, task.assignee, on, &hop, update, None)?)
 }

@@ -7,10 +7,12 @@ use deadpool_postgres::{GenericClient, Transaction};
 use super::agents;
 use super::error::Trouble;
 use super::page::rows_of_page;
+use super::usage;
 use super::write::Heads;
 use crate::error::Result;
 use crate::letter::json;
 use crate::query::{Access, Appended, NumberedLine};
+use crate::quota::{Account, Stored};
 use crate::types::Agent;
 use crate::words;
 
@@ -54,6 +56,7 @@ async fn owner_row<C: GenericClient>(
 
 pub(super) async fn append(
     tx: &Transaction<'_>,
+    account: &Account,
     caller: &Agent,
     owner: Option<&AgentName>,
     key: &TranscriptKey,
@@ -95,16 +98,20 @@ pub(super) async fn append(
     // The office knows who writes; what the line says of it is not kept.
     let ts = line.ts.or_else(|| Some(now.as_millisecond() as f64));
     let line = Line { ts, author: None, ..line.clone() };
-    let next = last + 1;
+    let (next, text) = (last + 1, json(&line)?);
+    let stored = Stored::message(1, text.len());
+    usage::check(tx, account, me, stored).await?;
     let insert = tx
         .prepare_cached(
             "INSERT INTO transcript_lines (transcript_id, seq, author_id, message_id, line, created_at)
              VALUES ($1, $2, $3, $4, $5, $6)",
         )
         .await?;
-    tx.execute(&insert, &[&id, &next, &me, &line.message_id, &json(&line)?, &now]).await?;
+    tx.execute(&insert, &[&id, &next, &me, &line.message_id, &text, &now]).await?;
     let update = tx.prepare_cached("UPDATE transcripts SET last_seq = $2 WHERE id = $1").await?;
     tx.execute(&update, &[&id, &next]).await?;
+    usage::charge(tx, me, stored).await?;
+    account.add_to_office(stored);
     Ok(Appended { number: u64::try_from(next).unwrap_or(0), duplicate: false })
 }
 

@@ -8,7 +8,9 @@ use amb_core::doc::{
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Draft, Entry, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{
+    AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
+};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
@@ -18,7 +20,7 @@ use super::once::once;
 use super::transact::{InUse, PATIENCE, transact};
 use super::{
     PostgresStore, agents, connect, consent, directory, group_list, groups, inbox, keep, log, open, prune, receipts,
-    replicas, search, tasks, transcripts,
+    replicas, search, tasks, transcripts, usage,
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
@@ -54,7 +56,7 @@ impl PostgresStore {
     /// Sends a letter.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let outcome = match self.lane.send(caller.clone(), letter).await? {
-            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, caller, &letter, None))?,
+            Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, &self.account, caller, &letter, None))?,
             outcome => outcome,
         };
         Ok(match outcome {
@@ -100,6 +102,16 @@ impl Store for PostgresStore {
 
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
         look!(self, client => replicas::astray(client, seated, now))
+    }
+
+    fn set_quotas(&self, quotas: Quotas) {
+        self.account.set_quotas(quotas);
+    }
+
+    async fn office_usage(&self) -> Result<Usage> {
+        let stored = look!(self, client => usage::office(client))?;
+        self.account.set_office(stored);
+        Ok(stored.usage())
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
@@ -205,11 +217,11 @@ impl Store for PostgresStore {
     }
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
-        look!(self, client => directory::profile(client, caller, now))
+        look!(self, client => directory::profile(client, &self.account, caller, now))
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
-        Ok(transact!(self, tx => directory::update_profile(&tx, caller, patch.clone(), now))?)
+        Ok(transact!(self, tx => directory::update_profile(&tx, &self.account, caller, patch.clone(), now))?)
     }
 
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
@@ -308,7 +320,7 @@ impl Store for PostgresStore {
     ) -> Result<Written<Vec<Sent>>> {
         let caller = &letter::under_key_of(caller.clone(), to, &draft)?;
         let sent = transact!(self, tx => once(&tx, caller, to_micros(now), async {
-            let sent = groups::send_all(&tx, caller, to, &draft, now).await?;
+            let sent = groups::send_all(&tx, &self.account, caller, to, &draft, now).await?;
             Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
         }))?;
         Ok(self.told(sent))
@@ -359,7 +371,7 @@ impl Store for PostgresStore {
         words::check_text("message_id", line.message_id.as_deref())?;
         let now = to_micros(now);
         let written = transact!(self, tx => once(&tx, caller, now, async {
-            transcripts::append(&tx, caller, owner, key, &line, now).await.map(Written::quiet)
+            transcripts::append(&tx, &self.account, caller, owner, key, &line, now).await.map(Written::quiet)
         }))?;
         Ok(written.answer)
     }
@@ -423,8 +435,7 @@ impl Store for PostgresStore {
         agent: &AgentName,
         now: Timestamp,
     ) -> Result<Written<Group>> {
-        let invited =
-            transact!(self, tx => once(&tx, caller, to_micros(now), groups::invite(&tx, caller, group, agent, now)))?;
+        let invited = transact!(self, tx => once(&tx, caller, to_micros(now), groups::invite(&tx, &self.account, caller, group, agent, now)))?;
         Ok(self.told(invited))
     }
 

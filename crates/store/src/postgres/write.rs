@@ -12,6 +12,7 @@ use super::error::Trouble;
 use super::transact::PATIENCE;
 use crate::error::Result;
 use crate::letter::json;
+use crate::quota::{Charges, Stored};
 use crate::types::{AgentKey, News};
 
 /// The logs that a transaction has locked, and how far they go.
@@ -87,6 +88,7 @@ pub(super) struct Pages {
     places: HashMap<i64, i64>,
     /// When the first of these messages came here.
     first_came: Option<Instant>,
+    charges: Charges,
 }
 
 /// A message about to be written; JSON is text already.
@@ -94,6 +96,8 @@ pub(super) struct Pages {
 pub(super) struct Post {
     pub(super) id: Uuid,
     pub(super) sender: i64,
+    /// To whom it is charged: its sender, unless the office wrote it in that one's name.
+    pub(super) payer: i64,
     pub(super) at: Timestamp,
     pub(super) priority: i16,
     pub(super) ttl: u8,
@@ -106,6 +110,15 @@ pub(super) struct Post {
     pub(super) content: String,
     pub(super) parts: Option<String>,
     pub(super) metadata: Option<String>,
+}
+
+impl Post {
+    /// What it counts where so many agents get it.
+    fn stored(&self, copies: usize) -> Stored {
+        let json = [&self.parts, &self.metadata, &self.callback];
+        let bytes = self.content.len() + json.into_iter().flatten().map(String::len).sum::<usize>();
+        Stored::message(copies, bytes)
+    }
 }
 
 /// Who gets a message.
@@ -178,7 +191,8 @@ struct Events {
 
 /// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given. A message
 /// that was overtaken on its way here by one of the same session takes the time of that one ($24 is how far apart two such
-/// can be; a clock that goes back further was set, and is believed). Returns the messages whose times that changed.
+/// can be; a clock that goes back further was set, and is believed). What senders have stored is counted behind the locks of
+/// all sessions, by agent. Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
 WITH letters AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
@@ -218,6 +232,11 @@ WITH letters AS (
 ), grown AS (
     UPDATE mailboxes m SET head = greatest(m.head, c.head)
     FROM (SELECT agent_id, max(number) AS head FROM copies GROUP BY agent_id) c WHERE m.agent_id = c.agent_id
+), charged AS (
+    INSERT INTO usage AS u (agent_id, messages, bytes)
+    SELECT * FROM unnest($25::bigint[], $26::bigint[], $27::bigint[]) AS c (agent_id, messages, bytes)
+    WHERE (SELECT count(*) FROM placed) > 0 ORDER BY c.agent_id
+    ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages, bytes = u.bytes + excluded.bytes
 )
 SELECT public_id, at FROM placed WHERE at <> created_at";
 
@@ -257,6 +276,7 @@ impl Pages {
             self.deliver(agent, number, session, ord, post.priority);
             copies.push((AgentKey(agent), u64::try_from(number).unwrap_or(0)));
         }
+        *self.charges.entry(post.payer).or_default() += post.stored(copies.len());
         let m = &mut self.messages;
         m.session.push(session);
         m.ord.push(ord);
@@ -298,6 +318,18 @@ impl Pages {
         self.places.contains_key(&session)
     }
 
+    /// What is charged to this agent so far.
+    pub(super) fn charged_to(&self, agent: i64) -> Stored {
+        self.charges.get(&agent).copied().unwrap_or_default()
+    }
+
+    /// What is charged to all agents so far.
+    pub(super) fn charged(&self) -> Stored {
+        let mut all = Stored::default();
+        self.charges.values().for_each(|more| all += *more);
+        all
+    }
+
     /// Adds a task.
     pub(super) fn task(&mut self, task: NewTask) {
         self.tasks.push(task);
@@ -330,7 +362,10 @@ impl Pages {
         // Processes whose clocks differ, and this transaction's own waiting for locks, are within the patience.
         let overtaken = self.first_came.map_or(PATIENCE, |came| came.elapsed() + PATIENCE);
         let overtaken = i64::try_from(overtaken.as_micros()).unwrap_or(i64::MAX);
-        let columns: [&(dyn ToSql + Sync); 24] = [
+        let payers: Vec<i64> = self.charges.keys().copied().collect();
+        let (messages, bytes): (Vec<i64>, Vec<i64>) =
+            self.charges.values().map(|more| (more.messages, more.bytes)).unzip();
+        let columns: [&(dyn ToSql + Sync); 27] = [
             &m.session,
             &m.ord,
             &m.public_id,
@@ -355,6 +390,9 @@ impl Pages {
             &d.ord,
             &d.priority,
             &overtaken,
+            &payers,
+            &messages,
+            &bytes,
         ];
         let rows = tx.query(&statement, &columns).await?;
         Ok(Retimed(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use amb_core::{AgentName, Card};
 use uuid::Uuid;
 
+use crate::quota::Stored;
+
 /// Most entries of one map. A full map is emptied: simpler than choosing, and rare.
 const CAPACITY: usize = 50_000;
 
@@ -86,6 +88,8 @@ pub(super) struct Caches {
     pub(super) threads: Bounded<i64, Thread>,
     /// The number of the newest entry in each log.
     pub(super) heads: Bounded<i64, i64>,
+    /// What each agent has stored, in the tray too.
+    pub(super) stored: Bounded<i64, Stored>,
 }
 
 impl Caches {
@@ -97,5 +101,6 @@ impl Caches {
         self.by_public_id.clear();
         self.threads.clear();
         self.heads.clear();
+        self.stored.clear();
     }
 }

@@ -13,7 +13,8 @@ use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
-use crate::query::{AgentsPage, Profile, ProfilePatch};
+use crate::query::{AgentsPage, ProfilePatch};
+use crate::quota::Stored;
 use crate::types::{Agent, AgentKey, KeyHash, NewKey, Written};
 use crate::{StoreError, words};
 
@@ -116,7 +117,7 @@ pub(super) fn known_names(db: &Connection, caller: &Agent) -> Result<Vec<String>
     Ok(names)
 }
 
-fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
+pub(super) fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
     let sql = concat!(
         "SELECT ",
         agent_columns!(),
@@ -138,13 +139,9 @@ fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
         .map_err(failed)
 }
 
-/// The caller as it sees itself.
-pub(super) fn profile(db: &Connection, caller: &Agent, now: Timestamp) -> Result<Profile> {
-    own(db, caller)?.profile(now)
-}
-
 impl Desk {
-    pub(super) fn update_profile(&mut self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+    /// Returns the profile as it is then, and what the agent has stored.
+    pub(super) fn update_profile(&mut self, caller: &Agent, patch: ProfilePatch) -> Result<(OwnRow, Stored)> {
         let (card, discoverable) = patched(&own(&self.db, caller)?, patch)?;
         self.db
             .prepared(
@@ -163,7 +160,7 @@ impl Desk {
             })
             .map_err(failed)?;
         self.caches.peers.remove(&caller.name);
-        profile(&self.db, caller, now)
+        Ok((own(&self.db, caller)?, self.stored_by(caller.key.0)?))
     }
 
     pub(super) fn seen(&mut self, agents: &[AgentKey], here: bool, now: Timestamp) -> Result<()> {

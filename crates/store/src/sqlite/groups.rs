@@ -177,6 +177,10 @@ impl Desk {
             parent.as_ref().filter(|_| in_group && letter.reply_to().is_some()).map(|found| found.row.session);
         let parent = parent.map(Found::message).transpose()?;
         let hop = letter.hop(parent.as_ref(), in_group)?;
+        let members = self.audience(group, caller)?;
+        // Before anything is written: a session that was made for nothing would take the whole transaction with it.
+        letter.check_copies(members.len())?;
+        self.check_quota(caller.key.0, letter.stored(members.len()))?;
         let thread = match letter.thread(answered)? {
             letter::Thread::Existing(id) => {
                 let thread = self.thread_by_public_id(id)?.ok_or_else(no_session)?;
@@ -189,8 +193,6 @@ impl Desk {
                 self.group_session(group, caller.key.0, subject, key, letter.at)?
             }
         };
-        let members = self.audience(group, caller)?;
-        letter.check_copies(members.len())?;
         for member in members.iter().chain([&caller.key.0]) {
             self.db
                 .prepared("INSERT OR IGNORE INTO session_members (agent_id, session_id) VALUES (?1, ?2)")

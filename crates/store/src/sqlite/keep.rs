@@ -10,10 +10,12 @@ use super::keys::{instant, owner_of, place_of, range, row, uuid_at};
 use super::messages::find;
 use super::plans::Prepared;
 use super::receipts::with_receipts;
+use super::usage::message_bytes;
 use super::writer::Desk;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::query::ReadPlace;
+use crate::quota::{Charges, Stored};
 use crate::types::Agent;
 
 /// Entries looked at in one go.
@@ -54,22 +56,35 @@ pub(super) fn old_mail(
 }
 
 impl Desk {
-    /// Removes messages and the entries that delivered them.
+    /// Removes messages and the entries that delivered them. The rejection of a task that went to nobody was charged to the
+    /// task's sender, whose own message is never removed: nobody can read it.
     pub(super) fn remove_mail(&mut self, old: &[i64]) -> Result<u64> {
-        let mut gone = 0;
+        let (mut gone, mut freed) = (0, Charges::new());
         for message in old {
             let mut entries: Vec<i64> = self
                 .db
                 .prepared("SELECT entry_id FROM copies WHERE message_id = ?1")
                 .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
                 .map_err(failed)?;
-            let direct: Option<Option<i64>> = self
+            let removed: Option<(Option<i64>, i64, i64)> = self
                 .db
-                .prepared("DELETE FROM messages WHERE id = ?1 RETURNING delivery_id")
-                .and_then(|mut delete| delete.query_row([message], |row| row.get(0)).optional())
+                .prepared(concat!(
+                    "DELETE FROM messages WHERE id = ?1
+                     RETURNING delivery_id, iif(kind = 'task_update' AND EXISTS (
+                         SELECT 1 FROM messages n WHERE n.public_id = messages.reply_to AND n.delivery_id IS NULL),
+                     delivery_id >> 32, sender_id), ",
+                    message_bytes!("messages")
+                ))
+                .and_then(|mut delete| {
+                    delete.query_row([message], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?))).optional()
+                })
                 .map_err(failed)?;
-            gone += u64::from(direct.is_some());
-            entries.extend(direct.flatten());
+            if let Some((direct, payer, bytes)) = removed {
+                gone += 1;
+                entries.extend(direct);
+                let messages = i64::try_from(entries.len().max(1)).unwrap_or(0);
+                *freed.entry(payer).or_default() += -Stored { messages, bytes };
+            }
             for entry in entries {
                 self.db
                     .prepared("UPDATE agents SET log_floor = max(log_floor, ?2) WHERE id = ?1")
@@ -85,6 +100,7 @@ impl Desk {
                 .and_then(|mut delete| delete.execute([message]))
                 .map_err(failed)?;
         }
+        self.charge_all(freed)?;
         Ok(gone)
     }
 }

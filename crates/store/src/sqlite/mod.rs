@@ -37,6 +37,7 @@ mod tasks;
 mod threads;
 mod transcripts;
 mod tray;
+mod usage;
 mod verbs;
 mod writer;
 

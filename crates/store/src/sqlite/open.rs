@@ -17,10 +17,12 @@ use super::search::Indexer;
 use super::sight::{Counters, Sights};
 use super::sync::Durability;
 use super::tray::{AS_IF_SORTED, HoldsMail};
+use super::usage::Office;
 use super::writer::{Desk, STATEMENTS, Shared, Writer};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
+use crate::quota::Account;
 use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
 
@@ -48,6 +50,7 @@ pub struct SqliteStore {
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
+    pub(super) account: Arc<Account>,
     checkpoints: Mutex<Option<Checkpoints>>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Let go last, when nothing of ours touches the file any more.
@@ -84,9 +87,11 @@ impl SqliteStore {
         let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
         let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
         let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
-        let known = Arc::<KnownKeys>::default();
+        let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
+        let office = Office::count(&db, account.clone())?;
         let (writer, thread) = Writer::start(
             db,
+            office,
             Shared {
                 unindexed: unindexed.clone(),
                 holds_mail: holds_mail.clone(),
@@ -110,6 +115,7 @@ impl SqliteStore {
             indexer,
             unindexed,
             known,
+            account,
             checkpoints: Mutex::new(Some(checkpoints)),
             thread: Mutex::new(Some(thread)),
             lock: Mutex::new(Some(lock)),

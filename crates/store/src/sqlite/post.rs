@@ -11,6 +11,7 @@ use super::keys::{number_of, row};
 use super::plans::Prepared;
 use super::writer::Desk;
 use crate::error::Result;
+use crate::quota::Stored;
 use crate::types::AgentKey;
 
 /// A message about to be written; JSON is text already.
@@ -18,6 +19,8 @@ use crate::types::AgentKey;
 pub(super) struct Post<'a> {
     pub(super) id: Uuid,
     pub(super) sender: i64,
+    /// To whom it is charged: its sender, unless the office wrote it in that one's name.
+    pub(super) payer: i64,
     pub(super) at: Timestamp,
     pub(super) priority: i16,
     pub(super) ttl: u8,
@@ -30,6 +33,15 @@ pub(super) struct Post<'a> {
     pub(super) content: Cow<'a, str>,
     pub(super) parts: Option<String>,
     pub(super) metadata: Option<String>,
+}
+
+impl Post<'_> {
+    /// What it counts where so many agents get it.
+    pub(super) fn stored(&self, copies: usize) -> Stored {
+        let json = [&self.parts, &self.metadata, &self.callback];
+        let bytes = self.content.len() + json.into_iter().flatten().map(String::len).sum::<usize>();
+        Stored::message(copies, bytes)
+    }
 }
 
 /// Who gets a message.
@@ -102,6 +114,7 @@ impl Desk {
             }
             To::Nobody => {}
         }
+        self.charge(post.payer, post.stored(copies.len()))?;
         Ok((message_id, copies))
     }
 

@@ -43,6 +43,7 @@ impl Desk {
             Recipient::Agent(peer) => {
                 // By the name that it has: traces and answers know no other.
                 letter.to = peer.name.clone();
+                self.check_quota(me, letter.stored(1))?;
                 let parent = self.parent_of(caller, &letter)?;
                 let thread = self.thread_of(me, peer.id, &letter, parent.as_ref())?;
                 let parent = parent.map(Found::message).transpose()?;
@@ -137,6 +138,7 @@ pub(super) fn letter_post<'a>(caller: &Agent, letter: &'a Letter, hop: &Hop, tas
     Ok(Post {
         id: letter.id,
         sender: caller.key.0,
+        payer: caller.key.0,
         at: letter.at,
         priority: rank(letter.priority),
         ttl: hop.ttl,

@@ -183,7 +183,9 @@ impl Desk {
         let mut more = Vec::new();
         if reason.is_some() {
             let update = Update::new(task.clone(), letter.id, reason.as_deref(), letter.at);
-            more.push(self.post_update(&peer.name, peer.id, caller.key.0, thread, hop, update, callback)?);
+            // Charged to who asked for it: else one agent could fill up another's account.
+            let payer = caller.key.0;
+            more.push(self.post_update(&peer.name, peer.id, payer, caller.key.0, thread, hop, update, callback)?);
         }
         Ok(Placed { task: Some(task), reason, more, ..placed(thread, copies) })
     }
@@ -202,6 +204,7 @@ impl Desk {
         &mut self,
         from_name: &AgentName,
         from: i64,
+        payer: i64,
         to: i64,
         thread: &Thread,
         hop: &Hop,
@@ -216,6 +219,7 @@ impl Desk {
         let post = Post {
             id: update.id,
             sender: from,
+            payer,
             at: update.at,
             priority: 1,
             ttl: hop.ttl,
@@ -301,7 +305,8 @@ impl Desk {
             None => route::fresh(by),
         };
         let update = Update::new(task.task_ref(state), task.message, note.as_deref(), now);
-        let news = self.post_update(by, task.assignee, owner.id, &thread, &hop, update, task.callback.clone())?;
+        let (from, callback) = (task.assignee, task.callback.clone());
+        let news = self.post_update(by, from, from, owner.id, &thread, &hop, update, callback)?;
         Ok(vec![news])
     }
 
@@ -380,6 +385,7 @@ impl Desk {
         let owner = row::name(&task.owner_name)?;
         let update = Update::new(task.task_ref(state), task.message, Some(note), now);
         let hop = route::fresh(&owner);
-        self.post_update(&owner, task.owner, assignee.id, &thread, &hop, update, None).map(Some)
+        let from = task.owner;
+        self.post_update(&owner, from, from, assignee.id, &thread, &hop, update, None).map(Some)
     }
 }

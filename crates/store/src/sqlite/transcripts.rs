@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
 use crate::query::{Access, Appended, NumberedLine};
+use crate::quota::Stored;
 use crate::types::Agent;
 use crate::words;
 
@@ -89,6 +90,9 @@ impl Desk {
             .map_err(failed)?;
         let place = newest.map_or(0, place_of) + 1;
         let text = json(&line)?;
+        let stored = Stored::message(1, text.len());
+        self.check_quota(me, stored)?;
+        self.charge(me, stored)?;
         self.db
             .prepared(
                 "INSERT INTO transcript_lines (id, transcript_id, author_id, message_id, line, created_at)

@@ -13,7 +13,7 @@
 //! same: it has that agent's mail sorted, looks, and looks again if any of it was put into place meanwhile
 //! ([`SqliteStore::look_for`](super::SqliteStore)).
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -25,8 +25,10 @@ use super::error::failed;
 use super::keys::{number_of, owner_of, row};
 use super::plans::Prepared;
 use super::post::Post;
+use super::usage::message_bytes;
 use super::writer::Desk;
 use crate::error::Result;
+use crate::quota::Stored;
 use crate::types::AgentKey;
 
 /// Messages in the tray before it is sorted unasked: enough to share pages, few enough that nobody waits long for it.
@@ -56,6 +58,13 @@ struct Laid {
     sender: i64,
     delivery: i64,
     priority: i16,
+    bytes: i64,
+}
+
+impl Laid {
+    fn stored(self) -> Stored {
+        Stored { messages: 1, bytes: self.bytes }
+    }
 }
 
 /// What lies in the tray, as far as the writer knows.
@@ -191,7 +200,10 @@ impl Desk {
         self.changed.agent(agent);
         self.findable.push(AgentKey(agent));
         let row = self.db.last_insert_rowid();
-        self.tray.lay(Laid { row, message, sender: post.sender, delivery, priority: post.priority });
+        let stored = post.stored(1);
+        let laid = Laid { row, message, sender: post.sender, delivery, priority: post.priority, bytes: stored.bytes };
+        self.tray.lay(laid);
+        self.count_laid(post.sender, stored);
         Ok(number_of(delivery))
     }
 
@@ -242,7 +254,9 @@ impl Desk {
             return Ok(());
         }
         let sql = concat!(
-            "SELECT laid.id, laid.message_id, laid.sender_id, laid.delivery_id, laid.priority ",
+            "SELECT laid.id, laid.message_id, laid.sender_id, laid.delivery_id, laid.priority, ",
+            message_bytes!("laid"),
+            " ",
             unsorted!(),
             " ORDER BY laid.id"
         );
@@ -254,11 +268,21 @@ impl Desk {
                 sender: row.get(2)?,
                 delivery: row.get(3)?,
                 priority: row.get(4)?,
+                bytes: row.get(5)?,
             })
         });
         self.tray.laid = found.and_then(Iterator::collect).map_err(failed)?;
         self.tray.forgot = false;
         Ok(())
+    }
+
+    /// What this agent sent and is not sorted yet.
+    pub(super) fn laid_by(&mut self, agent: i64) -> Result<Stored> {
+        self.recall_tray()?;
+        let mut all = Stored::default();
+        let laid = self.tray.sorting.iter().chain(&self.tray.laid);
+        laid.filter(|laid| laid.sender == agent).for_each(|laid| all += laid.stored());
+        Ok(all)
     }
 
     /// Puts these where they belong, in the order of the tables they go to, so that every page is visited once. Others of
@@ -291,7 +315,9 @@ impl Desk {
         some.sort_unstable_by_key(|laid| laid.delivery);
         let mut insert = prepared("INSERT INTO entries (id, message_id, priority) VALUES (?1, ?2, ?3)")?;
         let mut unread: BTreeMap<(i64, i64), i64> = BTreeMap::new();
+        let mut sorted: HashMap<i64, Stored> = HashMap::new();
         for laid in &some {
+            *sorted.entry(laid.sender).or_default() += laid.stored();
             insert.execute(params![laid.delivery, laid.message, laid.priority]).map_err(failed)?;
             *unread.entry((owner_of(laid.delivery), owner_of(laid.message))).or_default() += 1;
             self.placed.count(laid.sender);
@@ -302,7 +328,7 @@ impl Desk {
         for ((agent, session), count) in unread {
             update.execute([agent, session, count]).map_err(failed)?;
         }
-        Ok(())
+        self.charge_sorted(sorted)
     }
 
     /// Takes what was sorted out of the tray, once nothing before it is unsorted.

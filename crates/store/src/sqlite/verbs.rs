@@ -6,13 +6,16 @@ use amb_core::doc::{
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Draft, Entry, Kind, Message, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
+use amb_core::{
+    AgentName, Draft, Entry, Kind, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
+};
 use async_trait::async_trait;
 
 use super::send::Outcome;
 use super::writer::Desk;
 use super::{
     SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
+    usage,
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
@@ -68,6 +71,14 @@ impl Store for SqliteStore {
     async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
         let seated = seated.to_vec();
         self.readers().read(move |db| log::astray(db, &seated, now)).await
+    }
+
+    fn set_quotas(&self, quotas: Quotas) {
+        self.account.set_quotas(quotas);
+    }
+
+    async fn office_usage(&self) -> Result<Usage> {
+        Ok(self.account.office().usage())
     }
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
@@ -187,12 +198,15 @@ impl Store for SqliteStore {
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        self.readers().look(move |db| directory::profile(db, &caller, now)).await
+        let look = |db: &_| Ok((directory::own(db, &caller)?, usage::sorted_usage(db, caller.key.0)?));
+        let (own, usage) = self.look_for(caller.key, look).await?;
+        own.profile(usage, self.account.quotas(), now)
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        self.writer()?.write_without_mail(move |desk| desk.update_profile(&caller, patch, now)).await
+        let (own, stored) = self.writer()?.write_without_mail(move |desk| desk.update_profile(&caller, patch)).await?;
+        own.profile(stored.usage(), self.account.quotas(), now)
     }
 
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {

@@ -17,6 +17,7 @@ use super::plans::Prepared;
 use super::sight::{Changed, Counters, Sights};
 use super::sync::{Durability, Reply, Syncer, keep_log_after_failure};
 use super::tray::{HoldsMail, Tray};
+use super::usage::Office;
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -39,6 +40,7 @@ pub(super) struct Desk {
     pub(super) db: Connection,
     pub(super) caches: Caches,
     pub(super) tray: Tray,
+    pub(super) office: Office,
     /// Counts, for each agent, what was put into its log or its sessions, before it is there for others to see.
     pub(super) placed: Arc<Counters>,
     /// Whose new mail can be found by search after this transaction.
@@ -149,6 +151,7 @@ impl Writer {
     /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
     pub(super) fn start(
         db: Connection,
+        office: Office,
         shared: Shared,
         sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
@@ -162,6 +165,7 @@ impl Writer {
                 db,
                 caches: Caches::default(),
                 tray,
+                office,
                 placed,
                 findable: Vec::new(),
                 changed: Changed::default(),
@@ -253,10 +257,11 @@ impl Desk {
     /// Runs an operation so that a failure leaves nothing of it behind.
     pub(super) fn guarded<T>(&mut self, operation: impl FnOnce(&mut Desk) -> Result<T>) -> Result<T> {
         self.db.prepared("SAVEPOINT operation").and_then(|mut s| s.execute([])).map_err(failed)?;
-        let before = self.db.total_changes();
+        let (before, office) = (self.db.total_changes(), self.office.now());
         let outcome = caught(|| operation(self));
         if outcome.is_err() && self.db.total_changes() != before {
             self.rolled_back();
+            self.office.back_to(office);
             self.db.prepared("ROLLBACK TO operation").and_then(|mut s| s.execute([])).map_err(failed)?;
         }
         self.db.prepared("RELEASE operation").and_then(|mut s| s.execute([])).map_err(failed)?;
@@ -302,6 +307,7 @@ impl Desk {
     /// After a failure that may have ended the transaction: nothing that it did is there, nor in the caches.
     fn abandon(&mut self) {
         self.rolled_back();
+        self.office.abandoned();
         if !self.db.is_autocommit()
             && let Err(error) = self.db.execute_batch("ROLLBACK")
         {
@@ -406,6 +412,7 @@ impl Transactions {
     /// Says what others can see from now on. Only after the commit: until then they see it as it was.
     fn show(&mut self) {
         self.desk.tray.committed();
+        self.desk.office.committed();
         self.sights.change(&mut self.desk.changed);
         // Here and not after the verb's `.await`: its caller may be gone by then.
         if std::mem::take(&mut self.desk.ended_key) {

@@ -167,6 +167,8 @@ async fn old_mail_works(desk: Desk) {
     let bob = desk.agent_by_name(&"bob".parse().unwrap()).await.unwrap().unwrap();
     let inbox = desk.inbox(&bob, true, at(0)).await.unwrap();
     assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 1));
+    let usage = desk.profile(&alice, at(0)).await.unwrap().usage;
+    assert_eq!((usage.messages, usage.bytes), (1, 3), "mail from before there were quotas counts");
     let sent = desk.say(&alice, &bob, "PLAN", "new").await;
     assert_eq!(sent.answer.session_id, inbox.sessions[0].session_id);
     assert_eq!(sent.news[0].entry.cursor.as_number(), Some(2));

@@ -11,3 +11,4 @@ mod postgres_locks;
 mod replicas;
 mod sqlite;
 mod tls;
+mod usage;

@@ -1,0 +1,258 @@
+//! What agents have stored is what a recount of everything says, whatever happened before.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use amb_core::doc::ConnectionChange;
+use amb_core::office::{HistoryPage, TaskFilter};
+use amb_core::transcript::Line;
+use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
+use amb_store::conformance::{Desk, at, hash_of, name};
+use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_store::{Access, Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
+
+const AGENTS: [&str; 5] = ["alice", "bob", "carol", "dora", "eve"];
+
+/// Numbers that look random and are the same in every run.
+struct Dice(u64);
+
+impl Dice {
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) as usize % sides
+    }
+}
+
+/// The query by which the schema's migration counted what was there before.
+fn recount(migration: &str) -> String {
+    let start = migration.find("SELECT payer").unwrap();
+    migration[start..].trim_end().trim_end_matches(';').to_owned()
+}
+
+/// An office in which all may write to each other, in one group of three.
+async fn office(desk: &Desk) -> Vec<Agent> {
+    let mut agents = Vec::new();
+    for text in AGENTS {
+        let agent = desk.enter(text).await;
+        for other in &agents {
+            desk.connect(&agent, other).await;
+        }
+        agents.push(agent);
+    }
+    desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
+    for member in &agents[1..3] {
+        desk.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
+        desk.join_group(member, &name("crew"), true, at(1)).await.unwrap();
+    }
+    // One takes no tasks, so that some are rejected by the office.
+    let nobody = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
+    desk.update_profile(&agents[4], nobody, at(1)).await.unwrap();
+    agents
+}
+
+/// Does something of which nobody knows whether it succeeds.
+async fn step(desk: &Desk, agents: &[Agent], dice: &mut Dice, now: i64) {
+    let me = &agents[dice.roll(agents.len())];
+    let other = &agents[dice.roll(agents.len())];
+    let text = "é".repeat(dice.roll(40) + 1);
+    let subject = format!("s{}", dice.roll(4));
+    let draft = Draft::text(other.name.clone(), subject.as_str(), text.as_str());
+    let newest = async |agent: &Agent| -> Option<Message> {
+        let page = MessageQuery { limit: 1, ..Default::default() };
+        desk.messages(agent, page).await.unwrap().messages.pop().map(|found| found.message)
+    };
+    match dice.roll(14) {
+        0..=3 => drop(desk.send(me, draft, at(now)).await),
+        4 => {
+            let parts = vec![Part::Text { text: text.clone() }, Part::Data { data: serde_json::json!({ "n": now }) }];
+            let metadata = serde_json::json!({ "why": text }).as_object().unwrap().clone();
+            let key = Some(format!("k{}", dice.roll(3)));
+            drop(desk.send(me, Draft { parts, metadata, idempotency_key: key, ..draft }, at(now)).await);
+        }
+        5 => {
+            if let Some(parent) = newest(me).await {
+                drop(desk.send(me, Draft::reply(&parent, &text), at(now)).await);
+            }
+        }
+        6 => drop(desk.send(me, Draft { to: name("crew"), ..draft }, at(now)).await),
+        7 => {
+            let to = [agents[0].name.clone(), agents[3].name.clone(), name("crew")];
+            drop(desk.send_all(me, &to[..1 + dice.roll(3)], draft, at(now)).await);
+        }
+        8 => {
+            let callback = Some(Callback { channel: Some("chat".into()), ..Callback::default() });
+            let deadline = Some(at(now - 5 + 10 * dice.roll(2) as i64));
+            let task = Draft { callback, deadline, ..Draft::task(other.name.clone(), "Work", text.as_str()) };
+            drop(desk.send(me, task, at(now)).await);
+        }
+        9 => {
+            let mine = TaskFilter { owned: Some(false), open: true, ..Default::default() };
+            if let Some(task) = desk.tasks(me, mine, 1).await.unwrap().pop() {
+                let state = [TaskState::Accepted, TaskState::Completed, TaskState::Rejected][dice.roll(3)];
+                drop(desk.set_task_state(me, &task.id, state, Some(text), at(now)).await);
+            }
+        }
+        10 => {
+            let line = Line {
+                role: "user".into(),
+                content: text,
+                sender: "x".into(),
+                author: None,
+                message_id: Some(format!("m{}", dice.roll(50))),
+                ts: None,
+            };
+            let owner = &agents[0];
+            let _ =
+                desk.transcript_share(owner, &"t".parse().unwrap(), &other.name, Some(Access::Write), at(now)).await;
+            drop(desk.transcript_append(me, Some(&owner.name), &"t".parse().unwrap(), line, at(now)).await);
+        }
+        11 => {
+            if let Some(message) = newest(me).await {
+                let page = HistoryPage { limit: 20, before: None };
+                desk.history(me, &message.session.unwrap(), page, at(now)).await.unwrap();
+            }
+        }
+        12 => drop(desk.remove_read_mail(at(now - 3), None).await.unwrap()),
+        _ => {
+            let change = [ConnectionChange::Revoke, ConnectionChange::Block, ConnectionChange::Unblock][dice.roll(3)];
+            if dice.roll(4) == 0 && desk.change_connection(me, &other.name, change, at(now)).await.is_ok() {
+                let _ = desk.change_connection(me, &other.name, ConnectionChange::Unblock, at(now)).await;
+                let ask = amb_store::Ask::new(other.name.clone(), None);
+                if let Ok(asked) = desk.request_connection(me, ask, at(now)).await {
+                    desk.approve_connection(other, &asked.answer.verification_code, at(now)).await.unwrap();
+                }
+            } else {
+                let heard =
+                    if dice.roll(2) == 0 { AllowFrom::default() } else { AllowFrom(vec![other.name.to_string()]) };
+                let patch = ProfilePatch { allow_from: Some(heard), ..Default::default() };
+                desk.update_profile(me, patch, at(now)).await.unwrap();
+            }
+        }
+    }
+}
+
+/// What each agent sees that it has stored, by its number.
+async fn shown(desk: &Desk, agents: &[Agent]) -> BTreeMap<i64, (i64, i64)> {
+    let mut all = BTreeMap::new();
+    for agent in agents {
+        let usage = desk.profile(agent, at(9)).await.unwrap().usage;
+        all.insert(agent.key.number(), (usage.messages as i64, usage.bytes as i64));
+    }
+    let office = desk.office_usage().await.unwrap();
+    let sum = all.values().fold((0, 0), |sum, one| (sum.0 + one.0, sum.1 + one.1));
+    assert_eq!((office.messages as i64, office.bytes as i64), sum);
+    all
+}
+
+/// A limit that is met now and then, so that refusals are part of every history.
+fn some_limit(dice: &mut Dice) -> Quotas {
+    match dice.roll(3) {
+        0 => Quotas::NONE,
+        _ => Quotas { agent_messages: Some(30 + dice.roll(60) as u64), agent_bytes: Some(9_000), ..Quotas::NONE },
+    }
+}
+
+fn recount_sqlite(path: &Path) -> BTreeMap<i64, (i64, i64)> {
+    let db = rusqlite::Connection::open(path).unwrap();
+    let mut all: BTreeMap<i64, (i64, i64)> = (1..=AGENTS.len() as i64).map(|agent| (agent, (0, 0))).collect();
+    let sql = recount(include_str!("../../migrations/sqlite/V6__usage.sql"));
+    let mut select = db.prepare(&sql).unwrap();
+    let rows = select.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
+    all.extend(rows.map(Result::unwrap));
+    all
+}
+
+/// The files as a kill would leave them.
+fn killed(from: &Path, to: &Path) {
+    for suffix in ["", "-wal"] {
+        let of = |path: &Path| format!("{}{suffix}", path.display());
+        fs_err::copy(of(from), of(to)).unwrap();
+    }
+}
+
+#[tokio::test]
+async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kills() {
+    for seed in 0..6 {
+        let (file, copy) = (SqliteFile::fresh(), SqliteFile::fresh());
+        let mut dice = Dice(seed);
+        let mut desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let agents = office(&desk).await;
+        for now in 10..410 {
+            step(&desk, &agents, &mut dice, now).await;
+            match dice.roll(50) {
+                0 => {
+                    let before = shown(&desk, &agents).await;
+                    desk.close().await;
+                    assert_eq!(before, recount_sqlite(&file.path()), "seed {seed}, step {now}");
+                    desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+                    desk.set_quotas(some_limit(&mut dice));
+                }
+                1 => {
+                    // Some of it is in the tray at that moment, and not all that came before is forgotten by the writer.
+                    let after = {
+                        killed(&file.path(), &copy.path());
+                        let desk = Desk(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
+                        let after = shown(&desk, &agents).await;
+                        desk.close().await;
+                        after
+                    };
+                    assert_eq!(shown(&desk, &agents).await, after, "seed {seed}, step {now}");
+                    assert_eq!(recount_sqlite(&copy.path()), after, "seed {seed}, step {now}");
+                }
+                2 => desk.set_quotas(some_limit(&mut dice)),
+                _ => {}
+            }
+        }
+        let before = shown(&desk, &agents).await;
+        desk.delete_agent(&agents[2], hash_of("carol"), at(999)).await.unwrap();
+        desk.close().await;
+        let after = recount_sqlite(&file.path());
+        assert!(before.values().any(|one| one.0 > 25), "a history in which something happened: {before:?}");
+        let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
+        let here: Vec<Agent> = agents.iter().filter(|agent| agent.name != name("carol")).cloned().collect();
+        for agent in &here {
+            let usage = desk.profile(agent, at(999)).await.unwrap().usage;
+            assert_eq!((usage.messages as i64, usage.bytes as i64), after[&agent.key.number()]);
+        }
+        desk.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn usage_on_postgres_is_what_a_recount_says_though_many_write_at_once() {
+    let database = PostgresDatabase::fresh().await;
+    let open = async || Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()));
+    let (one, two) = (open().await, open().await);
+    let agents = office(&one).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for seed in 0..6 {
+        let (desk, agents) = (if seed % 2 == 0 { one.clone() } else { two.clone() }, agents.clone());
+        writers.spawn(async move {
+            let mut dice = Dice(seed);
+            for now in 10..110 {
+                step(&desk, &agents, &mut dice, now).await;
+                if dice.roll(20) == 0 {
+                    desk.set_quotas(some_limit(&mut dice));
+                }
+            }
+        });
+    }
+    while let Some(done) = writers.join_next().await {
+        done.unwrap();
+    }
+    let stored = shown(&one, &agents).await;
+    let sql = recount(include_str!("../../migrations/postgres/V7__usage.sql"));
+    let sql = format!("SELECT payer, s.copies::bigint, s.bytes::bigint FROM ({sql}) s (payer, copies, bytes)");
+    let mut all: BTreeMap<i64, (i64, i64)> = agents.iter().map(|agent| (agent.key.number(), (0, 0))).collect();
+    all.extend(database.connection().await.query(&sql, &[]).await.unwrap().iter().map(|row| {
+        let stored: (i64, i64) = (row.get(1), row.get(2));
+        (row.get::<_, i64>(0), stored)
+    }));
+    assert_eq!(stored, all);
+    one.close().await;
+    two.close().await;
+    drop((one, two));
+    database.alone().await;
+    assert_eq!(database.deadlocks().await, 0);
+}
