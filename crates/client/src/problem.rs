@@ -54,6 +54,9 @@ mod tests {
         let body = br#"{"status":403,"code":"not_connected","detail":"ask for a connection first"}"#;
         let error = problem(StatusCode::FORBIDDEN, None, body);
         assert_eq!((error.code(), error.detail()), (Code::NotConnected, "ask for a connection first"));
+        let body = br#"{"status":507,"code":"over_quota","detail":"ask its operator"}"#;
+        let full = problem(StatusCode::INSUFFICIENT_STORAGE, None, body);
+        assert_eq!((full.code(), full.is_passing()), (Code::OverQuota, false));
         assert_eq!(problem(StatusCode::BAD_GATEWAY, None, b"<html>").code(), Code::Unavailable);
         let later = problem(StatusCode::TOO_MANY_REQUESTS, Some(Duration::from_secs(3)), b"");
         assert_eq!((later.code(), later.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3))));

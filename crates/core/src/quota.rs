@@ -49,8 +49,7 @@ impl Quotas {
     /// # Errors
     /// `over_quota` with the first limit that it would exceed.
     pub fn check(&self, sender: Usage, office: Usage, more: Usage) -> Result<(), OfficeError> {
-        let exceeds =
-            |used: u64, more: u64, most: Option<u64>| most.filter(|most| used.saturating_add(more) > *most);
+        let exceeds = |used: u64, more: u64, most: Option<u64>| most.filter(|most| used.saturating_add(more) > *most);
         if let Some(most) = exceeds(sender.messages, more.messages, self.agent_messages) {
             let detail = format!(
                 "you have {} messages stored here, and an agent may have {most}; {}",
@@ -73,7 +72,8 @@ impl Quotas {
             return Err(OfficeError::new(Code::OverQuota, detail));
         }
         if let Some(most) = exceeds(office.bytes, more.bytes, self.office_bytes) {
-            let detail = format!("the office stores as many bytes of mail as it may, {most}; {}", ask("--office-bytes"));
+            let detail =
+                format!("the office stores as many bytes of mail as it may, {most}; {}", ask("--office-bytes"));
             return Err(OfficeError::new(Code::OverQuota, detail));
         }
         Ok(())

@@ -142,7 +142,9 @@ fn next_step(call: &Call<'_>, error: &OfficeError) -> Option<String> {
             fixed("nothing was accepted; try again in a moment, and tell your user if it keeps failing.")
         }
         Code::TooLarge => fixed("shorten it, or write it to a file that both agents can reach and send the path."),
-        Code::OverQuota => fixed("do not retry; tell your user that this office stores no more mail, and what is said above."),
+        Code::OverQuota => {
+            fixed("do not retry; tell your user that this office stores no more mail, and what is said above.")
+        }
         Code::Unsupported if matches!(tool, "mailbox_connect" | "mailbox_approve") => {
             fixed("no connection is needed here: call list_peers, then mailbox_send.")
         }

@@ -73,6 +73,7 @@ impl App {
     /// Where a directory that is to be mounted is none.
     pub(crate) fn new(store: Arc<dyn Store>, config: Config) -> Result<Self, OfficeError> {
         let mounts = config.mounts.iter().map(|directory| Mount::new(directory)).collect::<Result<_, _>>()?;
+        store.set_quotas(config.quotas);
         Ok(Self(Arc::new(Inner {
             store,
             hub: Hub::default(),

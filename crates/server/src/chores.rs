@@ -15,6 +15,9 @@ use crate::replicas;
 const UPKEEP: Duration = Duration::from_secs(10);
 /// How often signs of life are written; well below the time after which silence means offline.
 const SEEN: Duration = Duration::from_secs(5);
+/// How often it is counted what all agents have stored: what replicas do not know of each other when they hold that against
+/// the limits of the office.
+const USAGE: Duration = Duration::from_secs(5);
 /// How often deadlines and expiries are looked at.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often old entries are looked for, where they are not kept for ever.
@@ -74,7 +77,7 @@ pub(crate) fn failed(chore: &str, error: &OfficeError) {
 }
 
 async fn regular(app: App) {
-    let (mut upkeep, mut seen, mut sweep) = (every(UPKEEP), every(SEEN), every(SWEEP));
+    let (mut upkeep, mut seen, mut sweep, mut usage) = (every(UPKEEP), every(SEEN), every(SWEEP), every(USAGE));
     loop {
         tokio::select! {
             _ = upkeep.tick() => {
@@ -86,6 +89,10 @@ async fn regular(app: App) {
             }
             _ = seen.tick() => write_seen(&app).await,
             _ = sweep.tick() => sweep_due(&app).await,
+            _ = usage.tick() => match app.store.office_usage().await {
+                Ok(usage) => app.meter.stored(usage),
+                Err(error) => failed("counting what is stored", &error),
+            },
             () = app.closing.cancelled() => return,
         }
     }

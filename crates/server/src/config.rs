@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use amb_core::Quotas;
 use amb_live::NatsOptions;
 
 use crate::rate::RateLimits;
@@ -44,6 +45,8 @@ pub struct Config {
     pub event_retention: Option<Duration>,
     /// How long mail is kept after all its recipients read it; `None` keeps it for ever.
     pub read_mail_retention: Option<Duration>,
+    /// How much mail an agent, and all agents together, may have stored.
+    pub quotas: Quotas,
     /// How long the old key works after a rotation.
     pub key_grace: Duration,
     /// How long a shutdown waits for requests under way.
@@ -121,6 +124,7 @@ impl Default for Config {
             trust_forwarded_for: false,
             event_retention: None,
             read_mail_retention: None,
+            quotas: Quotas::default(),
             key_grace: Duration::from_secs(60 * 60),
             shutdown_grace: Duration::from_secs(10),
             header_timeout: Duration::from_secs(15),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use amb_core::Usage;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
@@ -57,7 +58,8 @@ pub(crate) const ROUTES: &[&str] = &[
 pub(crate) const OTHER: &str = "other";
 
 /// Statuses that are counted each by itself.
-const STATUSES: &[u16] = &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503, 507];
+const STATUSES: &[u16] =
+    &[101, 200, 201, 204, 400, 401, 403, 404, 405, 409, 410, 413, 415, 422, 426, 429, 500, 503, 507];
 
 /// Upper bounds of the duration's buckets, in seconds.
 const BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
@@ -70,6 +72,8 @@ pub(crate) struct Meter {
     pub(crate) sockets: Gauge,
     /// Processes on this database, this one among them.
     pub(crate) replicas: Gauge,
+    stored_messages: Gauge,
+    stored_bytes: Gauge,
     /// Entries sent over WebSockets.
     pub(crate) pushed: Counter,
     /// WebSockets cut off because they did not take what was sent.
@@ -113,6 +117,10 @@ impl Meter {
         recorder.describe_gauge(KeyName::from("amb_ws_sockets"), Some(Unit::Count), "Open WebSockets.".into());
         let replicas = "Processes on this database, this one among them.";
         recorder.describe_gauge(KeyName::from("amb_replicas"), Some(Unit::Count), replicas.into());
+        let stored = "Messages and lines of transcripts that all agents have stored.";
+        recorder.describe_gauge(KeyName::from("amb_stored_messages"), Some(Unit::Count), stored.into());
+        let stored = "Bytes of what they say.";
+        recorder.describe_gauge(KeyName::from("amb_stored_bytes"), Some(Unit::Bytes), stored.into());
         let route = |route: &'static str| {
             let by = |status: String| {
                 counter(&recorder, "amb_http_requests", vec![Label::new("route", route), Label::new("status", status)])
@@ -128,6 +136,8 @@ impl Meter {
             routes: ROUTES.iter().map(|name| route(name)).collect(),
             sockets: recorder.register_gauge(&Key::from_name("amb_ws_sockets"), &METADATA),
             replicas: recorder.register_gauge(&Key::from_name("amb_replicas"), &METADATA),
+            stored_messages: recorder.register_gauge(&Key::from_name("amb_stored_messages"), &METADATA),
+            stored_bytes: recorder.register_gauge(&Key::from_name("amb_stored_bytes"), &METADATA),
             pushed: counter(&recorder, "amb_events_pushed", vec![]),
             slow: counter(&recorder, "amb_ws_cut_off", vec![]),
             mail_removed: counter(&recorder, "amb_mail_removed", vec![]),
@@ -143,6 +153,12 @@ impl Meter {
             None => route.other.increment(1),
         }
         route.seconds.record(took.as_secs_f64());
+    }
+
+    /// Shows how much mail there is.
+    pub(crate) fn stored(&self, usage: Usage) {
+        self.stored_messages.set(usage.messages as f64);
+        self.stored_bytes.set(usage.bytes as f64);
     }
 
     /// All figures in Prometheus' text form.

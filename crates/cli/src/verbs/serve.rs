@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use amb_core::Quotas;
 use amb_dir::{DirOffice, DirOptions};
 use amb_server::{Config, Listeners, Registration, TlsFiles, serve};
 use anyhow::{Context, Result};
@@ -75,6 +76,19 @@ struct Settings {
     /// Days for which mail is kept after everybody it went to has read it; unread mail always is [default: for ever]
     #[arg(long, value_name = "DAYS", env = "AMB_KEEP_READ_MAIL")]
     keep_read_mail: Option<u64>,
+    /// Most messages of one agent that are stored, each counted for every agent it went to; 0 is any number
+    /// [default: 1000000]
+    #[arg(long, value_name = "COUNT", env = "AMB_AGENT_MESSAGES")]
+    agent_messages: Option<u64>,
+    /// Most bytes of one agent's mail that are stored; 0 is any number [default: 4294967296]
+    #[arg(long, value_name = "BYTES", env = "AMB_AGENT_BYTES")]
+    agent_bytes: Option<u64>,
+    /// Most messages of all agents that are stored; 0 is any number [default: 0]
+    #[arg(long, value_name = "COUNT", env = "AMB_OFFICE_MESSAGES")]
+    office_messages: Option<u64>,
+    /// Most bytes of all mail that are stored; 0 is any number [default: 0]
+    #[arg(long, value_name = "BYTES", env = "AMB_OFFICE_BYTES")]
+    office_bytes: Option<u64>,
     /// A host name by which the office is called, such as a proxy's; repeat for more [default: on a loopback address only
     /// loopback's names, elsewhere any]
     #[arg(long = "allow-host", value_name = "NAME", env = "AMB_ALLOW_HOSTS", value_delimiter = ',')]
@@ -148,6 +162,10 @@ impl Settings {
             ws_ping_timeout: self.ws_ping_timeout.or(other.ws_ping_timeout),
             event_retention_days: self.event_retention_days.or(other.event_retention_days),
             keep_read_mail: self.keep_read_mail.or(other.keep_read_mail),
+            agent_messages: self.agent_messages.or(other.agent_messages),
+            agent_bytes: self.agent_bytes.or(other.agent_bytes),
+            office_messages: self.office_messages.or(other.office_messages),
+            office_bytes: self.office_bytes.or(other.office_bytes),
             allowed_hosts: if self.allowed_hosts.is_empty() { other.allowed_hosts } else { self.allowed_hosts },
             registration: self.registration.or(other.registration),
             registration_token: self.registration_token.or(other.registration_token),
@@ -196,11 +214,26 @@ impl Settings {
             trust_forwarded_for: self.trust_forwarded_for.unwrap_or(defaults.trust_forwarded_for),
             event_retention: self.event_retention_days.map(days),
             read_mail_retention: self.keep_read_mail.map(days),
+            quotas: self.quotas(defaults.quotas),
             mounts: self.mounts.clone(),
             mount_open: self.mount_open.unwrap_or(defaults.mount_open),
             tls,
             ..defaults
         })
+    }
+
+    fn quotas(&self, defaults: Quotas) -> Quotas {
+        let most = |said: Option<u64>, default: Option<u64>| match said {
+            Some(0) => None,
+            Some(most) => Some(most),
+            None => default,
+        };
+        Quotas {
+            agent_messages: most(self.agent_messages, defaults.agent_messages),
+            agent_bytes: most(self.agent_bytes, defaults.agent_bytes),
+            office_messages: most(self.office_messages, defaults.office_messages),
+            office_bytes: most(self.office_bytes, defaults.office_bytes),
+        }
     }
 
     fn database_url(&self) -> Result<String> {

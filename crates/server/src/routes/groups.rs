@@ -88,6 +88,7 @@ pub(crate) struct InviteBody {
         (status = 403, description = "The group is another agent's, or the two are not connected"),
         (status = 404, description = "No such group or agent"),
         (status = 409, description = "The group has 100 members, or the idempotency key was used for another request"),
+        (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),
     ))]
 pub(crate) async fn invite(
     State(app): State<App>,
@@ -182,6 +183,7 @@ pub(crate) struct SentMany {
         (status = 403, description = "No active connection with one of them; nothing was sent"),
         (status = 404, description = "No such message to answer or pass on"),
         (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
+        (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; nothing was sent, and trying again does not help"),
     ))]
 pub(crate) async fn send_many(
     State(app): State<App>,

@@ -113,6 +113,7 @@ pub(crate) struct Content {
         (status = 403, description = "No active connection with the recipient, or it does not hear the caller"),
         (status = 404, description = "No such session or message"),
         (status = 409, description = "The idempotency key was used for another message, or ttl and trace refuse"),
+        (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),
     )
 )]
 pub(crate) async fn send(

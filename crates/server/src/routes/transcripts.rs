@@ -47,6 +47,7 @@ fn key_of(text: &str) -> Result<TranscriptKey, Problem> {
         (status = 403, description = "The caller may only read it"),
         (status = 404, description = "The owner shares no such transcript with the caller"),
         (status = 409, description = "The idempotency key was used for something else"),
+        (status = 507, description = "`over_quota`: the caller, or the office, has as much mail stored as it may; trying again does not help"),
     ))]
 pub(crate) async fn append(
     State(app): State<App>,

@@ -22,6 +22,7 @@ mod messages;
 mod openapi;
 mod operating;
 mod privacy;
+mod quotas;
 mod races;
 mod receipts;
 mod registration;

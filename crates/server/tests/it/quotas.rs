@@ -1,0 +1,41 @@
+//! How much mail may be stored.
+
+use amb_core::Quotas;
+use amb_server::Config;
+use serde_json::json;
+
+use crate::desk::Desk;
+
+fn two_messages() -> Config {
+    let quotas = Quotas { agent_messages: Some(2), agent_bytes: Some(1_000), ..Quotas::NONE };
+    Config { rate_limits: None, quotas, ..Config::default() }
+}
+
+async fn what_exceeds_a_quota_is_507_and_names_the_limit(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let body = |text: &str| json!({"to": bob.name, "subject": "Plan", "content": text});
+    desk.post(&alice, "/messages/send", body("é")).await.expect(201);
+    desk.shows("amb_stored_messages 1").await;
+    desk.shows("amb_stored_bytes 2").await;
+    let large = desk.post(&alice, "/messages/send", body(&"x".repeat(999))).await.problem(507, "over_quota");
+    assert!(large["detail"].as_str().unwrap().contains("an agent may have 1000"), "{large}");
+    desk.post(&alice, "/transcripts/team", json!({"role": "user", "sender": "ann", "content": "hi"})).await.expect(201);
+    let refused = desk.post(&alice, "/messages/send", body("more")).await.problem(507, "over_quota");
+    assert!(refused["detail"].as_str().unwrap().contains("--agent-messages"), "{refused}");
+    let line = json!({"role": "user", "sender": "ann", "content": "hi"});
+    desk.post(&alice, "/transcripts/team", line).await.problem(507, "over_quota");
+    let usage = desk.get(&alice, "/agents/me").await.expect(200)["usage"].clone();
+    assert_eq!((usage["messages"].as_u64(), usage["max_messages"].as_u64()), (Some(2), Some(2)), "{usage}");
+    assert!(usage["bytes"].as_u64() > Some(2) && usage["max_bytes"] == 1_000, "{usage}");
+    desk.send(&bob, &alice, "Plan", "mine is not full").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_exceeds_a_quota_on_sqlite_is_507_and_names_the_limit() {
+    what_exceeds_a_quota_is_507_and_names_the_limit(Desk::sqlite_with(two_messages()).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_exceeds_a_quota_on_postgres_is_507_and_names_the_limit() {
+    what_exceeds_a_quota_is_507_and_names_the_limit(Desk::postgres_with(two_messages()).await).await;
+}
