@@ -85,7 +85,7 @@ impl Account {
         self.with(|account| account.1 += more);
     }
 
-    /// Refuses what would exceed a limit. `office` is what was added to the known amount since.
+    /// Refuses what would exceed a limit. `since` is what was added to the known amount of the office.
     pub(crate) fn check(&self, sender: Stored, since: Stored, more: Stored) -> Result<()> {
         let (quotas, mut office) = self.with(|account| *account);
         office += since;

@@ -72,9 +72,11 @@ pub(super) async fn remove_read_mail(
     let delete = tx
         .prepare_cached(concat!(
             "WITH gone AS (
-                 DELETE FROM messages WHERE public_id = ANY($1)
-                 RETURNING public_id, session_id, seq, recipient_id, delivery_number, sender_id, kind, reply_to,
-                           content, parts, metadata, callback
+                 DELETE FROM messages m WHERE m.public_id = ANY($1)
+                 RETURNING m.public_id, m.session_id, m.seq, m.recipient_id, m.delivery_number, m.sender_id, m.kind,
+                           m.reply_to, ",
+            message_bytes!(),
+            " AS bytes
              ), copied AS (
                  DELETE FROM copies c USING gone g WHERE c.message_public_id = g.public_id
                  RETURNING c.agent_id, c.number
@@ -94,9 +96,8 @@ pub(super) async fn remove_read_mail(
                                  THEN m.recipient_id ELSE m.sender_id END AS payer,
                             CASE WHEN m.recipient_id IS NULL
                                  THEN greatest(1, (SELECT count(*) FROM copies c WHERE c.message_public_id = m.public_id))
-                                 ELSE 1 END AS copies, ",
-            message_bytes!(),
-            " AS bytes FROM gone m
+                                 ELSE 1 END AS copies, m.bytes
+                     FROM gone m
                  ) c GROUP BY payer ORDER BY payer
                  ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages,
                                                       bytes = u.bytes + excluded.bytes

@@ -30,7 +30,7 @@
 //! tried again ([`error::Trouble::Changed`]).
 //!
 //! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
-//! events, and mail that was read.
+//! events, and mail that was read. Behind these, removing counts in `usage` like everybody.
 
 mod agents;
 mod batch;

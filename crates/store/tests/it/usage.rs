@@ -45,9 +45,9 @@ async fn office(desk: &Desk) -> Vec<Agent> {
         desk.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
         desk.join_group(member, &name("crew"), true, at(1)).await.unwrap();
     }
-    // One takes no tasks, so that some are rejected by the office.
-    let nobody = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
-    desk.update_profile(&agents[4], nobody, at(1)).await.unwrap();
+    // One takes few tasks, so that some are rejected by the office.
+    let few = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
+    desk.update_profile(&agents[4], few, at(1)).await.unwrap();
     agents
 }
 
@@ -189,14 +189,11 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
                     desk.set_quotas(some_limit(&mut dice));
                 }
                 1 => {
-                    // Some of it is in the tray at that moment, and not all that came before is forgotten by the writer.
-                    let after = {
-                        killed(&file.path(), &copy.path());
-                        let desk = Desk(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
-                        let after = shown(&desk, &agents).await;
-                        desk.close().await;
-                        after
-                    };
+                    // Some of it is in the tray at that moment.
+                    killed(&file.path(), &copy.path());
+                    let reopened = Desk(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
+                    let after = shown(&reopened, &agents).await;
+                    reopened.close().await;
                     assert_eq!(shown(&desk, &agents).await, after, "seed {seed}, step {now}");
                     assert_eq!(recount_sqlite(&copy.path()), after, "seed {seed}, step {now}");
                 }
