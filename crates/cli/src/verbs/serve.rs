@@ -37,7 +37,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    settings: Settings,
+    // Boxed: no other verb has so many arguments.
+    settings: Box<Settings>,
     #[command(flatten)]
     nats: NatsArgs,
 }
@@ -254,7 +255,7 @@ impl Serve {
         let (settings, nats) = match &self.config {
             Some(path) => {
                 let (settings, nats) = read(path)?;
-                (self.settings.or(settings), self.nats.or(nats))
+                (Box::new(self.settings.or(settings)), self.nats.or(nats))
             }
             None => (self.settings, self.nats),
         };
