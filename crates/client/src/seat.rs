@@ -8,6 +8,7 @@ use amb_core::doc::{
 };
 use amb_core::event::EventPage;
 use amb_core::id::fresh_uuid;
+use amb_core::limits::MAX_CLAIMED;
 use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
@@ -155,6 +156,11 @@ struct Messages {
 }
 
 #[derive(Deserialize)]
+struct Received {
+    messages: Vec<MessageWithReceipts>,
+}
+
+#[derive(Deserialize)]
 struct Tasks {
     tasks: Vec<Task>,
 }
@@ -230,6 +236,11 @@ impl Office for Client {
         self.http.ask(self.http.get(&["inbox"]).query("unread_only", Some(unread_only))).await
     }
 
+    async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
+        let call = self.http.get(&["inbox"]).query("unread_only", Some(unread_only));
+        self.http.ask(call.query("before", Some(next))).await
+    }
+
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let call = self.http.get(&["sessions", session.as_str(), "history"]);
         self.http.ask(call.query("limit", Some(page.limit)).query("before", page.before)).await
@@ -252,6 +263,13 @@ impl Office for Client {
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
         self.http.tell(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
+    }
+
+    async fn claimed(&self) -> Result<Vec<Message>> {
+        // An office that does not know the condition leaves it out; what was read is no claim in any.
+        let call = self.http.get(&["messages"]).query("claimed", Some(true)).query("unread", Some(true));
+        let page: Received = self.http.ask(call.query("limit", Some(MAX_CLAIMED))).await?;
+        Ok(page.messages.into_iter().map(|received| received.message).collect())
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {

@@ -81,6 +81,8 @@ pub const MAX_WAITING_REQUESTS: u32 = 100;
 pub const DEFAULT_HISTORY: u32 = 3;
 /// Most messages answered by one history request.
 pub const MAX_HISTORY: u32 = 50;
+/// Most messages answered by one look at what consumers hold.
+pub const MAX_CLAIMED: usize = 100;
 /// Lines answered by a transcript request that names no limit.
 pub const DEFAULT_TRANSCRIPT_LINES: usize = 20;
 /// Most lines answered by one transcript request.

@@ -7,6 +7,7 @@
 //! Where an office has no such notion (connections in a directory: `allow_from` decides there) the verb answers with
 //! [`Code::Unsupported`](crate::Code::Unsupported) and says what there is instead.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -174,6 +175,12 @@ pub trait Office: Send + Sync {
     /// The caller's threads, with previews. Marks nothing as read.
     async fn inbox(&self, unread_only: bool) -> Result<Inbox>;
 
+    /// The page of the inbox behind the one whose `next` this is. Offices that show all threads at once have none.
+    async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
+        let _ = (unread_only, next);
+        Ok(Inbox::default())
+    }
+
     /// A page of a thread, newest first; marks what it answers as read.
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History>;
 
@@ -189,6 +196,12 @@ pub trait Office: Send + Sync {
 
     /// Gives claimed messages back to be claimed again.
     async fn release(&self, ids: &[MessageId]) -> Result<()>;
+
+    /// What the caller's consumers, in whatever process, hold now and have not acknowledged: at most
+    /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Takes nothing. So another door of the same agent knows what it is working on.
+    async fn claimed(&self) -> Result<Vec<Message>> {
+        Ok(Vec::new())
+    }
 
     // Tasks.
 
@@ -238,6 +251,27 @@ pub trait Office: Send + Sync {
     async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let _ = query;
         Err(OfficeError::unsupported("this office has no search"))
+    }
+}
+
+/// Where mail of one agent is handed in: an office, or a door before it that adds what it knows to a draft.
+#[async_trait]
+pub trait Outgoing: Send + Sync {
+    /// Whose mail it is.
+    fn me(&self) -> &AgentName;
+
+    /// Sends a draft; see [`Office::send`].
+    async fn post(&self, draft: Draft) -> Result<Sent>;
+}
+
+#[async_trait]
+impl Outgoing for Arc<dyn Office> {
+    fn me(&self) -> &AgentName {
+        Office::me(&**self)
+    }
+
+    async fn post(&self, draft: Draft) -> Result<Sent> {
+        self.send(draft).await
     }
 }
 

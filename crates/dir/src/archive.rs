@@ -11,13 +11,13 @@ use std::time::Duration;
 use amb_core::{AgentName, OfficeError, Timestamp};
 use serde::Serialize;
 
+use crate::claim::is_locked;
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::lease;
 use crate::letter;
 use crate::office::{Desk, DirOffice};
-use crate::open;
 use crate::post::month;
 
 /// Idempotency keys are kept this long: a retry comes sooner or never.
@@ -153,7 +153,7 @@ impl Desk {
             let from = inbox.join(&name);
             if unread && options.keep_unread {
                 report.kept_unread += 1;
-            } else if is_claimed(&from) || lease::is_held(&self.shared.paths.state(&self.me).join("leases"), &name) {
+            } else if is_locked(&from) || lease::is_held(&self.shared.paths.state(&self.me).join("leases"), &name) {
                 report.kept_claimed += 1;
             } else {
                 self.move_old(options, &from, &away, &name, report)?;
@@ -242,10 +242,4 @@ impl Desk {
         }
         Ok(())
     }
-}
-
-/// Whether a consumer holds this message.
-fn is_claimed(path: &Path) -> bool {
-    let Ok(file) = open::regular(path) else { return false };
-    matches!(file.file().try_lock_shared(), Err(std::fs::TryLockError::WouldBlock))
 }

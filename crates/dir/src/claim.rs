@@ -7,18 +7,19 @@
 use std::collections::HashMap;
 use std::fs::{File, TryLockError};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use amb_core::limits::MAX_CLAIMED;
 use amb_core::office::ClaimRequest;
 use amb_core::{Message, MessageId, OfficeError};
 
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::lease::Lease;
+use crate::lease::{self, Lease};
 use crate::letter;
-use crate::lock::same_file;
+use crate::lock::{Locked, same_file};
 use crate::office::{ClaimBy, Desk};
 use crate::open;
 
@@ -66,6 +67,10 @@ impl Desk {
         });
         let mut claims = self.claims.lock().unwrap_or_else(PoisonError::into_inner);
         claims.0.retain(|_, claim| claim.holds());
+        if free.is_empty() {
+            return Ok(Vec::new());
+        }
+        let _turn = self.claiming()?;
         let mut taken = Vec::new();
         for (_, _, name, id) in free {
             if taken.len() >= request.limit {
@@ -80,6 +85,36 @@ impl Desk {
             }
         }
         Ok(taken)
+    }
+
+    /// Held while claims are taken or looked for: looking tries each lock, and nobody who claims then may find it taken.
+    fn claiming(&self) -> Result<Locked, OfficeError> {
+        Locked::wait(&self.shared.paths.state(&self.me).join("claims.lock")).doing("could not lock the claims")
+    }
+
+    /// What consumers of this mailbox, in any process, hold and have not acknowledged.
+    pub(crate) fn claimed(&self) -> Result<Vec<Message>, OfficeError> {
+        let unread: Vec<_> = {
+            let book = self.notice()?;
+            let unread = book.known.iter().filter(|(_, known)| known.is_unread());
+            unread.map(|(name, known)| (name.clone(), known.brief.id.clone())).collect()
+        };
+        if unread.is_empty() {
+            return Ok(Vec::new());
+        }
+        let paths = &self.shared.paths;
+        let (inbox, leases) = (paths.inbox(&self.me), paths.state(&self.me).join("leases"));
+        let any_lease = leases.exists();
+        let _turn = self.claiming()?;
+        let held = |name: &str| is_locked(&inbox.join(name)) || (any_lease && lease::is_held(&leases, name));
+        let held = unread.into_iter().filter(|(name, _)| held(name)).take(MAX_CLAIMED);
+        let read = |(name, id): (String, MessageId)| {
+            let file = open::regular(&inbox.join(&name)).ok()?.into_parts().0;
+            let letter = letter::read(paths.layout, &self.me, &file, &mut &file, &name).ok()?;
+            letter::known_as(letter.message, &name, &id).map(|message| self.shown(message))
+        };
+        // One that cannot be read any more was handled, or is dealt with by whoever claims it.
+        Ok(held.filter_map(read).collect())
     }
 
     /// Takes one message, unless somebody else has it or it is not there any more.
@@ -145,4 +180,10 @@ impl Desk {
             claims.0.remove(id);
         }
     }
+}
+
+/// Whether a process holds the lock of this message's file.
+pub(crate) fn is_locked(path: &Path) -> bool {
+    let Ok(file) = open::regular(path) else { return false };
+    matches!(file.file().try_lock_shared(), Err(TryLockError::WouldBlock))
 }

@@ -18,6 +18,7 @@
 //!                      /keys/      idempotency keys of its sends
 //!                      /callbacks/ callbacks it set on tasks
 //!                      /mounted.json  the agent lives in the network office that has mounted the directory
+//!                      /claims.lock  held while messages are claimed, or looked at for claims
 //!                      /leases/    claims, on file systems without locks
 //! ```
 

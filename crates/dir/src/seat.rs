@@ -183,6 +183,10 @@ impl Office for DirSeat {
         Ok(())
     }
 
+    async fn claimed(&self) -> Result<Vec<Message>> {
+        self.run(|desk| desk.check_lives_here().and_then(|()| desk.claimed())).await
+    }
+
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         self.run(move |desk| desk.check_known().and_then(|()| desk.tasks(&filter))).await
     }

@@ -95,6 +95,8 @@ impl InboxPage {
 pub struct MessageQuery {
     /// Only what was not read.
     pub unread: bool,
+    /// Only what a consumer of the caller's holds at this moment and has not read.
+    pub claimed_at: Option<Timestamp>,
     /// Only in this session.
     pub session: Option<SessionId>,
     /// Only from this agent.

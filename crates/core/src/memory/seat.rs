@@ -16,7 +16,7 @@ use crate::draft::Draft;
 use crate::error::{Code, OfficeError};
 use crate::event::{Cursor, Event, EventPage};
 use crate::id::{MessageId, SessionId, TaskId};
-use crate::limits::{INBOX_PREVIEW, MAX_EVENTS};
+use crate::limits::{INBOX_PREVIEW, MAX_CLAIMED, MAX_EVENTS};
 use crate::message::Message;
 use crate::name::AgentName;
 use crate::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
@@ -271,6 +271,15 @@ impl Office for MemorySeat {
             stored.claimed_until = None;
         }
         Ok(())
+    }
+
+    async fn claimed(&self) -> Result<Vec<Message>> {
+        let now = Timestamp::now();
+        let state = self.office.lock();
+        let held = |s: &&Stored| {
+            s.message.to == self.me && s.read_at.is_none() && s.claimed_until.is_some_and(|until| until > now)
+        };
+        Ok(state.mail.iter().filter(held).take(MAX_CLAIMED).map(|s| s.message.clone()).collect())
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {

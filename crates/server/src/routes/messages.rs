@@ -1,7 +1,7 @@
 //! `GET /messages` and `GET /messages/{message_id}`: mail and its receipts.
 
 use amb_core::doc::MessageWithReceipts;
-use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId};
+use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId, Timestamp};
 use amb_store::{MessagePage, MessageQuery};
 use axum::extract::State;
 use serde::Deserialize;
@@ -24,6 +24,10 @@ pub(crate) struct MessagesQuery {
     #[serde(default, deserialize_with = "boolean")]
     #[param(default = false)]
     unread: bool,
+    /// Only what a consumer of the caller's holds now and has not acknowledged.
+    #[serde(default, deserialize_with = "boolean")]
+    #[param(default = false)]
+    claimed: bool,
     /// Only in this thread.
     #[param(value_type = Option<Uuid>)]
     session_id: Option<String>,
@@ -64,6 +68,7 @@ pub(crate) async fn messages(
     let session = query.session_id.as_deref().map(|text| uuid("query.session_id", text)).transpose()?;
     let query = MessageQuery {
         unread: query.unread,
+        claimed_at: query.claimed.then(Timestamp::now),
         session: session.map(SessionId::from),
         from: query.from,
         kind: query.kind,

@@ -123,8 +123,15 @@ pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: Desk) {
     let second = claim(9, false, 10).await;
     assert_eq!(second.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(), ["0", "3"]);
     assert!(claim(9, false, 19).await.is_empty(), "all are held");
+    let held = async |seconds| -> Vec<String> {
+        let query = MessageQuery { claimed_at: Some(at(seconds)), ..query() };
+        desk.messages(&bob, query).await.unwrap().messages.into_iter().map(|m| m.message.text()).collect()
+    };
+    assert_eq!(held(19).await, ["3", "2", "1", "0"]);
+    assert!(held(20).await.is_empty(), "the leases have run out");
     desk.ack(&bob, &[first[0].1.clone(), second[0].1.clone()], at(19)).await.unwrap();
     desk.release(&bob, &[second[1].1.clone()]).await.unwrap();
+    assert_eq!(held(19).await, ["1"], "neither what was read nor what was given back");
     assert_eq!(
         claim(9, false, 19).await.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(),
         ["3"],

@@ -108,6 +108,10 @@ pub(super) async fn messages<C: GenericClient>(
     if query.unread {
         sql.push_str(" AND e.read_at IS NULL");
     }
+    if let Some(now) = &query.claimed_at {
+        values.push(now);
+        sql.push_str(&format!(" AND e.read_at IS NULL AND e.lease_until > ${}", values.len()));
+    }
     let push = |sql: &mut String, column: &str, place: usize| sql.push_str(&format!(" AND {column} = ${place}"));
     if let Some(session) = &session {
         values.push(session);

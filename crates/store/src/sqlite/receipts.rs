@@ -86,6 +86,11 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
     if query.unread {
         sql.push_str(" AND e.read_at IS NULL");
     }
+    if let Some(now) = query.claimed_at {
+        // With the priority, so that the index of unread mail serves.
+        sql.push_str(" AND e.read_at IS NULL AND e.priority IN (0, 1, 2, 3) AND e.lease_until > ?");
+        values.push(now.as_microsecond().into());
+    }
     if let Some(session) = &query.session {
         sql.push_str(" AND s.public_id = ?");
         values.push(session_uuid(session)?.as_bytes().to_vec().into());
