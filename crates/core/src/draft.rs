@@ -125,25 +125,36 @@ impl Draft {
         is_automatic(&self.metadata)
     }
 
+    /// The same draft with what every office notes in its metadata: a message that is passed on without the mark of a program
+    /// was passed on by decision, so that it may be answered although it has no hops left.
+    #[must_use]
+    pub fn noted(mut self) -> Self {
+        if self.relay_of.is_some() && !self.is_automatic() {
+            self.metadata.insert(AUTOMATIC.into(), false.into());
+        }
+        self
+    }
+
     /// The message that this becomes once an office takes it. A task is opened by the office; it is not in there yet.
     pub fn into_message(self, accepted: Accepted) -> Message {
+        let this = self.noted();
         Message {
             id: accepted.id,
             from: accepted.from,
-            to: self.to,
+            to: this.to,
             sent_at: accepted.at,
-            kind: self.kind,
+            kind: this.kind,
             session: Some(accepted.session),
             subject: accepted.subject,
-            parts: self.parts,
-            priority: self.priority,
+            parts: this.parts,
+            priority: this.priority,
             ttl: accepted.hop.ttl,
             trace: accepted.hop.trace,
             task: None,
-            callback: self.callback,
-            reply_to: self.reply_to,
-            correlation_id: self.correlation_id,
-            metadata: self.metadata,
+            callback: this.callback,
+            reply_to: this.reply_to,
+            correlation_id: this.correlation_id,
+            metadata: this.metadata,
         }
     }
 

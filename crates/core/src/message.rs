@@ -43,7 +43,7 @@ pub struct Message {
     /// How soon it wants to be read.
     #[serde(default)]
     pub priority: Priority,
-    /// Hops left. At 0 it may be answered with a task update but neither relayed nor replied to.
+    /// Hops left. At 0 it may not be relayed, and automatic answers end ([`Message::provokes_answer`]).
     pub ttl: u8,
     /// Whose hands it went through, the sender last.
     pub trace: Vec<AgentName>,
@@ -75,14 +75,21 @@ impl Message {
         is_automatic(&self.metadata)
     }
 
+    /// Whether the office says that a person or a model decided to pass this on. Files of other programs do not say so.
+    pub fn is_decided(&self) -> bool {
+        self.metadata.get(AUTOMATIC) == Some(&Value::Bool(false))
+    }
+
     /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one.
+    /// Without hops left only what somebody decided to send is answered, by an answer that provokes no other.
     pub fn provokes_answer(&self) -> bool {
-        self.kind != Kind::TaskUpdate && self.ttl > 0
+        self.kind != Kind::TaskUpdate && (self.ttl > 0 || self.is_decided())
     }
 }
 
 /// The field of a message's metadata that says `true` where a program sent it by itself: a bridge that carries an agent's
-/// answer back, a script that confirms. It stands in the metadata because every wire format and every store keeps those.
+/// answer back, a script that confirms; and `false` where an office took a draft that passes a message on by somebody's
+/// decision. It stands in the metadata because every wire format and every store keeps those.
 pub const AUTOMATIC: &str = "automatic";
 
 /// Whether this metadata marks its message as sent by a program by itself.

@@ -5,7 +5,8 @@
 //! - *Relaying* (passing a message on to a third agent) is refused at ttl 0 or when the target is already in the trace.
 //! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes back,
 //!   not round, so the trace is not asked; but it costs 1 ttl, so two programs that answer each other stop after three
-//!   messages.
+//!   messages. What a person or a model passed on ([`Draft::noted`](crate::Draft::noted)) is answered at ttl 0 too, once:
+//!   the answer is automatic and has ttl 0 itself.
 //! - A reply that a person or a model decided to send starts *afresh*: however long a conversation is, the next question
 //!   can be answered automatically.
 //! - A *task update* to the task's owner costs nothing.
@@ -60,9 +61,14 @@ pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Re
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
-/// Answering the sender of `parent` automatically.
+/// Answering the sender of `parent` automatically. Where `parent` has no hops left but somebody decided to send it, the
+/// answer has none either, so that it is the last.
 pub fn automatic_reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused> {
-    let ttl = parent.ttl.checked_sub(1).ok_or(Refused::ReplyExhausted)?;
+    let ttl = match parent.ttl.checked_sub(1) {
+        Some(ttl) => ttl,
+        None if parent.is_decided() => 0,
+        None => return Err(Refused::ReplyExhausted),
+    };
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
@@ -162,6 +168,22 @@ mod tests {
         }
         assert_eq!(sent, 3);
         assert!(!message.provokes_answer());
+    }
+
+    #[test]
+    fn a_question_passed_on_to_the_last_hop_is_answered_once() {
+        let at_b = arrived("a", "b", fresh(&name("a")));
+        let at_c = arrived("b", "c", relay(&at_b, &name("b"), &name("c")).unwrap());
+        let mut at_d = arrived("c", "d", relay(&at_c, &name("c"), &name("d")).unwrap());
+        assert_eq!((at_d.ttl, at_d.provokes_answer()), (0, false), "a file of another program, which says no more");
+        assert_eq!(automatic_reply(&at_d, &name("d")), Err(Refused::ReplyExhausted));
+        at_d.metadata.insert("automatic".into(), false.into());
+        assert!(at_d.provokes_answer());
+        assert_eq!(relay(&at_d, &name("d"), &name("e")), Err(Refused::TtlExhausted), "it is still not passed on");
+        let mut answer = arrived("d", "c", automatic_reply(&at_d, &name("d")).unwrap());
+        answer.metadata.insert("automatic".into(), true.into());
+        assert_eq!((answer.ttl, answer.provokes_answer()), (0, false));
+        assert_eq!(automatic_reply(&answer, &name("c")), Err(Refused::ReplyExhausted));
     }
 
     #[test]

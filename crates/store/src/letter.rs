@@ -98,6 +98,7 @@ impl Letter {
             Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
             None => None,
         };
+        let draft = draft.noted();
         let parent = match (&draft.reply_to, &draft.relay_of) {
             (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),
             (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),

@@ -231,6 +231,56 @@ pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
     assert_eq!(back.iter().map(|m| m.text()).collect::<Vec<_>>(), ["m1"], "released comes back, acknowledged does not");
 }
 
+/// Another process of the same agent sees what is being handled, and takes nothing by looking.
+pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dyn Post) {
+    let (alice, bob) = pair(post).await;
+    let twin = seat(post, "bob-agent").await;
+    for n in 0..4 {
+        alice.send(draft(&*bob, &format!("m{n}"))).await.unwrap();
+    }
+    let held = async |seat: &Arc<dyn Office>| -> BTreeSet<String> {
+        seat.claimed().await.unwrap().iter().map(|message| message.text()).collect()
+    };
+    assert!(held(&twin).await.is_empty());
+    let three = ClaimRequest { limit: 3, ..ClaimRequest::default() };
+    let mine = bob.claim(three.clone()).await.unwrap();
+    for seat in [&bob, &twin] {
+        assert_eq!(held(seat).await, ["m0", "m1", "m2"].map(String::from).into());
+    }
+    let seen = twin.claimed().await.unwrap();
+    let seen = seen.iter().find(|message| message.text() == "m0").unwrap();
+    assert_eq!((&seen.id, seen.ttl, &seen.trace), (&mine[0].id, 2, &vec![alice.me().clone()]));
+    assert!(alice.claimed().await.unwrap().is_empty(), "it is nobody else's business");
+    bob.ack(&[mine[0].id.clone()]).await.unwrap();
+    bob.release(&[mine[1].id.clone()]).await.unwrap();
+    assert_eq!(held(&twin).await, ["m2"].map(String::from).into());
+    assert_eq!(twin.claim(three).await.unwrap().len(), 2, "looking took nothing");
+}
+
+/// What a person or a model passed on with its last hop is answered automatically, once, and no further.
+pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Post) {
+    let mut seats = Vec::new();
+    for agent in ["ann-agent", "ben-agent", "cat-agent", "dan-agent"] {
+        seats.push(seat(post, agent).await);
+    }
+    for two in seats.windows(2) {
+        post.acquaint(&*two[0], &*two[1]).await;
+    }
+    let mut sent = seats[0].send(draft(&*seats[1], "question")).await.unwrap();
+    for at in 1..3 {
+        let relay = Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*seats[at + 1], "question") };
+        sent = seats[at].send(relay).await.unwrap();
+    }
+    let (cat, dan) = (&seats[2], &seats[3]);
+    let question = dan.message(&sent.message_id).await.unwrap().message;
+    assert_eq!((question.ttl, question.provokes_answer()), (0, true));
+    let answer = dan.send(Draft::reply(&question, "answer").automatic()).await.unwrap();
+    let answer = cat.message(&answer.message_id).await.unwrap().message;
+    assert_eq!((answer.ttl, answer.is_automatic(), answer.provokes_answer()), (0, true, false));
+    let refused = cat.send(Draft::reply(&answer, "thanks").automatic()).await.unwrap_err();
+    assert_eq!(refused.code(), Code::LoopRefused);
+}
+
 /// Urgent first, and in order of time among equals.
 pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn Post) {
     let (alice, bob) = pair(post).await;

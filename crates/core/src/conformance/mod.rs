@@ -70,6 +70,8 @@ macro_rules! office_conformance {
             a_receipt_says_read_only_after_reading
             acknowledging_twice_is_no_error
             a_claimed_message_is_nobody_elses_until_released
+            another_process_sees_what_is_claimed_and_not_acknowledged
+            a_question_passed_on_to_its_last_hop_is_answered_once
             urgent_mail_is_claimed_first_where_asked
             concurrent_sends_all_arrive_once
             a_natural_reply_passes_and_automatic_answers_end
