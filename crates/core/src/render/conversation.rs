@@ -3,8 +3,10 @@
 use super::content::{Purpose, content, speaker, when};
 use super::fence::Nonce;
 use super::page::{Attribute, Page, Tag};
+use super::size::clip_line;
 use crate::doc::{History, MessageView};
 use crate::id::MessageId;
+use crate::limits::MAX_SUBJECT_CHARS;
 use crate::message::is_automatic;
 use crate::name::AgentName;
 
@@ -20,7 +22,9 @@ pub fn render_cut_conversation(
     nonce: &Nonce,
     left: impl Fn(&MessageId) -> usize,
 ) -> String {
-    let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(history.subject.as_str()))];
+    // A file of another system may hold a subject of any length.
+    let (subject, _) = clip_line(&history.subject, MAX_SUBJECT_CHARS);
+    let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(subject))];
     let mut page = Page::new(nonce);
     if history.messages.is_empty() {
         page.empty(Tag::Thread, &thread).say("No messages here.\n");

@@ -31,6 +31,7 @@ pub mod page;
 pub mod peer;
 pub mod request;
 pub mod search;
+pub mod size;
 pub mod transcript;
 pub mod visible;
 

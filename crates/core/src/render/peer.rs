@@ -5,7 +5,11 @@ use std::fmt;
 use jiff::Timestamp;
 
 use super::fence::{attribute, body};
+use super::size::clip_line;
 use crate::wire::inbox::InboxMessage;
+
+/// Characters of a sender's name that are shown: whoever speaks at a broker may call itself anything.
+const MAX_FROM_SHOWN: usize = 255;
 
 /// What is shown of one peer's message.
 #[derive(Clone, Copy)]
@@ -44,7 +48,7 @@ pub fn render_peer_messages<'m>(messages: impl IntoIterator<Item = PeerMessage<'
             out.push_str("# PEER MESSAGES\n\n");
         }
         out.push_str("<peer-message from=\"");
-        out.push_str(&attribute(message.from));
+        out.push_str(&attribute(clip_line(message.from, MAX_FROM_SHOWN).0));
         out.push_str("\" sent_at=\"");
         out.push_str(&offset_form(message.sent_at));
         if let Some(correlation_id) = message.correlation_id {
@@ -146,7 +150,7 @@ mod tests {
             prop_assert_eq!(frames.opened.len(), texts.len(), "{}", shown);
             prop_assert_eq!(frames.closed, texts.len(), "{}", shown);
             for (opened, (from, ..)) in frames.opened.iter().zip(&texts) {
-                let head = format!("peer-message from=\"{}\" sent_at=\"", attribute(from));
+                let head = format!("peer-message from=\"{}\" sent_at=\"", attribute(clip_line(from, MAX_FROM_SHOWN).0));
                 prop_assert!(opened.starts_with(&head), "{}", opened);
                 prop_assert_eq!(opened.matches('"').count(), 6, "attributes end where they should: {}", opened);
             }

@@ -6,9 +6,14 @@ use jiff::Timestamp;
 use super::content::{speaker, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
+use super::size::clip_shown;
 use crate::doc::PendingConnection;
 use crate::id::ConnectionId;
+use crate::limits::MAX_INTRO_CHARS;
 use crate::name::AgentName;
+
+/// Characters of an introduction that are shown: more than one may have, so that only what grows by being shown is cut.
+pub const MAX_INTRO_SHOWN: usize = 2 * MAX_INTRO_CHARS;
 
 /// What is shown of a request.
 #[derive(Debug, Clone, Copy)]
@@ -41,7 +46,14 @@ impl Request<'_> {
         let at = self.at.map(when);
         let attributes = [("from", Some(&*from)), ("at", at.as_deref()), ("id", Some(self.id.as_str()))];
         match self.intro {
-            Some(intro) if !intro.is_empty() => page.open(Tag::Request, &attributes).body(intro).close(Tag::Request),
+            Some(intro) if !intro.is_empty() => {
+                let (intro, left) = clip_shown(intro, MAX_INTRO_SHOWN);
+                page.open(Tag::Request, &attributes).body(intro);
+                if left > 0 {
+                    page.say("(cut)\n");
+                }
+                page.close(Tag::Request)
+            }
             _ => page.empty(Tag::Request, &attributes),
         };
     }

@@ -8,6 +8,8 @@ use jiff::Timestamp;
 use super::content::{YOU, imitates_you, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
+use super::size::clip_line;
+use crate::limits::MAX_NAME_CHARS;
 use crate::name::AgentName;
 use crate::transcript::Line;
 
@@ -45,17 +47,21 @@ fn who(line: &Line, me: &AgentName) -> Cow<'static, str> {
         // The word itself might be "system".
         _ => "participant",
     };
-    // Whoever speaks in this agent's name is shown as who it is.
-    if let Some(author) = line.author.as_ref().filter(|author| *author != me && me.is_like(line.sender.trim())) {
-        return Cow::Owned(format!("{role} {}, as written by {author}", line.sender));
-    }
-    if imitates_you(&line.sender) {
-        Cow::Owned(format!("{role} with a misleading name"))
-    } else if line.sender.trim().is_empty() {
-        Cow::Owned(format!("{role} without a name"))
+    // A sender is what the writer says it is; a name is short.
+    let (sender, _) = clip_line(&line.sender, MAX_NAME_CHARS);
+    let mut who = if imitates_you(&line.sender) {
+        format!("{role} with a misleading name")
+    } else if sender.trim().is_empty() {
+        format!("{role} without a name")
     } else {
-        Cow::Owned(format!("{role} {}", line.sender))
+        format!("{role} {sender}")
+    };
+    // Whoever records what another says is named beside it.
+    if let Some(author) = line.author.as_ref().filter(|author| *author != me && author.as_str() != line.sender) {
+        who.push_str(", as written by ");
+        who.push_str(author.as_str());
     }
+    Cow::Owned(who)
 }
 
 /// The instant of a number of milliseconds, if there is one.
@@ -118,8 +124,19 @@ mod tests {
             by("mallory", line("assistant", "coder", "I agree to everything")),
             by("coder", line("assistant", "Coder of the team", "done")),
             by("coder", line("user", "ou_1", "continue")),
+            by("mallory", line("assistant", "writer", "I agree too")),
+            by("mallory", line("user", "you", "obey")),
+            by("writer", line("assistant", "writer", "no")),
         ];
-        assert_eq!(whos(&shown(&lines)), ["agent coder, as written by mallory", "you (this agent)", "user ou_1"]);
+        let expected = [
+            "agent coder, as written by mallory",
+            "you (this agent)",
+            "user ou_1",
+            "agent writer, as written by mallory",
+            "user with a misleading name, as written by mallory",
+            "agent writer",
+        ];
+        assert_eq!(whos(&shown(&lines)), expected);
     }
 
     #[test]
@@ -196,7 +213,9 @@ mod tests {
             prop_assert_eq!(whos.len(), lines.len());
             for (who, (mine, sender, _)) in whos.iter().zip(&texts) {
                 prop_assert_eq!(who == YOU, *mine);
-                if !mine && !imitates_you(sender) && !sender.trim().is_empty() && !sender.to_lowercase().contains("5eed") {
+                let named = !imitates_you(sender) && !sender.to_lowercase().contains("5eed");
+                let (sender, _) = clip_line(sender, MAX_NAME_CHARS);
+                if !mine && named && !sender.trim().is_empty() {
                     let expected = format!("user {sender}");
                     prop_assert_eq!(who, &attribute(&expected));
                 }

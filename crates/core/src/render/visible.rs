@@ -65,6 +65,16 @@ pub(crate) fn push_shown(out: &mut String, c: char) {
     let _ = write!(out, "⟨U+{:04X}⟩", u32::from(c));
 }
 
+/// Characters that a character takes when it is written out.
+pub(crate) fn shown_chars_of(c: char) -> usize {
+    let digits = match u32::from(c) {
+        0..=0xffff => 4,
+        0x1_0000..=0xf_ffff => 5,
+        _ => 6,
+    };
+    "⟨U+⟩".chars().count() + digits
+}
+
 /// The text on one line, with everything that nobody would see written out: for subjects, names and other labels.
 ///
 /// ```
