@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use amb_core::office::Outgoing;
 use amb_core::wire::inbox::MAIL_SUBJECT;
 use amb_core::{AgentName, CorrelationId, Draft, GoalId, MessageId, Timestamp};
 use futures_util::StreamExt;
@@ -118,6 +119,15 @@ impl SendReport {
 
 /// Sends. An error means that the call was wrong and nothing was sent; whatever fails on the way to a goal is in the report.
 pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<SendReport, SendError> {
+    send_to_peer_by(context, send, context.mailbox.as_ref().map(|office| office as &dyn Outgoing)).await
+}
+
+/// The same, with mail handed in by another way than the caller's own mailbox: a door that derives what it passes on.
+pub async fn send_to_peer_by(
+    context: &PeerContext,
+    send: &SendToPeer,
+    mail: Option<&dyn Outgoing>,
+) -> Result<SendReport, SendError> {
     let to = send.to.trim();
     if to.is_empty() {
         return Err(SendError::NoRecipient);
@@ -135,7 +145,8 @@ pub async fn send_to_peer(context: &PeerContext, send: &SendToPeer) -> Result<Se
         None => None,
         Some(id) => Some(Uuid::try_parse(id).map_err(|_| SendError::BadCorrelationId(quoted(id)))?),
     };
-    let letter = Letter { context, body: &send.message, correlation_id, durable: send.durable, now: Timestamp::now() };
+    let (body, durable, now) = (&send.message, send.durable, Timestamp::now());
+    let letter = Letter { context, mail, body, correlation_id, durable, now };
     if to == "*" {
         return letter.broadcast().await;
     }
@@ -163,6 +174,8 @@ fn goal_in(to: &str) -> Option<(Option<&str>, GoalId)> {
 /// A checked message, on its way.
 struct Letter<'a> {
     context: &'a PeerContext,
+    /// Where mail is handed in.
+    mail: Option<&'a dyn Outgoing>,
     body: &'a str,
     correlation_id: Option<Uuid>,
     durable: bool,
@@ -274,7 +287,7 @@ impl Letter<'_> {
             false => format!("unknown agent_id `{to_quoted}`"),
         };
         let mut failed = |why: String| report.unreachable_reasons.push(why);
-        let Some(office) = &self.context.mailbox else {
+        let Some(office) = self.mail else {
             return failed(format!("{nobody}, and this agent has no mailbox to send from"));
         };
         if *office.me() != self.context.agent_id {
@@ -286,7 +299,7 @@ impl Letter<'_> {
         };
         let mut draft = Draft::text(agent.clone(), MAIL_SUBJECT, self.body);
         draft.correlation_id = self.correlation_id.map(CorrelationId::from);
-        match office.send(draft).await {
+        match office.post(draft).await {
             Ok(sent) => report.mailed_to.push(Mailed { agent_id: agent, message_id: sent.message_id }),
             Err(error) => failed(format!("{nobody}, and mail to it failed: {error}")),
         }
