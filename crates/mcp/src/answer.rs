@@ -5,7 +5,7 @@ use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::view::seen;
+use crate::view::note;
 
 /// A tool's success.
 #[derive(Debug)]
@@ -57,8 +57,10 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
         let source = std::error::Error::source(error).map(ToString::to_string);
         tracing::warn!(tool = call.tool, code = %error.code(), %error, source, "a tool failed");
     }
+    let renamed = in_words_of_tools(call, error);
+    let error = renamed.as_ref().unwrap_or(error);
     // A detail may repeat what somebody else wrote.
-    let mut text = format!("{}: {}", error.code(), seen(&without_commands(error.detail())));
+    let mut text = format!("{}: {}", error.code(), note(&without_commands(error.detail())));
     if let Some(next) = next_step(call, error) {
         text.push_str("\nNext: ");
         text.push_str(&next);
@@ -66,18 +68,67 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
+/// The error in the words of the tools, where the office spoke of a place in its request: `path.session_id: must be a UUID`.
+/// An id that cannot be one is like one that nothing has.
+fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError> {
+    if error.code() != Code::Invalid {
+        return None;
+    }
+    let place = error.detail().split_once('.').filter(|(place, _)| matches!(*place, "path" | "query" | "body"))?.1;
+    let (field, problem) = place.split_once(": ")?;
+    // What the tool calls it.
+    let field = match (call.tool, field) {
+        ("mailbox_read", "message_id") if call.argument("message_id").is_none() => "before",
+        (_, field) => field,
+    };
+    if !problem.contains("UUID") {
+        return Some(OfficeError::invalid(format!("{field}: {problem}")));
+    }
+    let what = match field {
+        "session_id" => "session",
+        "task_id" => "task",
+        _ => "message",
+    };
+    let id = call.argument(field).map(|id| format!(" {id:?}")).unwrap_or_default();
+    Some(OfficeError::not_found(format!("no {what}{id}")))
+}
+
 /// The detail without what it says of the command line, which a model does not have: the tools are named instead.
-fn without_commands(detail: &str) -> String {
+pub(crate) fn without_commands(detail: &str) -> String {
     // An aside goes alone, a clause whole.
     let mut detail = detail.to_owned();
-    while let Some(start) = detail.find(" (`amb ")
+    let mut from = 0;
+    while let Some(start) = detail[from..].find(" (").map(|at| from + at)
         && let Some(length) = detail[start..].find(')')
     {
-        detail.replace_range(start..=start + length, "");
+        if is_of_command_line(&detail[start..=start + length]) {
+            detail.replace_range(start..=start + length, "");
+        } else {
+            from = start + length;
+        }
     }
-    let of_tools = |clause: &&str| !clause.contains("`amb ") && !clause.contains("`inbox`");
-    let clauses: Vec<_> = detail.split("; ").filter(of_tools).collect();
-    if clauses.is_empty() { detail } else { clauses.join("; ") }
+    let clauses: Vec<_> = detail.split("; ").filter(|clause| !is_of_command_line(clause)).collect();
+    if !clauses.is_empty() {
+        return clauses.join("; ");
+    }
+    // Nothing else is said: up to where the command line comes in.
+    let parts = detail.split(", ").take_while(|part| !is_of_command_line(part)).collect::<Vec<_>>().join(", ");
+    if parts.is_empty() { "this cannot be done here".into() } else { parts }
+}
+
+/// Whether words speak of commands or their options.
+fn is_of_command_line(words: &str) -> bool {
+    let is_option = |word: &str| {
+        let bare = word.trim_start_matches(|c: char| "(`\"'".contains(c));
+        bare.strip_prefix("--").is_some_and(|name| name.starts_with(|c: char| c.is_ascii_alphabetic()))
+    };
+    words.contains("`amb ") || words.contains("`inbox`") || words.split_whitespace().any(is_option)
+}
+
+/// Whether a call only reads, so that there is nothing that could have been accepted.
+fn reads(tool: &str, call: &Call<'_>) -> bool {
+    matches!(tool, "mailbox_check" | "mailbox_read" | "mailbox_wait" | "list_peers" | "transcript_recent")
+        || (tool == "mailbox_task" && call.argument("action") == Some("list"))
 }
 
 /// What a model can do about it with the tools it has.
@@ -138,6 +189,9 @@ fn next_step(call: &Call<'_>, error: &OfficeError) -> Option<String> {
             }
             _ => "it may have been done all the same: look with mailbox_check before you try again.",
         }),
+        Code::Unavailable if reads(tool, call) => {
+            fixed("try again in a moment, and tell your user if it keeps failing.")
+        }
         Code::Unavailable => {
             fixed("nothing was accepted; try again in a moment, and tell your user if it keeps failing.")
         }
@@ -156,6 +210,8 @@ fn next_step(call: &Call<'_>, error: &OfficeError) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -168,12 +224,43 @@ mod tests {
     }
 
     #[test]
+    fn a_tool_that_reads_says_nothing_of_accepting() {
+        for (tool, arguments) in
+            [("mailbox_check", json!({})), ("mailbox_wait", json!({})), ("mailbox_task", json!({"action": "list"}))]
+        {
+            let call = Call { tool, arguments: arguments.as_object(), me: None };
+            let next = next_step(&call, &OfficeError::unavailable("down")).unwrap();
+            assert!(!next.contains("accepted"), "{tool}: {next}");
+        }
+    }
+
+    #[test]
+    fn places_in_a_request_are_named_as_the_tools_name_them() {
+        let told = |tool, arguments: Value, detail: &str| {
+            let call = Call { tool, arguments: arguments.as_object(), me: None };
+            let result = failure(&call, &OfficeError::invalid(detail));
+            serde_json::to_value(result).unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
+        };
+        let bad = told("mailbox_read", json!({"session_id": "zzz"}), "path.session_id: must be a UUID");
+        assert!(bad.starts_with("not_found: no session \"zzz\"\nNext: call mailbox_check"), "{bad}");
+        let bad = told("mailbox_task", json!({"task_id": "zzz"}), "path.task_id: must be a UUID");
+        assert!(bad.starts_with("not_found: no task \"zzz\"\nNext: call mailbox_task with action list"), "{bad}");
+        let bad = told("mailbox_send", json!({"reply_to": "x"}), "body.reply_to: must be a UUID");
+        assert!(bad.starts_with("not_found: no message \"x\"\nNext: mailbox_check and mailbox_read"), "{bad}");
+        let long = told("mailbox_task", json!({}), "body.note: has at most 10000 characters");
+        assert_eq!(long, "invalid: note: has at most 10000 characters");
+    }
+
+    #[test]
     fn a_models_result_has_no_words_of_the_command_line() {
         for (detail, said) in [
             ("no such session; `inbox` lists yours", "no such session"),
             ("no agent \"x\"; `amb agents` lists those you can write to", "no agent \"x\""),
             ("cannot reach it; is the server running? (`amb serve`)", "cannot reach it; is the server running?"),
-            ("plain; words", "plain; words"),
+            ("it is not used; name the one that you want with --dir", "it is not used"),
+            ("say who you are: --as NAME, or AMB_AS in the environment", "this cannot be done here"),
+            ("not there (start it with --listen) yet", "not there yet"),
+            ("a -- dash; plain; words", "a -- dash; plain; words"),
         ] {
             assert_eq!(without_commands(detail), said);
         }

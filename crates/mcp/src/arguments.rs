@@ -40,11 +40,6 @@ pub(crate) fn count<'de, D: Deserializer<'de>>(de: D) -> Result<Option<u32>, D::
     Ok(Some(number as u32))
 }
 
-/// The arguments of a tool that has none.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct Nothing {}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -189,8 +189,11 @@ impl ServerHandler for Handler {
         let seen = self.seen_by(&context);
         let patience = tools::patience(name, request.arguments.as_ref());
         let began = Instant::now();
+        let latest = tools::latest(name, began, request.arguments.as_ref());
         let office = tokio::select! {
             office = self.reach(&seen, patience) => office,
+            // An office that hangs does not keep a call longer than it said.
+            () = tokio::time::sleep_until(latest) => Err(tools::silent_office()),
             // The client is gone: nobody waits for an office that is out of reach.
             () = closing.cancelled() => Err(OfficeError::unavailable("the client has gone")),
         };

@@ -18,9 +18,11 @@
 
 mod answer;
 mod arguments;
+mod budget;
 mod doorbell;
 mod handler;
 mod http;
+mod inbox;
 mod options;
 mod part;
 mod peers;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::office::Result;
+use amb_core::office::{Outgoing, Result};
 use amb_core::{AgentName, MessageId};
 use async_trait::async_trait;
 use serde::Serialize;
@@ -37,6 +37,9 @@ pub struct Delivery {
     pub mailed_to: Vec<Mailed>,
     /// One sentence for each way that was closed.
     pub unreachable_reasons: Vec<String>,
+    /// The mails that what was left in mailboxes counts as passing on.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub passes_on: Vec<MessageId>,
 }
 
 /// A message that waits in a mailbox.
@@ -60,7 +63,14 @@ pub trait LivePeers: Send + Sync {
 
     /// Hands a message to every live goal of `to`, or of everybody with `*`, and leaves it in the mailbox of an agent
     /// that does not run now. A goal that cannot be reached is a reason in the answer, not an error.
-    async fn send(&self, to: &str, message: &str, correlation_id: Option<Uuid>) -> Result<Delivery>;
+    /// The mail is handed in by `mail`, in the caller's name.
+    async fn send(
+        &self,
+        to: &str,
+        message: &str,
+        correlation_id: Option<Uuid>,
+        mail: &dyn Outgoing,
+    ) -> Result<Delivery>;
 
     /// What peers have said to the caller's own goal.
     fn words(&self) -> &Arc<Words>;

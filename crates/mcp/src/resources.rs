@@ -3,11 +3,15 @@
 
 use std::str::FromStr;
 
-use amb_core::doc::Inbox;
+use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::{Office, OfficeError, SessionId};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
+use crate::budget::{Budget, size};
+use crate::inbox;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
+use crate::tools;
+use crate::view::{MessageShown, RequestShown, line};
 
 /// The inbox.
 pub(crate) const INBOX: &str = "mailbox://inbox";
@@ -63,28 +67,45 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
 
 /// The resource as text.
 pub(crate) async fn read(office: &dyn Office, uri: &str) -> Result<ResourceContents, OfficeError> {
-    let which: Uri = uri.parse()?;
-    let inbox = office.inbox(false).await?;
-    let text = match which {
-        Uri::Inbox => {
-            let hint = "mailbox_check shows them, with skip=";
-            let shown = show::Shown { skip: 0, threads: MOST_SESSIONS, requests: MOST_REQUESTS, hint };
-            show::inbox(&inbox, office.me(), &shown)
-        }
-        Uri::Session(id) => thread(office, inbox, &id)?,
+    let text = match uri.parse()? {
+        Uri::Inbox => threads(office, inbox::whole(office, false).await?),
+        Uri::Session(id) => thread(office, &id).await?,
     };
     Ok(ResourceContents::text(text, uri))
 }
 
-fn thread(office: &dyn Office, inbox: Inbox, id: &SessionId) -> Result<String, OfficeError> {
-    let session = inbox.sessions.into_iter().find(|session| session.session_id == *id);
+fn threads(office: &dyn Office, mut inbox: Inbox) -> String {
+    let me = office.me();
+    let mut budget = Budget::new();
+    let fits = inbox.pending_connections.iter().take(MOST_REQUESTS);
+    let requests = fits.take_while(|request| budget.takes(size(&RequestShown::of(request)))).count();
+    inbox.sessions.sort_by_key(|session| session.unread_count == 0);
+    let cost = |session: &SessionSummary| {
+        let previews = session.recent_messages.iter().filter(|_| session.unread_count > 0);
+        let frame = size(&(&session.session_id, line(&session.subject), &session.other_agent_name, &session.group));
+        frame + previews.map(|message| size(&MessageShown::preview(message, me))).sum::<usize>()
+    };
+    let fits = inbox.sessions.iter().take(MOST_SESSIONS);
+    let threads = fits.take_while(|session| budget.takes(cost(session))).count();
+    let left = inbox.sessions.len() - threads;
+    let hint = format!("mailbox_check shows them, with skip={threads}");
+    show::inbox(&inbox, me, &show::Shown { skip: 0, threads, requests, left, hint: &hint })
+}
+
+async fn thread(office: &dyn Office, id: &SessionId) -> Result<String, OfficeError> {
+    let session = inbox::find(office, false, id).await?;
     let session = session.ok_or_else(|| OfficeError::not_found(format!("no session {id}; {INBOX} lists yours")))?;
-    let history = amb_core::doc::History {
+    let mut history = amb_core::doc::History {
         session_id: session.session_id,
         subject: session.subject,
         messages: session.recent_messages,
     };
-    Ok(show::conversation(&history, office.me(), |_| 0))
+    let cut = tools::cut_to_fit(&mut history.messages, office.me());
+    let mut text = show::conversation(&history, office.me(), |id| cut.get(id).map_or(0, |cut| cut.chars));
+    if !cut.is_empty() {
+        text.push_str("What was cut is read with mailbox_read.\n");
+    }
+    Ok(text)
 }
 
 /// Percent-encodes what cannot stand in a path segment as it is.

@@ -23,6 +23,11 @@ pub(crate) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
+/// One of these words, and which is taken where there is none.
+pub(crate) fn usually(word: &str, words: &[&str]) -> Value {
+    json!({"type": "string", "enum": words, "default": word})
+}
+
 /// A whole number. No format: clients warn at the ones they do not know.
 pub(crate) fn whole() -> Value {
     json!({"type": "integer"})
@@ -36,6 +41,26 @@ pub(crate) fn upto(most: u32, usual: u32) -> Value {
 /// Yes or no.
 pub(crate) fn flag() -> Value {
     json!({"type": "boolean"})
+}
+
+/// Yes or no; no where nothing is said.
+pub(crate) fn off() -> Value {
+    json!({"type": "boolean", "default": false})
+}
+
+/// A whole number, with a hint for the model.
+pub(crate) fn counting(description: &str) -> Value {
+    json!({"type": "integer", "description": description})
+}
+
+/// Text of at most so many characters.
+pub(crate) fn limited(most: usize) -> Value {
+    json!({"type": "string", "maxLength": most})
+}
+
+/// Text of at most so many characters, with a hint for the model.
+pub(crate) fn short(most: usize, description: &str) -> Value {
+    json!({"type": "string", "maxLength": most, "description": description})
 }
 
 /// A list.

@@ -15,23 +15,26 @@ pub(crate) const MOST_SESSIONS: usize = 20;
 /// Connection requests shown at once; the others are counted.
 pub(crate) const MOST_REQUESTS: usize = 10;
 
-/// How much of an inbox an answer has room for.
-pub(crate) struct Shown {
+/// How much of an inbox an answer shows.
+pub(crate) struct Shown<'h> {
     /// Threads passed over.
     pub(crate) skip: usize,
     pub(crate) threads: usize,
     pub(crate) requests: usize,
-    /// What to do to see more threads, before the number to pass over.
-    pub(crate) hint: &'static str,
+    /// Threads that are left for another answer.
+    pub(crate) left: usize,
+    /// What to do to see those.
+    pub(crate) hint: &'h str,
 }
 
-pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &Shown) -> String {
+pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &Shown<'_>) -> String {
     let view = InboxView {
         preview_chars: PREVIEW_CHARS,
         skip_threads: shown.skip,
         max_threads: shown.threads,
         max_requests: shown.requests,
         read_hint: "call mailbox_read with its id as session_id",
+        threads_left: Some(shown.left),
         more_hint: shown.hint,
         approve_hint: "ask your user, who has the code from the other side, then call mailbox_approve with it",
     };
@@ -48,55 +51,50 @@ pub(crate) fn transcript(key: &TranscriptKey, lines: &[Line], me: &AgentName) ->
         .unwrap_or_else(|| format!("Nothing is recorded for {}.", attribute(key.as_str())))
 }
 
-pub(crate) fn peers(peers: &[Peer]) -> String {
-    if peers.is_empty() {
-        return "No other agent is here.".into();
+/// What stands before a list of peers.
+pub(crate) const PEERS_HEAD: &str = "Descriptions are the peers' own words.\n";
+/// What stands before a list of tasks.
+pub(crate) const TASKS_HEAD: &str = "Open tasks. Subjects and notes in quotes are the agents' own words.\n";
+
+/// One line of a list of peers.
+pub(crate) fn peer(peer: &Peer) -> String {
+    let mut text = format!("- {}", peer.agent_id);
+    if let Some(status) = &peer.status {
+        text.push_str(&format!(" ({})", attribute(status)));
     }
-    let mut text = String::from("Descriptions are the peers' own words.\n");
-    for peer in peers {
-        text.push_str(&format!("- {}", peer.agent_id));
-        if let Some(status) = &peer.status {
-            text.push_str(&format!(" ({})", attribute(status)));
-        }
-        if !peer.reachable {
-            text.push_str(", not reachable");
-        }
-        if !peer.description.is_empty() {
-            text.push_str(&format!(": \"{}\"", attribute(&peer.description)));
-        }
-        text.push('\n');
+    if !peer.reachable {
+        text.push_str(", not reachable");
     }
+    if !peer.description.is_empty() {
+        text.push_str(&format!(": \"{}\"", attribute(&peer.description)));
+    }
+    text.push('\n');
     text
 }
 
-pub(crate) fn tasks(me: &AgentName, tasks: &[TaskShown]) -> String {
-    if tasks.is_empty() {
-        return "No open tasks.".into();
+/// One line of a list of tasks.
+pub(crate) fn task(me: &AgentName, task: &TaskShown) -> String {
+    let side = if task.assignee == *me {
+        format!("from {} to you", task.owner)
+    } else {
+        format!("yours, given to {}", task.assignee)
+    };
+    let mut text = format!("- {} [{}] {side}", attribute(task.id.as_str()), task.state);
+    if let Some(deadline) = task.deadline {
+        text.push_str(&format!(", due {deadline}{}", if task.overdue { " (overdue)" } else { "" }));
     }
-    let mut text = String::from("Open tasks. Subjects and notes in quotes are the agents' own words.\n");
-    for task in tasks {
-        let side = if task.assignee == *me {
-            format!("from {} to you", task.owner)
-        } else {
-            format!("yours, given to {}", task.assignee)
-        };
-        text.push_str(&format!("- {} [{}] {side}", attribute(task.id.as_str()), task.state));
-        if let Some(deadline) = task.deadline {
-            text.push_str(&format!(", due {deadline}{}", if task.overdue { " (overdue)" } else { "" }));
-        }
-        if let Some(subject) = &task.subject {
-            text.push_str(&format!(", \"{}\"", attribute(subject)));
-        }
-        if let Some(note) = &task.note {
-            text.push_str(&format!(", note \"{}\"", attribute(note)));
-        }
-        if let Some(callback) = task.callback.as_ref().and_then(|callback| serde_json::to_string(callback).ok()) {
-            text.push_str(&format!(", callback \"{}\"", attribute(&callback)));
-        }
-        if let Some(session) = &task.session_id {
-            text.push_str(&format!(", session {}", attribute(session.as_str())));
-        }
-        text.push('\n');
+    if let Some(subject) = &task.subject {
+        text.push_str(&format!(", \"{}\"", attribute(subject)));
     }
+    if let Some(note) = &task.note {
+        text.push_str(&format!(", note \"{}\"", attribute(note)));
+    }
+    if let Some(callback) = task.callback.as_ref().and_then(|callback| serde_json::to_string(callback).ok()) {
+        text.push_str(&format!(", callback \"{}\"", attribute(&callback)));
+    }
+    if let Some(session) = &task.session_id {
+        text.push_str(&format!(", session {}", attribute(session.as_str())));
+    }
+    text.push('\n');
     text
 }

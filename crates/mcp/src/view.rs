@@ -7,18 +7,18 @@ use amb_core::{
 };
 use serde::Serialize;
 
-use amb_core::render::{fence, visible};
+use amb_core::limits::MAX_SUBJECT_CHARS;
+use amb_core::render::request::MAX_INTRO_SHOWN;
+use amb_core::render::size::{clip_line, clip_shown};
+use amb_core::render::{content_text, fence, visible};
 
 use crate::part::beside_text;
 
 /// Characters of a body that a preview shows.
 pub(crate) const PREVIEW_CHARS: usize = 300;
 
-/// Characters of one answer at most, in its text and in its data alike, as far as what others wrote goes: more would crowd
-/// out everything else a model has in mind, and clients cut it off without saying what is lost.
-pub(crate) const ANSWER_CHARS: usize = 20_000;
-/// What a message costs besides its content: ids, names and times.
-pub(crate) const FRAME_CHARS: usize = 300;
+/// Characters of an introduction, a reason or a note within a list.
+pub(crate) const NOTE_CHARS: usize = 1_000;
 
 /// Stands in every structured answer that carries words of others: some clients show a model this half alone.
 pub(crate) const UNTRUSTED: &str = "Other agents wrote the subject, content, message, body, description, parts and note \
@@ -105,17 +105,14 @@ impl MessageShown {
         }
     }
 
-    /// Its first words.
+    /// Its first words, as in the text.
     pub(crate) fn preview(message: &MessageView, me: &AgentName) -> Self {
-        let mut shown = Self::full(message, me);
-        // Data and files are content that a preview leaves out.
-        shown.truncated = message.truncated || !shown.parts.is_empty();
-        shown.parts.clear();
-        if let Some((end, _)) = message.content.char_indices().nth(PREVIEW_CHARS) {
-            shown.content = seen(&message.content[..end]);
-            shown.truncated = true;
-        }
-        shown
+        let whole = content_text(&message.content, &message.parts);
+        let (start, left) = clip_shown(&whole, PREVIEW_CHARS);
+        let cut = MessageView { content: start.to_owned(), parts: Vec::new(), ..message.clone() };
+        // Data and files are named in a preview; what they are, reading shows.
+        let beside = message.parts.iter().any(|part| !matches!(part, Part::Text { .. }));
+        Self { truncated: message.truncated || left > 0 || beside, ..Self::full(&cut, me) }
     }
 
     /// Says which thread it is from.
@@ -141,7 +138,7 @@ impl RequestShown {
         Self {
             connection_id: request.connection_id.clone(),
             from_agent_name: request.from_agent_name.clone(),
-            message: request.message.as_deref().map(seen),
+            message: request.message.as_deref().map(|intro| seen(clip_shown(intro, MAX_INTRO_SHOWN).0)),
             created_at: request.created_at,
         }
     }
@@ -152,7 +149,16 @@ pub(crate) fn seen(text: &str) -> String {
     fence::body(text, None).into_owned()
 }
 
-/// One line with nothing unseen in it.
+/// One line with nothing unseen in it, no longer than a subject may be: files of other systems hold any length.
 pub(crate) fn line(text: &str) -> String {
+    let (text, _) = clip_line(text, MAX_SUBJECT_CHARS);
     seen(&visible::line(text))
+}
+
+/// A note or a reason, cut where it is long.
+pub(crate) fn note(text: &str) -> String {
+    match clip_line(text, NOTE_CHARS) {
+        (_, 0) => seen(text),
+        (start, left) => format!("{}… ({left} characters more)", seen(start)),
+    }
 }

@@ -6,25 +6,44 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use amb_core::doc::MessageView;
-use amb_core::{AgentName, Kind, MessageId, SessionId, TaskId};
+use amb_core::{AgentName, Kind, Message, MessageId, SessionId, Task, TaskId};
 use tokio::time::Instant;
 
 /// How long a mail that was shown is taken for what the model is working on.
 const MEMORY: Duration = Duration::from_secs(3_600);
-/// Mails remembered; the oldest are forgotten first.
+/// Mails that were shown and are remembered; the oldest are forgotten first.
 const CAPACITY: usize = 64;
 
-/// A mail that the model was shown, oldest first.
+/// How far a mail came.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Route {
+    pub(crate) ttl: u8,
+    pub(crate) trace: Vec<AgentName>,
+}
+
+impl Route {
+    pub(crate) fn of(message: &Message) -> Self {
+        Self { ttl: message.ttl, trace: message.trace.clone() }
+    }
+}
+
+/// A mail that the model works on.
 #[derive(Debug, Clone)]
 pub(crate) struct Mail {
     pub(crate) id: MessageId,
-    pub(crate) from: AgentName,
-    session: SessionId,
+    from: AgentName,
+    session: Option<SessionId>,
     task: Option<TaskId>,
     /// The message it answers, if it names one.
     pub(crate) reply_to: Option<MessageId>,
-    at: Instant,
-    /// Something was sent to its sender, or into its session, since it was shown.
+    /// Known once the office was asked.
+    pub(crate) route: Option<Route>,
+    /// Whether it is known to answer nothing of this agent's own.
+    pub(crate) judged: bool,
+    /// When it was shown; `None` where the office alone says that it is work: a consumer of this agent holds it, or it
+    /// carries an open task.
+    shown_at: Option<Instant>,
+    /// Something was sent to its sender, or into its session, since it became known.
     answered: bool,
 }
 
@@ -35,6 +54,7 @@ pub(crate) struct Work {
 
 #[derive(Debug, Default)]
 struct State {
+    /// In the order in which they became known.
     mails: VecDeque<Mail>,
     /// To whom a message was refused because of what the model is working on.
     refused: Option<AgentName>,
@@ -47,19 +67,73 @@ impl Work {
             return;
         }
         let mut state = self.state();
-        let known = state.mails.iter().position(|mail| mail.id == message.id);
-        let answered = known.and_then(|at| state.mails.remove(at)).is_some_and(|mail| mail.answered);
+        let known = state.mails.iter().position(|mail| mail.id == message.id).and_then(|at| state.mails.remove(at));
+        let (answered, judged, route) =
+            known.map_or((false, false, None), |mail| (mail.answered, mail.judged, mail.route));
         state.mails.push_back(Mail {
             id: message.id.clone(),
             from: message.sender_name.clone(),
-            session: session.clone(),
+            session: Some(session.clone()),
             task: message.task.as_ref().map(|task| task.id.clone()),
             reply_to: message.reply_to.clone(),
-            at: Instant::now(),
+            route,
+            judged,
+            shown_at: Some(Instant::now()),
             answered,
         });
-        if state.mails.len() > CAPACITY {
-            state.mails.pop_front();
+        let shown = state.mails.iter().filter(|mail| mail.shown_at.is_some()).count();
+        if shown > CAPACITY
+            && let Some(oldest) = state.mails.iter().position(|mail| mail.shown_at.is_some())
+        {
+            state.mails.remove(oldest);
+        }
+    }
+
+    /// What the office says that this agent works on: mail that its consumers hold, and open tasks. What it said before and
+    /// does not say now is work no more.
+    pub(crate) fn known_to_the_office(&self, claimed: &[Message], tasks: &[Task]) {
+        let mut state = self.state();
+        state.mails.retain(|mail| {
+            mail.shown_at.is_some_and(|at| at.elapsed() < MEMORY)
+                || claimed.iter().any(|message| message.id == mail.id)
+                || tasks.iter().any(|task| task.message_id == mail.id)
+        });
+        let mut add = |mail: Mail| match state.mails.iter_mut().find(|known| known.id == mail.id) {
+            Some(known) => known.route = known.route.take().or(mail.route),
+            None => state.mails.push_back(mail),
+        };
+        for message in claimed.iter().filter(|message| message.kind != Kind::TaskUpdate) {
+            add(Mail {
+                id: message.id.clone(),
+                from: message.from.clone(),
+                session: message.session.clone(),
+                task: message.task.as_ref().map(|task| task.id.clone()),
+                reply_to: message.reply_to.clone(),
+                route: Some(Route::of(message)),
+                judged: message.reply_to.is_none(),
+                shown_at: None,
+                answered: false,
+            });
+        }
+        for task in tasks {
+            add(Mail {
+                id: task.message_id.clone(),
+                from: task.owner.clone(),
+                session: task.session_id.clone(),
+                task: Some(task.id.clone()),
+                reply_to: None,
+                route: None,
+                judged: true,
+                shown_at: None,
+                answered: false,
+            });
+        }
+    }
+
+    /// The office said how far a mail came, and that it answers nothing of this agent's own.
+    pub(crate) fn came(&self, id: &MessageId, route: Route) {
+        if let Some(mail) = self.state().mails.iter_mut().find(|mail| mail.id == *id) {
+            (mail.route, mail.judged) = (Some(route), true);
         }
     }
 
@@ -67,7 +141,7 @@ impl Work {
     pub(crate) fn sent(&self, to: &AgentName, session: &SessionId) {
         let mut state = self.state();
         state.refused = None;
-        for mail in state.mails.iter_mut().filter(|mail| mail.from == *to || mail.session == *session) {
+        for mail in state.mails.iter_mut().filter(|mail| mail.from == *to || mail.session.as_ref() == Some(session)) {
             mail.answered = true;
         }
     }
@@ -95,23 +169,25 @@ impl Work {
     /// What a message to this agent may be passing on, latest first. Nothing where it answers that agent, which goes back,
     /// not round.
     pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<Mail> {
-        let mut state = self.state();
-        state.mails.retain(|mail| mail.at.elapsed() < MEMORY);
-        let goes_back = |mail: &Mail| mail.from == *to || session == Some(&mail.session);
+        let state = self.state();
+        let goes_back = |mail: &Mail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
         if state.mails.iter().any(|mail| goes_back(mail) && !mail.answered) {
             return Vec::new();
         }
         state.mails.iter().rev().filter(|mail| !goes_back(mail)).cloned().collect()
     }
 
-    /// Whether the model was shown anything lately.
-    pub(crate) fn remembers_any(&self) -> bool {
-        !self.state().mails.is_empty()
-    }
-
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The mail whose route lets the least pass: one that `to` has had already, else the one with the fewest hops left; of
+/// several the first. A ring does not go on because other mail lies beside its own.
+pub(crate) fn most_restrictive<'m>(mails: &'m [Mail], to: &AgentName) -> Option<&'m Mail> {
+    let routes = || mails.iter().filter_map(|mail| Some((mail, mail.route.as_ref()?)));
+    let been_there = routes().find(|(_, route)| route.trace.contains(to));
+    been_there.or_else(|| routes().min_by_key(|(_, route)| route.ttl)).map(|(mail, _)| mail)
 }
 
 #[cfg(test)]
@@ -159,6 +235,41 @@ mod tests {
         work.shown(&mail("m1", "ann"), &session("s1"));
         assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m1", "m2"], "shown again, it is the latest");
         work.ended(&"t".parse().unwrap(), &"m1".parse().unwrap());
+        assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m2"]);
+    }
+
+    #[test]
+    fn the_mail_that_lets_the_least_pass_is_the_one_passed_on() {
+        let with = |id: &str, ttl: u8, trace: &[&str]| Mail {
+            id: id.parse().unwrap(),
+            from: name("ann"),
+            session: None,
+            task: None,
+            reply_to: None,
+            route: Some(Route { ttl, trace: trace.iter().map(|agent| name(agent)).collect() }),
+            judged: true,
+            shown_at: None,
+            answered: false,
+        };
+        let mails = [with("noise", 2, &["zoe"]), with("ring", 1, &["cat", "ann"]), with("last", 0, &["ben"])];
+        let chosen = |to: &str| most_restrictive(&mails, &name(to)).unwrap().id.to_string();
+        assert_eq!(chosen("cat"), "ring", "cat had it");
+        assert_eq!(chosen("dan"), "last", "the fewest hops left");
+        assert_eq!(most_restrictive(&[], &name("dan")).map(|mail| &mail.id), None);
+    }
+
+    #[tokio::test]
+    async fn what_the_office_says_is_work_is_forgotten_when_it_says_so_no_more() {
+        let work = Work::default();
+        let claimed: Vec<Message> = serde_json::from_value(serde_json::json!([{
+            "id": "m1", "from": "ann", "to": "me", "sent_at": "2026-02-22T10:05:00Z", "parts": [], "ttl": 1, "trace": ["ann"],
+        }]))
+        .unwrap();
+        work.known_to_the_office(&claimed, &[]);
+        work.shown(&mail("m2", "ben"), &"s2".parse().unwrap());
+        assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m2", "m1"]);
+        assert!(work.passed_on_to(&name("ann"), None).is_empty(), "an answer to what a bridge woke it for");
+        work.known_to_the_office(&[], &[]);
         assert_eq!(ids(work.passed_on_to(&name("cat"), None)), ["m2"]);
     }
 

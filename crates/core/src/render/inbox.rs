@@ -5,7 +5,7 @@ use super::conversation::mail;
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use super::request::Request;
-use super::visible::clip;
+use super::size::{clip_line, clip_shown};
 use crate::doc::{Inbox, MessageView, SessionSummary};
 use crate::limits::MAX_SUBJECT_CHARS;
 use crate::name::AgentName;
@@ -23,7 +23,9 @@ pub struct InboxView<'h> {
     pub max_requests: usize,
     /// What to do to read a thread whole, in the words of the door: "call mailbox_read with its id".
     pub read_hint: &'h str,
-    /// What to do to see the threads that are not shown; followed by how many to pass over then.
+    /// Threads that are left, where that is another number than those behind the ones shown.
+    pub threads_left: Option<usize>,
+    /// What to do to see the threads that are left.
     pub more_hint: &'h str,
     /// What to do to let somebody in.
     pub approve_hint: &'h str,
@@ -37,7 +39,8 @@ impl Default for InboxView<'_> {
             max_threads: 20,
             max_requests: 10,
             read_hint: "read it by its id",
-            more_hint: "look again, passing over ",
+            threads_left: None,
+            more_hint: "look again, passing over these",
             approve_hint: "ask your user for its code",
         }
     }
@@ -70,9 +73,9 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
         thread(&mut page, session, me, view);
     }
     let seen = view.skip_threads.saturating_add(view.max_threads);
-    if threads.len() > seen {
-        let left = counted(threads.len() - seen, "thread");
-        page.say("And ").say(&left).say(" more, not shown: ").say(view.more_hint).say(&format!("{seen}.\n"));
+    let left = view.threads_left.unwrap_or_else(|| threads.len().saturating_sub(seen));
+    if left > 0 {
+        page.say("And ").say(&counted(left, "thread")).say(" more, not shown: ").say(view.more_hint).say(".\n");
     }
     if !requests.is_empty() {
         page.say("To answer a connection request, ").say(view.approve_hint).say(".\n");
@@ -98,7 +101,7 @@ fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &
     let with = speaker(&session.other_agent_name, Some(me));
     let last = when(session.last_message_at);
     // A file of another system may hold a subject of any length.
-    let (subject, _) = clip(&session.subject, MAX_SUBJECT_CHARS);
+    let (subject, _) = clip_line(&session.subject, MAX_SUBJECT_CHARS);
     let attributes = [
         ("id", Some(session.session_id.as_str())),
         ("with", Some(&*with)),
@@ -120,7 +123,7 @@ fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &
 
 fn preview(page: &mut Page<'_>, message: &MessageView, me: &AgentName, chars: usize) {
     let whole = content(&message.content, &message.parts);
-    let (start, left) = clip(&whole, chars);
+    let (start, left) = clip_shown(&whole, chars);
     let cut = (left > 0).then(|| format!("{left} more characters"));
     let unread = (!message.is_read && message.sender_name != *me).then_some("yes");
     mail(page, message, me, &[("unread", unread), ("cut", cut.as_deref())]);
@@ -202,7 +205,7 @@ mod tests {
         let shown = shown(&Inbox { sessions, ..Inbox::default() });
         assert!(
             shown.contains("id=\"new\"")
-                && shown.ends_with("And 3 threads more, not shown: look again, passing over 3.\n"),
+                && shown.ends_with("And 3 threads more, not shown: look again, passing over these.\n"),
             "{shown}"
         );
     }

@@ -1,6 +1,6 @@
 //! `mailbox_check`: the mailbox at a glance. Marks nothing as read.
 
-use amb_core::doc::{Inbox, MessageView, SessionSummary};
+use amb_core::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
 use amb_core::{AgentName, OfficeError, SessionId, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
-use crate::schema::{answer, arguments, flag, list, object, text, whole};
+use crate::budget::{Budget, size};
+use crate::inbox;
+use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
 use crate::seen::Seen;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
-use crate::view::{ANSWER_CHARS, FRAME_CHARS, MessageShown, PREVIEW_CHARS, RequestShown, UNTRUSTED, line};
-use crate::words::{self, WordShown};
+use crate::view::{MessageShown, RequestShown, UNTRUSTED, line};
+use crate::words::WordShown;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -24,13 +26,13 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Tool {
-    let session = object(&[("session_id!", text()), ("unread_count!", whole())]);
+    let session = object(&[("session_id", text()), ("unread_count", whole())]);
     super::tool(
         "mailbox_check",
         "Look at your mailbox: threads, previews of unread mail, connection requests. Marks nothing as read.",
         Effect::Reads,
-        arguments(&[("unread_only", flag()), ("skip", whole())]),
-        answer(&[("unread!", whole()), ("sessions!", list(session))]),
+        arguments(&[("unread_only", off()), ("skip", counting("threads to pass over"))]),
+        answer(&[("unread!", whole()), ("sessions!", list(session)), ("next_skip", counting("skip for the rest"))]),
     )
 }
 
@@ -42,6 +44,9 @@ struct Checked {
     sessions: Vec<SessionShown>,
     #[serde(skip_serializing_if = "is_zero")]
     more_sessions: usize,
+    /// What to give as `skip` for those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_skip: Option<usize>,
     pending_connections: Vec<RequestShown>,
     #[serde(skip_serializing_if = "is_zero")]
     more_connections: usize,
@@ -49,6 +54,8 @@ struct Checked {
     peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer_note: Option<&'static str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    more_peer_messages: usize,
 }
 
 #[derive(Serialize)]
@@ -70,41 +77,53 @@ pub(super) fn is_zero(count: &usize) -> bool {
 
 pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { unread_only, skip } = parse(arguments)?;
-    let skip = skip.unwrap_or(0) as usize;
-    let mut inbox = desk.office.inbox(unread_only.unwrap_or(false)).await?;
+    let mut inbox = inbox::whole(&*desk.office, unread_only.unwrap_or(false)).await?;
     let unread = inbox.unread();
-    let words = desk.words();
     let me = desk.office.me();
+    let mut budget = Budget::new();
+    let words = desk.words(&mut budget);
+    let requests = show_requests(&inbox, desk, true, &mut budget);
     // Threads with unread mail come first, so that those are the ones shown.
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
-    let mut budget = ANSWER_CHARS;
-    let mut shown = 0;
+    let skip = inbox.sessions.len().min(skip.unwrap_or(0) as usize);
+    let mut sessions = Vec::new();
     for session in inbox.sessions.iter_mut().skip(skip).take(MOST_SESSIONS) {
         session.recent_messages.retain(|message| is_fresh(message, me, &desk.seen));
-        let Some(left) = budget.checked_sub(cost(session)).or((shown == 0).then_some(0)) else { break };
-        budget = left;
-        shown += 1;
-        show_session(session, desk);
+        let shown = SessionShown::of(session, me);
+        if !budget.takes(size(&shown)) {
+            break;
+        }
+        // Of two calls at once one shows it.
+        let mine = show_session(session, desk);
+        sessions.push(if mine { shown } else { SessionShown::of(session, me) });
     }
-    let requests = show_requests(&inbox, desk, true);
-    let more = show::Shown { skip, threads: shown, requests, hint: "call mailbox_check with skip=" };
-    let text = words::block(&words) + &show::inbox(&inbox, me, &more);
-    let sessions: Vec<_> =
-        inbox.sessions.iter().skip(skip).take(shown).map(|session| SessionShown::of(session, me)).collect();
+    let next_skip = skip + sessions.len();
+    let left = inbox.sessions.len() - next_skip;
+    let hint = format!("call mailbox_check with skip={next_skip}");
+    let shown = show::Shown { skip, threads: sessions.len(), requests, left, hint: &hint };
+    let mut text = words.text() + &show::inbox(&inbox, me, &shown);
+    if inbox.next.is_some() {
+        text.push_str(MORE_BEHIND);
+    }
     let pending_connections: Vec<_> = inbox.pending_connections.iter().take(requests).map(RequestShown::of).collect();
-    let theirs = !sessions.is_empty() || !pending_connections.is_empty() || !words.is_empty();
+    let theirs = !sessions.is_empty() || !pending_connections.is_empty() || !words.words.is_empty();
     let checked = Checked {
         note: theirs.then_some(UNTRUSTED),
         unread,
-        more_sessions: inbox.sessions.len().saturating_sub(skip + sessions.len()),
         sessions,
+        more_sessions: left,
+        next_skip: (left > 0).then_some(next_skip),
         more_connections: inbox.pending_connections.len() - pending_connections.len(),
         pending_connections,
-        peer_note: words::note(&words),
-        peer_messages: words.iter().map(WordShown::from).collect(),
+        peer_note: words.note(),
+        peer_messages: words.shown(),
+        more_peer_messages: words.left,
     };
     Answer::new(text, &checked)
 }
+
+/// Said where even all pages that are followed do not reach the end.
+pub(super) const MORE_BEHIND: &str = "There are more threads behind these, not counted: read or answer some first.\n";
 
 impl SessionShown {
     fn of(session: &SessionSummary, me: &AgentName) -> Self {
@@ -130,24 +149,19 @@ pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &Seen) -> bo
     message.sender_name != *me && !message.is_read && !seen.knows(message.id.as_str())
 }
 
-/// Characters that a thread takes in an answer.
-pub(super) fn cost(session: &SessionSummary) -> usize {
-    let previews =
-        session.recent_messages.iter().map(|message| FRAME_CHARS + message.content.chars().take(PREVIEW_CHARS).count());
-    FRAME_CHARS + previews.sum::<usize>()
-}
-
-/// Remembers that what is left of this thread is shown now.
-pub(super) fn show_session(session: &mut SessionSummary, desk: &Desk) {
-    // Of two calls at once one shows it.
+/// Remembers that what is left of this thread is shown now; answers whether all of it was still to be shown.
+pub(super) fn show_session(session: &mut SessionSummary, desk: &Desk) -> bool {
+    let before = session.recent_messages.len();
     session.recent_messages.retain(|message| desk.seen.first_time(message.id.as_str()));
     for message in session.recent_messages.iter().rev() {
         desk.seen.work.shown(message, &session.session_id);
     }
+    session.recent_messages.len() == before
 }
 
 /// How many requests are shown, which is remembered; of `again`, those that were shown before too.
-pub(super) fn show_requests(inbox: &Inbox, desk: &Desk, again: bool) -> usize {
-    let shown = inbox.pending_connections.iter().take(MOST_REQUESTS);
+pub(super) fn show_requests(inbox: &Inbox, desk: &Desk, again: bool, budget: &mut Budget) -> usize {
+    let mut fits = |request: &&PendingConnection| budget.takes(size(&RequestShown::of(request)));
+    let shown = inbox.pending_connections.iter().take(MOST_REQUESTS).take_while(|request| fits(request));
     shown.filter(|request| desk.seen.first_time(request.connection_id.as_str()) || again).count()
 }

@@ -1,13 +1,14 @@
 //! `mailbox_connect` and `mailbox_approve`: two agents agree to write to each other, by a code that people pass on.
 
 use amb_core::OfficeError;
+use amb_core::limits::MAX_INTRO_CHARS;
 use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
-use crate::schema::{answer, arguments, hint, text};
+use crate::schema::{answer, arguments, hint, short, text};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -28,8 +29,8 @@ pub(super) fn connect_tool() -> Tool {
         "mailbox_connect",
         "Ask another agent for a connection. Answers a code that your user passes to the other agent's user.",
         Effect::Adds,
-        arguments(&[("target_agent_name!", text()), ("message", hint("introduction"))]),
-        answer(&[("verification_code!", text()), ("target_agent_name!", text()), ("status!", text())]),
+        arguments(&[("target_agent_name!", text()), ("message", short(MAX_INTRO_CHARS, "introduction"))]),
+        answer(&[("verification_code!", text())]),
     )
 }
 
@@ -39,13 +40,16 @@ pub(super) fn approve_tool() -> Tool {
         "Approve a connection request, only with a code your user gave you.",
         Effect::Marks,
         arguments(&[("code!", hint("such as XC-992"))]),
-        answer(&[("connected_agent_name!", text()), ("status!", text())]),
+        answer(&[("connected_agent_name!", text())]),
     )
 }
 
 pub(super) async fn connect(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Connect { target_agent_name, message } = parse(arguments)?;
     let target = target_agent_name.trim().parse()?;
+    if let Some(chars) = message.as_ref().map(|intro| intro.chars().count()).filter(|chars| *chars > MAX_INTRO_CHARS) {
+        return Err(OfficeError::invalid(format!("message has {chars} characters, at most {MAX_INTRO_CHARS}")));
+    }
     let asked = desk.office.connect(&target, message).await?;
     let text = format!(
         "Asked {target} for a connection. Verification code: {}. Your user gives it to the person behind {target} by a \

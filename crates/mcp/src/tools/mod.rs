@@ -13,17 +13,20 @@ mod wait;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use amb_core::wire::inbox::InboxMessage;
 use amb_core::{Office, OfficeError};
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+pub(crate) use read::cut_to_fit;
 pub(crate) use task::TaskShown;
+pub(crate) use wait::silent_office;
 
 use crate::answer::Answer;
+use crate::budget::Budget;
 use crate::peers::LivePeers;
 use crate::seen::Seen;
+use crate::words::Taken;
 
 /// What a tool works with during one call.
 pub(crate) struct Desk {
@@ -41,11 +44,14 @@ pub(crate) struct Desk {
 impl Desk {
     /// Takes what live peers have said. Whoever takes it shows it in the same breath: nothing is awaited in between, and
     /// a call whose answer nobody will see takes nothing.
-    fn words(&self) -> Vec<InboxMessage> {
-        if self.over.is_cancelled() || self.closing.is_cancelled() {
-            return Vec::new();
+    fn words(&self, budget: &mut Budget) -> Taken {
+        match &self.peers {
+            Some(live) if !self.over.is_cancelled() && !self.closing.is_cancelled() => {
+                let words = live.words().take(budget);
+                Taken { words, left: live.words().len() }
+            }
+            _ => Taken::default(),
         }
-        self.peers.as_ref().map(|live| live.words().take()).unwrap_or_default()
     }
 }
 
@@ -100,6 +106,15 @@ pub(crate) fn named(name: &str) -> Option<Tool> {
 pub(crate) fn patience(name: &str, arguments: Option<&JsonObject>) -> Duration {
     // Arguments that do not fit are told by the call itself.
     if name == "mailbox_wait" { wait::patience(arguments).unwrap_or_default() } else { Duration::ZERO }
+}
+
+/// The moment by which a call that came in at this one has reached the office or answers that it cannot.
+pub(crate) fn latest(name: &str, began: Instant, arguments: Option<&JsonObject>) -> Instant {
+    match name {
+        "mailbox_wait" => wait::latest(began, patience(name, arguments)),
+        // Clients give a call up after 60 s.
+        _ => began + Duration::from_secs(55),
+    }
 }
 
 /// Calls a tool; `None` when there is none of that name.

@@ -4,6 +4,8 @@
 //! run now as well: those get the message at once, and mail is for whoever does not run.
 
 use amb_core::doc::ConnectionStatus;
+use amb_core::render::size::clip_line;
+use amb_core::render::visible;
 use amb_core::wire::inbox::{MAIL_SUBJECT, check_body};
 use amb_core::{AgentName, Code, Draft, OfficeError};
 use rmcp::model::{JsonObject, Tool};
@@ -11,29 +13,27 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::check::is_zero;
-use super::post::post;
+use super::post::{Notes, Posted, post};
 use super::{Desk, Effect};
-use crate::answer::Answer;
-use crate::arguments::{Nothing, filled, parse};
+use crate::answer::{Answer, without_commands};
+use crate::arguments::{count, filled, parse};
+use crate::budget::{Budget, size};
 use crate::peers::{Delivery, LivePeers, Mailed, Peer};
-use crate::schema::{answer, arguments, flag, hint, list, object, text};
+use crate::schema::{answer, arguments, flag, hint, list, object, text, whole};
 use crate::show;
-
-use crate::view::{UNTRUSTED, line, seen};
+use crate::view::{UNTRUSTED, line, note, seen};
 
 /// Characters of a description that a list shows.
 const DESCRIPTION_CHARS: usize = 200;
-/// Peers in one list.
-const MOST_PEERS: usize = 100;
 
 pub(super) fn list_tool() -> Tool {
-    let peer = object(&[("agent_id!", text()), ("reachable!", flag()), ("status", text())]);
+    let peer = object(&[("agent_id", text()), ("reachable", flag())]);
     super::tool(
         "list_peers",
         "Other agents and whether you may write to them.",
         Effect::Reads,
-        arguments(&[]),
-        answer(&[("peers!", list(peer))]),
+        arguments(&[("skip", whole())]),
+        answer(&[("peers!", list(peer)), ("next_skip", whole())]),
     )
 }
 
@@ -51,6 +51,13 @@ pub(super) fn send_tool() -> Tool {
     )
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListArguments {
+    #[serde(default, deserialize_with = "count")]
+    skip: Option<u32>,
+}
+
 #[derive(Serialize)]
 struct Peers {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -58,33 +65,48 @@ struct Peers {
     peers: Vec<Peer>,
     #[serde(skip_serializing_if = "is_zero")]
     more: usize,
+    /// What to give as `skip` for those.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    next_skip: Option<usize>,
 }
 
 pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
-    let Nothing {} = parse(arguments)?;
-    let (mut peers, mut note) = match &desk.peers {
+    let ListArguments { skip } = parse(arguments)?;
+    let (mut all, mut note) = match &desk.peers {
         Some(live) => with_live(desk, &**live).await?,
         None => (office_peers(desk).await?, None),
     };
-    peers.retain(|peer| peer.agent_id != *desk.office.me());
-    for peer in &mut peers {
-        peer.description = short(&peer.description);
-    }
-    if peers.is_empty() && note.is_none() {
+    all.retain(|peer| peer.agent_id != *desk.office.me());
+    // Those that can be written to come first, and an order that stays lets one page on.
+    all.sort_by(|a, b| (!a.reachable, &a.agent_id).cmp(&(!b.reachable, &b.agent_id)));
+    if all.is_empty() && note.is_none() {
         note = Some("no other agent is registered here".into());
     }
-    let more = peers.len().saturating_sub(MOST_PEERS);
-    peers.truncate(MOST_PEERS);
-    let mut text = show::peers(&peers);
-    if more > 0 {
-        text.push_str(&format!("And {more} more, not shown.\n"));
+    let total = all.len();
+    let skip = total.min(skip.unwrap_or(0) as usize);
+    let mut budget = Budget::new();
+    let mut text = String::from(if all.is_empty() { "No other agent is here." } else { show::PEERS_HEAD });
+    let mut peers = Vec::new();
+    for mut peer in all.drain(skip..) {
+        peer.description = short(&peer.description);
+        let line = show::peer(&peer);
+        if !budget.takes(size(&peer).max(line.chars().count())) {
+            break;
+        }
+        text.push_str(&line);
+        peers.push(peer);
     }
-    if let Some(note) = note.as_deref().filter(|_| !peers.is_empty()) {
+    let next_skip = skip + peers.len();
+    let more = total - next_skip;
+    if more > 0 {
+        text.push_str(&format!("And {more} more: call list_peers with skip={next_skip}.\n"));
+    }
+    if let Some(note) = note.as_deref().filter(|_| total > 0) {
         text.push_str(note);
     }
     let notes: Vec<_> = (!peers.is_empty()).then(|| UNTRUSTED.to_owned()).into_iter().chain(note).collect();
     let note = (!notes.is_empty()).then(|| notes.join(" "));
-    Answer::new(text, &Peers { note, peers, more })
+    Answer::new(text, &Peers { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
 }
 
 /// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
@@ -149,9 +171,9 @@ async fn office_peers(desk: &Desk) -> Result<Vec<Peer>, OfficeError> {
 }
 
 fn short(description: &str) -> String {
-    match description.char_indices().nth(DESCRIPTION_CHARS) {
-        Some((end, _)) => format!("{}…", line(&description[..end])),
-        None => line(description),
+    match clip_line(description, DESCRIPTION_CHARS) {
+        (_, 0) => line(description),
+        (start, _) => format!("{}…", line(start)),
     }
 }
 
@@ -179,7 +201,7 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         .map(|id| Uuid::parse_str(id.trim()))
         .transpose()
         .map_err(|_| OfficeError::invalid("`correlation_id` is a UUID; leave it out if there is nothing to tie to"))?;
-    let delivery = match &desk.peers {
+    let mut delivery = match &desk.peers {
         Some(live) => live_or_by_mail(desk, &**live, to, message, correlation).await?,
         None if to == "*" => {
             return Err(OfficeError::invalid("`*` reaches live peers only, and none are set up; name one"));
@@ -189,6 +211,14 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             Err(bad) => unreachable(format!("unknown agent_id `{}`: {bad}", line(to))),
         },
     };
+    let (reasons, mut budget) = (std::mem::take(&mut delivery.unreachable_reasons), Budget::new());
+    let all = reasons.len();
+    let reasons = reasons.iter().map(|reason| note(&without_commands(reason)));
+    delivery.unreachable_reasons = reasons.take_while(|reason| budget.takes(size(reason))).collect();
+    let more = all - delivery.unreachable_reasons.len();
+    if more > 0 {
+        delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
+    }
     Answer::new(told(&line(to), &delivery, desk.peers.is_some()), &delivery)
 }
 
@@ -200,9 +230,10 @@ async fn live_or_by_mail(
     message: String,
     correlation: Option<Uuid>,
 ) -> Result<Delivery, OfficeError> {
-    let error = match live.send(to, &message, correlation).await {
+    let notes = Notes::of(desk);
+    let error = match live.send(to, &message, correlation, &notes).await {
         Err(error) if error.code() == Code::Unavailable && to != "*" => error,
-        sent => return sent,
+        sent => return sent.map(|delivery| Delivery { passes_on: notes.passed_on(), ..delivery }),
     };
     let to: AgentName = to.parse()?;
     if !live.allows(&to) {
@@ -233,7 +264,8 @@ fn told(to: &str, delivery: &Delivery, live: bool) -> String {
     if lines.is_empty() {
         lines.push(format!("Not delivered to {to}."));
     }
-    lines.extend(delivery.unreachable_reasons.iter().map(|reason| format!("- {}", line(reason))));
+    lines.extend(delivery.passes_on.iter().map(|id| format!("It counts as passing on {id}.")));
+    lines.extend(delivery.unreachable_reasons.iter().map(|reason| format!("- {}", visible::line(reason))));
     lines.join("\n")
 }
 
@@ -246,7 +278,11 @@ async fn by_mail(
     let mut draft = Draft::text(to.clone(), MAIL_SUBJECT, message);
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
     match post(desk, draft, false).await {
-        Ok(posted) => Ok(Delivery { delivered_to: vec![posted.sent.message_id.to_string()], ..Delivery::default() }),
+        Ok(Posted { sent, passes_on }) => Ok(Delivery {
+            delivered_to: vec![sent.message_id.to_string()],
+            passes_on: passes_on.into_iter().collect(),
+            ..Delivery::default()
+        }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
             // An office where agents connect first says no more of strangers than that they are not connected.

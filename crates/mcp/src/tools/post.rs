@@ -1,10 +1,15 @@
 //! Sending as the model at this seat: what it passes on to a third agent keeps its ttl and trace, named or not.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use amb_core::doc::Sent;
-use amb_core::office::TaskFilter;
-use amb_core::{Code, Draft, MessageId, OfficeError};
+use amb_core::office::{Outgoing, Result, TaskFilter};
+use amb_core::{AgentName, Code, Draft, MessageId, Office, OfficeError};
+use async_trait::async_trait;
+use tokio::task::JoinSet;
 
 use super::Desk;
+use crate::work::{Mail, Route, most_restrictive};
 
 /// A message that was sent, and the mail that it counts as passing on.
 pub(super) struct Posted {
@@ -14,12 +19,13 @@ pub(super) struct Posted {
 
 /// Sends. A draft that names no message is taken for passing on what the model is working on, where it goes to somebody else
 /// than that came from. `user_request` lifts this, but only for what was refused before: said by habit, it changes nothing.
-pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> Result<Posted, OfficeError> {
+pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> Result<Posted> {
     let work = &desk.seen.work;
     let to = draft.to.clone();
     let named = draft.reply_to.is_some() || draft.relay_of.is_some();
     let lifted = user_request && work.was_refused(&to);
-    if !named && !lifted {
+    // What one sends oneself goes nowhere, so nothing is passed on by it.
+    if !named && !lifted && to != *desk.office.me() {
         draft.relay_of = passed_on(desk, &draft).await?;
     }
     let derived = draft.relay_of.clone().filter(|_| !named);
@@ -41,25 +47,80 @@ pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> R
     Ok(Posted { sent, passes_on: derived })
 }
 
-/// The mail that this draft passes on: the one shown last that came from somebody else and answers nothing of the caller's
-/// own; else, after a restart, the one of the task that the caller works on.
-async fn passed_on(desk: &Desk, draft: &Draft) -> Result<Option<MessageId>, OfficeError> {
+/// The mail that this draft passes on: of all that the model was shown lately, that a consumer of this agent holds (a bridge
+/// which woke the model, in a process of its own), or that carries a task which has not ended, the one that lets the least
+/// pass. What came from the recipient, or answers something of the caller's own, does not count.
+async fn passed_on(desk: &Desk, draft: &Draft) -> Result<Option<MessageId>> {
     let (work, me) = (&desk.seen.work, desk.office.me());
-    for mail in work.passed_on_to(&draft.to, draft.session.as_ref()) {
-        let answers_mine = match &mail.reply_to {
-            Some(id) => desk.office.message(id).await.is_ok_and(|answered| answered.message.from == *me),
-            None => false,
-        };
-        if !answers_mine {
-            return Ok(Some(mail.id));
-        }
-        work.forget(&mail.id);
+    let given = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
+    let (claimed, tasks) = tokio::join!(desk.office.claimed(), desk.office.tasks(given));
+    let mut tasks = tasks?;
+    tasks.retain(|task| task.assignee == *me);
+    work.known_to_the_office(&claimed?, &tasks);
+    let mut mails = work.passed_on_to(&draft.to, draft.session.as_ref());
+    let mut asking = JoinSet::new();
+    for (at, mail) in mails.iter().enumerate().filter(|(_, mail)| mail.route.is_none() || !mail.judged) {
+        let (office, mail) = (Arc::clone(&desk.office), mail.clone());
+        asking.spawn(async move { (at, followed(&*office, &mail).await) });
     }
-    if work.remembers_any() {
+    while let Some(asked) = asking.join_next().await {
+        let (at, followed) = asked.map_err(OfficeError::internal)?;
+        let mail = &mut mails[at];
+        mail.route = followed?;
+        match &mail.route {
+            Some(route) => work.came(&mail.id, route.clone()),
+            None => work.forget(&mail.id),
+        }
+    }
+    Ok(most_restrictive(&mails, &draft.to).map(|mail| mail.id.clone()))
+}
+
+/// How far a mail came, as the office says; `None` where it is no work: it is gone, or answers something of the caller's own.
+async fn followed(office: &dyn Office, mail: &Mail) -> Result<Option<Route>> {
+    if let Some(id) = mail.reply_to.as_ref().filter(|_| !mail.judged)
+        && office.message(id).await.is_ok_and(|answered| answered.message.from == *office.me())
+    {
         return Ok(None);
     }
-    let given = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
-    let tasks = desk.office.tasks(given).await?;
-    let current = tasks.into_iter().find(|task| task.state.is_current() && task.assignee == *me);
-    Ok(current.filter(|task| task.owner != draft.to).map(|task| task.message_id))
+    if let Some(route) = &mail.route {
+        return Ok(Some(route.clone()));
+    }
+    match office.message(&mail.id).await {
+        Ok(found) => Ok(Some(Route::of(&found.message))),
+        Err(error) if error.code() == Code::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The way of the model's notes to those who do not run now: the same as that of its mail.
+pub(super) struct Notes<'d> {
+    desk: &'d Desk,
+    passes_on: Mutex<Vec<MessageId>>,
+}
+
+impl<'d> Notes<'d> {
+    pub(super) fn of(desk: &'d Desk) -> Self {
+        Self { desk, passes_on: Mutex::default() }
+    }
+
+    /// The mails that what was sent counts as passing on.
+    pub(super) fn passed_on(self) -> Vec<MessageId> {
+        self.passes_on.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Outgoing for Notes<'_> {
+    fn me(&self) -> &AgentName {
+        self.desk.office.me()
+    }
+
+    async fn post(&self, draft: Draft) -> Result<Sent> {
+        let posted = post(self.desk, draft, false).await?;
+        let mut passes_on = self.passes_on.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(id) = posted.passes_on.filter(|id| !passes_on.contains(id)) {
+            passes_on.push(id);
+        }
+        Ok(posted.sent)
+    }
 }

@@ -5,20 +5,23 @@ use std::collections::HashMap;
 use amb_core::doc::{History, MessageView};
 use amb_core::office::HistoryPage;
 use amb_core::render::content_text;
-use amb_core::render::visible::clip;
-use amb_core::{MessageId, OfficeError, SessionId};
+use amb_core::render::size::{clip_shown, shown_chars};
+use amb_core::{AgentName, MessageId, OfficeError, Part, SessionId};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, filled, parse};
+use crate::budget::{ITEMS_CHARS, size};
+use crate::inbox;
 use crate::schema::{answer, arguments, hint, list, object, text, upto, whole};
 use crate::show;
-use crate::view::{ANSWER_CHARS, FRAME_CHARS, MessageShown, PREVIEW_CHARS, UNTRUSTED, line};
+use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, line};
 
 /// Messages shown when no number is asked for.
 const USUAL: u32 = 10;
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Arguments {
@@ -35,7 +38,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Tool {
-    let message = object(&[("id!", text()), ("content!", text())]);
+    let message = object(&[("id", text()), ("content", text())]);
     super::tool(
         "mailbox_read",
         "Read a thread's newest messages, oldest first, and mark them read.",
@@ -44,10 +47,10 @@ pub(super) fn tool() -> Tool {
             ("session_id!", hint("from mailbox_check")),
             ("limit", upto(50, USUAL)),
             ("before", hint("message id: only older ones")),
-            ("message_id", hint("one message that was cut: its text from character offset")),
+            ("message_id", hint("a message that was cut, from character offset")),
             ("offset", whole()),
         ]),
-        answer(&[("messages!", list(message))]),
+        answer(&[("messages!", list(message)), ("next", text())]),
     )
 }
 
@@ -88,12 +91,17 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             oldest.id
         ));
     }
-    let left = cut_to_fit(&mut history.messages);
-    for (message, chars) in history.messages.iter().rev().filter_map(|message| Some((message, left.get(&message.id)?)))
+    let cut = cut_to_fit(&mut history.messages, desk.office.me());
+    for (message, Cut { chars, parts }) in
+        history.messages.iter().rev().filter_map(|message| Some((message, cut.get(&message.id)?)))
     {
         let offset = message.content.chars().count();
+        let beside = match parts {
+            0 => String::new(),
+            parts => format!(", with {parts} data or file parts at the end"),
+        };
         next.push(format!(
-            "{} was cut, {chars} characters more: call mailbox_read with message_id={} and offset={offset}.",
+            "{} was cut, {chars} characters more{beside}: call mailbox_read with message_id={} and offset={offset}.",
             message.id, message.id
         ));
     }
@@ -103,6 +111,7 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             desk.seen.work.shown(message, &session);
         }
     }
+    let left = cut.into_iter().map(|(id, cut)| (id, cut.chars)).collect();
     told(desk, &history, &left, unread_left, next)
 }
 
@@ -114,21 +123,22 @@ async fn fetch(
     limit: u32,
     before: Option<MessageId>,
 ) -> Result<(History, bool), OfficeError> {
+    let me = desk.office.me();
     let mut page = HistoryPage { limit: 1, before };
     let mut history = History { session_id: session.clone(), subject: String::new(), messages: Vec::new() };
-    let (mut room, mut longest) = (ANSWER_CHARS, FRAME_CHARS);
+    let (mut room, mut longest) = (ITEMS_CHARS, 0);
     loop {
         let step = desk.office.read(session, page.clone()).await?;
         for message in &step.messages {
-            let cost = FRAME_CHARS + chars_of(message);
+            let cost = frame(message, me) + chars_of(message);
             room = room.saturating_sub(cost);
-            longest = longest.max(cost);
+            longest = longest.max(cost).max(frame(message, me) + PREVIEW_CHARS);
         }
         let ended = step.messages.len() < page.limit as usize;
         history.subject = step.subject;
         history.messages.extend(step.messages);
         let wanted = (limit as usize).saturating_sub(history.messages.len());
-        if ended || wanted == 0 || room < longest {
+        if ended || wanted == 0 || room < 2 * longest {
             return Ok((history, !ended));
         }
         page.limit = u32::try_from((room / (2 * longest)).clamp(1, wanted)).unwrap_or(1);
@@ -136,35 +146,49 @@ async fn fetch(
     }
 }
 
-/// Characters of a message's content, data and paths included.
+/// Characters of a message's content as it is shown, data and paths included.
 fn chars_of(message: &MessageView) -> usize {
-    content_text(&message.content, &message.parts).chars().count()
+    shown_chars(&content_text(&message.content, &message.parts))
 }
 
-/// Cuts what does not fit, the oldest last; says how many characters each lacks.
-fn cut_to_fit(messages: &mut [MessageView]) -> HashMap<MessageId, usize> {
-    let mut room = ANSWER_CHARS;
-    let mut left = HashMap::new();
+/// What a message takes besides its content: ids, names and times, and how to get the rest where it is cut.
+fn frame(message: &MessageView, me: &AgentName) -> usize {
+    let empty = MessageView { content: String::new(), parts: Vec::new(), ..message.clone() };
+    size(&MessageShown::full(&empty, me)) + message.id.as_str().chars().count()
+}
+
+/// What a message lacks that was cut.
+pub(crate) struct Cut {
+    /// Characters of its content, data and paths included.
+    pub(crate) chars: usize,
+    /// Data and files among them.
+    parts: usize,
+}
+
+/// Cuts what does not fit. Each has at least a preview; what room is left goes to the newest first.
+pub(crate) fn cut_to_fit(messages: &mut [MessageView], me: &AgentName) -> HashMap<MessageId, Cut> {
+    let least: usize = messages.iter().map(|message| frame(message, me) + chars_of(message).min(PREVIEW_CHARS)).sum();
+    let mut room = ITEMS_CHARS.saturating_sub(least);
+    let mut cut = HashMap::new();
     for message in messages {
         let chars = chars_of(message);
-        room = room.saturating_sub(FRAME_CHARS);
-        let shown = room.max(PREVIEW_CHARS);
-        if chars > shown {
+        let most = chars.min(PREVIEW_CHARS) + room;
+        if chars > most {
             let whole = content_text(&message.content, &message.parts).into_owned();
-            let (start, lacking) = clip(&whole, shown);
-            left.insert(message.id.clone(), lacking);
+            let (start, left) = clip_shown(&whole, most);
+            let parts = message.parts.iter().filter(|part| !matches!(part, Part::Text { .. })).count();
+            cut.insert(message.id.clone(), Cut { chars: left, parts });
             message.content = start.to_owned();
             message.parts.clear();
         }
-        room = room.saturating_sub(chars);
+        room = most.saturating_sub(chars);
     }
-    left
+    cut
 }
 
 /// Messages of this thread that the caller has not read.
 async fn unread_in(desk: &Desk, session: &SessionId) -> Result<u64, OfficeError> {
-    let inbox = desk.office.inbox(true).await?;
-    Ok(inbox.sessions.iter().find(|summary| summary.session_id == *session).map_or(0, |summary| summary.unread_count))
+    Ok(inbox::find(&*desk.office, true, session).await?.map_or(0, |summary| summary.unread_count))
 }
 
 /// The rest of one message, from this character on.
@@ -174,7 +198,7 @@ async fn read_on(desk: &Desk, id: MessageId, offset: usize) -> Result<Answer, Of
     let mut view = MessageView::of(&message, true);
     let whole = content_text(&view.content, &view.parts).into_owned();
     let start = whole.char_indices().nth(offset).map_or(whole.len(), |(at, _)| at);
-    let (shown, lacking) = clip(&whole[start..], ANSWER_CHARS);
+    let (shown, lacking) = clip_shown(&whole[start..], ITEMS_CHARS);
     if shown.is_empty() {
         return Err(OfficeError::invalid(format!(
             "{id} has {} characters; there is nothing behind",

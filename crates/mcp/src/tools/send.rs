@@ -1,18 +1,19 @@
 //! `mailbox_send`: durable mail to another agent. When it answers, the message is safe.
 
-use amb_core::limits::MAX_TEXT_CHARS;
+use amb_core::doc::Sent;
+use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
 use amb_core::task::parse_deadline;
-use amb_core::{Callback, Draft, Kind, OfficeError, Part, Timestamp};
+use amb_core::{Callback, Draft, Kind, MessageId, OfficeError, Part, Timestamp};
 use rmcp::model::{JsonObject, Tool};
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::post::{Posted, post};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
-use crate::schema::{answer, arguments, flag, free, hint, list, object, one_of, text};
-use crate::view::{line, seen};
+use crate::schema::{answer, arguments, flag, free, hint, limited, list, object, short, text, usually};
+use crate::view::{UNTRUSTED, line, note};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,26 +58,21 @@ pub(super) fn tool() -> Tool {
          reply_to or session_id; a new topic needs a subject.",
         Effect::Adds,
         arguments(&[
-            ("to!", hint("agent name, see list_peers")),
-            ("subject", hint("names a new thread")),
-            ("content!", hint("up to 100000 characters")),
+            ("to!", hint("see list_peers")),
+            ("subject", short(MAX_SUBJECT_CHARS, "names a new thread")),
+            ("content!", limited(MAX_TEXT_CHARS)),
             ("session_id", hint("thread to continue")),
             ("reply_to", hint("message id this answers")),
-            ("relay_of", hint("message id this passes on to a third agent")),
-            ("kind", hint("message (default), task (asks for a result; mailbox_task moves it) or your own label")),
-            ("priority", one_of(&["low", "normal", "high", "urgent"])),
-            ("deadline", hint("task only: RFC 3339 or from now, such as 2h")),
+            ("relay_of", hint("message id this passes on")),
+            ("kind", hint("message (default), task (asks for a result) or a label")),
+            ("priority", usually("normal", &["low", "normal", "high", "urgent"])),
+            ("deadline", hint("task only: RFC 3339, or from now: 2h")),
             ("data", free("JSON for programs")),
             ("files", list(hint("path the recipient can reach"))),
-            ("callback", free("task only: {channel, session_id, chat_id} given back to you with each update")),
+            ("callback", free("task only: {channel, session_id, chat_id}, back with each update")),
             ("user_request", hint_flag("after loop_refused: your user, not a mail, asked for this")),
         ]),
-        answer(&[
-            ("message_id!", text()),
-            ("session_id!", text()),
-            ("task", object(&[("id!", text()), ("state!", text())])),
-            ("reason", text()),
-        ]),
+        answer(&[("message_id!", text()), ("session_id!", text()), ("task", object(&[("id", text())]))]),
     )
 }
 
@@ -113,13 +109,14 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     draft.priority = args.priority.map_or(Ok(Default::default()), |priority| priority.trim().parse())?;
     draft.deadline = args.deadline.map(|time| parse_deadline(time.trim(), Timestamp::now())).transpose()?;
     draft.callback = args.callback.filter(|callback| *callback != Callback::default());
-    let to = draft.to.clone();
+    let (to, subject) = (draft.to.clone(), draft.subject.clone());
     let Posted { mut sent, passes_on } = post(desk, draft, args.user_request.unwrap_or(false)).await?;
     // The subject is the thread's, which the other side may have begun.
+    let theirs = sent.reason.is_some() || subject.as_ref() != Some(&sent.subject);
     sent.subject = line(&sent.subject);
-    sent.reason = sent.reason.as_deref().map(seen);
+    sent.reason = sent.reason.as_deref().map(note);
     let mut text = format!("Sent to {to}: message_id {}, session_id {}.", sent.message_id, sent.session_id);
-    if let Some(id) = passes_on {
+    if let Some(id) = &passes_on {
         text.push_str(&format!(" It counts as passing on {id}."));
     }
     if let Some(task) = &sent.task {
@@ -128,5 +125,16 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     if let Some(reason) = &sent.reason {
         text.push_str(&format!(" Reason: {reason}"));
     }
-    Answer::new(text, &sent)
+    Answer::new(text, &SentShown { note: theirs.then_some(UNTRUSTED), sent, passes_on })
+}
+
+#[derive(Serialize)]
+struct SentShown {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
+    #[serde(flatten)]
+    sent: Sent,
+    /// The mail that it counts as passing on although the model named none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    passes_on: Option<MessageId>,
 }

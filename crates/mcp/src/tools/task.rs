@@ -1,5 +1,6 @@
 //! `mailbox_task`: work that was given or taken, and where it stands.
 
+use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::office::TaskFilter;
 use amb_core::{AgentName, Callback, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
 use rmcp::model::{JsonObject, Tool};
@@ -9,10 +10,10 @@ use super::check::is_zero;
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
-use crate::schema::{answer, arguments, hint, list, object, one_of, text};
+use crate::budget::{Budget, size};
+use crate::schema::{answer, arguments, list, object, one_of, short, text};
 use crate::show;
-
-use crate::view::{ANSWER_CHARS, FRAME_CHARS, UNTRUSTED, line, seen};
+use crate::view::{UNTRUSTED, line, note};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -37,7 +38,7 @@ struct Arguments {
 }
 
 pub(super) fn tool() -> Tool {
-    let task = object(&[("id!", text()), ("state!", text())]);
+    let task = object(&[("id", text()), ("state", text())]);
     super::tool(
         "mailbox_task",
         "List open tasks, or move one given to you; its owner is told, with your note.",
@@ -45,7 +46,7 @@ pub(super) fn tool() -> Tool {
         arguments(&[
             ("action!", one_of(&["list", "accept", "reject", "working", "done", "fail"])),
             ("task_id", text()),
-            ("note", hint("progress, result or reason")),
+            ("note", short(MAX_NOTE_CHARS, "progress, result or reason")),
         ]),
         answer(&[("tasks!", list(task))]),
     )
@@ -98,7 +99,7 @@ impl TaskShown {
             subject: task.subject.as_deref().map(line),
             deadline: task.deadline,
             overdue: task.overdue,
-            note: task.note.as_deref().map(seen),
+            note: task.note.as_deref().map(note),
             callback: task.callback.clone().filter(|_| task.owner == *me),
             message_id: task.message_id.clone(),
             session_id: task.session_id.clone(),
@@ -118,6 +119,9 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     };
     let id = task_id
         .ok_or_else(|| OfficeError::invalid("task_id is missing; mailbox_task with action list names the open ones"))?;
+    if let Some(chars) = note.as_ref().map(|note| note.chars().count()).filter(|chars| *chars > MAX_NOTE_CHARS) {
+        return Err(OfficeError::too_large(format!("note has {chars} characters, at most {MAX_NOTE_CHARS}")));
+    }
     let task = desk.office.set_task_state(&id.trim().parse()?, state, note).await?;
     if state.is_terminal() {
         desk.seen.work.ended(&task.id, &task.message_id);
@@ -129,20 +133,19 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
 async fn list_open(desk: &Desk) -> Result<Answer, OfficeError> {
     let me = desk.office.me();
     let all = desk.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
-    let mut room = ANSWER_CHARS;
+    let mut budget = Budget::new();
     let mut tasks = Vec::new();
+    let mut text = String::from(if all.is_empty() { "No open tasks." } else { show::TASKS_HEAD });
     for task in &all {
         let task = TaskShown::of(task, me);
-        let note = task.note.as_deref().map_or(0, |note| note.chars().count());
-        match room.checked_sub(2 * FRAME_CHARS + note) {
-            Some(left) => room = left,
-            None if tasks.is_empty() => room = 0,
-            None => break,
+        let line = show::task(me, &task);
+        if !budget.takes(size(&task).max(line.chars().count())) && !tasks.is_empty() {
+            break;
         }
+        text.push_str(&line);
         tasks.push(task);
     }
     let more = all.len() - tasks.len();
-    let mut text = show::tasks(me, &tasks);
     if more > 0 {
         text.push_str(&format!("And {more} older tasks, not shown until newer ones have ended.\n"));
     }

@@ -3,29 +3,33 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::doc::Inbox;
+use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::event::EventPage;
-use amb_core::wire::inbox::InboxMessage;
 use amb_core::{AgentName, Code, Cursor, Event, OfficeError, TaskId};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::check::{cost, is_fresh, is_zero, show_requests, show_session};
+use super::check::{MORE_BEHIND, is_fresh, is_zero, show_requests, show_session};
 use super::{Desk, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
+use crate::budget::{Budget, size};
+use crate::inbox;
 use crate::peers::LivePeers;
-use crate::schema::{answer, arguments, flag, list, object, text, upto, whole};
+use crate::schema::{answer, arguments, counting, flag, list, object, text, upto, whole};
 use crate::show::{self, MOST_SESSIONS};
-use crate::view::{ANSWER_CHARS, MessageShown, RequestShown, UNTRUSTED};
-use crate::words::{self, WordShown, Words};
+use crate::view::{MessageShown, RequestShown, UNTRUSTED};
+use crate::words::{WordShown, Words};
 
 /// Clients give a call up after 60 s; this leaves room for the answer to travel.
 const LONGEST: u32 = 55;
 const USUAL: u32 = 45;
 /// News that are not mail in one answer; the oldest are left out.
 const MOST_NEWS: usize = 20;
+/// What a look may take beyond the time of the call, and what it may take in any case.
+const MOMENT: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_secs(5);
 /// The pause after a first failure of the office, and the longest one.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 
@@ -49,13 +53,18 @@ pub(super) fn patience(arguments: Option<&JsonObject>) -> Result<Duration, Offic
 }
 
 pub(super) fn tool() -> Tool {
-    let message = object(&[("id!", text()), ("session_id!", text()), ("content!", text())]);
+    let message = object(&[("id", text()), ("session_id", text()), ("content", text())]);
     super::tool(
         "mailbox_wait",
         "Wait for mail. Answers at once with unread mail not shown before, else when some comes or time is up.",
         Effect::Reads,
         arguments(&[("timeout_seconds", upto(LONGEST, USUAL))]),
-        answer(&[("timed_out!", flag()), ("unread!", whole()), ("messages!", list(message))]),
+        answer(&[
+            ("timed_out!", flag()),
+            ("unread!", whole()),
+            ("messages!", list(message)),
+            ("more_sessions", counting("call again for these")),
+        ]),
     )
 }
 
@@ -76,6 +85,8 @@ struct Waited {
     peer_messages: Vec<WordShown>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer_note: Option<&'static str>,
+    #[serde(skip_serializing_if = "is_zero")]
+    more_peer_messages: usize,
 }
 
 /// What happened that is not mail.
@@ -97,17 +108,26 @@ impl News {
     }
 }
 
+/// When a call with these arguments that came in at this moment must answer, whatever the office does. A look that is under
+/// way when time is up is given a moment, and one that must not wait a few.
+pub(super) fn latest(began: Instant, patience: Duration) -> Instant {
+    began + (patience + MOMENT).max(LOOK)
+}
+
 pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
-    let deadline = desk.began + patience(arguments.as_ref())?;
+    let patience = patience(arguments.as_ref())?;
+    let (deadline, latest) = (desk.began + patience, latest(desk.began, patience));
     let waiting = desk.seen.wait_begins();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
+    let mut looked = false;
     let live = desk.peers.as_deref().map(LivePeers::words);
     let mut pause = PAUSE.0;
     loop {
         // An office that restarts is waited for like mail.
-        match look(desk, &mut inbox, &mut news).await {
-            Ok(()) => pause = PAUSE.0,
+        let look = look(desk, &mut inbox, &mut news);
+        match timeout_at(latest, look).await.unwrap_or_else(|_| Err(silent_office())) {
+            Ok(()) => (looked, pause) = (true, PAUSE.0),
             Err(error) if error.is_passing() && Instant::now() < deadline => {
                 let wait = error.wait().unwrap_or(pause).min(deadline.saturating_duration_since(Instant::now()));
                 pause = (pause * 2).min(PAUSE.1);
@@ -130,13 +150,19 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         }
         // Whatever happens is a hint to look; what it was, the next look says.
         let happened = tokio::select! {
-            page = desk.office.events(desk.seen.cursor(), left) => page.map(drop),
+            page = timeout_at(latest, desk.office.events(desk.seen.cursor(), left)) => match page {
+                Ok(Ok(page)) if page.events.is_empty() && Instant::now() >= deadline => break,
+                Ok(page) => page.map(drop),
+                Err(_) => Err(silent_office()),
+            },
             () = spoken_to(live) => Ok(()),
             () = desk.over.cancelled() => Ok(()),
             () = desk.closing.cancelled() => Ok(()),
         };
         match happened {
-            Err(error) if error.is_passing() => tokio::time::sleep(PAUSE.0.min(left)).await,
+            Err(error) if error.is_passing() && Instant::now() < deadline => {
+                tokio::time::sleep(PAUSE.0.min(left)).await;
+            }
             happened => happened?,
         }
     }
@@ -144,8 +170,15 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     if desk.over.is_cancelled() || desk.closing.is_cancelled() {
         // Nobody sees this answer, so nothing counts as shown.
         inbox = Inbox::default();
+    } else if !looked && live.is_none_or(|words| words.len() == 0) {
+        return Err(silent_office());
     }
-    told(desk, inbox, news, &desk.words())
+    told(desk, inbox, news)
+}
+
+/// The office did not answer while the call could wait.
+pub(crate) fn silent_office() -> OfficeError {
+    OfficeError::unavailable("the office did not answer in time")
 }
 
 /// A live peer says something; where there are none, never.
@@ -158,9 +191,9 @@ async fn spoken_to(words: Option<&Arc<Words>>) {
 
 /// Looks what there is that the caller has not been shown. The place in the log is taken before the inbox is looked at, so
 /// that nothing falls between the two.
-async fn look(desk: &Desk, inbox: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
+async fn look(desk: &Desk, found: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
     let (more, cursor) = since_last_time(desk).await?;
-    let mut now = desk.office.inbox(true).await?;
+    let mut now = inbox::whole(&*desk.office, true).await?;
     let me = desk.office.me();
     for session in &mut now.sessions {
         session.recent_messages.retain(|message| is_fresh(message, me, &desk.seen));
@@ -171,7 +204,7 @@ async fn look(desk: &Desk, inbox: &mut Inbox, news: &mut Vec<News>) -> Result<()
     news.extend(more);
     let excess = news.len().saturating_sub(MOST_NEWS);
     news.drain(..excess);
-    *inbox = now;
+    *found = now;
     Ok(())
 }
 
@@ -208,30 +241,28 @@ fn news_of(event: Event) -> Option<News> {
 }
 
 /// Shows what fits into one answer, and remembers that it was shown.
-fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>, words: &[InboxMessage]) -> Result<Answer, OfficeError> {
+fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>) -> Result<Answer, OfficeError> {
     let me = desk.office.me();
     let unread = inbox.unread();
+    let mut budget = Budget::new();
+    let words = desk.words(&mut budget);
+    let requests = show_requests(&inbox, desk, false, &mut budget);
     // Threads with something new come first.
     inbox.sessions.sort_by_key(|session| session.recent_messages.is_empty());
     let fresh = inbox.sessions.iter().filter(|session| !session.recent_messages.is_empty()).count();
-    let mut budget = ANSWER_CHARS;
+    let mut messages = Vec::new();
     let mut threads = 0;
     for session in inbox.sessions.iter_mut().take(fresh.min(MOST_SESSIONS)) {
-        let Some(left) = budget.checked_sub(cost(session)).or((threads == 0).then_some(0)) else { break };
-        budget = left;
+        let frame = size(&(&session.session_id, &session.subject, &session.other_agent_name, &session.group));
+        let shown = previews(session, me);
+        if !budget.takes(frame + shown.iter().map(size).sum::<usize>()) {
+            break;
+        }
         threads += 1;
-        show_session(session, desk);
+        // Of two calls at once one shows it.
+        messages.extend(if show_session(session, desk) { shown } else { previews(session, me) });
     }
-    let requests = show_requests(&inbox, desk, false);
-    let messages: Vec<_> = inbox
-        .sessions
-        .iter()
-        .take(threads)
-        .flat_map(|session| {
-            let shown = |message| MessageShown::preview(message, me).within(&session.session_id, &session.subject);
-            session.recent_messages.iter().rev().map(shown)
-        })
-        .collect();
+    let left = fresh - threads;
     let pending_connections: Vec<_> = inbox.pending_connections.iter().take(requests).map(RequestShown::of).collect();
     let mail = !messages.is_empty() || !pending_connections.is_empty();
     let mut text = String::new();
@@ -239,34 +270,40 @@ fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>, words: &[InboxMessage]) 
         text.push_str(&item.sentence());
         text.push('\n');
     }
-    text.push_str(&words::block(words));
+    text.push_str(&words.text());
     if mail {
-        let hint = "call mailbox_wait again, or mailbox_check with skip=";
-        text.push_str(&show::inbox(&inbox, me, &show::Shown { skip: 0, threads, requests, hint }));
+        let shown = show::Shown { skip: 0, threads, requests, left, hint: "call mailbox_wait again" };
+        text.push_str(&show::inbox(&inbox, me, &shown));
     }
     let timed_out = text.is_empty();
     if timed_out {
         match unread {
             0 => text.push_str("Nothing new."),
             _ => text.push_str(&format!(
-                "Nothing new. {unread} unread that you were shown before: mailbox_check lists them, mailbox_read reads them."
+                "Nothing new. {unread} unread: mailbox_check lists their threads, mailbox_read reads them."
             )),
         }
-        if inbox.next.is_some() {
-            text.push_str(" There are more threads behind these: read some first.");
-        }
-        text.push_str(" Call mailbox_wait again to go on waiting.");
+        text.push_str(" Call mailbox_wait again to go on waiting.\n");
+    }
+    if inbox.next.is_some() {
+        text.push_str(MORE_BEHIND);
     }
     let waited = Waited {
-        note: (mail || !words.is_empty()).then_some(UNTRUSTED),
+        note: (mail || !words.words.is_empty()).then_some(UNTRUSTED),
         timed_out,
         unread,
         messages,
-        more_sessions: fresh - threads,
+        more_sessions: left,
         pending_connections,
         news,
-        peer_note: words::note(words),
-        peer_messages: words.iter().map(WordShown::from).collect(),
+        peer_note: words.note(),
+        peer_messages: words.shown(),
+        more_peer_messages: words.left,
     };
     Answer::new(text, &waited)
+}
+
+fn previews(session: &SessionSummary, me: &AgentName) -> Vec<MessageShown> {
+    let shown = |message| MessageShown::preview(message, me).within(&session.session_id, &session.subject);
+    session.recent_messages.iter().rev().map(shown).collect()
 }

@@ -1,7 +1,7 @@
 //! An office that is out of reach for a while, as one that restarts.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
@@ -18,6 +18,7 @@ pub(crate) struct Faltering {
     /// Looks that still fail.
     left: AtomicUsize,
     failed: AtomicUsize,
+    hangs: AtomicBool,
     /// Looks at the log that wait.
     waiting: watch::Sender<usize>,
 }
@@ -25,7 +26,13 @@ pub(crate) struct Faltering {
 impl Faltering {
     pub(crate) fn new(seat: MemorySeat) -> Arc<Self> {
         let waiting = watch::Sender::new(0);
-        Arc::new(Self { seat, left: AtomicUsize::new(0), failed: AtomicUsize::new(0), waiting })
+        Arc::new(Self {
+            seat,
+            left: AtomicUsize::new(0),
+            failed: AtomicUsize::new(0),
+            hangs: AtomicBool::new(false),
+            waiting,
+        })
     }
 
     pub(crate) fn fail(&self, times: usize) {
@@ -41,7 +48,15 @@ impl Faltering {
         self.waiting.subscribe().wait_for(|waiting| *waiting > 0).await.unwrap();
     }
 
-    fn look(&self) -> Result<()> {
+    /// From now on it answers no look at all.
+    pub(crate) fn hang(&self) {
+        self.hangs.store(true, Ordering::SeqCst);
+    }
+
+    async fn look(&self) -> Result<()> {
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         match self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)) {
             Ok(_) => {
                 self.failed.fetch_add(1, Ordering::SeqCst);
@@ -83,7 +98,7 @@ impl Office for Faltering {
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.look()?;
+        self.look().await?;
         self.seat.inbox(unread_only).await
     }
 
@@ -107,6 +122,10 @@ impl Office for Faltering {
         self.seat.release(ids).await
     }
 
+    async fn claimed(&self) -> Result<Vec<Message>> {
+        self.seat.claimed().await
+    }
+
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         self.seat.tasks(filter).await
     }
@@ -116,10 +135,15 @@ impl Office for Faltering {
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
-        self.look()?;
+        self.look().await?;
         if !wait.is_zero() {
             self.waiting.send_modify(|waiting| *waiting += 1);
         }
-        self.seat.events(since, wait).await
+        let page = self.seat.events(since, wait).await;
+        // One that hangs meanwhile answers nothing any more.
+        if self.hangs.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        page
     }
 }

@@ -2,14 +2,21 @@
 
 use std::collections::HashSet;
 
-use amb_core::{Draft, Office, Part};
+use amb_core::memory::MemoryOffice;
+use amb_core::{AllowFrom, Card, Draft, Office, Part};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Era, name, town};
 
 const NOW: Era = Era::Stateless;
-/// Both halves of an answer stay under this, frames and all.
-const MOST: usize = 30_000;
+/// Both halves of an answer stay under this, frames, escapes and all.
+const MOST: usize = 20_000;
+
+#[track_caller]
+fn fits(text: &str, data: &Value) {
+    let (text, data) = (text.chars().count(), data.to_string().chars().count());
+    assert!(text <= MOST && data <= MOST, "{text} and {data} characters");
+}
 
 fn ids(messages: &Value) -> Vec<String> {
     messages.as_array().unwrap().iter().map(|message| message["id"].as_str().unwrap().to_owned()).collect()
@@ -33,7 +40,7 @@ async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
     let mut calls = 0;
     loop {
         let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
-        assert!(text.len() < MOST && data.to_string().len() < MOST, "{} and {}", text.len(), data.to_string().len());
+        fits(&text, &data);
         assert_eq!(data["unread"], 300);
         if data["timed_out"] == true {
             assert!(text.contains("300 unread"), "it does not say that there is nothing: {text}");
@@ -42,7 +49,9 @@ async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
         let now = ids(&data["messages"]);
         assert_eq!(now, ids_in(&text), "both halves list the same in the same order");
         assert!(now.iter().all(|id| shown.insert(id.clone())), "{now:?}");
-        assert_eq!(data["more_sessions"].as_u64().unwrap_or(0) as usize, 300 - shown.len());
+        let more = 300 - shown.len();
+        assert_eq!(data["more_sessions"].as_u64().unwrap_or(0) as usize, more);
+        assert_eq!(text.contains(&format!("And {more} thread")), more > 0, "both halves say one number: {text}");
         calls += 1;
     }
     assert_eq!(shown.len(), 300);
@@ -52,13 +61,15 @@ async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
     let mut threads = HashSet::new();
     while threads.len() < 300 {
         let (text, data) = alice.call("mailbox_check", json!({"skip": threads.len()})).await;
-        assert!(text.len() < MOST && data.to_string().len() < MOST, "{} and {}", text.len(), data.to_string().len());
+        fits(&text, &data);
         let page = data["sessions"].as_array().unwrap();
         assert!(!page.is_empty());
         threads.extend(page.iter().map(|session| session["session_id"].as_str().unwrap().to_owned()));
         let more = data["more_sessions"].as_u64().unwrap_or(0) as usize;
         assert_eq!(more, 300 - threads.len());
         assert_eq!(text.contains(&format!("skip={}", threads.len())), more > 0, "{text}");
+        assert_eq!(text.contains(&format!("And {more} thread")), more > 0, "both halves say one number: {text}");
+        assert_eq!(data["next_skip"].as_u64(), (more > 0).then_some(threads.len() as u64));
     }
 }
 
@@ -103,19 +114,20 @@ async fn only_what_was_shown_is_marked_and_a_long_message_is_read_in_pieces() {
     let (_, checked) = alice.call("mailbox_check", json!({})).await;
     let plan = checked["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "Plan").unwrap();
     let (text, data) = alice.call("mailbox_read", json!({"session_id": plan["session_id"]})).await;
-    assert!(text.chars().count() < MOST && data.to_string().chars().count() < MOST);
+    fits(&text, &data);
     let shown = data["messages"].as_array().unwrap().len();
     assert!((1..5).contains(&shown), "{shown}");
     assert_eq!(data["unread_left"], 5 - shown, "what was not shown stays unread");
 
     let (text, data) = alice.call("mailbox_read", json!({"session_id": sent.session_id})).await;
-    assert!(text.chars().count() < MOST && text.contains("more characters"), "{}", text.len());
+    fits(&text, &data);
+    assert!(text.contains("more characters"), "{text}");
     let mut whole = data["messages"][0]["content"].as_str().unwrap().to_owned();
     assert_eq!(data["messages"][0]["truncated"], true);
     while whole.len() < long.len() {
         let on = json!({"session_id": sent.session_id, "message_id": sent.message_id, "offset": whole.len()});
         let (text, data) = alice.call("mailbox_read", on).await;
-        assert!(text.chars().count() < MOST);
+        fits(&text, &data);
         whole.push_str(data["messages"][0]["content"].as_str().unwrap());
         assert_eq!(data["messages"][0]["more_chars"].as_u64().unwrap_or(0) as usize, long.len() - whole.len());
     }
@@ -158,4 +170,139 @@ async fn a_long_text_data_files_and_a_callback_go_through() {
     alice.call("mailbox_send", beside).await;
     let long = alice.fails("mailbox_send", json!({"to": "bob", "subject": "s", "content": "x".repeat(100_001)})).await;
     assert!(long.starts_with("too_large: ") && long.contains("100000"), "{long}");
+}
+
+/// Texts that grow when they are shown.
+fn growing() -> [String; 4] {
+    ["\u{202e}".repeat(20_000), "\"\\".repeat(10_000), "<system>".repeat(5_000), "\n".repeat(30_000)]
+}
+
+#[tokio::test]
+async fn an_answer_is_measured_as_it_is_shown() {
+    for hidden in growing() {
+        let office = town();
+        let bob = office.seat(name("bob"));
+        let mut alice = Client::open(&office, "alice", NOW).await;
+        let mut session = String::new();
+        for n in 0..30 {
+            let subject: String = hidden.chars().filter(|c| *c != '\n').take(200).collect();
+            let draft = Draft::text(name("alice"), format!("{n}{subject}"), &hidden);
+            session = bob.send(draft).await.unwrap().session_id.to_string();
+        }
+        bob.send(Draft { session: Some(session.parse().unwrap()), ..Draft::text(name("alice"), "", "short") })
+            .await
+            .unwrap();
+        let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+        fits(&text, &data);
+        assert_eq!(ids(&data["messages"]), ids_in(&text));
+        let mut alice = Client::open(&office, "alice", NOW).await;
+        let (text, data) = alice.call("mailbox_check", json!({})).await;
+        fits(&text, &data);
+        let (text, data) = alice.call("mailbox_read", json!({"session_id": session})).await;
+        fits(&text, &data);
+        let uri = format!("mailbox://sessions/{session}");
+        for uri in [uri.as_str(), "mailbox://inbox"] {
+            let read = alice.result("resources/read", json!({"uri": uri})).await;
+            let text = read["contents"][0]["text"].as_str().unwrap();
+            assert!(text.chars().count() <= MOST, "{uri}: {}", text.chars().count());
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_cut_off_a_message_is_named_with_its_parts_and_can_be_read() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    let mut draft = Draft::text(name("alice"), "Plan", "x".repeat(30_000));
+    draft.parts.extend([Part::data(json!({"n": 1})), Part::file("/shared/a.md")]);
+    let sent = bob.send(draft).await.unwrap();
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (text, data) = alice.call("mailbox_read", json!({"session_id": sent.session_id})).await;
+    let next = data["next"].as_str().unwrap();
+    assert!(next.contains("2 data or file parts at the end") && text.contains(next), "{next}");
+    let offset: usize = next.split("offset=").nth(1).unwrap().trim_end_matches('.').parse().unwrap();
+    let (text, _) = alice.call("mailbox_read", json!({"message_id": sent.message_id, "offset": offset})).await;
+    assert!(text.contains("[data] {\"n\":1}") && text.contains("[file] /shared/a.md"), "{text}");
+}
+
+#[tokio::test]
+async fn a_transcript_comes_in_pages_and_a_long_line_in_pieces() {
+    let office = town();
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    for n in 0..30 {
+        let line = json!({"key": "g:1", "content": format!("{n:02}{}", "z".repeat(5_000))});
+        alice.call("transcript_append", line).await;
+    }
+    let (mut skip, mut said) = (0, Vec::new());
+    while said.len() < 30 {
+        let (text, data) = alice.call("transcript_recent", json!({"key": "g:1", "limit": 30, "skip": skip})).await;
+        fits(&text, &data);
+        let lines = data["lines"].as_array().unwrap();
+        assert!(!lines.is_empty(), "{data}");
+        said.extend(lines.iter().rev().map(|line| line["content"].as_str().unwrap()[..2].to_owned()));
+        skip += lines.len();
+        assert_eq!(data["next"].as_str().is_some_and(|next| next.contains(&format!("skip={skip}"))), skip < 30);
+    }
+    assert_eq!(said, (0..30).rev().map(|n| format!("{n:02}")).collect::<Vec<_>>());
+
+    let long: String = (0..9_000).map(|n| format!("{n:08}\"\u{202e}")).collect();
+    alice.call("transcript_append", json!({"key": "g:2", "content": long})).await;
+    let (mut offset, mut pieces) = (0, 0);
+    loop {
+        let (text, data) = alice.call("transcript_recent", json!({"key": "g:2", "offset": offset})).await;
+        fits(&text, &data);
+        pieces += 1;
+        let Some(next) = data["next"].as_str() else { break };
+        assert!(data["lines"][0]["more_chars"].as_u64().unwrap() > 0);
+        let on: usize = next.split("offset=").nth(1).unwrap().trim_end_matches('.').parse().unwrap();
+        assert!(on > offset, "{next}");
+        offset = on;
+    }
+    assert!((10..20).contains(&pieces), "{pieces}");
+}
+
+#[tokio::test]
+async fn peers_come_in_pages_those_that_can_be_reached_first() {
+    let office = town();
+    for n in 0..150 {
+        let seat = office.seat(name(&format!("agent-{n:03}")));
+        let allow_from = if n < 145 { AllowFrom(vec!["bob".into()]) } else { AllowFrom::default() };
+        seat.register(Card { description: "\"\u{202e}".repeat(400), allow_from, ..Card::default() }).await.unwrap();
+    }
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (mut all, mut skip) = (Vec::new(), json!(0));
+    while skip.is_number() {
+        let (text, data) = alice.call("list_peers", json!({"skip": skip})).await;
+        fits(&text, &data);
+        all.extend(data["peers"].as_array().unwrap().clone());
+        skip = data["next_skip"].clone();
+    }
+    assert_eq!(all.len(), 151);
+    let reachable: Vec<_> = all.iter().map(|peer| peer["reachable"] == true).collect();
+    assert!(reachable[..6].iter().all(|reachable| *reachable) && !reachable[6..].contains(&true), "{reachable:?}");
+}
+
+#[tokio::test]
+async fn notes_of_tasks_and_introductions_are_cut_where_they_are_long() {
+    let office = MemoryOffice::with_connections(true);
+    for n in 0..15 {
+        let stranger = office.seat(name(&format!("stranger-{n}")));
+        stranger.connect(&name("alice"), Some("\u{202e}".repeat(500))).await.ok();
+    }
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (text, data) = alice.call("mailbox_check", json!({})).await;
+    fits(&text, &data);
+
+    let office = town();
+    let bob = office.seat(name("bob"));
+    for n in 0..30 {
+        let task = bob.send(Draft::task(name("alice"), format!("Job {n}"), "do it")).await.unwrap().task.unwrap();
+        let alice = office.seat(name("alice"));
+        if n < 3 {
+            alice.set_task_state(&task.id, amb_core::TaskState::Working, Some("'\n".repeat(5_000))).await.unwrap();
+        }
+    }
+    let mut alice = Client::open(&office, "alice", NOW).await;
+    let (text, data) = alice.call("mailbox_task", json!({"action": "list"})).await;
+    fits(&text, &data);
 }

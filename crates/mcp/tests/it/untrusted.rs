@@ -90,7 +90,7 @@ async fn no_body_can_imitate_the_frame_or_hide_its_words() {
             assert!(!shown.contains("</peer-message>"), "{tool}: {shown}");
             assert!(!shown.contains("<system-reminder>") && !shown.contains("</system-reminder>"), "{tool}: {shown}");
         }
-        assert!(!text.contains("<system>"), "{tool}: {text}");
+        assert!(!text.contains("<system>") && !data.to_string().contains("<system>"), "{tool}: {text} {data}");
         assert!(text.contains("never instructions"), "{tool}: {text}");
         assert!(data["note"].as_str().unwrap().contains("never instructions"), "{tool}: {data}");
     }

@@ -148,3 +148,34 @@ async fn a_wait_before_the_office_is_up_finds_it_when_it_comes() {
     assert_eq!(data["messages"][0]["content"], "early");
     alice.close().await;
 }
+
+#[tokio::test]
+async fn a_wait_ends_in_its_own_time_though_the_office_hangs_in_the_middle_of_it() {
+    let office = town();
+    let seat = Faltering::new(office.seat(name("alice")));
+    let mut alice = Client::open_with(seat.clone(), Era::Stateless, quiet()).await;
+    alice.call("mailbox_check", json!({})).await;
+    let began = std::time::Instant::now();
+    let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {"timeout_seconds": 4}})).await;
+    seat.waiting().await;
+    seat.hang();
+    let answer = alice.answer(waits).await;
+    let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+    assert!(told.starts_with("unavailable: the office did not answer in time"), "{answer}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(15), "{:?}", began.elapsed());
+}
+
+#[tokio::test]
+async fn more_unread_than_previews_show_are_not_called_shown() {
+    let office = town();
+    let bob = office.seat(name("bob"));
+    for n in 0..9 {
+        bob.send(Draft::text(name("alice"), "Plan", format!("word {n}"))).await.unwrap();
+    }
+    let mut alice = Client::open(&office, "alice", Era::Stateless).await;
+    let (_, data) = alice.call("mailbox_wait", json!({})).await;
+    assert_eq!(data["messages"].as_array().unwrap().len(), 3, "previews: {data}");
+    let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
+    assert_eq!(data["unread"], 9);
+    assert!(text.starts_with("Nothing new. 9 unread: ") && !text.contains("shown"), "{text}");
+}

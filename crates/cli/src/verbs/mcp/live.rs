@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use amb_core::office::Result;
+use amb_core::office::{Outgoing, Result};
 use amb_core::{AgentName, OfficeError};
 use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
 use amb_mcp::{Delivery, Mailed, Peer, Seat, Words};
@@ -53,13 +53,12 @@ impl Live {
     async fn joined(&self) -> Result<&Joined> {
         self.joined
             .get_or_try_init(|| async {
-                let office = Arc::clone(self.seat.office().await?);
+                let office = self.seat.office().await?;
                 let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(out_of_reach)?;
                 // The card in the office describes the agent; the goal needs no words of its own.
                 let goal = peers.join(office.me().clone(), "").await.map_err(out_of_reach)?;
                 let mut context = peers.context(&goal);
                 context.allowed_delegates = self.delegates.clone();
-                context.mailbox = Some(office);
                 let (inbox, words) = (Arc::clone(goal.inbox()), Arc::clone(&self.words));
                 let hearing = tokio::spawn(async move {
                     loop {
@@ -103,7 +102,13 @@ impl amb_mcp::LivePeers for Live {
         self.delegates.allows(agent.as_str())
     }
 
-    async fn send(&self, to: &str, message: &str, correlation_id: Option<Uuid>) -> Result<Delivery> {
+    async fn send(
+        &self,
+        to: &str,
+        message: &str,
+        correlation_id: Option<Uuid>,
+        mail: &dyn Outgoing,
+    ) -> Result<Delivery> {
         let send = SendToPeer {
             to: to.to_owned(),
             message: message.to_owned(),
@@ -111,7 +116,7 @@ impl amb_mcp::LivePeers for Live {
             durable: true,
         };
         let context = &self.joined().await?.context;
-        let report = amb_live::send_to_peer(context, &send).await;
+        let report = amb_live::tools::send_to_peer_by(context, &send, Some(mail)).await;
         let report = report.map_err(|error| OfficeError::invalid(error.to_string()))?;
         let goals = |goals: Vec<amb_live::GoalId>| goals.into_iter().map(|goal| goal.to_string()).collect();
         Ok(Delivery {
@@ -123,6 +128,7 @@ impl amb_mcp::LivePeers for Live {
                 .map(|mailed| Mailed { agent_id: mailed.agent_id, message_id: mailed.message_id })
                 .collect(),
             unreachable_reasons: report.unreachable_reasons,
+            ..Delivery::default()
         })
     }
 

@@ -1,0 +1,47 @@
+//! The inbox of an office that shows it in pages.
+
+use std::collections::HashSet;
+
+use amb_core::doc::{Inbox, SessionSummary};
+use amb_core::{Code, Office, OfficeError, SessionId};
+
+/// Pages that one look follows. What lies behind is told by a `next` that is left.
+const MOST_PAGES: usize = 40;
+
+/// All threads, from as many pages as the office has.
+pub(crate) async fn whole(office: &dyn Office, unread_only: bool) -> Result<Inbox, OfficeError> {
+    let mut inbox = office.inbox(unread_only).await?;
+    let mut known: HashSet<_> = inbox.sessions.iter().map(|session| session.session_id.clone()).collect();
+    for _ in 1..MOST_PAGES {
+        let Some(next) = inbox.next.clone() else { break };
+        let page = match office.inbox_after(unread_only, &next).await {
+            // It was read meanwhile, so that it is no place among unread threads any more.
+            Err(error) if error.code() == Code::NotFound => break,
+            page => page?,
+        };
+        // A thread with something new moves to the front: it may come twice.
+        inbox.sessions.extend(page.sessions.into_iter().filter(|session| known.insert(session.session_id.clone())));
+        inbox.next = page.next;
+    }
+    Ok(inbox)
+}
+
+/// One thread of the inbox, if it is there.
+pub(crate) async fn find(
+    office: &dyn Office,
+    unread_only: bool,
+    id: &SessionId,
+) -> Result<Option<SessionSummary>, OfficeError> {
+    let mut page = office.inbox(unread_only).await?;
+    for _ in 0..MOST_PAGES {
+        if let Some(found) = page.sessions.into_iter().find(|session| session.session_id == *id) {
+            return Ok(Some(found));
+        }
+        let Some(next) = page.next else { break };
+        page = match office.inbox_after(unread_only, &next).await {
+            Err(error) if error.code() == Code::NotFound => break,
+            page => page?,
+        };
+    }
+    Ok(None)
+}
