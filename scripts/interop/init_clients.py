@@ -5,11 +5,15 @@ Needs the clients on the PATH; those that are not there are skipped. Nothing of 
 
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import tempfile
 
 AMB = os.environ["AMB"]
+# The page says how many tools there are, and a test of the command line holds it to that.
+PAGE = pathlib.Path(__file__).parents[2] / "docs/setup-prompt.md"
+TOOLS = re.search(r"must count (\d+ tools)", PAGE.read_text()).group(1)
 
 # The client, its command, what it must be asked, what it must say.
 CASES = (
@@ -17,7 +21,7 @@ CASES = (
     ("gemini", "gemini", ["mcp", "list"], "mailbox: ", []),
     ("claude-code", "claude", ["mcp", "get", "mailbox"], "Scope: Project config", []),
     ("claude-code", "claude", ["mcp", "list"], "Connected", ["--scope", "user"]),
-    ("openclaw", "openclaw", ["mcp", "probe", "mailbox"], "10 tools", ["--bridge"]),
+    ("openclaw", "openclaw", ["mcp", "probe", "mailbox"], TOOLS, ["--bridge"]),
 )
 
 for client, program, question, wanted, flags in CASES:

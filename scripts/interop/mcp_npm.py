@@ -46,7 +46,12 @@ def inspector(office, agent, *method):
     return json.loads(done.stdout), done.stderr
 
 
+# Tools that the inspector called in the present office.
+CALLED = set()
+
+
 def call(office, agent, tool, **arguments):
+    CALLED.add(tool)
     pairs = [word for key, value in arguments.items() for word in ("--tool-arg", f"{key}={value}")]
     answer, _ = inspector(office, agent, "--method", "tools/call", "--tool-name", tool, *pairs)
     result = answer.get("result", answer)
@@ -61,6 +66,7 @@ def ok(office, agent, tool, **arguments):
 
 def drive_inspector(kind):
     with OFFICES[kind](["alice", "bob"]) as office:
+        CALLED.clear()
         listed, complaints = inspector(office, "alice", "--method", "tools/list", "--strict")
         tools = listed.get("result", listed)["tools"]
         assert len(tools) == 11, listed
@@ -81,6 +87,8 @@ def drive_inspector(kind):
         assert ok(office, "bob", "mailbox_task", action="done", task_id=task, note="green")["tasks"][0]["state"] == "completed"
         office.record("interop:chat", "hello group")
         assert ok(office, "alice", "transcript_recent", key="interop:chat")["lines"][0]["content"] == "hello group"
+        assert ok(office, "alice", "transcript_append", key="interop:chat", content="hi", message_id="m-2")["appended"] is True
+        assert CALLED == {tool["name"] for tool in tools}, CALLED
         print(f"ok   inspector --strict      {office.name:9} every tool called", flush=True)
 
 

@@ -127,6 +127,15 @@ impl Office {
         soon(self.child.wait()).await.unwrap();
     }
 
+    /// SIGSTOP: it is there, takes connections, and answers nothing.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
+    }
+
     /// Asks the server politely to end, and goes on.
     pub(crate) fn terminate(&self) {
         self.signal(Signal::TERM);

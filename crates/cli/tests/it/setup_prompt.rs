@@ -137,6 +137,8 @@ async fn whoever_follows_the_prompt_ends_with_a_working_mailbox() {
     // The client starts what is written there, in an environment of its own, and the mailbox works both ways.
     let mut model = start_configured(machine.home.path(), &config).await;
     let tools: BTreeSet<String> = model.tools().await.into_iter().collect();
+    let counted = format!("must count {} tools", tools.len());
+    assert!(prompt.contains(&counted), "the prompt does not say: {counted}");
     let named = spans(prompt).into_iter().filter_map(|span| {
         let tool = span.strip_prefix("mailbox__").unwrap_or(span);
         tool.starts_with("mailbox_").then(|| tool.to_owned())
