@@ -268,7 +268,7 @@ async fn after_numbers_were_put_forward_a_client_from_before_misses_nothing() {
     for n in 0..3 {
         office.send(&alice, &bob, &n.to_string()).await.expect(201);
     }
-    let (remembered, _) = told_after(&office, &bob, &json!(0)).await;
+    let (remembered, _) = told_after(&office, &bob, &Value::from(0)).await;
     // The database was put back: what the client knows of did not happen.
     database.run("DELETE FROM entries WHERE number > 1; UPDATE mailboxes SET head = 1").await;
     let forward = json(&["admin", "advance-cursors", "--database-url", &database.url()]).await;
