@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::history::{self, Trace};
 use super::{Gateway, agent_of, longest, refused, spoken};
@@ -23,9 +24,9 @@ struct Said {
 }
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
-    // The turn may have run while nobody was there to hear its answer.
+    // The turn may have run while nobody was there to hear its answer, or the gateway may be going on with it.
     if turn.tried
-        && let Trace::Answered(text) = history::look(gateway, turn).await?
+        && let Trace::Answered(text) = history::recall(gateway, turn, Instant::now() + longest(turn)).await?.trace
     {
         return Ok(spoken(Some(&text)));
     }

@@ -1,9 +1,14 @@
-//! Whether a session has seen a mail, and what its agent has answered: `sessions_history`.
+//! Whether a session has seen a mail, and what its agent has answered: `chat.history` of the gateway's own protocol, else
+//! the tool `sessions_history`, which shows less of long answers.
+
+use std::time::Duration;
 
 use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
 
-use super::Gateway;
+use super::line::Line;
 use super::sessions_send::invoke;
+use super::{Gateway, late};
 use crate::runtime::{Trouble, Turn, TurnError};
 
 /// What is left of a mail in a session.
@@ -17,11 +22,99 @@ pub(super) enum Trace {
     Answered(String),
 }
 
-/// The most messages of a session that are looked through.
-pub(super) const LIMIT: u32 = 50;
+/// What is known of a mail in its session.
+#[derive(Debug, PartialEq)]
+pub(super) struct Recalled {
+    pub(super) trace: Trace,
+    /// Whether nothing runs in the session any more that could still answer. Only the gateway's own protocol tells.
+    pub(super) is_over: bool,
+}
 
-/// Looks for a mail in its session. The session reads its own history; a gateway without that tool shows nothing. A
-/// gateway that cannot say now (it is just starting, say) is an error: running the turn instead could make it two.
+/// The most messages of a session that are looked through, which is the most that a gateway shows. A turn may have many:
+/// each call of a tool is one.
+const LIMIT: u32 = 1_000;
+/// The most characters of a message that a gateway shows, where it is asked for them; otherwise it shows 8,000.
+const MAX_CHARS: u32 = 500_000;
+/// How soon a session whose agent is at work is looked at again.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// What the gateway puts behind, or in place of, what it does not show.
+const CUTS: [&str; 4] = [
+    "\n...(truncated)...",
+    "\n…(truncated)…",
+    "[chat.history omitted: message too large]",
+    "[sessions_history omitted: message too large]",
+];
+/// Stands at the end of an answer of which the gateway shows only the beginning.
+pub(super) const CUT: &str =
+    "[cut: the gateway shows no more of this answer than its beginning; the whole of it is in the agent's session]";
+
+/// Looks for a mail in its session, and waits while something runs there that may answer it: a gateway that was restarted
+/// goes on by itself with what was cut off. A gateway that cannot say now (it is just starting, say) is an error: running
+/// the turn instead could make it two.
+pub(super) async fn recall(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<Recalled, TurnError> {
+    let recalled = match Line::open(gateway).await {
+        Ok(mut line) => {
+            let recalled = remembered(&mut line, turn, deadline).await;
+            line.close().await;
+            recalled?
+        }
+        Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
+        Err(error) => {
+            tracing::debug!(%error, "no line to the gateway; asking its tool for the history");
+            None
+        }
+    };
+    match recalled {
+        Some(recalled) => Ok(recalled),
+        None => Ok(Recalled { trace: look(gateway, turn).await?, is_over: false }),
+    }
+}
+
+/// The same by a line that there is. Nothing where the gateway shows no history. The run of the turn's own key is not
+/// waited for: it can be joined.
+pub(super) async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<Recalled>, TurnError> {
+    loop {
+        let Some(found) = shown(line, &turn.session_key, deadline).await? else { return Ok(None) };
+        let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
+        let is_active = about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false);
+        let runs = about("activeRunIds").and_then(Value::as_array);
+        let is_ours = runs.is_some_and(|runs| runs.iter().any(|run| run.as_str() == Some(&turn.key)));
+        match trace(messages(&found), turn.mail.id.as_str()) {
+            // What was said so far is not the end of it.
+            Trace::Answered(_) if is_ours => return Ok(Some(Recalled { trace: Trace::Seen, is_over: false })),
+            trace if !is_active || is_ours || trace == Trace::None => {
+                return Ok(Some(Recalled { trace, is_over: !is_active }));
+            }
+            _ if Instant::now() + LOOK_AGAIN > deadline => return Err(late(turn.timeout)),
+            _ => sleep(LOOK_AGAIN).await,
+        }
+    }
+}
+
+/// What the gateway's own protocol shows of a session. Nothing where it shows no history.
+async fn shown(line: &mut Line, session_key: &str, deadline: Instant) -> Result<Option<Value>, TurnError> {
+    let whole = json!({ "sessionKey": session_key, "limit": LIMIT, "maxChars": MAX_CHARS });
+    // Older gateways do not know how to show more.
+    for asked in [whole, json!({ "sessionKey": session_key, "limit": LIMIT })] {
+        let id = line.ask("chat.history", asked).await?;
+        match line.answer(&[&id], deadline).await?.said {
+            Ok(found) => return Ok(Some(found)),
+            Err(error) => tracing::debug!(%error, "no history to look in"),
+        }
+    }
+    Ok(None)
+}
+
+/// The whole of an answer of which only the beginning is known, where the history shows it.
+pub(super) async fn whole_answer(line: &mut Line, turn: &Turn, deadline: Instant) -> Option<String> {
+    let found = shown(line, &turn.session_key, deadline).await.ok()??;
+    match trace(messages(&found), turn.mail.id.as_str()) {
+        Trace::Answered(text) => Some(text),
+        Trace::Seen | Trace::None => None,
+    }
+}
+
+/// Looks for a mail in its session by a tool. The session reads its own history; a gateway without that tool shows nothing.
 pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnError> {
     let arguments = json!({ "sessionKey": turn.session_key, "limit": LIMIT });
     match invoke(gateway, turn, &turn.session_key, "sessions_history", arguments).await {
@@ -34,13 +127,22 @@ pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnEr
     }
 }
 
+/// The text, and where the gateway has cut it, a note that says so.
+fn marked(text: String) -> String {
+    let trimmed = text.trim_end();
+    match CUTS.iter().find_map(|cut| trimmed.strip_suffix(cut)) {
+        Some(beginning) => format!("{beginning}\n{CUT}"),
+        None => text,
+    }
+}
+
 /// The messages of a history, oldest first.
-pub(super) fn messages(history: &Value) -> &[Value] {
+fn messages(history: &Value) -> &[Value] {
     history.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
 /// What messages show of a mail with this id.
-pub(super) fn trace(messages: &[Value], id: &str) -> Trace {
+fn trace(messages: &[Value], id: &str) -> Trace {
     // The frame around a mail names its id, which no other mail has; a body cannot imitate the attribute.
     let mark = format!("id=\"{id}\"");
     let role = |message: &Value, wanted: &str| message.get("role").and_then(Value::as_str) == Some(wanted);
@@ -57,7 +159,7 @@ pub(super) fn trace(messages: &[Value], id: &str) -> Trace {
     // What the agent says on its way to a tool is no answer: a turn that was cut off there has none.
     let last = messages[asked + 1..].iter().take_while(|message| !is_input(message)).last();
     match last.filter(|message| role(message, "assistant") && is_final(message)).map(text) {
-        Some(text) if !text.trim().is_empty() => Trace::Answered(text),
+        Some(text) if !text.trim().is_empty() => Trace::Answered(marked(text)),
         _ => Trace::Seen,
     }
 }
@@ -109,6 +211,16 @@ mod tests {
             json!({ "role": "assistant", "stopReason": "stop", "content": [{ "type": "text", "text": "first" }] });
         assert_eq!(trace(&[mail.clone(), recovery.clone()], "m-1"), Trace::Seen);
         assert_eq!(trace(&[mail, recovery, says], "m-1"), Trace::Answered("first".into()));
+    }
+
+    #[test]
+    fn what_the_gateway_does_not_show_is_said_to_be_cut() {
+        for text in ["begin\n...(truncated)...", "begin\n…(truncated)…", "[chat.history omitted: message too large]"]
+        {
+            let shown = marked(text.to_owned());
+            assert!(shown.ends_with(CUT) && !shown.contains("truncated") && !shown.contains("omitted"), "{shown}");
+        }
+        assert_eq!(marked("it was (truncated) by me".into()), "it was (truncated) by me");
     }
 
     #[test]

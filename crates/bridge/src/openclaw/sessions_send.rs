@@ -32,10 +32,11 @@ struct ToolResult {
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
     if turn.tried {
-        match history::look(gateway, turn).await? {
+        let recalled = history::recall(gateway, turn, deadline).await?;
+        match recalled.trace {
             Trace::Answered(text) => return Ok(spoken(Some(&text))),
             // It is under way, or ended in silence: asking again would make it two.
-            Trace::Seen if turn.repeat => return late_answer(gateway, turn, deadline).await,
+            Trace::Seen if turn.repeat && !recalled.is_over => return late_answer(gateway, turn, deadline).await,
             Trace::Seen | Trace::None => {}
         }
     }
@@ -91,7 +92,7 @@ pub(super) async fn invoke(
 /// The wait was over before the turn was: the answer will be in the session's history.
 async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
     loop {
-        match history::look(gateway, turn).await {
+        match history::recall(gateway, turn, deadline).await.map(|recalled| recalled.trace) {
             Ok(Trace::Answered(text)) => return Ok(spoken(Some(&text))),
             Ok(_) => {}
             Err(error) => tracing::debug!(%error, "no history to look in"),

@@ -14,12 +14,12 @@ use crate::runtime::{Outcome, Trouble, Turn, TurnError};
 const WAIT_MS: u128 = 60_000;
 /// How soon a run that waits in the gateway's queue is asked for again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// How soon a session whose agent is at work is looked at again.
-const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// How long to wait for the whole answer where `agent.wait` has given only the beginning.
 const WHOLE: Duration = Duration::from_secs(2);
-/// `agent.wait` shows this many characters of an answer and no more.
-const WAIT_SHOWS: usize = 4095;
+/// `agent.wait` shows 4,095 UTF-16 units of an answer without white space at their end, and then this.
+const WAIT_CUTS: char = '…';
+/// An answer that ends so is taken for a cut one from this length on.
+const CUT_FROM: usize = 3_000;
 
 pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
@@ -32,40 +32,10 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, Turn
     }
 }
 
-/// The answer of a turn that was cut off, where the gateway has forgotten the run, as it does when it is restarted, and
-/// the session's history still has its end.
-async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<String>, TurnError> {
-    loop {
-        let asked = json!({ "sessionKey": turn.session_key, "limit": history::LIMIT });
-        let id = line.ask("chat.history", asked).await?;
-        let found = match line.answer(&[&id], deadline).await?.said {
-            Ok(found) => found,
-            Err(error) => {
-                tracing::debug!(%error, "no history to look in");
-                return Ok(None);
-            }
-        };
-        let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
-        let is_active = about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false);
-        let runs = about("activeRunIds").and_then(Value::as_array);
-        let is_ours = runs.is_some_and(|runs| runs.iter().any(|run| run.as_str() == Some(&turn.key)));
-        match history::trace(history::messages(&found), turn.mail.id.as_str()) {
-            Trace::Answered(text) if !is_active => return Ok(Some(text)),
-            // Its own run can be joined.
-            _ if !is_active || is_ours => return Ok(None),
-            Trace::None => return Ok(None),
-            // The gateway goes on by itself with what its restart cut off; what was said so far is not the end of it.
-            Trace::Seen | Trace::Answered(_) if Instant::now() + LOOK_AGAIN > deadline => {
-                return Err(late(turn.timeout));
-            }
-            Trace::Seen | Trace::Answered(_) => sleep(LOOK_AGAIN).await,
-        }
-    }
-}
-
 async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
+    // The gateway may have forgotten the run, as it does when it is restarted, while the history still has its end.
     if turn.tried
-        && let Some(text) = remembered(line, turn, deadline).await?
+        && let Some(Trace::Answered(text)) = history::remembered(line, turn, deadline).await?.map(|found| found.trace)
     {
         return Ok(spoken(Some(&text)));
     }
@@ -88,9 +58,8 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
         let answer = line.answer(&[&agent, &wait], deadline).await?;
         let said = answer.said.map_err(refused)?;
         match ended(&said) {
-            Some(Ok(Outcome::Reply(text))) if answer.id == wait && text.chars().count() >= WAIT_SHOWS => {
-                let whole = whole_answer(line, &agent, begin).await;
-                return Ok(whole.unwrap_or(Outcome::Reply(text)));
+            Some(Ok(Outcome::Reply(text))) if answer.id == wait && may_be_cut(&text) => {
+                return Ok(whole_answer(line, turn, &agent, begin, text).await);
             }
             Some(ended) => return ended,
             // A run in the gateway's queue is answered for at once, not after a wait.
@@ -110,14 +79,36 @@ fn failed(why: String) -> TurnError {
     TurnError::new(Trouble::Failed, format!("the turn failed: {why}"))
 }
 
-/// The whole of a long answer: from the run's own end, or, where another line began the run, from the gateway's memory.
-async fn whole_answer(line: &mut Line, agent: &str, begin: Value) -> Option<Outcome> {
-    let found = |said: Result<Value, Refusal>| ended(&said.ok()?)?.ok();
-    if let Ok(answer) = line.answer(&[agent], Instant::now() + WHOLE).await {
-        return found(answer.said);
+fn may_be_cut(text: &str) -> bool {
+    text.ends_with(WAIT_CUTS) && text.encode_utf16().count() >= CUT_FROM
+}
+
+/// The whole of a long answer: from the run's own end; where another line began the run, from the gateway's memory; else
+/// from the session's history. Where none of them has it, the beginning with a note.
+async fn whole_answer(line: &mut Line, turn: &Turn, agent: &str, begin: Value, beginning: String) -> Outcome {
+    let found = |said: Result<Value, Refusal>| match ended(&said.ok()?)? {
+        Ok(Outcome::Reply(text)) if !may_be_cut(&text) || text.len() > beginning.len() => Some(Outcome::Reply(text)),
+        _ => None,
+    };
+    if let Ok(answer) = line.answer(&[agent], Instant::now() + WHOLE).await
+        && let Some(whole) = found(answer.said)
+    {
+        return whole;
     }
-    let again = line.ask("agent", begin).await.ok()?;
-    found(line.answer(&[&again], Instant::now() + WHOLE).await.ok()?.said)
+    if let Ok(again) = line.ask("agent", begin).await
+        && let Ok(answer) = line.answer(&[&again], Instant::now() + WHOLE).await
+        && let Some(whole) = found(answer.said)
+    {
+        return whole;
+    }
+    let start: String = beginning.chars().take(100).collect();
+    match history::whole_answer(line, turn, Instant::now() + WHOLE).await {
+        // A run may end in several messages, of which the history's last is only one.
+        Some(text) if text.starts_with(&start) && text.len() >= beginning.trim_end_matches(WAIT_CUTS).len() => {
+            Outcome::Reply(text)
+        }
+        _ => Outcome::Reply(format!("{beginning}\n{}", history::CUT)),
+    }
 }
 
 /// What came of the run, unless it is still under way.

@@ -228,6 +228,74 @@ async fn the_word_that_sends_nothing_is_ours_and_not_one_that_openclaw_reserves(
 }
 
 #[tokio::test]
+async fn an_answer_of_which_only_the_beginning_is_shown_is_fetched_whole_or_said_to_be_cut() {
+    let cut = "[cut: the gateway shows no more of this answer";
+    for has_history in [true, false] {
+        let world = World::new().await;
+        world.gateway.fault([Fault::VeryLong]);
+        (world.gateway.lock().no_results, world.gateway.lock().no_history) = (true, !has_history);
+        let mail = world.mail().await;
+        let bridge = world.start(Route::WebSocket, quick());
+        world.settle().await;
+        let said: String = world.replies(&mail).await.concat();
+        assert_eq!(said.matches('x').count() >= 25_000, has_history, "{} characters", said.len());
+        assert_eq!(said.contains(cut), !has_history);
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_long_answer_that_was_missed_is_found_whole_or_said_to_be_cut() {
+    for route in [Route::Chat, Route::SessionsSend] {
+        for no_socket in [false, true] {
+            let world = World::new().await;
+            world.gateway.lock().no_socket = no_socket;
+            world.gateway.fault([Fault::Long]);
+            let mail = world.mail().await;
+            world.start(route, crate::world::deadly(amb_bridge::Step::Turned)).dies().await;
+            let bridge = world.start(route, quick());
+            world.is_answered(&mail).await;
+            let said = world.replies(&mail).await.concat();
+            assert_eq!(said.ends_with(&"x".repeat(6_000)), !no_socket, "{route}");
+            assert_eq!(said.contains("[cut: the gateway shows no more"), no_socket, "{route}");
+            assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "{route}");
+            bridge.stop().await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_answer_after_many_calls_of_tools_is_found_in_the_history() {
+    for route in ROUTES {
+        assert_eq!(runs_with(route, &[Fault::ManyCalls]).await, 1, "{route}");
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by_every_route() {
+    for route in ROUTES {
+        let mut world = World::new().await;
+        world.gateway.fault([Fault::DropAfter]);
+        let mail = world.mail().await;
+        let mut patient = quick();
+        patient.turn_timeout = std::time::Duration::from_secs(20);
+        patient.pace.first = std::time::Duration::from_millis(50);
+        let bridge = world.start(route, patient);
+        until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
+        world.gateway.down().await;
+        world.gateway.lock().recover("agent:main:main", mail.id.as_str());
+        world.gateway.up().await;
+        world.is_answered(&mail).await;
+        assert_eq!(
+            world.gateway.runs_of(mail.id.as_str()),
+            2,
+            "{route}: once before the kill, once by the gateway itself"
+        );
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_and_not_run_again() {
     let mut world = World::new().await;
     world.gateway.fault([Fault::DropAfter]);

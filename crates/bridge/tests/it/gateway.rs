@@ -41,6 +41,8 @@ pub(crate) enum Fault {
     Long,
     /// An answer longer than a message may be.
     VeryLong,
+    /// An answer after many calls of tools; the connection drops after the model ran.
+    ManyCalls,
     /// The agent says this.
     Answers(&'static str),
 }
@@ -61,6 +63,8 @@ pub(crate) struct Inner {
     pub(crate) no_history: bool,
     pub(crate) no_chat: bool,
     pub(crate) no_socket: bool,
+    /// The gateway keeps no results of runs, only what `agent.wait` shows.
+    pub(crate) no_results: bool,
     /// The gateway is just starting: it lets nobody in by its own protocol yet, and by HTTP already.
     pub(crate) is_starting: bool,
     /// How often a session's history is shown with a run of the gateway's own under way before that run has ended.
@@ -159,8 +163,30 @@ impl Inner {
             Some(Fault::Long) => format!("answer to {id} {}", "x".repeat(6_000)),
             _ => format!("answer to {id}"),
         };
+        if fault == Some(Fault::ManyCalls) {
+            for call in 0..200 {
+                let parts = json!([{ "type": "text", "text": format!("step {call}") }, { "type": "toolCall" }]);
+                history.push(json!({ "role": "assistant", "content": parts, "stopReason": "toolUse" }));
+            }
+        }
         history.push(json!({ "role": "assistant", "content": [{ "type": "text", "text": text }] }));
         Some(text)
+    }
+
+    /// The newest messages of a session, each text cut as gateways do it.
+    fn shown(&self, params: &Value, max_chars: usize, mark: &str) -> Vec<Value> {
+        let limit = params["limit"].as_u64().unwrap() as usize;
+        assert!(limit <= 1_000, "the gateway refuses more");
+        let all = self.history.get(params["sessionKey"].as_str().unwrap()).cloned().unwrap_or_default();
+        let mut shown = all[all.len().saturating_sub(limit)..].to_vec();
+        for part in shown.iter_mut().filter_map(|message| message["content"].as_array_mut()).flatten() {
+            if let Some(text) = part["text"].as_str()
+                && text.len() > max_chars
+            {
+                part["text"] = format!("{}\n{mark}", &text[..max_chars]).into();
+            }
+        }
+        shown
     }
 
     fn chat_history(&mut self, params: &Value) -> Value {
@@ -181,7 +207,7 @@ impl Inner {
         let is_active = self.recovers > 0;
         let all = match self.no_history {
             true => Vec::new(),
-            false => self.history.get(params["sessionKey"].as_str().unwrap()).cloned().unwrap_or_default(),
+            false => self.shown(params, params["maxChars"].as_u64().unwrap_or(8_000) as usize, "...(truncated)..."),
         };
         json!({ "messages": all, "sessionInfo": { "hasActiveRun": is_active, "activeRunIds": if is_active { json!(["its own"]) } else { json!([]) } } })
     }
@@ -235,7 +261,7 @@ async fn chat(State(shared): State<Shared>, headers: HeaderMap, Json(body): Json
     }
     let answer = shared.lock().unwrap().run(session, prompt, fault);
     match fault {
-        Some(Fault::DropAfter) => hang_up(),
+        Some(Fault::DropAfter | Fault::ManyCalls) => hang_up(),
         Some(Fault::Fails) => plain(502),
         _ => {
             let content = answer.unwrap_or_else(|| "No response from OpenClaw.".into());
@@ -269,10 +295,7 @@ impl Inner {
         let Some(target) = args["sessionKey"].as_str() else { return End::Answer(plain(400)) };
         let details = match body["tool"].as_str().unwrap_or_default() {
             "sessions_history" if !self.no_history => {
-                let limit = args["limit"].as_u64().unwrap() as usize;
-                let all = self.history.get(target).cloned().unwrap_or_default();
-                let shown = &all[all.len().saturating_sub(limit)..];
-                json!({ "sessionKey": target, "messages": shown })
+                json!({ "sessionKey": target, "messages": self.shown(args, 4_000, "…(truncated)…") })
             }
             // Without a caller the gateway takes the main session for it.
             "sessions_send" if body["sessionKey"].as_str().unwrap_or("agent:main:main") == target => {
@@ -299,7 +322,7 @@ impl Inner {
                 }
                 let answer = self.run_forwarded(target, args["message"].as_str().unwrap(), fault);
                 match fault {
-                    Some(Fault::DropAfter) => return End::HangUp,
+                    Some(Fault::DropAfter | Fault::ManyCalls) => return End::HangUp,
                     Some(Fault::Late) => json!({ "runId": "r", "status": "accepted" }),
                     Some(Fault::Says(status)) => json!({ "runId": "r", "status": status }),
                     Some(Fault::FailsSent) => {
@@ -368,7 +391,10 @@ async fn begin(shared: &Shared, params: &Value) -> Option<Value> {
     let fault = {
         let mut inner = shared.lock().unwrap();
         if let Some(ended) = inner.ended.get(&key) {
-            return Some(ended.clone());
+            return Some(match inner.no_results {
+                true => json!({ "runId": key, "status": "accepted" }),
+                false => ended.clone(),
+            });
         }
         inner.faults.pop_front()
     };
@@ -390,7 +416,7 @@ async fn begin(shared: &Shared, params: &Value) -> Option<Value> {
     };
     inner.ended.insert(key.clone(), ended);
     match fault {
-        Some(Fault::DropAfter) => None,
+        Some(Fault::DropAfter | Fault::ManyCalls) => None,
         _ => Some(json!({ "runId": key, "status": "accepted" })),
     }
 }
@@ -402,7 +428,7 @@ fn waited(shared: &Shared, run: &str) -> Value {
     if let Some(text) = closing["text"].as_str()
         && text.len() > 4096
     {
-        closing["text"] = format!("{}…", &text[..4095]).into();
+        closing["text"] = format!("{}…", text[..4095].trim_end()).into();
     }
     json!({ "runId": run, "status": ended["status"], "error": ended["summary"], "endedAt": 1, "terminalReply": closing })
 }
