@@ -13,7 +13,7 @@ use crate::page::{Answer, Page};
 use crate::queue::Held;
 use crate::runtime::{Outcome, Trouble, Turn};
 use crate::split::pieces;
-use crate::task;
+use crate::task::{self, Moved};
 
 impl Shared {
     pub(crate) async fn handle(&self, held: &Held) -> Result<(), Stop> {
@@ -177,7 +177,8 @@ impl Shared {
         Ok(self.ledger.close(&mail.id)?)
     }
 
-    /// Moves the task, once. What a note cannot hold follows as messages.
+    /// Moves the task, once. What a note cannot hold follows as messages, and so does the note of a move that cannot be made:
+    /// the task stands there already, or has ended.
     async fn move_task(
         &self,
         mail: &Message,
@@ -186,27 +187,29 @@ impl Shared {
         state: TaskState,
         note: Option<String>,
     ) -> Result<(), BridgeError> {
-        let mut pieces = note.as_deref().map(pieces).unwrap_or_default().into_iter();
-        let first = pieces.next();
-        let is_answer = first.is_some();
-        task::advance(&*self.office, id, state, first).await?;
-        self.send_pieces(mail, page, pieces.enumerate().map(|(at, piece)| (at + 1, piece)), note.as_deref()).await?;
+        let pieces = note.as_deref().map(pieces).unwrap_or_default();
+        let is_told = match task::advance(&*self.office, id, state, pieces.first().cloned()).await? {
+            Moved::There => 1,
+            Moved::Not => 0,
+        };
+        let rest = pieces.iter().cloned().enumerate().skip(is_told);
+        let is_sent = self.send_pieces(mail, page, rest, note.as_deref()).await?;
+        self.count(is_sent && !pieces.is_empty());
+        Ok(())
+    }
+
+    fn count(&self, is_answered: bool) {
         let mut status = self.status();
-        match is_answer {
+        match is_answered {
             true => status.replied += 1,
             false => status.unanswered += 1,
         }
-        Ok(())
     }
 
     /// Sends the answer, once.
     async fn reply(&self, mail: &Message, page: &Page, text: String) -> Result<(), BridgeError> {
         let is_sent = self.send_pieces(mail, page, pieces(&text).into_iter().enumerate(), Some(&text)).await?;
-        let mut status = self.status();
-        match is_sent {
-            true => status.replied += 1,
-            false => status.unanswered += 1,
-        }
+        self.count(is_sent);
         Ok(())
     }
 
@@ -251,12 +254,17 @@ impl Shared {
     /// what is nobody else's business, and is kept on the list.
     async fn tell_given_up(&self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
         let me = self.office.me();
+        let failed = match page.failures {
+            // The office itself refused it.
+            0 => String::new(),
+            1 => ": its agent failed once".into(),
+            times => format!(": its agent failed {times} times"),
+        };
         let text = format!(
-            "{me} could not work on this: its agent failed {}. The reason is with {me}'s owner, who can have it tried again.",
-            if page.failures == 1 { "once".into() } else { format!("{} times", page.failures) },
+            "{me} could not work on this{failed}. The reason is with {me}'s owner, who can have it tried again."
         );
         let told = match task_of(mail, page) {
-            Some(id) => task::advance(&*self.office, id, TaskState::Failed, Some(text)).await,
+            Some(id) => task::advance(&*self.office, id, TaskState::Failed, Some(text)).await.map(|_| ()),
             None if wants_answer(mail) && !page.revived => {
                 let key = format!("bridge:{}:given-up", mail.id);
                 let mut draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, text).automatic() };

@@ -36,20 +36,45 @@ pub(crate) async fn in_thread(office: &dyn Office, mail: &Message) -> Result<Opt
     Ok(open.into_iter().find(|task| task.owner == mail.from && task.session_id == mail.session).map(|task| task.id))
 }
 
-/// Moves the task, unless it has come farther already: the agent has moved it itself, or this bridge before a crash.
+/// What came of moving a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// It stands where it was to go, with this note: moved now, or by this bridge before a crash.
+    There,
+    /// It stands elsewhere, or its note is another: the agent has moved it itself, or the office does not let it. Whoever
+    /// gave it has not been told the note.
+    Not,
+}
+
+/// Moves the task, unless it has come farther already.
 pub(crate) async fn advance(
     office: &dyn Office,
     id: &TaskId,
     state: TaskState,
     note: Option<String>,
-) -> Result<(), OfficeError> {
+) -> Result<Moved, OfficeError> {
+    // Progress may be reported more than once, so the office would take a repeat for more of it.
+    if state == TaskState::Working && holds(office, id, state, note.as_deref()).await? {
+        return Ok(Moved::There);
+    }
     match office.set_task_state(id, state, note.clone()).await {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(Moved::There),
         // What was taken on can only fail.
         Err(error) if error.code() == Code::IllegalMove && state == TaskState::Rejected => {
-            Box::pin(advance(office, id, TaskState::Failed, note)).await
+            match holds(office, id, state, note.as_deref()).await? {
+                true => Ok(Moved::There),
+                false => Box::pin(advance(office, id, TaskState::Failed, note)).await,
+            }
         }
-        Err(error) if matches!(error.code(), Code::IllegalMove | Code::Conflict) => Ok(()),
+        Err(error) if matches!(error.code(), Code::IllegalMove | Code::Conflict) => {
+            Ok(if holds(office, id, state, note.as_deref()).await? { Moved::There } else { Moved::Not })
+        }
         Err(error) => Err(error),
     }
+}
+
+/// Whether the task stands there with this note.
+async fn holds(office: &dyn Office, id: &TaskId, state: TaskState, note: Option<&str>) -> Result<bool, OfficeError> {
+    let there = office.tasks(TaskFilter { owned: Some(false), open: false, state: Some(state) }).await?;
+    Ok(there.iter().any(|task| task.id == *id && task.note.as_deref() == note))
 }

@@ -184,3 +184,36 @@ async fn a_result_longer_than_a_note_goes_on_in_messages() {
     assert_eq!(whole, format!("answer to {} {}", mail.id, "x".repeat(25_000)));
     bridge.stop().await;
 }
+
+#[tokio::test]
+async fn words_with_a_move_that_cannot_be_made_are_sent_as_a_message() {
+    // Accepted once, told twice; the second word must not vanish.
+    let (world, mail, bridge) = decided("[mailbox: accepted]\nby tomorrow").await;
+    world.gateway.fault([Fault::Answers("[mailbox: accepted]\nrather the day after")]);
+    world.mail_in(&mail.session, "when?").await;
+    until("the words", async || world.replies(&mail).await == ["rather the day after"]).await;
+    assert_eq!(state(&world).await, (TaskState::Accepted, Some("by tomorrow".into())));
+    // The task has ended by hand while the turn ran.
+    let id = world.bob.tasks(TaskFilter::default()).await.unwrap()[0].id.clone();
+    world.gateway.fault([Fault::Answers("[mailbox: completed]\nmerged")]);
+    world.bob.set_task_state(&id, TaskState::Failed, Some("by hand".into())).await.unwrap();
+    world.mail_in(&mail.session, "and now?").await;
+    until("the words", async || world.replies(&mail).await.last().is_some_and(|said| said == "merged")).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn words_with_a_move_that_cannot_be_made_are_sent_once_whenever_the_bridge_is_killed() {
+    for step in Step::ALL.into_iter().skip(2) {
+        let world = World::new().await;
+        world.gateway.fault([Fault::Answers("[mailbox: working]\nhalf of it")]);
+        let mail = give(&world).await;
+        world.start(Route::WebSocket, Options { tasks: Tasks::Ask, ..deadly(step) }).dies().await;
+        let bridge = world.start(Route::WebSocket, asking());
+        world.settle().await;
+        let told = updates(&world, &mail).await;
+        assert_eq!(told.iter().filter(|state| **state == TaskState::Working).count(), 1, "{step:?}: {told:?}");
+        assert!(world.replies(&mail).await.is_empty(), "{step:?}");
+        bridge.stop().await;
+    }
+}
