@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::doc::Connection as Request;
 use amb_core::event::Event;
 use amb_core::office::{ClaimRequest, Office};
-use amb_core::{Code, Cursor, Message, MessageId, OfficeError, ReceiptState, SessionId, Timestamp};
+use amb_core::{Code, Cursor, Message, MessageId, OfficeError, Priority, ReceiptState, SessionId, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -30,6 +30,8 @@ const MAX_ANNOUNCED: usize = 1_000;
 const LOOK: Duration = Duration::from_millis(500);
 /// How soon a busy conversation is asked again whether it can be told of requests for a connection.
 const BUSY: Duration = Duration::from_secs(1);
+/// The most mail that one request gives back.
+const MAX_RELEASED: usize = 100;
 /// How often the bridge says that its agent is alive.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
@@ -49,6 +51,10 @@ pub struct Bridge {
     /// Failures of the runtime itself, in a row.
     outages: u32,
     requests: Requests,
+    /// What was last said to be wrong with the runtime, while it is.
+    warned: Option<String>,
+    /// To be called when the runtime takes turns for the first time.
+    on_ready: Option<Arc<dyn Fn(&str) + Send + Sync>>,
 }
 
 /// What the loop and the turns under way have in common.
@@ -83,6 +89,12 @@ impl Announced {
     }
 }
 
+/// What the order of mail depends on.
+struct Claimed {
+    priority: Priority,
+    sent_at: Timestamp,
+}
+
 /// What had a turn.
 enum Work {
     Mail(Box<Held>),
@@ -100,9 +112,10 @@ impl Bridge {
     /// A bridge that begins with [`run`](Self::run).
     pub fn new(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
         let status = Mutex::new(Status::new(office.me().clone(), office.describe(), runtime.describe()));
+        let (queue, on_ready) = (Queue::new(options.hold_thread), options.on_ready.clone());
         Self {
             shared: Arc::new(Shared { office, runtime, ledger, options, status }),
-            queue: Queue::default(),
+            queue,
             turns: JoinSet::new(),
             ended: Vec::new(),
             cursor: None,
@@ -112,6 +125,8 @@ impl Bridge {
             paused: Some(Instant::now()),
             outages: 0,
             requests: Requests::default(),
+            warned: None,
+            on_ready,
         }
     }
 
@@ -137,10 +152,10 @@ impl Bridge {
     /// Gives back what is claimed, so that another bridge, or the next one, has it at once.
     async fn let_go(&mut self) {
         self.turns.shutdown().await;
-        for id in self.queue.drain_claimed() {
-            if let Err(error) = self.shared.give_back(&id).await {
-                tracing::warn!(mail = %id, %error, "cannot give claimed mail back; it comes back when the lease ends");
-            }
+        let claimed = self.queue.drain_claimed();
+        if let Err(error) = self.shared.give_back(&claimed).await {
+            let count = claimed.len();
+            tracing::warn!(count, %error, "cannot give claimed mail back; it comes back when the lease ends");
         }
         if let Err(error) = self.save_status() {
             tracing::warn!(%error, "the last status is not written");
@@ -257,7 +272,7 @@ impl Bridge {
             Some(until) => Some(until),
             None if self.has_room() => {
                 let look = self.announced.next_look().map(|wait| Instant::now() + wait);
-                self.queue.next_due().into_iter().chain(self.requests.due()).chain(look).min()
+                self.queue.next_due(Instant::now()).into_iter().chain(self.requests.due()).chain(look).min()
             }
             None => None,
         };
@@ -300,34 +315,39 @@ impl Bridge {
     /// A mail whose next try is due, one whose conversation is free again, one that somebody revived, or a new one.
     async fn next_mail(&mut self) -> Result<Option<Held>, BridgeError> {
         let longest = self.shared.options.longest_turn();
-        while let Some(held) = self.queue.next(Instant::now()) {
-            if held.until.is_none_or(|until| until > Timestamp::now() + longest) {
-                return Ok(Some(held));
-            }
-            // The claim does not last for another turn. Given back, it can be claimed for longer; and so is what waits
-            // behind it, so that their order stays.
-            let mut first_error = None;
-            for held in self.queue.take_parked(&held.conversation).into_iter().chain([held]) {
-                if let Err(error) = self.shared.give_back(&held.mail.id).await {
-                    first_error.get_or_insert(error);
-                    self.queue.wait(Instant::now(), held);
+        loop {
+            while let Some(held) = self.queue.next(Instant::now()) {
+                if held.until.is_none_or(|until| until > Timestamp::now() + longest) {
+                    return Ok(Some(held));
                 }
+                // The claim does not last for another turn. Given back, it can be claimed for longer; and so is what waits
+                // behind it, so that their order stays.
+                let mut late = self.queue.take_parked(&held.conversation);
+                late.push(held);
+                self.hand_back(late).await?;
             }
-            if let Some(error) = first_error {
-                return Err(error);
+            if let Some(mail) = self.take_up_revived().await? {
+                let held = self.shared.hold(mail, None)?;
+                self.queue.park(held);
+            } else if let Some(claimed) = self.claim(true).await? {
+                // What was sent before an urgent mail in its thread is answered before it: it must be here, too.
+                while claimed.priority > Priority::Normal
+                    && let Some(older) = self.claim(false).await?
+                    && older.sent_at <= claimed.sent_at
+                {}
+            } else {
+                return Ok(None);
             }
         }
-        if let Some(mail) = self.take_up_revived().await? {
-            let held = self.shared.hold(mail, None)?;
-            match self.queue.is_busy(&held.conversation) {
-                true => self.queue.wait(Instant::now(), held),
-                false => return Ok(Some(held)),
-            }
-        }
+    }
+
+    /// Claims one mail more and holds it; returns what the order of mail depends on. None where there is none, or where
+    /// enough is held.
+    async fn claim(&mut self, urgent_first: bool) -> Result<Option<Claimed>, BridgeError> {
         let lease = self.shared.options.lease();
         while self.queue.len() < MAX_HELD {
             let until = Timestamp::now().saturating_add(lease).unwrap_or(Timestamp::MAX);
-            let request = ClaimRequest { limit: 1, urgent_first: true, lease };
+            let request = ClaimRequest { limit: 1, urgent_first, lease };
             let Some(mail) = self.shared.office.claim(request).await?.pop() else { return Ok(None) };
             self.announced.ids.retain(|id| *id != mail.id);
             if self.queue.is_running(&mail.id) {
@@ -338,14 +358,25 @@ impl Bridge {
             page.claimed_until = Some(until);
             self.shared.ledger.note(&page)?;
             self.queue.forget(&mail.id);
+            let claimed = Claimed { priority: mail.priority, sent_at: mail.sent_at };
             let held = self.shared.hold(mail, Some(until))?;
             match self.due(&page) {
                 later if later > Instant::now() => self.queue.wait(later, held),
-                _ if self.queue.is_taken(&held.conversation) => self.queue.park(held),
-                _ => return Ok(Some(held)),
+                _ => self.queue.park(held),
             }
+            return Ok(Some(claimed));
         }
         Ok(None)
+    }
+
+    /// Gives mail back. What the office does not take back now is kept.
+    async fn hand_back(&mut self, mail: Vec<Held>) -> Result<(), BridgeError> {
+        let ids: Vec<MessageId> = mail.iter().map(|held| held.mail.id.clone()).collect();
+        let given_back = self.shared.give_back(&ids).await;
+        if given_back.is_err() {
+            mail.into_iter().for_each(|held| self.queue.park(held));
+        }
+        given_back
     }
 
     async fn take_up_revived(&mut self) -> Result<Option<Message>, BridgeError> {
@@ -446,13 +477,10 @@ impl Bridge {
                 Ok(())
             }
             Some(Stop::Pause(trouble)) => {
-                let given_back = match held.until {
-                    Some(_) => self.shared.give_back(&held.mail.id).await,
-                    None => {
-                        self.queue.wait(Instant::now(), held);
-                        Ok(())
-                    }
-                };
+                self.queue.park(held);
+                // All of it together: what is kept would overtake what is claimed anew.
+                let claimed = self.queue.take_claimed();
+                let given_back = self.hand_back(claimed).await;
                 self.pause(&trouble)?;
                 given_back
             }
@@ -517,10 +545,25 @@ impl Bridge {
             Ok(()) => {
                 self.paused = None;
                 self.shared.is_ready();
+                if let Some(on_ready) = self.on_ready.take() {
+                    on_ready(&self.shared.runtime.describe());
+                }
+                if self.warned.take().is_some() {
+                    tracing::info!("the runtime takes turns again");
+                }
                 Ok(())
             }
             Err(error) => {
-                tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
+                match self.warned.as_ref() == Some(&error.detail) {
+                    // Said once, it is in the log and in the status; a line for each try would bury all else.
+                    true => {
+                        tracing::info!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down")
+                    }
+                    false => {
+                        tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
+                        self.warned = Some(error.detail.clone());
+                    }
+                }
                 self.shared.note_error(&error.detail);
                 self.pause(&error)
             }
@@ -565,15 +608,20 @@ impl Shared {
             Conversations::One(key) => key.clone(),
         };
         let (conversation, is_later) = self.ledger.conversation(&session, &mail.id, make)?;
-        Ok(Held { mail, until, conversation, is_later })
+        Ok(Held { mail, until, session, conversation, is_later, holds_until: None })
     }
 
-    /// Gives a mail back that this bridge has not come to the end of. Whoever claims it next has it.
-    async fn give_back(&self, id: &MessageId) -> Result<(), BridgeError> {
-        let mut page = self.ledger.page(id)?;
-        page.claimed_until = None;
-        self.ledger.note(&page)?;
-        Ok(self.office.release(std::slice::from_ref(id)).await?)
+    /// Gives mail back that this bridge has not come to the end of. Whoever claims it next has it.
+    async fn give_back(&self, ids: &[MessageId]) -> Result<(), BridgeError> {
+        for id in ids {
+            let mut page = self.ledger.page(id)?;
+            page.claimed_until = None;
+            self.ledger.note(&page)?;
+        }
+        for some in ids.chunks(MAX_RELEASED) {
+            self.office.release(some).await?;
+        }
+        Ok(())
     }
 
     /// Gives one mail its turn and does what comes of it.

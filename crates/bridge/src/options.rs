@@ -13,6 +13,9 @@ const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
 /// How many turns run at once unless told otherwise.
 pub const DEFAULT_CONCURRENCY: usize = 4;
+/// How long a mail that failed holds back its thread: five tries with the usual waits between them take 15 seconds and their
+/// turns.
+const DEFAULT_HOLD_THREAD: Duration = Duration::from_secs(60);
 
 /// Which conversation of the runtime a mail goes to. A thread stays in the conversation in which it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +54,10 @@ pub struct Options {
     pub requests: Option<String>,
     /// How long to wait after a failure.
     pub pace: Pace,
+    /// How long a mail that failed holds back what came after it in its thread. Then those go first.
+    pub hold_thread: Duration,
+    /// Called once, when the runtime was found to take turns: with its description.
+    pub on_ready: Option<Arc<dyn Fn(&str) + Send + Sync>>,
     /// Called between any two steps. Tests end the bridge there, as a crash would.
     pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,
 }
@@ -65,6 +72,8 @@ impl Default for Options {
             tasks: Tasks::Ask,
             requests: None,
             pace: Pace::default(),
+            hold_thread: DEFAULT_HOLD_THREAD,
+            on_ready: None,
             checkpoint: None,
         }
     }
@@ -80,6 +89,7 @@ impl fmt::Debug for Options {
             .field("tasks", &self.tasks)
             .field("requests", &self.requests)
             .field("pace", &self.pace)
+            .field("hold_thread", &self.hold_thread)
             .finish_non_exhaustive()
     }
 }

@@ -1,12 +1,18 @@
 //! The mail that a bridge holds: in its turn, waiting for one, or waiting for another try.
+//!
+//! The mail of one thread has its turns in the order in which it was sent. One that failed holds back what came after it in its
+//! thread for a bounded time; then those go first.
 
-use std::collections::VecDeque;
+use std::cmp::Reverse;
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
 
-use amb_core::{Message, MessageId, Timestamp};
+use amb_core::{Message, MessageId, Priority, SessionId, Timestamp};
 use tokio::time::Instant;
 
-/// The most mail that is claimed without having its turn. More stays in the office, where others can take it.
-pub(crate) const MAX_HELD: usize = 64;
+/// The most mail that is claimed without having its turn. A conversation that is busy keeps mail of others from nobody until
+/// so much of its own waits; what is beyond stays in the office.
+pub(crate) const MAX_HELD: usize = 1_000;
 
 /// A mail that this bridge has to see to.
 #[derive(Debug, Clone)]
@@ -14,10 +20,14 @@ pub(crate) struct Held {
     pub(crate) mail: Message,
     /// Until when it is claimed. None for a mail that no claim brings: revived, or read by the agent itself meanwhile.
     pub(crate) until: Option<Timestamp>,
+    /// The thread that it belongs to.
+    pub(crate) session: SessionId,
     /// The conversation of the runtime in which it has its turn. One turn at a time runs in it.
     pub(crate) conversation: String,
     /// Whether a mail of the same thread came before it.
     pub(crate) is_later: bool,
+    /// Until when it holds back the rest of its thread while it waits for another try, from its first failure on.
+    pub(crate) holds_until: Option<Instant>,
 }
 
 /// What has its turn.
@@ -28,16 +38,22 @@ struct Running {
     mail: Option<(MessageId, bool)>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     /// Mail that failed, and when it is tried again.
     waiting: Vec<(Instant, Held)>,
-    /// Mail whose conversation is busy, in the order in which it came.
+    /// Mail that waits for its turn: that of one thread in the order in which it was sent, threads as they came.
     parked: VecDeque<Held>,
     running: Vec<Running>,
+    /// How long a mail that failed holds back the rest of its thread.
+    hold: Duration,
 }
 
 impl Queue {
+    pub(crate) fn new(hold: Duration) -> Self {
+        Self { waiting: Vec::new(), parked: VecDeque::new(), running: Vec::new(), hold }
+    }
+
     /// How much mail waits.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len() + self.parked.len()
@@ -62,19 +78,24 @@ impl Queue {
         self.waiting.iter().any(|(_, held)| held.mail.id == *id)
     }
 
-    /// Whether a mail of this conversation must wait behind others of it.
-    pub(crate) fn is_taken(&self, conversation: &str) -> bool {
-        self.is_busy(conversation) || self.parked.iter().any(|held| held.conversation == conversation)
+    /// Whether a mail of this thread failed so lately that the rest of it waits.
+    fn is_held_back(&self, session: &SessionId, now: Instant) -> bool {
+        self.waiting
+            .iter()
+            .any(|(_, held)| held.session == *session && held.holds_until.is_some_and(|until| until > now))
     }
 
     /// To be tried then.
-    pub(crate) fn wait(&mut self, at: Instant, held: Held) {
+    pub(crate) fn wait(&mut self, at: Instant, mut held: Held) {
+        held.holds_until.get_or_insert_with(|| Instant::now() + self.hold);
         self.waiting.push((at, held));
     }
 
-    /// To be tried when its conversation is free.
+    /// To be tried when its conversation is free, before what was sent after it in its thread.
     pub(crate) fn park(&mut self, held: Held) {
-        self.parked.push_back(held);
+        let is_after = |other: &Held| other.session == held.session && other.mail.sent_at > held.mail.sent_at;
+        let at = self.parked.iter().position(is_after).unwrap_or(self.parked.len());
+        self.parked.insert(at, held);
     }
 
     /// Lets go of a mail that has been claimed anew.
@@ -92,19 +113,35 @@ impl Queue {
         self.running.retain(|running| running.conversation != conversation);
     }
 
-    /// The next mail that can have its turn now: one that is due for another try, else the first whose conversation is
-    /// free.
+    /// The next mail that can have its turn now: one that is due for another try; else the first of a thread whose
+    /// conversation is free and that nothing holds back, threads with urgent mail in them before others.
     pub(crate) fn next(&mut self, now: Instant) -> Option<Held> {
         if let Some(due) = self.waiting.iter().position(|(at, held)| *at <= now && !self.is_busy(&held.conversation)) {
             return Some(self.waiting.swap_remove(due).1);
         }
-        let free = self.parked.iter().position(|held| !self.is_busy(&held.conversation))?;
-        self.parked.remove(free)
+        // The first mail of each thread, and the most urgent priority in it.
+        let mut threads: HashMap<&SessionId, (Reverse<Priority>, usize)> = HashMap::new();
+        for (at, held) in self.parked.iter().enumerate() {
+            let priority = Reverse(held.mail.priority);
+            let (most, _) = threads.entry(&held.session).or_insert((priority, at));
+            *most = (*most).min(priority);
+        }
+        let can_begin = |at: usize| {
+            self.parked
+                .get(at)
+                .is_some_and(|held| !self.is_busy(&held.conversation) && !self.is_held_back(&held.session, now))
+        };
+        let (_, first) = threads.into_values().filter(|(_, at)| can_begin(*at)).min()?;
+        self.parked.remove(first)
     }
 
-    /// When the next try is due of a mail whose conversation is free.
-    pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.waiting.iter().filter(|(_, held)| !self.is_busy(&held.conversation)).map(|(at, _)| *at).min()
+    /// When there is something to do for which no event comes: the next try of a mail whose conversation is free is due, or a
+    /// thread is held back no longer.
+    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+        let free = self.waiting.iter().filter(|(_, held)| !self.is_busy(&held.conversation));
+        let tries = free.map(|(at, _)| *at);
+        let held_back = self.waiting.iter().filter_map(|(_, held)| held.holds_until.filter(|until| *until > now));
+        tries.chain(held_back).min()
     }
 
     /// Takes out the mail of a conversation that waits for it to be free.
@@ -112,6 +149,15 @@ impl Queue {
         let (taken, kept) = self.parked.drain(..).partition(|held| held.conversation == conversation);
         self.parked = kept;
         Vec::from(taken)
+    }
+
+    /// Takes out all claimed mail that waits.
+    pub(crate) fn take_claimed(&mut self) -> Vec<Held> {
+        let (taken, kept) = self.parked.drain(..).partition(|held| held.until.is_some());
+        self.parked = kept;
+        let mut taken = Vec::from(taken);
+        taken.extend(self.waiting.extract_if(.., |(_, held)| held.until.is_some()).map(|(_, held)| held));
+        taken
     }
 
     /// Everything that is claimed, taken out.
@@ -122,5 +168,49 @@ impl Queue {
         claimed
             .extend(self.running.drain(..).filter_map(|running| running.mail.filter(|mail| mail.1)).map(|mail| mail.0));
         claimed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    fn held(id: &str, session: &str, sent: i64, priority: Priority) -> Held {
+        let mail = serde_json::json!({
+            "id": id, "from": "ann", "to": "ben", "sent_at": Timestamp::from_second(sent).unwrap(), "session": session,
+            "parts": [], "priority": priority, "ttl": 1, "trace": [],
+        });
+        let mail: Message = serde_json::from_value(mail).unwrap();
+        let session = mail.session.clone().unwrap();
+        Held { mail, until: None, session, conversation: "one".into(), is_later: false, holds_until: None }
+    }
+
+    fn order(queue: &mut Queue) -> Vec<String> {
+        std::iter::from_fn(|| queue.next(Instant::now())).map(|held| held.mail.id.to_string()).collect()
+    }
+
+    #[test]
+    fn urgent_mail_overtakes_other_threads_and_never_its_own() {
+        let mut queue = Queue::new(HOUR);
+        queue.park(held("other", "session-1", 1, Priority::Normal));
+        queue.park(held("urgent", "session-2", 4, Priority::Urgent));
+        queue.park(held("first", "session-2", 2, Priority::Normal));
+        queue.park(held("last", "session-2", 5, Priority::Normal));
+        assert_eq!(order(&mut queue), ["first", "urgent", "other", "last"]);
+    }
+
+    #[test]
+    fn a_mail_that_failed_holds_back_its_own_thread_for_a_bounded_time() {
+        let mut queue = Queue::new(HOUR);
+        let now = Instant::now();
+        queue.wait(now + HOUR * 2, held("failed", "session-1", 1, Priority::Normal));
+        queue.park(held("behind", "session-1", 2, Priority::Urgent));
+        queue.park(held("other", "session-2", 3, Priority::Normal));
+        assert_eq!(order(&mut queue), ["other"]);
+        let until = queue.next_due(now).unwrap();
+        assert!(until < now + HOUR + Duration::from_secs(60), "it is looked at again when the time is over");
+        assert_eq!(queue.next(until).unwrap().mail.id.as_str(), "behind");
     }
 }

@@ -110,6 +110,7 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
     let mut options = several();
     options.pace.first = Duration::from_secs(3_600);
     options.pace.longest = options.pace.first;
+    options.hold_thread = Duration::from_millis(10);
     let poisoned = world.mail().await;
     let bridge = world.start_with(model, options);
     world.is_answered(&poisoned).await;
@@ -119,6 +120,74 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
     let innocent = [world.mail().await, world.mail_in(&poisoned.session, "innocent").await];
     world.is_answered(&innocent[0]).await;
     until("an answer", async || world.replies(&innocent[1]).await.len() == 2).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn mail_of_another_peer_does_not_wait_behind_a_flood_of_one() {
+    let world = World::new().await;
+    let carol = world.office.seat("carol".parse().unwrap());
+    let (model, mut begins) = model();
+    for _ in 0..100 {
+        world.mail().await;
+    }
+    let innocent = amb_core::Draft::text("bob".parse().unwrap(), "mine", "innocent");
+    carol.send(innocent).await.unwrap();
+    let options = Options { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..several() };
+    let bridge = world.start_with(model.clone(), options);
+    let mut begun = [next(&mut begins).await, next(&mut begins).await];
+    begun.sort();
+    assert_eq!(begun, ["innocent", "question 0"]);
+    // The rest is there, and in order.
+    model.may_end.add_permits(3);
+    assert_eq!([next(&mut begins).await, next(&mut begins).await], ["question 1", "question 2"]);
+    bridge.stop().await;
+    let free = amb_core::office::ClaimRequest { limit: 200, ..Default::default() };
+    assert!(world.bob.claim(free).await.unwrap().len() >= 97, "an ended bridge holds nothing");
+}
+
+#[tokio::test]
+async fn the_mail_of_a_thread_keeps_its_order_when_one_fails_or_is_urgent() {
+    let world = World::new().await;
+    let (model, mut begins) = model();
+    model.may_end.add_permits(10);
+    let first = world.mail().await;
+    world.mail_in(&first.session, "second").await;
+    let urgent = amb_core::Draft {
+        session: Some(first.session.clone()),
+        priority: amb_core::Priority::Urgent,
+        ..amb_core::Draft::text("bob".parse().unwrap(), "", "third, urgent")
+    };
+    world.alice.send(urgent).await.unwrap();
+    world.mail_in(&first.session, "poison").await;
+    world.mail_in(&first.session, "behind it").await;
+    let bridge = world.start_with(model, several());
+    let mut begun = Vec::new();
+    while begun.last().is_none_or(|text| text != "behind it") {
+        begun.push(next(&mut begins).await);
+    }
+    let expected =
+        ["question 0", "second", "third, urgent", "poison", "poison", "poison", "poison", "poison", "behind it"];
+    assert_eq!(begun, expected, "tried five times and given up before the next has its turn");
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn mail_that_waits_while_the_runtime_is_down_keeps_its_order() {
+    let mut world = World::new().await;
+    world.gateway.down().await;
+    let first = world.mail().await;
+    for text in ["second", "third"] {
+        world.mail_in(&first.session, text).await;
+    }
+    let bridge = world.start(Route::Chat, Options { turn_timeout: Duration::from_secs(2), ..several() });
+    world.status_says("outage", |status| status.waiting == 3).await;
+    world.gateway.fault([Fault::Status(503), Fault::Status(429)]);
+    world.gateway.up().await;
+    until("three answers", async || world.replies(&first).await.len() == 3).await;
+    let asked = |prompt: &String| ["question 0", "second", "third"].into_iter().find(|text| prompt.contains(text));
+    let begun: Vec<_> = world.gateway.lock().prompts.iter().filter_map(asked).collect();
+    assert_eq!(begun, ["question 0", "second", "third"]);
     bridge.stop().await;
 }
 

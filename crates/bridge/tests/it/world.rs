@@ -24,6 +24,7 @@ pub(crate) struct Mail {
 }
 
 pub(crate) struct World {
+    pub(crate) office: Arc<MemoryOffice>,
     pub(crate) alice: MemorySeat,
     pub(crate) bob: MemorySeat,
     pub(crate) gateway: Gateway,
@@ -69,7 +70,7 @@ impl World {
         let office = MemoryOffice::new();
         let (alice, bob) = (office.seat("alice".parse().unwrap()), office.seat("bob".parse().unwrap()));
         let state = tempfile::tempdir().unwrap();
-        Self { alice, bob, gateway: Gateway::start().await, state, sent: AtomicUsize::new(0) }
+        Self { office, alice, bob, gateway: Gateway::start().await, state, sent: AtomicUsize::new(0) }
     }
 
     pub(crate) fn ledger(&self) -> PathBuf {

@@ -342,8 +342,12 @@ async fn carry(
     state: &Path,
     output: Output,
 ) -> Result<(), Failure> {
-    output.note(format!("{} at {} is bridged to {}", seat.me(), seat.describe(), runtime.describe()));
+    let (me, at) = (seat.me().clone(), seat.describe());
+    output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
     output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
+    // Said when it is so: the runtime was asked whether it takes turns.
+    let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
+    let options = Options { on_ready: Some(on_ready), ..options };
     let shutdown = async {
         if let Err(error) = interrupted().await {
             tracing::error!(%error, "cannot listen for signals; stopping");
