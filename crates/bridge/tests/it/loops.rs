@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use amb_bridge::openclaw::Route;
-use amb_bridge::{Ledger, Step};
+use amb_bridge::{Conversations, Ledger, Options, Step};
+use amb_core::Draft;
 use amb_core::office::{HistoryPage, Office};
 
 use crate::gateway::Fault;
@@ -49,6 +50,36 @@ async fn ten_rounds_of_questions_by_reply_to_are_all_answered() {
     }
     world.settle().await;
     assert_eq!(world.replies(&question).await.len(), 11);
+    assert!(world.gateway.lock().prompts.iter().all(|prompt| !prompt.contains("needs no answer")));
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn twenty_turns_by_reply_to_by_session_and_by_a_new_subject_are_each_answered_once() {
+    let world = World::new().await;
+    let options = Options { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..quick() };
+    let bridge = world.start(Route::WebSocket, options);
+    let mut asked = vec![world.mail().await];
+    while asked.len() < 20 {
+        let last = asked.last().unwrap();
+        let answer = format!("answer to {}", last.id);
+        until("an answer", async || world.replies(last).await.contains(&answer)).await;
+        let newest = world.alice.read(&last.session, HistoryPage::newest(1).unwrap()).await.unwrap().messages.remove(0);
+        let text = format!("question {}", asked.len());
+        let draft = match asked.len() % 3 {
+            0 => Draft::text("bob".parse().unwrap(), format!("talk {}", asked.len()), text),
+            1 => Draft { subject: None, reply_to: Some(newest.id), ..Draft::text("bob".parse().unwrap(), "", text) },
+            _ => Draft { session: Some(last.session.clone()), ..Draft::text("bob".parse().unwrap(), "", text) },
+        };
+        let sent = world.alice.send(draft).await.unwrap();
+        asked.push(Mail { id: sent.message_id, session: sent.session_id });
+    }
+    world.settle().await;
+    for (turn, mail) in asked.iter().enumerate() {
+        let answer = format!("answer to {}", mail.id);
+        assert_eq!(world.replies(mail).await.iter().filter(|said| **said == answer).count(), 1, "turn {turn}");
+        assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1, "turn {turn}");
+    }
     assert!(world.gateway.lock().prompts.iter().all(|prompt| !prompt.contains("needs no answer")));
     bridge.stop().await;
 }
