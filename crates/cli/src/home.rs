@@ -23,6 +23,17 @@ pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/mailboxes"))
 }
 
+/// Names nanobot's configuration where it is not in its usual place. `amb init nanobot --config` writes it for `amb mcp`.
+pub(crate) const NANOBOT_CONFIG: &str = "AMB_NANOBOT_CONFIG";
+
+/// nanobot's configuration.
+pub(crate) fn nanobot_config() -> Result<PathBuf> {
+    match std::env::var_os(NANOBOT_CONFIG).filter(|path| !path.is_empty()) {
+        Some(path) => Ok(PathBuf::from(path)),
+        None => Ok(user()?.join(".nanobot/config.json")),
+    }
+}
+
 /// nanobot's transcripts.
 pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/transcripts"))

@@ -64,8 +64,17 @@ impl OfficeArgs {
     /// What nanobot's configuration says about this agent in this directory.
     pub(crate) fn nanobot_section(&self, agent: &AgentName) -> Option<Section> {
         let (home, root) = (home::user().ok()?, self.root().ok()?);
-        let path = home.join(".nanobot/config.json");
-        let text = fs_err::read_to_string(&path).ok()?;
+        let path = home::nanobot_config().ok()?;
+        let text = match fs_err::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) => {
+                // Most agents are no nanobot's. Where the file was named, somebody expects it to be followed.
+                if std::env::var_os(home::NANOBOT_CONFIG).is_some() {
+                    tracing::warn!(%error, "{} cannot be followed", home::NANOBOT_CONFIG);
+                }
+                return None;
+            }
+        };
         let found = nanobot::section(&text).unwrap_or_else(|error| {
             tracing::warn!(path = %path.display(), "{error:#}; what it says about the mailbox is not followed");
             None

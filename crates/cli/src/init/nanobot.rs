@@ -78,6 +78,13 @@ impl Section {
         self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
     }
 
+    /// Whom the card hears where the section says `*`, which is not followed: it would open what somebody closed.
+    pub(crate) fn narrower<'c>(&self, card: &'c Card) -> Option<&'c [String]> {
+        let is_everybody = |names: &[String]| names.iter().any(|name| name == "*");
+        let wants_everybody = self.allow_from.as_deref().is_some_and(is_everybody);
+        (wants_everybody && !is_everybody(&card.allow_from.0)).then_some(card.allow_from.0.as_slice())
+    }
+
     /// The card as the section wants it. A `*`, which is also what stands there where nobody chose, does not widen a card
     /// that names whom it hears.
     pub(crate) fn card(&self, card: Card) -> Card {
@@ -124,6 +131,17 @@ mod tests {
         assert!(card("[]", &["*"]).is_empty());
         assert_eq!(card(r#"["*"]"#, &["ann"]), ["ann"]);
         assert_eq!(card(r#"["bob"]"#, &["ann"]), ["bob"]);
+    }
+
+    #[test]
+    fn a_star_that_is_not_followed_is_found() {
+        let narrower = |allow: &str, there: &[&str]| {
+            let text = format!(r#"{{"channels": {{"mailbox": {{"allowFrom": {allow}}}}}}}"#);
+            let there = AllowFrom(there.iter().map(|name| (*name).to_owned()).collect());
+            section(&text).unwrap().unwrap().narrower(&Card { allow_from: there, ..Card::default() }).is_some()
+        };
+        assert!(narrower(r#"["*"]"#, &["ann"]) && narrower(r#"["*"]"#, &[]));
+        assert!(!narrower(r#"["*"]"#, &["*"]) && !narrower(r#"["bob"]"#, &["ann"]));
     }
 
     #[test]

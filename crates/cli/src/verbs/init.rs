@@ -188,7 +188,15 @@ impl Init {
             Client::ClaudeCode if shared => "${XDG_CONFIG_HOME:-}".to_owned(),
             _ => place.display().to_string(),
         };
-        let environment = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
+        let mut environment: Vec<_> = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
+        if let Some(config) = &self.config
+            && self.client == Client::Nanobot
+            && office.server.is_none()
+        {
+            // What it says about the mailbox is followed by `amb mcp`, too, which looks in the usual place otherwise.
+            let path = std::path::absolute(config).context("the configuration's path")?;
+            environment.push((home::NANOBOT_CONFIG, path.display().to_string()));
+        }
         let directory = match &office.server {
             Some(_) => None,
             None => Some(std::path::absolute(office.root()?).context("the office's directory")?),
@@ -283,6 +291,13 @@ pub(crate) async fn enlist(seat: &dyn Office, section: Option<&Section>) -> Resu
     let is_new = there.is_none();
     let present = there.clone().unwrap_or_default();
     let card = section.map_or_else(|| present.clone(), |section| section.card(present.clone()));
+    if let Some(heard) = section.and_then(|section| section.narrower(&present)) {
+        let (me, heard) = (seat.me(), if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") });
+        tracing::warn!(
+            "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card hears {heard} alone: the card \
+             stays; `amb register {me} --allow-from '*'` opens it"
+        );
+    }
     if there.as_ref() == Some(&card) {
         return Ok(false);
     }

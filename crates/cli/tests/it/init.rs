@@ -95,6 +95,34 @@ async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     model.call("mailbox_check", json!({})).await;
     assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
     assert!(model.close().await.success());
+    // It is said that the star is not followed, and what to do.
+    let mut waits = machine.command(&["--dir", "mail", "--as", "coder", "mcp"]);
+    let ended = waits.stdin(std::process::Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(said.contains("hears ann alone") && said.contains("amb register coder --allow-from '*'"), "{said}");
+}
+
+#[tokio::test]
+async fn a_configuration_named_at_init_is_followed_by_the_mailbox_that_it_starts() {
+    let machine = Machine::new();
+    machine.write("bot/config.json", CONFIG);
+    let mail = machine.path("mail").display().to_string();
+    machine.does(&["--dir", &mail, "--as", "coder", "init", "nanobot", "--config", "bot/config.json"]);
+    machine.write(
+        "bot/config.json",
+        &std::fs::read_to_string(machine.path("bot/config.json")).unwrap().replace("\"ann\"", "\"bob\""),
+    );
+    let server = machine.read("bot/config.json")["tools"]["mcpServers"]["mailbox"].clone();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let arguments: Vec<String> = server["args"].as_array().unwrap().iter().map(text).collect();
+    let mut command = machine.command(&arguments.iter().map(String::as_str).collect::<Vec<_>>());
+    for (name, value) in server["env"].as_object().unwrap() {
+        command.env(name, text(value));
+    }
+    let mut model = Model::start(&mut tokio::process::Command::from(command)).await;
+    model.call("mailbox_check", json!({})).await;
+    assert_eq!(machine.card("coder")["allow_from"], json!(["bob"]));
+    assert!(model.close().await.success());
 }
 
 #[tokio::test]
