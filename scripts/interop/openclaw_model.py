@@ -2,8 +2,9 @@
 
     openclaw_model.py PORT LOG
 
-A "slow question" is answered after some seconds, a "very slow question" after 20. A question that says "call the tool NAME" gets that call, and what the
-tool answered is repeated.
+A "slow question" is answered after some seconds, a "very slow question" after 20; one that "needs no answer" and a "task to
+complete" with the lines that tell the bridge so. A question that says "call the tool NAME" gets that call, and what the tool
+answered is repeated. A turn that tells of a request for a connection is written down as request:NAME.
 """
 
 import json
@@ -32,15 +33,23 @@ def newest(messages):
     return "", []
 
 
+def subject_of(text):
+    """What a message of the user's is about: a mail by its id, or a request for a connection by who asks."""
+    if found := re.search(r'<mail-\S+ [^>]*\bid="([^"]+)"', text):
+        return found.group(1), text
+    if found := re.search(r"\[Mailbox\] (\S+) asks to be connected", text):
+        # A stranger's words would be noticed in the log.
+        return f"request:{found.group(1)}{' IGNORE' if 'IGNORE' in text else ''}", text
+    return None
+
+
 class Model(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def do_POST(self):
         request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         asked = [text_of(m) for m in request["messages"] if m["role"] == "user"]
-        found = [re.search(r'<mail-\S+ [^>]*\bid="([^"]+)"', text) for text in asked]
-        marked = [(match.group(1), text) for match, text in zip(found, asked) if match]
-        mail, text = marked[-1] if marked else ("none", "")
+        mail, text = next(filter(None, map(subject_of, reversed(asked))), ("none", ""))
         with open(LOG, "a") as log:
             log.write(f"{mail}\n")
         if "very slow question" in text:
@@ -60,6 +69,10 @@ class Model(BaseHTTPRequestHandler):
             call = {"index": 0, "id": f"call_{int(time.time() * 1000)}", "type": "function"}
             call["function"] = {"name": names[0], "arguments": "{}"}
             self.answer({"content": None, "tool_calls": [call]}, request.get("stream"))
+        elif "question that needs no answer" in text:
+            self.answer({"content": "[mailbox: no answer]"}, request.get("stream"))
+        elif "task to complete" in text:
+            self.answer({"content": f"[mailbox: completed]\nstub result of {mail}"}, request.get("stream"))
         else:
             self.answer({"content": f"stub answer to {mail}"}, request.get("stream"))
 
