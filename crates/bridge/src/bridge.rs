@@ -53,8 +53,8 @@ pub struct Bridge {
     requests: Requests,
     /// What was last said to be wrong with the runtime, while it is.
     warned: Option<String>,
-    /// To be called when the runtime takes turns for the first time.
-    on_ready: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    /// Whether it was said that the runtime takes turns, and not since that it does not.
+    is_announced: bool,
 }
 
 /// What the loop and the turns under way have in common.
@@ -112,7 +112,7 @@ impl Bridge {
     /// A bridge that begins with [`run`](Self::run).
     pub fn new(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
         let status = Mutex::new(Status::new(office.me().clone(), office.describe(), runtime.describe()));
-        let (queue, on_ready) = (Queue::new(options.hold_thread), options.on_ready.clone());
+        let queue = Queue::new(options.hold_thread);
         Self {
             shared: Arc::new(Shared { office, runtime, ledger, options, status }),
             queue,
@@ -126,7 +126,7 @@ impl Bridge {
             outages: 0,
             requests: Requests::default(),
             warned: None,
-            on_ready,
+            is_announced: false,
         }
     }
 
@@ -545,23 +545,23 @@ impl Bridge {
             Ok(()) => {
                 self.paused = None;
                 self.shared.is_ready();
-                if let Some(on_ready) = self.on_ready.take() {
+                self.warned = None;
+                if let Some(on_ready) = self.shared.options.on_ready.as_ref().filter(|_| !self.is_announced) {
                     on_ready(&self.shared.runtime.describe());
                 }
-                if self.warned.take().is_some() {
-                    tracing::info!("the runtime takes turns again");
-                }
+                self.is_announced = true;
                 Ok(())
             }
             Err(error) => {
                 match self.warned.as_ref() == Some(&error.detail) {
-                    // Said once, it is in the log and in the status; a line for each try would bury all else.
+                    // What to change was said once, and `amb bridge status` says it again.
                     true => {
-                        tracing::info!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down")
+                        tracing::warn!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down");
                     }
                     false => {
                         tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
                         self.warned = Some(error.detail.clone());
+                        self.is_announced = false;
                     }
                 }
                 self.shared.note_error(&error.detail);

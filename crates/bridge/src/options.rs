@@ -56,7 +56,7 @@ pub struct Options {
     pub pace: Pace,
     /// How long a mail that failed holds back what came after it in its thread. Then those go first.
     pub hold_thread: Duration,
-    /// Called once, when the runtime was found to take turns: with its description.
+    /// Called with the runtime's description when it was found to take turns: at the start, and after it was down.
     pub on_ready: Option<Arc<dyn Fn(&str) + Send + Sync>>,
     /// Called between any two steps. Tests end the bridge there, as a crash would.
     pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,

@@ -205,7 +205,9 @@ fn a_gateway_is_looked_for_at_the_port_in_its_configuration_and_its_absence_is_s
     fs_err::create_dir(&directory).unwrap();
     fs_err::write(directory.join("openclaw.json"), format!("{{ gateway: {{ port: {port}, /* mine */ }} }}")).unwrap();
     let mut command = office.command("ben", &["bridge", "openclaw"]);
-    let _bridge = Bridge(command.stdin(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    let log = office.home.path().join("log");
+    let stderr = fs_err::File::create(&log).unwrap().into_parts().0;
+    let _bridge = Bridge(command.stdin(Stdio::null()).stderr(stderr).spawn().unwrap());
     office.send("question", "are you there?");
     let says = || office.json("ben", &["bridge", "status"]);
     until("outage", || {
@@ -213,4 +215,9 @@ fn a_gateway_is_looked_for_at_the_port_in_its_configuration_and_its_absence_is_s
     });
     assert!(says()[0]["runtime"].as_str().unwrap().contains(&port.to_string()));
     until("count of what waits", || says()[0]["waiting"] == 1);
+    // What is wrong is said once; tries after that are short, and nothing claims that it works.
+    let said = || fs_err::read_to_string(&log).unwrap();
+    until("another try", || said().contains("still down"));
+    assert_eq!(said().matches("--gateway-url").count(), 1, "{}", said());
+    assert!(!said().contains("is bridged to"), "{}", said());
 }

@@ -108,10 +108,8 @@ async fn a_configuration_named_at_init_is_followed_by_the_mailbox_that_it_starts
     machine.write("bot/config.json", CONFIG);
     let mail = machine.path("mail").display().to_string();
     machine.does(&["--dir", &mail, "--as", "coder", "init", "nanobot", "--config", "bot/config.json"]);
-    machine.write(
-        "bot/config.json",
-        &std::fs::read_to_string(machine.path("bot/config.json")).unwrap().replace("\"ann\"", "\"bob\""),
-    );
+    let written = fs_err::read_to_string(machine.path("bot/config.json")).unwrap();
+    machine.write("bot/config.json", &written.replace("\"ann\"", "\"bob\""));
     let server = machine.read("bot/config.json")["tools"]["mcpServers"]["mailbox"].clone();
     let text = |value: &Value| value.as_str().unwrap().to_owned();
     let arguments: Vec<String> = server["args"].as_array().unwrap().iter().map(text).collect();
