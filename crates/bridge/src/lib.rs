@@ -35,7 +35,7 @@ mod task;
 
 pub use bridge::Bridge;
 pub use ledger::{Dead, Ledger};
-pub use options::{Conversations, DEFAULT_CONCURRENCY, Options, Step, Tasks};
+pub use options::{Conversations, DEFAULT_CONCURRENCY, OnReady, Options, Step, Tasks};
 pub use pace::Pace;
 pub use runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 pub use status::{Connection, Status};

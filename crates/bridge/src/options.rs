@@ -37,6 +37,9 @@ pub enum Tasks {
     Accept,
 }
 
+/// Told the description of a runtime that takes turns.
+pub type OnReady = Arc<dyn Fn(&str) + Send + Sync>;
+
 /// How a bridge works.
 #[derive(Clone)]
 pub struct Options {
@@ -57,7 +60,7 @@ pub struct Options {
     /// How long a mail that failed holds back what came after it in its thread. Then those go first.
     pub hold_thread: Duration,
     /// Called with the runtime's description when it was found to take turns: at the start, and after it was down.
-    pub on_ready: Option<Arc<dyn Fn(&str) + Send + Sync>>,
+    pub on_ready: Option<OnReady>,
     /// Called between any two steps. Tests end the bridge there, as a crash would.
     pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,
 }

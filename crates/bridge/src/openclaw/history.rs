@@ -37,6 +37,8 @@ const LIMIT: u32 = 1_000;
 const MAX_CHARS: u32 = 500_000;
 /// How soon a session whose agent is at work is looked at again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
+/// A gateway that has run for so long has taken up what its restart cut off; it does so some seconds after it lets us in.
+const SETTLED: Duration = Duration::from_secs(60);
 /// What the gateway puts behind, or in place of, what it does not show.
 const CUTS: [&str; 4] = [
     "\n...(truncated)...",
@@ -73,21 +75,29 @@ pub(super) async fn recall(gateway: &Gateway, turn: &Turn, deadline: Instant) ->
 /// The same by a line that there is. Nothing where the gateway shows no history. The run of the turn's own key is not
 /// waited for: it can be joined.
 pub(super) async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<Recalled>, TurnError> {
+    let mut is_idle = false;
     loop {
         let Some(found) = shown(line, &turn.session_key, deadline).await? else { return Ok(None) };
         let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
         let is_active = about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false);
         let runs = about("activeRunIds").and_then(Value::as_array);
         let is_ours = runs.is_some_and(|runs| runs.iter().any(|run| run.as_str() == Some(&turn.key)));
+        let is_last_look = Instant::now() + LOOK_AGAIN > deadline;
         match trace(messages(&found), turn.mail.id.as_str()) {
             // What was said so far is not the end of it.
-            Trace::Answered(_) if is_ours => return Ok(Some(Recalled { trace: Trace::Seen, is_over: false })),
-            trace if !is_active || is_ours || trace == Trace::None => {
-                return Ok(Some(Recalled { trace, is_over: !is_active }));
+            Trace::Seen | Trace::Answered(_) if is_ours => {
+                return Ok(Some(Recalled { trace: Trace::Seen, is_over: false }));
             }
-            _ if Instant::now() + LOOK_AGAIN > deadline => return Err(late(turn.timeout)),
-            _ => sleep(LOOK_AGAIN).await,
+            Trace::None => return Ok(Some(Recalled { trace: Trace::None, is_over: !is_active })),
+            trace @ Trace::Answered(_) if !is_active => return Ok(Some(Recalled { trace, is_over: true })),
+            // Looked at twice: the messages are read before the runs, so an answer may have come between.
+            Trace::Seen if !is_active && (is_last_look || is_idle && line.uptime() >= SETTLED) => {
+                return Ok(Some(Recalled { trace: Trace::Seen, is_over: true }));
+            }
+            Trace::Seen | Trace::Answered(_) if is_last_look => return Err(late(turn.timeout)),
+            Trace::Seen | Trace::Answered(_) => sleep(LOOK_AGAIN).await,
         }
+        is_idle = !is_active;
     }
 }
 

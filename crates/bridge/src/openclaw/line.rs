@@ -1,6 +1,7 @@
 //! A connection to the gateway's WebSocket that has been let in.
 
 use std::fmt;
+use std::time::Duration;
 
 use futures_util::{SinkExt, StreamExt};
 use serde::Deserialize;
@@ -63,6 +64,8 @@ impl fmt::Display for Refusal {
 pub(super) struct Line {
     socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>,
     asked: u32,
+    /// When the gateway let us in, and for how long it had run then, where it says so.
+    opened: (Instant, Option<Duration>),
 }
 
 impl Line {
@@ -78,7 +81,7 @@ impl Line {
             tungstenite::Error::Http(answer) => refused(answer.status(), ""),
             error => unreachable(error.to_string()),
         })?;
-        let mut line = Self { socket, asked: 0 };
+        let mut line = Self { socket, asked: 0, opened: (Instant::now(), None) };
         // Nothing has been asked of it yet: whatever goes wrong until it has let us in, no turn has begun.
         loop {
             let frame = line.frame(deadline).await.map_err(|error| unreachable(error.detail))?;
@@ -96,7 +99,11 @@ impl Line {
         let id = line.ask("connect", hello).await.map_err(|error| unreachable(error.detail))?;
         let answer = line.answer(&[&id], deadline).await.map_err(|error| unreachable(error.detail))?;
         match answer.said {
-            Ok(_) => Ok(line),
+            Ok(hello) => {
+                let uptime = hello.pointer("/snapshot/uptimeMs").and_then(Value::as_u64).map(Duration::from_millis);
+                line.opened = (Instant::now(), uptime);
+                Ok(line)
+            }
             Err(why) if why.is_passing() => Err(unreachable(why.to_string())),
             Err(why) => Err(TurnError::new(
                 Trouble::Unauthorized,
@@ -106,6 +113,12 @@ impl Line {
                 ),
             )),
         }
+    }
+
+    /// For how long the gateway has run; for ever, where it does not say.
+    pub(super) fn uptime(&self) -> Duration {
+        let (opened, uptime) = self.opened;
+        uptime.map_or(Duration::MAX, |uptime| uptime.saturating_add(opened.elapsed()))
     }
 
     /// Asks; the answer will have the id that this answers.

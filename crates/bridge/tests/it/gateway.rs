@@ -70,6 +70,8 @@ pub(crate) struct Inner {
     /// How often a session's history is shown with a run of the gateway's own under way before that run has ended.
     pub(crate) recovers: u32,
     recovering: Option<(String, String)>,
+    /// How often its history is shown before that run begins.
+    begins_after: u32,
 }
 
 pub(crate) struct Gateway {
@@ -190,7 +192,9 @@ impl Inner {
     }
 
     fn chat_history(&mut self, params: &Value) -> Value {
-        if self.recovers > 0 {
+        let is_begun = self.begins_after == 0;
+        self.begins_after = self.begins_after.saturating_sub(1);
+        if self.recovers > 0 && is_begun {
             self.recovers -= 1;
             if self.recovers == 0
                 && let Some((session, id)) = self.recovering.take()
@@ -204,7 +208,7 @@ impl Inner {
                 self.runs.push(id);
             }
         }
-        let is_active = self.recovers > 0;
+        let is_active = self.recovers > 0 && is_begun;
         let all = match self.no_history {
             true => Vec::new(),
             false => self.shown(params, params["maxChars"].as_u64().unwrap_or(8_000) as usize, "...(truncated)..."),
@@ -222,7 +226,7 @@ impl Inner {
         self.forget_runs();
         self.history.get_mut(session).unwrap().pop();
         self.recovering = Some((session.to_owned(), id.to_owned()));
-        self.recovers = 3;
+        (self.recovers, self.begins_after) = (3, 3);
     }
 
     fn is_let_in(&self, headers: &HeaderMap) -> bool {
@@ -367,7 +371,10 @@ async fn serve(mut socket: WebSocket, shared: Shared) -> Option<()> {
                 }
                 let_in = params["auth"]["token"].as_str() == Some(&*shared.lock().unwrap().token);
                 assert_eq!(params["client"]["id"], "gateway-client", "the gateway refuses all others");
-                let_in.then(|| json!({ "type": "hello-ok", "protocol": 4 })).ok_or("unauthorized")
+                // One that goes on with what was cut off has just been started.
+                let uptime = if shared.lock().unwrap().recovering.is_some() { 1_000 } else { 3_600_000 };
+                let hello = json!({ "type": "hello-ok", "protocol": 4, "snapshot": { "uptimeMs": uptime } });
+                let_in.then_some(hello).ok_or("unauthorized")
             }
             _ if !let_in => Err("connect first"),
             "agent" => Ok(begin(&shared, params).await?),
