@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the mail's id is the run's id; after that, unless the answer is found in the session's history |
 //! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | unless the answer is found in the session's history |
-//! | [`Route::SessionsSend`], `POST /tools/invoke` | 2 or more | unless the mail is found in the session's history |
+//! | [`Route::SessionsSend`], `POST /tools/invoke` | 1, by older gateways more | unless the mail is found in the session's history |
 //!
 //! [`Gateway::probe`] finds out which of them a gateway offers.
 

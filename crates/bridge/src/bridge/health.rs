@@ -1,0 +1,89 @@
+//! How the runtime is, and what the bridge says about itself.
+
+use amb_core::Timestamp;
+use tokio::time::Instant;
+
+use super::Bridge;
+use crate::error::BridgeError;
+use crate::runtime::TurnError;
+use crate::status::Connection;
+
+impl Bridge {
+    /// The runtime is down: all mail waits, unread.
+    pub(super) fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
+        // Turns that ran beside each other hear of one outage together.
+        if self.paused.is_none_or(|until| until <= Instant::now()) {
+            self.outages += 1;
+        }
+        let wait = self.shared.options.pace.after(self.outages);
+        self.paused = Some(Instant::now() + wait);
+        let now = Timestamp::now();
+        {
+            let mut status = self.shared.status();
+            let since = match &status.connection {
+                Connection::Down { since, .. } => *since,
+                _ => now,
+            };
+            let next_try = now.checked_add(wait).unwrap_or(now);
+            let detail = error.detail.clone();
+            status.connection = Connection::Down { trouble: error.trouble, detail, since, next_try };
+        }
+        self.save_status()
+    }
+
+    /// After a pause, and at the start: finds out whether the runtime would take a turn, without giving it one.
+    pub(super) async fn check_runtime(&mut self) -> Result<(), BridgeError> {
+        if self.paused.is_none_or(|until| until > Instant::now()) {
+            return Ok(());
+        }
+        match self.shared.runtime.check().await {
+            Ok(()) => {
+                self.paused = None;
+                self.shared.is_ready();
+                self.warned = None;
+                if let Some(on_ready) = self.shared.options.on_ready.as_ref().filter(|_| !self.is_announced) {
+                    on_ready(&self.shared.runtime.describe());
+                }
+                self.is_announced = true;
+                Ok(())
+            }
+            Err(error) => {
+                match self.warned.as_ref() == Some(&error.detail) {
+                    // What to change was said once, and `amb bridge status` says it again.
+                    true => {
+                        tracing::warn!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down");
+                    }
+                    false => {
+                        tracing::warn!(trouble = ?error.trouble, %error, "the runtime takes no turns now; mail waits");
+                        self.warned = Some(error.detail.clone());
+                        self.is_announced = false;
+                    }
+                }
+                self.shared.note_error(&error.detail);
+                self.pause(&error)
+            }
+        }
+    }
+
+    /// Counts the mail that waits in the office while none of it can be taken.
+    pub(super) async fn count_unread(&mut self) {
+        match self.shared.office.inbox(true).await {
+            Ok(inbox) => {
+                let under_way = self.queue.under_way().len();
+                let unread = usize::try_from(inbox.unread()).unwrap_or(usize::MAX);
+                self.shared.status().waiting = unread.saturating_sub(under_way);
+            }
+            Err(error) => tracing::debug!(%error, "cannot count what waits"),
+        }
+    }
+
+    pub(super) fn save_status(&self) -> Result<(), BridgeError> {
+        let mut status = self.shared.status();
+        if self.has_room() {
+            status.waiting = self.queue.len();
+        }
+        status.under_way = self.queue.under_way();
+        status.updated_at = Timestamp::now();
+        Ok(self.shared.ledger.write_status(&status)?)
+    }
+}
