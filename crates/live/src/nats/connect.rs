@@ -28,7 +28,8 @@ pub(super) async fn connect(
     if options.servers.is_empty() {
         return Err(BrokerError::Rejected("no NATS server was named".into()));
     }
-    let addresses: Result<Vec<async_nats::ServerAddr>, _> = options.servers.whole().map(str::parse).collect();
+    let addresses: Result<Vec<async_nats::ServerAddr>, _> =
+        options.servers.addresses().map(|address| address.parse()).collect();
     let addresses = addresses.map_err(|error| rejected(&error))?;
     let tls = &options.tls;
     let mut connect = ConnectOptions::new()
@@ -62,7 +63,11 @@ pub(super) async fn connect(
         connect = connect.custom_inbox_prefix(prefix);
     }
     connect = match &options.auth {
-        NatsAuth::None => connect,
+        NatsAuth::None => match options.servers.login() {
+            None => connect,
+            Some((user, Some(password))) => connect.user_and_password(user, password),
+            Some((token, None)) => connect.token(token),
+        },
         NatsAuth::Token(token) => connect.token(token.clone()),
         NatsAuth::UserPassword { user, password } => connect.user_and_password(user.clone(), password.clone()),
         NatsAuth::NKey(seed) => connect.nkey(seed.clone()),

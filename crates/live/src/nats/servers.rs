@@ -19,9 +19,32 @@ impl NatsServers {
         self.0.is_empty()
     }
 
-    /// The addresses as they were given, secrets included.
-    pub(super) fn whole(&self) -> impl Iterator<Item = &str> {
-        self.0.iter().map(String::as_str)
+    /// The addresses without secrets: the client library writes addresses into its log, and does not use what is in them.
+    pub(super) fn addresses(&self) -> impl Iterator<Item = String> {
+        self.0.iter().map(|server| {
+            let (scheme, _, host) = split(server);
+            format!("{scheme}{host}")
+        })
+    }
+
+    /// The user and the password, or a token alone, of the first address that has them.
+    pub(super) fn login(&self) -> Option<(String, Option<String>)> {
+        let decoded = |text: &str| percent_encoding::percent_decode_str(text).decode_utf8_lossy().into_owned();
+        let login = self.0.iter().map(|server| split(server).1).find(|login| !login.is_empty())?;
+        Some(match login.split_once(':') {
+            Some((user, password)) => (decoded(user), Some(decoded(password))),
+            None => (decoded(login), None),
+        })
+    }
+}
+
+/// Scheme, login and the rest of an address.
+fn split(server: &str) -> (&str, &str, &str) {
+    let (scheme, rest) = server.split_at(server.find("://").map_or(0, |at| at + 3));
+    // A password may hold any mark, an `@` too: only the last one is sure to stand behind it.
+    match rest.rsplit_once('@') {
+        Some((login, host)) => (scheme, login, host),
+        None => (scheme, "", rest),
     }
 }
 
@@ -42,12 +65,9 @@ impl<'de> Deserialize<'de> for NatsServers {
 
 impl fmt::Display for NatsServers {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, server) in self.0.iter().enumerate() {
-            let (scheme, rest) = server.split_at(server.find("://").map_or(0, |at| at + 3));
-            // A password may hold any mark, an `@` too: only the last one is sure to stand behind it.
-            let host = rest.rfind('@').map_or(0, |at| at + 1);
+        for (place, address) in self.addresses().enumerate() {
             let comma = if place == 0 { "" } else { "," };
-            write!(f, "{comma}{scheme}{}", rest.get(host..).unwrap_or_default())?;
+            write!(f, "{comma}{address}")?;
         }
         Ok(())
     }
@@ -76,8 +96,13 @@ mod tests {
             let servers: NatsServers = given.parse().unwrap();
             assert_eq!(servers.to_string(), shown);
             assert_eq!(format!("{servers:?}"), format!("NatsServers({shown})"));
-            assert_eq!(servers.whole().collect::<Vec<_>>().join(", "), given);
         }
+        let login = |given: &str| given.parse::<NatsServers>().unwrap().login();
+        let password = |password: &str| Some(("ann".to_owned(), Some(password.to_owned())));
+        assert_eq!(login("nats://h, nats://ann:s3@cret@h:4222"), password("s3@cret"));
+        assert_eq!(login("nats://ann:s3%40%2Fcret@h"), password("s3@/cret"));
+        assert_eq!(login("tls://s3cret@h"), Some(("s3cret".to_owned(), None)));
+        assert_eq!(login("nats://h:4222"), None);
         assert!(" , ".parse::<NatsServers>().unwrap().is_empty());
     }
 }

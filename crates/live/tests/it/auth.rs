@@ -39,6 +39,20 @@ async fn by_user_and_password() {
 }
 
 #[tokio::test]
+async fn by_the_login_in_the_servers_address() {
+    let connect = async |server: &NatsServer, login: &str| {
+        let servers = server.url().replace("nats://", &format!("nats://{login}@")).parse().unwrap();
+        NatsBroker::connect(NatsOptions { servers, ..server.options() }).await
+    };
+    let server = NatsServer::with_config(r#"authorization { user: ann, password: "s3/cret" }"#);
+    assert!(connect(&server, "ann:s3%2Fcret").await.is_ok());
+    assert!(connect(&server, "ann:guess").await.is_err());
+    let server = NatsServer::with_config("authorization { token: s3cret }");
+    assert!(connect(&server, "s3cret").await.is_ok());
+    assert!(connect(&server, "guess").await.is_err());
+}
+
+#[tokio::test]
 async fn by_nkey() {
     let server = NatsServer::with_config(&format!("authorization {{ users: [{{ nkey: {NKEY_PUBLIC} }}] }}"));
     only_with(&server, NatsOptions { auth: NatsAuth::NKey(NKEY_SEED.into()), ..server.options() }).await;
