@@ -8,8 +8,9 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Problem {
+    /// Some are the server's own and no [`Code`]; the status says what kind they are of.
     #[serde(default)]
-    code: Option<Code>,
+    code: Option<String>,
     #[serde(default)]
     detail: Option<String>,
 }
@@ -18,7 +19,8 @@ struct Problem {
 pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> OfficeError {
     let problem: Option<Problem> = serde_json::from_slice(body).ok();
     let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
-    let code = code.unwrap_or_else(|| code_of(status));
+    let known = |code: String| serde_json::from_value::<Code>(code.into()).ok();
+    let code = code.and_then(known).unwrap_or_else(|| code_of(status));
     let detail = detail.unwrap_or_else(|| format!("the server answered {status}"));
     let error = OfficeError::new(code, detail);
     match retry_after {
@@ -27,7 +29,7 @@ pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &
     }
 }
 
-/// For answers that something in between made, such as a proxy.
+/// For codes that only HTTP has, and for answers that something in between made, such as a proxy.
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 | 422 => Code::Invalid,
@@ -57,6 +59,9 @@ mod tests {
         let body = br#"{"status":507,"code":"over_quota","detail":"ask its operator"}"#;
         let full = problem(StatusCode::INSUFFICIENT_STORAGE, None, body);
         assert_eq!((full.code(), full.is_passing()), (Code::OverQuota, false));
+        let body = br#"{"status":403,"code":"registration_token_needed","detail":"give the token"}"#;
+        let error = problem(StatusCode::FORBIDDEN, None, body);
+        assert_eq!((error.code(), error.detail()), (Code::Forbidden, "give the token"));
         assert_eq!(problem(StatusCode::BAD_GATEWAY, None, b"<html>").code(), Code::Unavailable);
         let later = problem(StatusCode::TOO_MANY_REQUESTS, Some(Duration::from_secs(3)), b"");
         assert_eq!((later.code(), later.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3))));
