@@ -89,6 +89,8 @@ impl Gateway {
         }
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
+            // The prompt holds mail, and is for this gateway alone.
+            .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| format!("cannot speak HTTP: {error}"))?;
         Ok(Self { http, url, token })
@@ -139,6 +141,10 @@ fn late(waited: Duration) -> TurnError {
 fn refused(status: StatusCode, body: &str) -> TurnError {
     let said: String = body.chars().take(300).collect();
     match status.as_u16() {
+        300..=399 => TurnError::new(
+            Trouble::Unreachable,
+            format!("the gateway redirects ({status}), which is not followed; give its own address with --gateway-url"),
+        ),
         401 | 403 => TurnError::new(
             Trouble::Unauthorized,
             format!("the gateway does not take the token ({status}); set OPENCLAW_GATEWAY_TOKEN to gateway.auth.token"),
@@ -241,5 +247,36 @@ fn spoken(text: Option<&str>) -> Outcome {
     match text.map(str::trim) {
         Some(text) if !SILENCES.contains(&text) => Outcome::Reply(text.to_owned()),
         _ => Outcome::NoReply,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_prompt_is_not_sent_on_to_where_a_gateway_redirects() {
+        let elsewhere = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let gateway = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", gateway.local_addr().unwrap());
+        let answer = format!(
+            "HTTP/1.1 307 Temporary Redirect\r\nLocation: http://{}/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            elsewhere.local_addr().unwrap()
+        );
+        let redirects = async {
+            let (mut line, _) = gateway.accept().await.unwrap();
+            let _ = line.read(&mut [0; 4096]).await.unwrap();
+            line.write_all(answer.as_bytes()).await.unwrap();
+        };
+        let asked = Gateway::new(&url, "token".into()).unwrap().post("/v1/chat/completions").body("mail").send();
+        let status = tokio::select! {
+            (asked, ()) = async { tokio::join!(asked, redirects) } => asked.unwrap().status(),
+            _ = elsewhere.accept() => panic!("the prompt went elsewhere"),
+        };
+        let error = refused(status, "");
+        assert!(error.to_string().contains("--gateway-url"), "{error}");
     }
 }

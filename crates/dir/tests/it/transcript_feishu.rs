@@ -19,6 +19,8 @@ use crate::transcript::{contents, key};
 /// The service: its messages, the token it takes now, and answers to give before it does its work.
 #[derive(Default)]
 struct Service {
+    /// Its address.
+    base: String,
     messages: Vec<Value>,
     tokens: u64,
     expire: u64,
@@ -98,6 +100,7 @@ async fn service(count: usize) -> (Shared, FeishuHistory) {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let base = format!("http://{}/", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, app).await.unwrap() });
+    shared.lock().unwrap().base.clone_from(&base);
     (shared, source(&base, "s3cret"))
 }
 
@@ -106,7 +109,7 @@ fn source(base: &str, secret: &str) -> FeishuHistory {
     let _ = rustls::crypto::ring::default_provider().install_default();
     let app = App { app_id: "cli_1".into(), app_secret: secret.into() };
     let patience = Patience { tries: 4, first_wait: Duration::from_millis(5), total_wait: Duration::from_secs(5) };
-    FeishuHistory::new(reqwest::Client::new(), base, app).with_patience(patience)
+    FeishuHistory::new(reqwest::Client::builder(), base, app).unwrap().with_patience(patience)
 }
 
 #[tokio::test]
@@ -119,6 +122,22 @@ async fn the_last_messages_come_page_by_page_oldest_first_with_one_token() {
     assert_eq!((few[0].message_id.as_deref(), few[0].sender.as_str()), (Some("om_127"), "user_127"));
     let asked = service.lock().unwrap().asked.clone();
     assert_eq!(asked, ["token", "messages 50 ", "messages 50 50", "messages 50 100", "messages 3 "]);
+}
+
+#[tokio::test]
+async fn the_apps_secret_is_not_sent_on_to_where_the_service_redirects() {
+    let (elsewhere, _) = service(1).await;
+    let target = elsewhere.lock().unwrap().base.clone();
+    let redirect = move |uri: axum::http::Uri| {
+        let target = format!("{}{}", target.trim_end_matches('/'), uri.path());
+        async move { axum::response::Redirect::temporary(&target) }
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}/", listener.local_addr().unwrap());
+    tokio::spawn(async move { axum::serve(listener, Router::new().fallback(redirect)).await.unwrap() });
+    let error = source(&base, "s3cret").recent(&key("feishu:oc_1"), 3).await.unwrap_err();
+    assert!(error.to_string().contains("307"), "{error}");
+    assert_eq!(elsewhere.lock().unwrap().asked, Vec::<String>::new());
 }
 
 #[tokio::test]

@@ -49,9 +49,14 @@ pub struct FeishuHistory {
 }
 
 impl FeishuHistory {
-    /// Asks the service at `base_url` (mostly [`FEISHU`]) through `http`, as `app`.
-    pub fn new(http: reqwest::Client, base_url: &str, app: App) -> Self {
-        Self { api: Api::new(http, base_url, app) }
+    /// Asks the service at `base_url` (mostly [`FEISHU`]) as `app`, by a client of these settings. It follows no redirects:
+    /// the app's secret is for the service alone.
+    ///
+    /// # Errors
+    /// Where no client can be made of the settings.
+    pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: App) -> Result<Self, OfficeError> {
+        let http = http.redirect(reqwest::redirect::Policy::none()).build().map_err(OfficeError::internal)?;
+        Ok(Self { api: Api::new(http, base_url, app) })
     }
 
     /// Waits differently from [`Patience::default`] when the service is busy.
