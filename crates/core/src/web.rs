@@ -11,6 +11,8 @@ use std::net::IpAddr;
 pub struct WebRules {
     /// Whether `Host` is looked at.
     named: bool,
+    /// Whether any address passes as `Host`: a page can point its name to us, but not an address.
+    addresses: bool,
     /// Hosts taken besides the names of loopback, in lower case, without ports.
     hosts: Vec<String>,
     any_origin: bool,
@@ -93,16 +95,25 @@ fn is_loopback(host: &str) -> bool {
 
 impl WebRules {
     /// The rules of a listener. On a loopback address only loopback's names and `hosts` pass as `Host`; elsewhere every
-    /// name does unless there are `hosts`. Pages of the listener's own host and port pass, and those of `origins`, where
+    /// name does unless there are `hosts`, and every address, by which probes call. Pages of the listener's own host and port pass, and those of `origins`, where
     /// `*` is all.
     pub fn new(listener: IpAddr, hosts: &[String], origins: &[String]) -> Self {
         let name = |host: &String| split_authority(host).map_or_else(|| host.to_ascii_lowercase(), |(name, _)| name);
+        let loopback = listener.to_canonical().is_loopback();
         Self {
-            named: listener.to_canonical().is_loopback() || !hosts.is_empty(),
+            named: loopback || !hosts.is_empty(),
+            addresses: !loopback,
             hosts: hosts.iter().map(name).collect(),
             any_origin: origins.iter().any(|origin| origin == "*"),
             origins: origins.iter().filter_map(|origin| Origin::parse(origin)).collect(),
         }
+    }
+
+    /// Whether a host is the listener's own.
+    fn has(&self, host: &str) -> bool {
+        is_loopback(host)
+            || self.hosts.iter().any(|own| own == host)
+            || (self.addresses && host.parse::<IpAddr>().is_ok())
     }
 
     /// Whether a request with these headers passes. One without `Host` comes from no browser.
@@ -110,9 +121,7 @@ impl WebRules {
         let asked = match host {
             None => None,
             Some(host) => match split_authority(host.trim()) {
-                Some((name, _)) if self.named && !is_loopback(&name) && !self.hosts.contains(&name) => {
-                    return Err(WebRefusal::Host);
-                }
+                Some((name, _)) if self.named && !self.has(&name) => return Err(WebRefusal::Host),
                 None if self.named => return Err(WebRefusal::Host),
                 asked => asked,
             },
@@ -170,7 +179,12 @@ mod tests {
         assert_eq!(rules("0.0.0.0", &[], &[]).check(Some("anything:8000"), None), Ok(()));
         let listed = rules("0.0.0.0", &["office.example"], &[]);
         assert_eq!(listed.check(Some("office.example"), None), Ok(()));
-        assert_eq!(listed.check(Some("evil.example"), None), Err(WebRefusal::Host));
+        for bad in ["evil.example", "10.0.0.1.evil.example", "10.0.0", "[10.0.0.1"] {
+            assert_eq!(listed.check(Some(bad), None), Err(WebRefusal::Host), "{bad}");
+        }
+        for address in ["10.0.0.1:8000", "[2001:db8::1]:8000"] {
+            assert_eq!(listed.check(Some(address), None), Ok(()), "probes call by {address}");
+        }
     }
 
     #[test]

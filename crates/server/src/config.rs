@@ -34,8 +34,8 @@ pub struct Config {
     pub body_limit: usize,
     /// Longest time a `GET /events` waits, whatever it asks for (60 s at most).
     pub max_wait: Duration,
-    /// Host names by which the office is called, besides those of loopback. On a loopback address no other passes; elsewhere
-    /// every name does unless some are given.
+    /// Host names by which the office is called, besides those of loopback. Where a connection comes to a loopback address no
+    /// other passes; elsewhere every name does unless some are given, and every IP address.
     pub allowed_hosts: Vec<String>,
     /// Web origins that browsers may call from, besides the office's own; none by default, `*` is all.
     pub cors_origins: Vec<String>,
@@ -53,11 +53,11 @@ pub struct Config {
     pub shutdown_grace: Duration,
     /// How long a client may take to send the head of a request, and then its body.
     pub header_timeout: Duration,
-    /// How long a client may leave an answer unread before its connection is closed.
+    /// How long a client may leave an answer unread, or read it too slowly, before its connection is closed.
     pub write_timeout: Duration,
-    /// Most connections from one address; not counted behind a proxy whose `X-Forwarded-For` is believed.
+    /// Most connections from one address, WebSockets included; not counted behind a proxy whose `X-Forwarded-For` is believed.
     pub connections_per_address: usize,
-    /// Most requests under way from one address, long polls included.
+    /// Most requests under way from one address, long polls and unread answers included.
     pub requests_per_address: usize,
     /// Who may register.
     pub registration: Registration,

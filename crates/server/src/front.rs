@@ -21,8 +21,10 @@ use crate::app::App;
 use crate::caller::Peer;
 use crate::hangup::Hangup;
 use crate::leftover::lend;
+use crate::listen::{DoorRules, Ends};
 use crate::problem::{Cause, Problem};
 use crate::rate::network;
+use crate::unwritten;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -78,7 +80,7 @@ pub(crate) struct Door {
     pub(crate) app: App,
     pub(crate) router: Router,
     /// Which hosts and web pages pass.
-    pub(crate) web: Arc<WebRules>,
+    pub(crate) web: Arc<DoorRules>,
 }
 
 /// Refuses what a web page sends that has no business here.
@@ -101,15 +103,15 @@ fn check_web(web: &WebRules, request: &Request<Incoming>) -> Result<(), Problem>
 /// Answers one request.
 pub(crate) async fn answer(
     door: Door,
-    socket: IpAddr,
+    ends: Ends,
     hangup: Hangup,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
     let Door { app, mut router, web } = door;
-    let passed = check_web(&web, &request);
+    let passed = check_web(web.at(ends.local), &request);
     let id = request_id(request.headers());
-    let address = address_of(&app, socket, request.headers());
+    let address = address_of(&app, ends.peer, request.headers());
     let method = request.method().clone();
     let uri = request.uri().clone();
     let (parts, body) = request.into_parts();
@@ -119,19 +121,20 @@ pub(crate) async fn answer(
         app.limits.address(address)?;
         Ok(app.requests.take(network(address)).ok_or_else(too_many_at_once)?)
     });
-    let mut response = match admitted {
+    let (mut response, place) = match admitted {
         Err(refused) => {
             drop(request);
-            refused.into_response()
+            (refused.into_response(), None)
         }
-        Ok(_place) => {
+        Ok(place) => {
             request.extensions_mut().insert(Peer(address));
             request.extensions_mut().insert(hangup);
             let routed = AssertUnwindSafe(router.call(request)).catch_unwind();
-            match routed.await {
+            let response = match routed.await {
                 Ok(Ok(response)) => response,
                 Err(_) => Problem::from(OfficeError::internal("a handler panicked")).into_response(),
-            }
+            };
+            (response, Some(place))
         }
     };
     leftover.clear(app.config.body_limit, &mut response).await;
@@ -162,5 +165,8 @@ pub(crate) async fn answer(
         );
     }
     response.headers_mut().insert(REQUEST_ID, id);
-    Ok(response)
+    Ok(match place {
+        Some(place) => unwritten::hold(response, place),
+        None => response,
+    })
 }

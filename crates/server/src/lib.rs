@@ -37,6 +37,7 @@ mod routes;
 mod serve;
 mod text;
 mod tls;
+mod unwritten;
 mod write_timeout;
 mod ws;
 

@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
+use crate::config::Config;
 use crate::front::{self, Door};
 use crate::hangup::{Finished, Hangup};
 use crate::in_use::Taken;
@@ -32,11 +33,46 @@ const HEAD_BYTES: usize = 32 * 1024;
 /// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
 /// program that awaits this, as carelessly as a program's verbs may be.
 pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) -> JoinHandle<()> {
-    // Without an address of its own it is no loopback listener.
-    let address = listener.local_addr().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |address| address.ip());
-    let web = Arc::new(WebRules::new(address, &app.config.allowed_hosts, &app.config.cors_origins));
-    let door = Door { app: app.clone(), router, web };
+    let door = Door { app: app.clone(), router, web: Arc::new(DoorRules::new(&app.config)) };
     tokio::spawn(async move { accept(door, listener, tls).await })
+}
+
+/// Which hosts and web pages pass, by the address that a connection came to: a listener on all addresses has loopback's too.
+pub(crate) struct DoorRules {
+    loopback: WebRules,
+    elsewhere: WebRules,
+}
+
+impl DoorRules {
+    fn new(config: &Config) -> Self {
+        let at = |address: Ipv4Addr| WebRules::new(address.into(), &config.allowed_hosts, &config.cors_origins);
+        Self { loopback: at(Ipv4Addr::LOCALHOST), elsewhere: at(Ipv4Addr::UNSPECIFIED) }
+    }
+
+    /// The rules of a connection that came to this address of ours.
+    pub(crate) fn at(&self, local: Local) -> &WebRules {
+        match local {
+            Local::Loopback => &self.loopback,
+            Local::Elsewhere => &self.elsewhere,
+        }
+    }
+}
+
+/// To which address of ours a connection came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Local {
+    Loopback,
+    Elsewhere,
+}
+
+impl Local {
+    fn of(stream: &TcpStream) -> Self {
+        match stream.local_addr() {
+            Ok(address) if !address.ip().to_canonical().is_loopback() => Self::Elsewhere,
+            // Without an address the connection is gone; the strict rules do no harm.
+            _ => Self::Loopback,
+        }
+    }
 }
 
 /// Accepts connections until the office closes. Each is served on a task that a shutdown waits for.
@@ -66,8 +102,18 @@ fn is_about_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
+/// A connection's place among those of its address; none where they are not counted.
+type Place = Option<Taken<IpAddr>>;
+
+/// The two ends of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ends {
+    pub(crate) local: Local,
+    pub(crate) peer: IpAddr,
+}
+
 /// A place for one more connection from this address. All connections from a trusted proxy are the proxy's.
-fn place_of(app: &App, address: IpAddr) -> Option<Option<Taken<IpAddr>>> {
+fn place_of(app: &App, address: IpAddr) -> Option<Place> {
     match app.config.trust_forwarded_for {
         true => Some(None),
         false => app.connections.take(network(address)).map(Some),
@@ -85,14 +131,15 @@ fn turn_away(stream: &TcpStream, tls: bool) {
     }
 }
 
-async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option<Tls>, _place: Option<Taken<IpAddr>>) {
+async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option<Tls>, place: Place) {
     // An answer is one small write; waiting to fill a packet would only delay it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
-    let (app, address) = (door.app.clone(), peer.ip());
+    let app = door.app.clone();
+    let ends = Ends { local: Local::of(&stream), peer: peer.ip() };
     match tls {
-        None => http(door, stream, address).await,
+        None => http(door, stream, ends, place).await,
         Some(tls) => {
             // A client that never finishes its handshake must not be kept for ever.
             let handshake = tokio::time::timeout(app.config.header_timeout, tls.accept(stream));
@@ -101,24 +148,25 @@ async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option
                 () = app.closing.cancelled() => return,
             };
             match greeted {
-                Ok(Ok(stream)) => Box::pin(http(door, stream, address)).await,
-                Ok(Err(error)) => tracing::debug!(%error, %address, "TLS handshake failed"),
-                Err(_) => tracing::debug!(%address, "TLS handshake took too long"),
+                Ok(Ok(stream)) => Box::pin(http(door, stream, ends, place)).await,
+                Ok(Err(error)) => tracing::debug!(%error, address = %ends.peer, "TLS handshake failed"),
+                Err(_) => tracing::debug!(address = %ends.peer, "TLS handshake took too long"),
             }
         }
     }
 }
 
-async fn http(door: Door, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, address: IpAddr) {
+async fn http(door: Door, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ends: Ends, place: Place) {
     let app = &door.app;
     let closing = app.closing.clone();
-    let stream = WriteTimeout::new(stream, app.config.write_timeout);
+    // The place goes with the stream, which a WebSocket takes over from this connection.
+    let stream = WriteTimeout::new(stream, app.config.write_timeout, place);
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(app.config.header_timeout).max_buf_size(HEAD_BYTES);
     let service = service_fn(move |request| {
         let hangup = Hangup::default();
         let tasks = door.app.tasks.clone();
-        Finished::new(front::answer(door.clone(), address, hangup.clone(), request), hangup, tasks)
+        Finished::new(front::answer(door.clone(), ends, hangup.clone(), request), hangup, tasks)
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);

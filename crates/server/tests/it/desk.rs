@@ -166,9 +166,14 @@ impl Desk {
 
     /// Opens the doors over the same store; the port is a new one.
     pub(crate) async fn start(&mut self, config: Config) {
-        let office = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        self.start_on("127.0.0.1:0", config).await;
+    }
+
+    /// The same on another address, where it is called by a loopback address.
+    pub(crate) async fn start_on(&mut self, address: &str, config: Config) {
+        let office = TcpListener::bind(address).await.unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        self.host = office.local_addr().unwrap().to_string();
+        self.host = format!("127.0.0.1:{}", office.local_addr().unwrap().port());
         self.metrics = metrics.local_addr().unwrap().to_string();
         let (closing, closed) = oneshot::channel::<()>();
         let listeners = Listeners { office, metrics: Some(metrics) };
@@ -283,7 +288,11 @@ pub(crate) struct Socket(pub(crate) WebSocketStream<MaybeTlsStream<TcpStream>>);
 
 impl Socket {
     pub(crate) async fn say(&mut self, what: Value) {
-        soon(self.0.send(Message::text(what.to_string()))).await.unwrap();
+        self.try_say(what).await.unwrap();
+    }
+
+    pub(crate) async fn try_say(&mut self, what: Value) -> Result<(), tokio_tungstenite::tungstenite::Error> {
+        soon(self.0.send(Message::text(what.to_string()))).await
     }
 
     /// The next text, as JSON.
@@ -293,6 +302,17 @@ impl Socket {
                 Message::Text(text) => return serde_json::from_str(&text).unwrap(),
                 Message::Ping(_) | Message::Pong(_) => {}
                 other => panic!("expected a text, not {other:?}"),
+            }
+        }
+    }
+
+    /// The next text, or nothing where the socket ends first.
+    pub(crate) async fn hear_one(&mut self) -> Value {
+        loop {
+            match soon(self.0.next()).await {
+                Some(Ok(Message::Text(text))) => return serde_json::from_str(&text).unwrap(),
+                Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
+                _ => return Value::Null,
             }
         }
     }
