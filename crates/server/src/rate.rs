@@ -164,21 +164,20 @@ impl Limiter {
         let Some(limits) = &self.0 else { return Ok(()) };
         // The agent's own first: what it is refused costs the others at its address nothing.
         spend(store, &limits.guess_agent, &agent, "too many wrong verification codes").await?;
-        spend(store, &limits.guess_address, &network(address), "too many wrong codes from this address").await
+        let address = network(address);
+        let allowed = spend(store, &limits.guess_address, &address, "too many wrong codes from this address").await;
+        if allowed.is_err() {
+            // The code was not looked at: what others at its address did costs the agent nothing either.
+            give_back(store, &limits.guess_agent, &agent).await;
+        }
+        allowed
     }
 
     /// The code was right: no guess, and nothing to pay for.
     pub(crate) async fn right_code(&self, store: &dyn Store, agent: AgentKey, address: IpAddr) {
         let Some(limits) = &self.0 else { return };
-        let address = network(address);
-        limits.guess_address.give_back(&address);
-        limits.guess_agent.give_back(&agent);
-        let back =
-            [charge(&limits.guess_address, &address, 1, How::Back), charge(&limits.guess_agent, &agent, 1, How::Back)];
-        if let Err(error) = store.charge(&back).await {
-            // The approval is done; the accounts are even in a minute anyway.
-            tracing::warn!(%error, "what a right code was charged was not given back");
-        }
+        give_back(store, &limits.guess_address, &network(address)).await;
+        give_back(store, &limits.guess_agent, &agent).await;
     }
 
     /// A wrong key from this address.
@@ -237,6 +236,15 @@ async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<
     }
 }
 
+/// Gives back one that was spent.
+async fn give_back<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K) {
+    limit.give_back(key);
+    if let Err(error) = store.charge(&[charge(limit, key, 1, How::Back)]).await {
+        // The accounts are even in a minute anyway.
+        tracing::warn!(%error, of = limit.name(), "what was charged was not given back");
+    }
+}
+
 async fn settle<K: Display + Hash + Eq + Clone>(
     store: &dyn Store,
     limit: &Limit<K>,
@@ -277,6 +285,29 @@ mod tests {
             limiter.register(&*store, "192.0.2.2".parse().unwrap()).await.is_ok(),
             "another address is not touched"
         );
+    }
+
+    #[tokio::test]
+    async fn a_code_that_the_address_may_not_try_costs_its_agent_nothing() {
+        let file = SqliteFile::fresh();
+        let store = amb_store::open(&file.url()).await.unwrap();
+        let limits = RateLimits {
+            guess_agent: Rate::per_minute(1, 2),
+            guess_address: Rate::per_minute(1, 1),
+            ..RateLimits::default()
+        };
+        let limiter = Limiter::new(Some(limits));
+        let (crowded, quiet) = ("192.0.2.1".parse().unwrap(), "192.0.2.2".parse().unwrap());
+        let (ann, ben) = ("1".parse().unwrap(), "2".parse().unwrap());
+        limiter.code(&*store, ann, crowded).await.unwrap();
+        for _ in 0..5 {
+            let refused = limiter.code(&*store, ben, crowded).await.unwrap_err();
+            assert!(refused.detail().contains("address"), "{refused}");
+        }
+        limiter.code(&*store, ben, quiet).await.unwrap();
+        limiter.code(&*store, ben, "192.0.2.3".parse().unwrap()).await.unwrap();
+        let refused = limiter.code(&*store, ben, "192.0.2.4".parse().unwrap()).await.unwrap_err();
+        assert!(refused.detail().contains("verification codes"), "{refused}");
     }
 
     #[test]
