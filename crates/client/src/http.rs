@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use amb_core::{Code, OfficeError};
+use amb_core::id::fresh_uuid;
+use amb_core::{Code, OfficeError, Timestamp};
 use reqwest::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Url};
 use secrecy::{ExposeSecret, SecretString};
@@ -40,7 +41,12 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// Makes a repeat of this call safe.
+    /// Makes a repeat of this call safe, under a key of its own.
+    pub(crate) fn once_only(self) -> Self {
+        self.once(fresh_uuid(Timestamp::now()).to_string())
+    }
+
+    /// Makes a repeat of this call safe, under this key.
     pub(crate) fn once(mut self, key: String) -> Self {
         self.idempotency_key = Some(key);
         self

@@ -20,6 +20,7 @@
 mod backoff;
 mod http;
 mod outgoing;
+mod pages;
 mod problem;
 mod registration;
 mod seat;
@@ -28,7 +29,7 @@ mod url;
 
 pub use backoff::Backoff;
 pub use registration::{Registered, register};
-pub use seat::{Client, Group, GroupMember};
+pub use seat::{Access, Client, Group, GroupMember};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;

@@ -3,7 +3,7 @@
 use amb_core::limits::MAX_CONTENT_CHARS;
 use amb_core::message::text_of;
 use amb_core::office::Result;
-use amb_core::{Draft, OfficeError, Part, Timestamp};
+use amb_core::{Draft, OfficeError, Part};
 use serde_json::{Value, json};
 
 /// The contract's four fields, and the others only where they say something.
@@ -14,10 +14,6 @@ pub(crate) fn body(draft: &Draft) -> Result<Value> {
     };
     // The key travels in a header, the session under the contract's name, and a single text as the contract's content.
     fields.remove("idempotency_key");
-    // The contract knows moments only.
-    if fields.remove("deadline_in").is_some() {
-        fields.insert("deadline".into(), json!(draft.due(Timestamp::now())));
-    }
     let session = fields.remove("session").unwrap_or(Value::Null);
     fields.insert("session_id".into(), session);
     fields.entry("subject").or_insert(Value::Null);
@@ -52,6 +48,16 @@ mod tests {
         let long = Draft::text("bob".parse().unwrap(), "Plan", "x".repeat(MAX_CONTENT_CHARS + 1));
         let body = body(&long).unwrap();
         assert!(body.get("content").is_none() && body["parts"].as_array().unwrap().len() == 1);
+    }
+
+    #[test]
+    fn a_time_from_now_is_resolved_by_the_office_so_that_a_repeat_is_the_same() {
+        let mut draft = Draft::text("bob".parse().unwrap(), "Plan", "hello");
+        draft.deadline_in = Some(7_200);
+        assert_eq!(
+            (&body(&draft).unwrap()["deadline_in"], body(&draft).unwrap().get("deadline")),
+            (&json!(7_200), None)
+        );
     }
 
     #[test]

@@ -7,7 +7,6 @@ use amb_core::doc::{
     SearchHit, Sent,
 };
 use amb_core::event::EventPage;
-use amb_core::id::fresh_uuid;
 use amb_core::limits::MAX_CLAIMED;
 use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -21,6 +20,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::http::Http;
+use crate::pages::Pages;
 use crate::socket::Follower;
 use crate::url::ServerUrl;
 
@@ -32,6 +32,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(20);
 pub struct Client {
     me: AgentName,
     http: Http,
+    pages: Pages,
 }
 
 impl Client {
@@ -39,7 +40,7 @@ impl Client {
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
         let me: Me = http.ask(http.get(&["agents", "me"])).await?;
-        Ok(Self { me: me.name, http })
+        Ok(Self { me: me.name, http, pages: Pages::default() })
     }
 
     /// Follows the log from a cursor on a socket of its own, for those who read nothing else. `events` asks anew each time,
@@ -70,12 +71,13 @@ impl Client {
 
     /// Makes a group whose owner, and first member, is the caller.
     pub async fn create_group(&self, name: &AgentName) -> Result<Group> {
-        self.http.ask(self.http.post(&["groups"], &json!({ "name": name }))?).await
+        self.http.ask(self.http.post(&["groups"], &json!({ "name": name }))?.once_only()).await
     }
 
     /// Invites an agent to a group of the caller's.
     pub async fn invite_to_group(&self, group: &AgentName, agent: &AgentName) -> Result<Group> {
-        self.of_group(group, "invite", json!({ "agent_name": agent })).await
+        let call = self.http.post(&["groups", group.as_str(), "invite"], &json!({ "agent_name": agent }))?;
+        self.http.ask(call.once_only()).await
     }
 
     /// Takes an agent out of a group of the caller's.
@@ -96,6 +98,24 @@ impl Client {
     async fn of_group(&self, group: &AgentName, verb: &str, body: serde_json::Value) -> Result<Group> {
         self.http.ask(self.http.post(&["groups", group.as_str(), verb], &body)?).await
     }
+}
+
+impl Client {
+    /// Lets a connected agent read or write a transcript of the caller's; with `None`, no longer.
+    pub async fn share_transcript(&self, key: &TranscriptKey, agent: &AgentName, access: Option<Access>) -> Result<()> {
+        let body = json!({ "agent_name": agent, "access": access });
+        self.http.tell(self.http.post(&["transcripts", key.as_str(), "share"], &body)?).await
+    }
+}
+
+/// What another agent may do with a transcript.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Read it.
+    Read,
+    /// Read it and add to it.
+    Write,
 }
 
 /// A named set of agents that are written to together.
@@ -203,11 +223,12 @@ impl Office for Client {
 
     async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {
         let body = json!({ "target_agent_name": target, "message": intro });
-        self.http.ask(self.http.post(&["connections", "request"], &body)?).await
+        self.http.ask(self.http.post(&["connections", "request"], &body)?.once_only()).await
     }
 
     async fn approve(&self, code: &str) -> Result<Connected> {
-        self.http.ask(self.http.post(&["connections", "approve"], &json!({ "verification_code": code }))?).await
+        let call = self.http.post(&["connections", "approve"], &json!({ "verification_code": code }))?;
+        self.http.ask(call.once_only()).await
     }
 
     async fn connections(&self) -> Result<Vec<Connection>> {
@@ -226,10 +247,12 @@ impl Office for Client {
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
         draft.check()?;
-        // With a key of its own every send can be tried again without sending twice.
-        let key = draft.idempotency_key.clone().unwrap_or_else(|| fresh_uuid(Timestamp::now()).to_string());
-        let body = crate::outgoing::body(&draft)?;
-        self.http.ask(self.http.post(&["messages", "send"], &body)?.once(key)).await
+        let call = self.http.post(&["messages", "send"], &crate::outgoing::body(&draft)?)?;
+        let call = match draft.idempotency_key {
+            Some(key) => call.once(key),
+            None => call.once_only(),
+        };
+        self.http.ask(call).await
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
@@ -279,7 +302,7 @@ impl Office for Client {
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let body = json!({ "state": state, "note": note });
-        self.http.ask(self.http.post(&["tasks", id.as_str(), "state"], &body)?).await
+        self.http.ask(self.http.post(&["tasks", id.as_str(), "state"], &body)?.once_only()).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
@@ -293,7 +316,8 @@ impl Office for Client {
             // The server waits whole seconds. Rounded up: a wait of none, again and again, would be a busy one.
             let seconds = look.as_secs() + u64::from(look.subsec_nanos() > 0);
             let call = self.http.get(&["events"]).query("since", Some(&since)).query("wait", Some(seconds));
-            let page: EventPage = self.http.ask(call).await?;
+            let page: EventPage = self.http.ask(call.query("previous", self.pages.before(&since))).await?;
+            self.pages.got(&since, &page.cursor);
             if !page.events.is_empty() || left <= LONGEST_LOOK {
                 return Ok(page);
             }
@@ -301,11 +325,11 @@ impl Office for Client {
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
-        self.http.tell(self.http.post(&["transcripts", key.as_str()], &line)?).await
+        self.http.tell(self.http.post(&["transcripts", key.as_str()], &line)?.once_only()).await
     }
 
     async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
-        let call = self.http.post(&["transcripts", key.as_str()], &line)?;
+        let call = self.http.post(&["transcripts", key.as_str()], &line)?.once_only();
         self.http.tell(call.query("owner", Some(owner))).await
     }
 
@@ -325,5 +349,74 @@ impl Office for Client {
         let call = self.http.get(&["search"]).query("q", text).query("from", from).query("subject", subject);
         let call = call.query("after", after).query("before", before).query("limit", limit);
         Ok(self.http.ask::<Hits>(call).await?.hits)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    /// The path and the key of each request to a server that answers the first with 503.
+    async fn asked_twice(call: impl AsyncFnOnce(&Client)) -> Vec<(String, String)> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: ServerUrl = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let serving = async {
+            let mut asked = Vec::new();
+            for (status, body) in [("503 Service Unavailable", "{}"), ("201 Created", "{}")] {
+                let (mut line, _) = listener.accept().await.unwrap();
+                let (mut head, mut some) = (String::new(), [0; 4096]);
+                while !head.contains("\r\n\r\n") {
+                    let read = line.read(&mut some).await.unwrap();
+                    head.push_str(std::str::from_utf8(&some[..read]).unwrap());
+                }
+                let key = head.lines().find_map(|line| line.strip_prefix("idempotency-key: "));
+                let path = head.split_whitespace().nth(1).unwrap();
+                asked.push((path.to_owned(), key.unwrap_or_default().to_owned()));
+                let length = body.len();
+                let answer =
+                    format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n{body}");
+                line.write_all(answer.as_bytes()).await.unwrap();
+            }
+            asked
+        };
+        let me = "ann".parse().unwrap();
+        let client = Client { me, http: Http::new(url, None).unwrap(), pages: Pages::default() };
+        tokio::join!(serving, call(&client)).0
+    }
+
+    #[tokio::test]
+    async fn whatever_creates_something_is_repeated_under_a_key_of_its_own() {
+        let name: AgentName = "ben".parse().unwrap();
+        let key: TranscriptKey = "chat:1".parse().unwrap();
+        let line = || Line {
+            role: "user".into(),
+            content: "hello".into(),
+            sender: "ann".into(),
+            author: None,
+            message_id: None,
+            ts: None,
+        };
+        let task = TaskId::from(uuid::Uuid::from_u128(1));
+        // What is answered makes no sense; only that it was asked for again does.
+        let runs = [
+            asked_twice(async |client| drop(client.connect(&name, None).await)).await,
+            asked_twice(async |client| drop(client.approve("XC-992").await)).await,
+            asked_twice(async |client| drop(client.send(Draft::text(name.clone(), "Plan", "hello")).await)).await,
+            asked_twice(async |client| drop(client.set_task_state(&task, TaskState::Accepted, None).await)).await,
+            asked_twice(async |client| drop(client.transcript_append(&key, line()).await)).await,
+            asked_twice(async |client| drop(client.transcript_append_to(&name, &key, line()).await)).await,
+            asked_twice(async |client| drop(client.create_group(&name).await)).await,
+            asked_twice(async |client| drop(client.invite_to_group(&name, &name).await)).await,
+        ];
+        let mut keys: Vec<_> = runs.iter().map(|asked| asked[0].1.clone()).collect();
+        for asked in &runs {
+            assert!(asked[0] == asked[1] && !asked[0].1.is_empty(), "{asked:?}");
+        }
+        keys.sort();
+        keys.dedup();
+        assert_eq!(keys.len(), runs.len(), "each has its own");
     }
 }

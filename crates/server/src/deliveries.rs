@@ -2,7 +2,8 @@
 //!
 //! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, or a long poll
 //! has a successor. The successor of a poll is a request of the same agent whose `since` is the very cursor that the poll's
-//! answer ended with: whoever names it has read that answer. One that names a later cursor has it from elsewhere, such as
+//! answer ended with: whoever names it has read that answer. Where it also says from which cursor that answer began, nothing
+//! needs to be remembered here, so it may come to another replica. One that names a later cursor has it from elsewhere, such as
 //! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
 //! known which of them its successor has read; then only what is in the shortest of them counts.
 
@@ -19,6 +20,9 @@ const MAX_AGENTS: usize = 10_000;
 const MAX_OFFERED: usize = 64;
 /// Stretches that wait to be written. Beyond this many, mail counts as delivered when it is read.
 const MAX_WAITING: usize = 100_000;
+/// The longest stretch that a poll may say it has read: far more than a page, in which old entries may be missing, and so
+/// little that nobody has the database look through a whole log with each poll.
+const MAX_NAMED: u64 = 10_000;
 /// How often writing a stretch is tried that fails although the database answers.
 const TRIES: u32 = 5;
 
@@ -106,6 +110,26 @@ impl Deliveries {
     pub(crate) fn came_back(&self, agent: &Agent, since: u64) {
         if let Some(Stretch { after, up_to }) = self.take_answer(agent.key, since) {
             self.arrived(agent, after, up_to);
+        }
+    }
+
+    /// A long poll comes with this cursor and says that the answer to a poll from `after` has brought it here.
+    pub(crate) fn came_back_from(&self, agent: &Agent, after: u64, since: u64) {
+        self.forget_answer(agent.key, Stretch { after, up_to: since });
+        if since.saturating_sub(after) <= MAX_NAMED {
+            self.arrived(agent, after, since);
+        }
+    }
+
+    /// An answer that was spoken for is nobody else's.
+    fn forget_answer(&self, agent: AgentKey, answer: Stretch) {
+        let mut offered = locked(&self.offered);
+        let Some(answers) = offered.get_mut(&agent) else { return };
+        if let Some(place) = answers.iter().rposition(|offered| *offered == answer) {
+            answers.remove(place);
+        }
+        if answers.is_empty() {
+            offered.remove(&agent);
         }
     }
 
@@ -206,6 +230,17 @@ mod tests {
         deliveries.arrived(&agent, 5_000_004, 5_000_005);
         let taken = deliveries.take();
         assert_eq!(taken.iter().map(|stretch| (stretch.after, stretch.up_to)).collect::<Vec<_>>(), [(4, 5_000_005)]);
+    }
+
+    #[test]
+    fn an_answer_that_its_reader_names_whole_is_taken_once_wherever_it_was_given() {
+        let deliveries = Deliveries::default();
+        deliveries.offer(key(), 0, 5);
+        deliveries.offer(key(), 3, 5);
+        deliveries.forget_answer(key(), Stretch { after: 0, up_to: 5 });
+        assert_eq!(deliveries.take_answer(key(), 5), answer(3, 5));
+        deliveries.forget_answer(key(), Stretch { after: 7, up_to: 9 });
+        assert_eq!(deliveries.take_answer(key(), 9), None);
     }
 
     #[test]

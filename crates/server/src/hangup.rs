@@ -26,6 +26,11 @@ impl Hangup {
     pub(crate) async fn happened(&self) {
         self.0.cancelled().await;
     }
+
+    /// Whether the client has closed its connection.
+    pub(crate) fn has_happened(&self) -> bool {
+        self.0.is_cancelled()
+    }
 }
 
 impl<S: Sync> FromRequestParts<S> for Hangup {

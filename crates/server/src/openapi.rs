@@ -110,19 +110,34 @@ impl Modify for Problems {
     }
 }
 
-fn complete(operation: &mut Operation, changes_something: bool) {
-    let unavailable = match changes_something {
-        true => {
-            "The database does not answer. What was asked for may have been done all the same: repeat a send with the same \
+/// What a caller is to make of an answer that the database is away.
+fn unavailable(operation: &Operation, changes_something: bool) -> &'static str {
+    let parameters = operation.parameters.iter().flatten();
+    let takes_key = parameters.into_iter().any(|parameter| match parameter {
+        RefOr::T(parameter) => parameter.name == "Idempotency-Key",
+        RefOr::Ref(_) => false,
+    });
+    match (changes_something, takes_key) {
+        (true, true) => {
+            "The database does not answer. What was asked for may have been done all the same: repeat it with the same \
              `Idempotency-Key`, which then answers what the first would have"
         }
-        false => "The database does not answer; try again",
-    };
+        (true, false) => {
+            "The database does not answer. What was asked for may have been done all the same: look before repeating it"
+        }
+        (false, _) => "The database does not answer; try again",
+    }
+}
+
+fn complete(operation: &mut Operation, changes_something: bool) {
     let mut common =
         vec![("429", "Too often; `Retry-After` says when to come back"), ("500", "The office failed inside")];
     if operation.security.is_some() {
         common.push(("401", "No key, or one that is not known"));
-        common.push(("503", unavailable));
+    }
+    // Whatever takes a body or a key asks the database.
+    if operation.security.is_some() || operation.request_body.is_some() {
+        common.push(("503", unavailable(operation, changes_something)));
     }
     let has_parameters = operation.parameters.as_ref().is_some_and(|parameters| !parameters.is_empty());
     if has_parameters || operation.request_body.is_some() {
@@ -178,9 +193,12 @@ pub fn openapi_json() -> Result<String, serde_json::Error> {
             {"required": ["reply_to"], "properties": {"reply_to": {"type": "string"}}},
         ]},
         {"anyOf": [
-            {"properties": {"deadline": {"type": "null"}, "kind": {"not": {"const": "task_update"}}}},
+            {"properties": {
+                "deadline": {"type": "null"}, "deadline_in": {"type": "null"}, "kind": {"not": {"const": "task_update"}},
+            }},
             {"required": ["kind"], "properties": {"kind": {"const": "task"}}},
         ]},
+        {"anyOf": [{"properties": {"deadline": {"type": "null"}}}, {"properties": {"deadline_in": {"type": "null"}}}]},
         {"anyOf": [{"properties": {"reply_to": {"type": "null"}}}, {"properties": {"relay_of": {"type": "null"}}}]},
     ]);
     for body in ["SendBody", "SendManyBody"] {

@@ -73,3 +73,22 @@ async fn a_key_that_nobody_has_opens_nothing_and_ends_a_follower() {
     let error = Client::open(server.url(), key).await.unwrap_err();
     assert_eq!(error.code(), Code::Unauthorized);
 }
+
+/// The office forgets with its process whom it has answered what, as another replica never knew it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_is_delivered_though_another_process_is_asked_next() {
+    let server = Server::fresh().await;
+    let (alice, bob) = pair(&server).await;
+    let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
+    let sent = alice.send(Draft::text(bob.me().clone(), "Plan", "hello")).await.unwrap();
+    let page = bob.events(Some(start), Duration::ZERO).await.unwrap();
+    server.stop().await;
+    server.start().await;
+    bob.events(Some(page.cursor), Duration::ZERO).await.unwrap();
+    let delivered = async {
+        while alice.message(&sent.message_id).await.unwrap().receipts[0].state != amb_core::ReceiptState::Delivered {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(30), delivered).await.unwrap();
+}

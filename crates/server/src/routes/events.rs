@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_EVENTS;
-use amb_core::{Code, Cursor, OfficeError};
+use amb_core::{Code, Cursor, Entry, OfficeError};
+use amb_store::{Agent, KeyHash};
 use axum::extract::State;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout_at};
@@ -13,6 +14,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::{CallerWithKey, key_ended};
 use crate::hangup::Hangup;
+use crate::hub::Ticket;
 use crate::problem::Problem;
 use crate::query::{Params, place};
 use crate::reply::Found;
@@ -32,6 +34,11 @@ pub(crate) struct EventsQuery {
     #[serde(default, deserialize_with = "place")]
     #[param(minimum = 0)]
     since: Option<u64>,
+    /// The `since` of the poll whose answer ended with this one's `since`. Says that this answer arrived, so that its mail is
+    /// `delivered`. Without it only the process that gave the answer knows, which behind a proxy may be another one.
+    #[serde(default, deserialize_with = "place")]
+    #[param(minimum = 0)]
+    previous: Option<u64>,
     /// How many seconds to wait where nothing has happened yet.
     #[serde(default)]
     #[param(default = 0, minimum = 0, maximum = 60)]
@@ -69,36 +76,55 @@ pub(crate) async fn events(
     if !(1..=MAX_EVENTS).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_EVENTS}")));
     }
-    // Before the first look, so that nothing falls between it and the waiting.
-    let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
-        return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
+    let answer = |events: Vec<Entry>, after: u64, cursor: u64| {
+        // Nobody comes back for an answer to a client that is gone, so it must not wait for whoever names its cursor.
+        if !hangup.has_happened() {
+            app.deliveries.offer(caller.key, after, cursor);
+        }
+        Ok(Found(EventPage { events, cursor: Cursor::from(cursor) }))
     };
-    let empty = |cursor: u64| {
-        app.deliveries.offer(caller.key, cursor, cursor);
-        Ok(Found(EventPage { events: Vec::new(), cursor: Cursor::from(cursor) }))
+    let Some(named) = query.since else {
+        let head = app.store.event_head(caller.key).await?;
+        return answer(Vec::new(), head, head);
     };
-    let Some(named) = query.since else { return empty(app.store.event_head(caller.key).await?) };
-    app.deliveries.came_back(&caller, named);
     let since = app.resume(&caller, named).await?;
-    ticket.seat.is_at(since);
+    match query.previous {
+        // A cursor beyond the end is of another state of the log: whatever ended there is not in this one.
+        Some(previous) if since == named => app.deliveries.came_back_from(&caller, previous, named),
+        _ => app.deliveries.came_back(&caller, named),
+    }
+    let ticket = match query.wait {
+        0 => None,
+        // Before the first look, so that nothing falls between it and the waiting.
+        _ => Some(sit(&app, &caller, key, since)?),
+    };
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {
         let events = app.store.events(caller.key, since, query.limit).await?;
         if let Some(last) = events.last() {
-            let cursor = last.cursor.clone();
-            app.deliveries.offer(caller.key, since, cursor.as_number().unwrap_or(since));
-            return Ok(Found(EventPage { events, cursor }));
+            let cursor = last.cursor.as_number().unwrap_or(since);
+            return answer(events, since, cursor);
         }
+        let Some(Ticket { seat, .. }) = &ticket else { return answer(events, since, since) };
         let woken = tokio::select! {
-            woken = timeout_at(deadline, ticket.seat.woken()) => woken.is_ok(),
+            woken = timeout_at(deadline, seat.woken()) => woken.is_ok(),
             () = app.closing.cancelled() => false,
             () = hangup.happened() => false,
         };
-        if ticket.seat.is_evicted() {
+        if seat.is_evicted() {
             return Err(key_ended().into());
         }
         if !woken {
-            return empty(since);
+            return answer(events, since, since);
         }
     }
+}
+
+/// A place among the agent's listeners, who all count against one limit.
+fn sit<'a>(app: &'a App, caller: &Agent, key: KeyHash, at: u64) -> Result<Ticket<'a>, OfficeError> {
+    let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
+        return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent"));
+    };
+    ticket.seat.is_at(at);
+    Ok(ticket)
 }

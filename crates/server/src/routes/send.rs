@@ -48,6 +48,10 @@ macro_rules! letter {
             priority: Option<Priority>,
             /// For a task: when it must be done.
             deadline: Option<Timestamp>,
+            /// For a task, in place of `deadline`: in how many seconds from now it must be done. A repeat under the same
+            /// `Idempotency-Key` has the first one's deadline.
+            #[schema(minimum = 0)]
+            deadline_in: Option<u64>,
             /// For a task: where the answer shall go.
             callback: Option<Callback>,
             /// The message this answers; it goes into the same thread unless `session_id` says another.
@@ -64,8 +68,8 @@ macro_rules! letter {
         impl $name {
             /// Who, and what.
             fn split(self) -> ($type, $crate::routes::send::Content) {
-                let Self { $to, subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata } = self;
-                let content = $crate::routes::send::Content { subject, content, session_id, kind, parts, priority, deadline, callback, reply_to, relay_of, correlation_id, metadata };
+                let Self { $to, subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata } = self;
+                let content = $crate::routes::send::Content { subject, content, session_id, kind, parts, priority, deadline, deadline_in, callback, reply_to, relay_of, correlation_id, metadata };
                 ($to, content)
             }
         }
@@ -90,6 +94,7 @@ pub(crate) struct Content {
     pub(super) parts: Option<Vec<Part>>,
     pub(super) priority: Option<Priority>,
     pub(super) deadline: Option<Timestamp>,
+    pub(super) deadline_in: Option<u64>,
     pub(super) callback: Option<Callback>,
     pub(super) reply_to: Option<MessageId>,
     pub(super) relay_of: Option<MessageId>,
@@ -182,7 +187,7 @@ impl Content {
             parts,
             priority: self.priority.unwrap_or_default(),
             deadline: self.deadline,
-            deadline_in: None,
+            deadline_in: self.deadline_in,
             callback: self.callback,
             reply_to: self.reply_to,
             relay_of: self.relay_of,

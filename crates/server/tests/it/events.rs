@@ -63,9 +63,23 @@ async fn a_waiting_poll_is_answered_by_the_message(desk: Desk) {
     assert_eq!((&quiet["events"], &quiet["cursor"]), (&json!([]), &page["cursor"]));
 }
 
+async fn only_a_poll_that_waits_takes_a_listeners_place(mut desk: Desk) {
+    desk.close().await;
+    let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
+    desk.start(config).await;
+    let bob = desk.register("bob-agent").await;
+    let _socket = desk.live(&bob).await;
+    desk.get(&bob, "/events").await.expect(200);
+    desk.get(&bob, "/events?since=0").await.expect(200);
+    desk.get(&bob, "/events?wait=5").await.expect(200);
+    desk.get(&bob, "/events?since=0&wait=1").await.problem(429, "too_many_requests");
+}
+
 async fn bad_questions_are_refused(desk: Desk) {
     let alice = desk.register("alice-agent").await;
-    for bad in ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2"] {
+    for bad in
+        ["since=-1", "since=x", "wait=61", "wait=-1", "limit=0", "limit=501", "since=1&since=2", "since=1&previous=x"]
+    {
         desk.get(&alice, &format!("/events?{bad}")).await.problem(422, "invalid");
     }
 }
@@ -74,5 +88,6 @@ crate::on_every_store!(
     the_log_holds_everything_that_happened_in_order,
     without_a_cursor_the_answer_is_the_end_of_the_log,
     a_waiting_poll_is_answered_by_the_message,
+    only_a_poll_that_waits_takes_a_listeners_place,
     bad_questions_are_refused,
 );

@@ -82,7 +82,7 @@ async fn a_long_poll_ends_with_its_client(mut desk: Desk) {
         stream.write_all(poll.as_bytes()).await.unwrap();
         stream
     };
-    let waits = async || desk.get(&bob, "/events").await.status == 429;
+    let waits = async || desk.get(&bob, "/events?since=0&wait=1").await.status == 429;
     let mut stream = start_poll().await;
     soon(async {
         while !waits().await {
@@ -104,9 +104,89 @@ async fn a_long_poll_ends_with_its_client(mut desk: Desk) {
     tokio::time::timeout(Duration::from_secs(30), freed).await.expect("the poll ended");
 }
 
+async fn what_a_client_that_hangs_up_sent_is_found_at_once(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for number in 0..5 {
+        let word = format!("zebra{number}");
+        let body = json!({"to": bob.name, "subject": "Plan", "content": word}).to_string();
+        write_and_close(&desk, &alice, "POST", "/messages/send", &body).await;
+        let found = async {
+            let hits = async || desk.get(&bob, &format!("/search?q={word}")).await.expect(200)["hits"].clone();
+            while hits().await.as_array().unwrap().is_empty() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        // Search looks by itself only after longer than this.
+        tokio::time::timeout(Duration::from_secs(25), found).await.expect("indexed");
+    }
+}
+
+/// Whether one more listener of the agent's may come.
+async fn a_place_is_free(desk: &Desk, agent: &Agent) -> bool {
+    let mut socket = desk.socket(&format!("?api_key={}", agent.key)).await;
+    socket.try_say(json!({"type": "ping"})).await.is_ok() && !socket.hear_one().await.is_null()
+}
+
+async fn a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another(mut desk: Desk) {
+    desk.close().await;
+    let config = amb_server::Config { ws_per_agent: 1, rate_limits: None, ..amb_server::Config::default() };
+    desk.start(config).await;
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    let end = desk.get(&bob, "/events").await.expect(200)["cursor"].clone();
+    let (host, key) = (&desk.host, &bob.key);
+    let poll = format!("GET /events?since={end}&wait=60 HTTP/1.1\r\nhost: {host}\r\nx-api-key: {key}\r\n\r\n");
+    let start_poll = async || {
+        let mut stream = TcpStream::connect(&desk.host).await.unwrap();
+        stream.write_all(poll.as_bytes()).await.unwrap();
+        stream
+    };
+    // One process waits at the end of the log.
+    let mut waiting = start_poll().await;
+    soon(async {
+        while a_place_is_free(&desk, &bob).await {
+            // The check above may have held the only place when the poll arrived: then the poll was refused.
+            if waiting.try_read(&mut [0]).is_ok() {
+                waiting = start_poll().await;
+            }
+        }
+    })
+    .await;
+    // Another reads the mail, and the first is gone before the other comes back.
+    let page = desk.get(&bob, "/events?since=0").await.expect(200);
+    assert_eq!(page["cursor"], end);
+    drop(waiting);
+    soon(async { while !a_place_is_free(&desk, &bob).await {} }).await;
+    desk.get(&bob, &format!("/events?since={end}")).await.expect(200);
+    crate::receipts::until(&desk, &alice, &sent, "delivered").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_client_that_hangs_up_sent_is_heard_at_once_on_another_replica() {
+    let config = amb_server::Config {
+        look_interval: Duration::from_secs(3_600),
+        rate_limits: None,
+        ..amb_server::Config::default()
+    };
+    let one = Desk::postgres_with(config.clone()).await;
+    let other = one.replica(config).await;
+    one.shows("amb_replicas 2").await;
+    other.shows("amb_replicas 2").await;
+    let (alice, bob) = one.pair().await;
+    let mut socket = other.live(&bob).await;
+    for number in 0..20 {
+        let content = format!("number {number}");
+        let body = json!({"to": bob.name, "subject": "Plan", "content": content}).to_string();
+        write_and_close(&one, &alice, "POST", "/messages/send", &body).await;
+        assert_eq!(socket.hear().await["content"], content);
+    }
+}
+
 crate::on_every_store!(
     an_agent_deleted_by_a_client_that_hangs_up_has_no_key,
     a_key_rotated_by_a_client_that_hangs_up_has_ended,
     what_a_client_that_hangs_up_sent_is_heard_at_once,
     a_long_poll_ends_with_its_client,
+    what_a_client_that_hangs_up_sent_is_found_at_once,
+    a_poll_whose_client_hung_up_is_not_taken_for_the_page_of_another,
 );

@@ -34,6 +34,38 @@ async fn the_same_key_with_another_body_is_a_conflict(desk: Desk) {
     send_once(&desk, &alice, &"x".repeat(256), &body("one")).await.problem(422, "invalid");
 }
 
+async fn a_deadline_from_now_can_be_repeated(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.register("carol-agent").await;
+    desk.connect(&alice, &carol).await;
+    let body = json!({"to": bob.name, "subject": "Work", "content": "do it", "kind": "task", "deadline_in": 7200});
+    let first = send_once(&desk, &alice, "k-1", &body).await.expect(201);
+    assert_eq!(send_once(&desk, &alice, "k-1", &body).await.expect(201), first);
+    let task = desk.get(&bob, "/tasks").await.expect(200)["tasks"][0].clone();
+    let due: amb_core::Timestamp = task["deadline"].as_str().unwrap().parse().unwrap();
+    let left = due.duration_since(amb_core::Timestamp::now()).as_secs();
+    assert!((3_600..=7_200).contains(&left), "{task}");
+    let many =
+        json!({"to": [bob.name, carol.name], "subject": "Work", "content": "all", "kind": "task", "deadline_in": 60});
+    let post = async || {
+        let request = desk.http.post(desk.url("/messages/send-many")).header("X-API-Key", &alice.key);
+        desk.request(request.header("Idempotency-Key", "k-2").json(&many)).await.expect(201)
+    };
+    assert_eq!(post().await, post().await);
+    assert!(desk.get(&carol, "/tasks").await.expect(200)["tasks"][0]["deadline"].is_string());
+    for bad in [json!(-1), json!("2h"), json!(1.5)] {
+        let mut body = body.clone();
+        body["deadline_in"] = bad;
+        desk.post(&alice, "/messages/send", body).await.problem(422, "invalid");
+    }
+    let mut both = body.clone();
+    both["deadline"] = json!("2030-01-01T00:00:00Z");
+    desk.post(&alice, "/messages/send", both).await.problem(422, "invalid");
+    let mut plain = body;
+    plain["kind"] = json!("message");
+    desk.post(&alice, "/messages/send", plain).await.problem(422, "invalid");
+}
+
 async fn fifty_repeats_at_once_send_one_message(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let body = json!({"to": bob.name, "subject": "Plan", "content": "once"});
@@ -107,6 +139,7 @@ async fn join_all<F: Future>(all: impl Iterator<Item = F>) -> Vec<F::Output> {
 crate::on_every_store!(
     a_repeat_answers_the_first_result_and_sends_nothing,
     the_same_key_with_another_body_is_a_conflict,
+    a_deadline_from_now_can_be_repeated,
     fifty_repeats_at_once_send_one_message,
     whatever_is_created_is_created_once,
 );

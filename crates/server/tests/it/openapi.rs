@@ -44,3 +44,17 @@ fn every_failure_in_the_document_is_problem_json() {
         }
     }
 }
+
+#[test]
+fn an_outage_is_documented_with_a_key_only_where_a_key_is_taken() {
+    let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let parameters = operation["parameters"].as_array().cloned().unwrap_or_default();
+            let takes_key = parameters.iter().any(|parameter| parameter["name"] == "Idempotency-Key");
+            let outage = operation["responses"]["503"]["description"].as_str().unwrap_or_default();
+            assert_eq!(outage.contains("Idempotency-Key"), takes_key, "{method} {path}: {outage}");
+            assert!(!outage.is_empty() || path.starts_with("/health"), "{method} {path}");
+        }
+    }
+}

@@ -5,13 +5,13 @@ use serde_json::{Value, json};
 
 use crate::desk::{Agent, Desk, soon};
 
-async fn state(desk: &Desk, sender: &Agent, sent: &Value) -> String {
+pub(crate) async fn state(desk: &Desk, sender: &Agent, sent: &Value) -> String {
     let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
     let message = desk.get(sender, &path).await.expect(200);
     message["receipts"][0]["state"].as_str().unwrap().to_owned()
 }
 
-async fn until(desk: &Desk, sender: &Agent, sent: &Value, wanted: &str) {
+pub(crate) async fn until(desk: &Desk, sender: &Agent, sent: &Value, wanted: &str) {
     soon(async {
         while state(desk, sender, sent).await != wanted {
             tokio::task::yield_now().await;

@@ -151,6 +151,36 @@ async fn what_no_hint_told_of_is_found_by_looking() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_page_is_delivered_when_its_reader_comes_back_to_another_replica() {
+    let (one, other) = two(config(None)).await;
+    let (alice, bob) = one.pair().await;
+    let mut since = json!(0);
+    // Each poll goes to the other replica than the one before.
+    let mut sent = Vec::new();
+    for desk in [&one, &other, &one] {
+        sent.push(desk.send(&alice, &bob, "Plan", "hello").await);
+        let page = desk.get(&bob, &format!("/events?since={since}")).await.expect(200);
+        let elsewhere = if std::ptr::eq(desk, &one) { &other } else { &one };
+        let next = format!("/events?since={}&previous={since}", page["cursor"]);
+        assert_eq!(elsewhere.get(&bob, &next).await.expect(200)["events"], json!([]));
+        since = page["cursor"].clone();
+    }
+    for sent in &sent {
+        crate::receipts::until(&one, &alice, sent, "delivered").await;
+    }
+    // What nobody has read cannot be spoken for.
+    let end = since.as_u64().unwrap();
+    let unread = one.send(&alice, &bob, "Plan", "unread").await;
+    let far = |since: u64| format!("/events?since={since}&previous=0");
+    one.get(&bob, &far(end + 1_000)).await.expect(200);
+    one.get(&bob, &far(u64::MAX >> 1)).await.expect(200);
+    let last = one.send(&alice, &bob, "Plan", "last").await;
+    other.get(&bob, &format!("/events?since={}&previous={}", end + 2, end + 1)).await.expect(200);
+    crate::receipts::until(&one, &alice, &last, "delivered").await;
+    assert_eq!(crate::receipts::state(&one, &alice, &unread).await, "queued");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_key_that_ends_ends_its_sockets_on_every_replica() {
     let (one, other) = two(config(None)).await;
     let (alice, bob) = one.pair().await;

@@ -128,7 +128,10 @@ async fn the_table_of_routes_and_keys_in_security_md_is_what_the_office_answers(
         "| route | no key | wrong key | another agent's | ended | in its grace |\n|---|---|---|---|---|---|\n",
     );
     let mut number = 0;
-    for (template, item) in document["paths"].as_object().unwrap() {
+    let mut paths = document["paths"].as_object().unwrap().clone();
+    // The document does not describe itself.
+    paths.insert("/openapi.json".to_owned(), json!({"get": {}}));
+    for (template, item) in &paths {
         for (method, operation) in item.as_object().unwrap() {
             let needs_key = operation.get("security").is_some();
             number += 1;

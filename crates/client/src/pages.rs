@@ -1,0 +1,50 @@
+//! Which pages of the log this client was given: naming them tells the office, whichever process of it is asked next, that
+//! they arrived.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+
+use amb_core::Cursor;
+
+/// Pages remembered. One reader needs one; several may stand at several places.
+const MOST: usize = 16;
+
+/// Where the newest pages began and ended.
+#[derive(Debug, Default)]
+pub(crate) struct Pages(Mutex<VecDeque<(Cursor, Cursor)>>);
+
+impl Pages {
+    /// A page after `since` came, and ended at `cursor`.
+    pub(crate) fn got(&self, since: &Cursor, cursor: &Cursor) {
+        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.retain(|(_, end)| end != cursor);
+        if pages.len() >= MOST {
+            pages.pop_front();
+        }
+        pages.push_back((since.clone(), cursor.clone()));
+    }
+
+    /// Where the page began that ended here.
+    pub(crate) fn before(&self, since: &Cursor) -> Option<Cursor> {
+        let pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        pages.iter().find(|(_, end)| end == since).map(|(begin, _)| begin.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_page_that_ended_here_is_named() {
+        let pages = Pages::default();
+        let cursor = |number: u64| Cursor::from(number);
+        assert_eq!(pages.before(&cursor(5)), None);
+        pages.got(&cursor(0), &cursor(5));
+        assert_eq!(pages.before(&cursor(5)), Some(cursor(0)));
+        pages.got(&cursor(5), &cursor(5));
+        assert_eq!(pages.before(&cursor(5)), Some(cursor(5)), "an empty one, after which nothing is new");
+        (10..10 + MOST as u64).for_each(|number| pages.got(&cursor(number), &cursor(number + 1)));
+        assert_eq!(pages.before(&cursor(5)), None, "the oldest is forgotten");
+    }
+}
