@@ -6,6 +6,7 @@
 
 mod archiving;
 mod args;
+mod codes;
 mod consent;
 mod database;
 mod failure;

@@ -1,6 +1,9 @@
 //! `amb inbox`: the caller's sessions, with previews.
 
+use amb_core::doc;
+
 use crate::args::OfficeArgs;
+use crate::codes::Codes;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::{ago, preview};
@@ -12,12 +15,18 @@ pub(crate) struct Inbox {
     /// Only sessions with unread mail
     #[arg(long)]
     unread: bool,
+    #[command(flatten)]
+    codes: Codes,
 }
 
 impl Inbox {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let inbox = office.open().await?.inbox(self.unread).await?;
+        let mut inbox = self.whole(office).await?;
+        let hidden = !self.codes.are_shown();
         if output.json {
+            if hidden {
+                inbox.pending_connections.iter_mut().for_each(|asked| asked.verification_code = None);
+            }
             return Ok(output.document(&inbox)?);
         }
         if inbox.sessions.is_empty() && inbox.pending_connections.is_empty() {
@@ -40,12 +49,31 @@ impl Inbox {
         }
         if !inbox.pending_connections.is_empty() {
             let rows = inbox.pending_connections.iter().map(|asked| {
-                let code = asked.verification_code.clone().unwrap_or_else(|| "(ask them)".into());
+                let code = match &asked.verification_code {
+                    None => "(ask them)",
+                    Some(_) if hidden => "(hidden)",
+                    Some(code) => code,
+                };
                 let intro = asked.message.as_deref().unwrap_or_default();
-                vec![asked.from_agent_name.to_string(), code, ago(asked.created_at), preview(intro, 60)]
+                vec![asked.from_agent_name.to_string(), code.to_owned(), ago(asked.created_at), preview(intro, 60)]
             });
             output.table(&["WANTS TO CONNECT", "CODE", "ASKED", "SAYS"], rows)?;
+            if hidden && inbox.pending_connections.iter().any(|asked| asked.verification_code.is_some()) {
+                output.note("a person sees the codes with `amb inbox --show-codes`, or in a terminal");
+            }
         }
         Ok(())
+    }
+
+    /// All pages: a server answers with the newest threads and says where the others begin.
+    async fn whole(&self, office: &OfficeArgs) -> Result<doc::Inbox, Failure> {
+        let seat = office.open().await?;
+        let mut inbox = seat.inbox(self.unread).await?;
+        while let Some(next) = inbox.next.take() {
+            let page = seat.inbox_after(self.unread, &next).await?;
+            inbox.sessions.extend(page.sessions);
+            inbox.next = page.next;
+        }
+        Ok(inbox)
     }
 }

@@ -90,8 +90,8 @@ struct Settings {
     /// Most bytes of all mail that are stored; 0 is any number [default: 0]
     #[arg(long, value_name = "BYTES", env = "AMB_OFFICE_BYTES")]
     office_bytes: Option<u64>,
-    /// A host name by which the office is called, such as a proxy's; repeat for more [default: on a loopback address only
-    /// loopback's names, elsewhere any]
+    /// A host name by which the office is called, such as a proxy's; repeat for more [default: where it is reached by
+    /// a loopback address only loopback's names, else any]
     #[arg(long = "allow-host", value_name = "NAME", env = "AMB_ALLOW_HOSTS", value_delimiter = ',')]
     #[serde(rename = "allow_host")]
     allowed_hosts: Vec<String>,
@@ -114,7 +114,8 @@ struct Settings {
     /// Most requests under way from one address, long polls included [default: 4096]
     #[arg(long, value_name = "COUNT", env = "AMB_REQUESTS_PER_ADDRESS")]
     requests_per_address: Option<usize>,
-    /// Seconds after which a client that does not read its answer is cut off [default: 30]
+    /// Seconds after which a client that does not read its answer, or reads it slower than 16 KiB a second, is cut off
+    /// [default: 30]
     #[arg(long, value_name = "SECONDS", env = "AMB_WRITE_TIMEOUT")]
     write_timeout: Option<u64>,
     /// Mount a directory of mailboxes: its agents and the office's write to each other; repeat for more

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use amb_client::{Access, Client};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, limits};
+use amb_core::{AgentName, OfficeError, limits};
 use amb_dir::transcript::TranscriptStore;
 
 use crate::args::OfficeArgs;
@@ -18,7 +19,8 @@ use crate::output::{Output, visible};
 Examples:
   amb transcript append feishu:oc_123 'shall we ship?' --role user --sender ou_42 --message-id om_1
   amb transcript recent feishu:oc_123 --limit 20 --json
-  amb transcript follow feishu:oc_123")]
+  amb transcript follow feishu:oc_123
+  amb --server http://127.0.0.1:8000 --as ann transcript share feishu:oc_123 ben write")]
 pub(crate) struct Transcript {
     #[command(subcommand)]
     action: Action,
@@ -57,6 +59,16 @@ enum Action {
         #[command(flatten)]
         place: Place,
     },
+    /// At a server: let an agent that you are connected with read or write a transcript of yours, or no longer
+    Share {
+        /// The chat
+        key: TranscriptKey,
+        /// With whom
+        agent: AgentName,
+        /// What it may do
+        #[arg(default_value = "read")]
+        access: Shared,
+    },
     /// What is said from now on, until interrupted
     Follow {
         /// The chat
@@ -64,6 +76,16 @@ enum Action {
         #[command(flatten)]
         place: Place,
     },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Shared {
+    /// Read it
+    Read,
+    /// Read it and add to it
+    Write,
+    /// Nothing any more
+    None,
 }
 
 #[derive(Debug, clap::Args)]
@@ -113,6 +135,7 @@ impl Transcript {
                 }
                 lines.iter().try_for_each(|line| show(line, output))
             }
+            Action::Share { key, agent, access } => share(office, output, &key, &agent, access).await,
             Action::Follow { key, place } if place.is_remote(office) => {
                 Err(Failure::usage(format!("following {key} needs its files: --root DIR")))
             }
@@ -129,6 +152,32 @@ impl Transcript {
             }
         }
     }
+}
+
+async fn share(
+    office: &OfficeArgs,
+    output: Output,
+    key: &TranscriptKey,
+    agent: &AgentName,
+    shared: Shared,
+) -> Result<(), Failure> {
+    let Some(server) = &office.server else {
+        let detail = "transcripts in files are shared by who may read the files; --server URL names an office";
+        return Err(OfficeError::unsupported(detail).into());
+    };
+    let access = match shared {
+        Shared::Read => Some(Access::Read),
+        Shared::Write => Some(Access::Write),
+        Shared::None => None,
+    };
+    let seat = Client::open(server.clone(), office.key(server)?).await?;
+    seat.share_transcript(key, agent, access).await?;
+    output.note(match shared {
+        Shared::Read => format!("{agent} may read {key}"),
+        Shared::Write => format!("{agent} may read {key} and add to it"),
+        Shared::None => format!("{key} is not shared with {agent}"),
+    });
+    Ok(())
 }
 
 fn show(line: &Line, output: Output) -> Result<(), Failure> {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use crate::archiving::Archiving;
 use crate::args::OfficeArgs;
+use crate::codes::Codes;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::output::visible;
@@ -42,6 +43,8 @@ pub(crate) struct Watch {
     /// Stop after this many
     #[arg(long, value_name = "N")]
     count: Option<u64>,
+    #[command(flatten)]
+    codes: Codes,
     #[command(flatten)]
     archiving: Archiving,
 }
@@ -79,6 +82,7 @@ impl Watch {
         if !self.ack {
             output.note(format!("watching the mailbox of {} at {}", seat.me(), seat.describe()));
         }
+        let hidden = !self.codes.are_shown();
         while left > 0 {
             if self.ack {
                 left = take(seat, output, left).await?;
@@ -88,11 +92,13 @@ impl Watch {
             }
             let page = through_outages(output, async || seat.events(Some(cursor.clone()), WAIT).await).await?;
             cursor = page.cursor;
-            for entry in page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
+            for mut entry in
+                page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
             {
+                let code = code_of(&mut entry.event, hidden);
                 match output.json {
                     true => output.line_of(&entry)?,
-                    false => output.say(describe(&entry.event))?,
+                    false => output.say(describe(&entry.event) + code)?,
                 }
                 left -= 1;
             }
@@ -188,6 +194,18 @@ fn unless_unregistered(told: Result<(), OfficeError>) -> Result<(), OfficeError>
     }
 }
 
+/// Takes the code out of a request for a connection where it is not to be shown, and says where it is found.
+fn code_of(event: &mut Event, hidden: bool) -> &'static str {
+    match event {
+        Event::ConnectionRequest { verification_code: None, .. } => "; ask them for the code",
+        Event::ConnectionRequest { verification_code, .. } if hidden => {
+            *verification_code = None;
+            "; a person sees the code with `amb inbox --show-codes`"
+        }
+        _ => "",
+    }
+}
+
 fn describe(event: &Event) -> String {
     match event {
         Event::NewMessage(mail) => {
@@ -201,10 +219,10 @@ fn describe(event: &Event) -> String {
             );
             format!("{head}\n{}", body(&mail.content, &mail.parts))
         }
-        Event::ConnectionRequest { from_agent, verification_code, .. } => {
-            let code = verification_code.as_deref().unwrap_or("(ask them for it)");
-            format!("{from_agent} wants to connect; the code is {code}")
-        }
+        Event::ConnectionRequest { from_agent, verification_code, .. } => match verification_code {
+            Some(code) => format!("{from_agent} wants to connect; the code is {code}"),
+            None => format!("{from_agent} wants to connect"),
+        },
         Event::ConnectionApproved { connected_agent, .. } => format!("{connected_agent} approved your request"),
         Event::ConnectionChanged { agent, status, .. } => format!("the connection with {agent} is {}", status.as_str()),
         Event::Receipt { message_id, receipt } => {

@@ -297,9 +297,12 @@ async fn no_secret_of_the_environment_is_in_the_help() {
         "NATS_PASSWORD",
         "MAILBOX_API_KEY",
         "OPENCLAW_GATEWAY_TOKEN",
+        "AMB_REGISTRATION_TOKEN",
     ];
-    let verbs: [&[&str]; 12] = [
+    let verbs: [&[&str]; 14] = [
         &["serve"],
+        &["register"],
+        &["init"],
         &["mcp"],
         &["bridge"],
         &["bridge", "openclaw"],

@@ -33,4 +33,5 @@ mod server_office;
 mod server_outage;
 mod server_proxy;
 mod server_replicas;
+mod server_verbs;
 mod setup_prompt;

@@ -58,6 +58,38 @@ async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_k
     soon(async { while !peers(&nats).await.is_empty() {} }).await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_password_in_the_address_of_nats_is_shown_to_nobody() {
+    const SECRET: &str = "s3cret";
+    let nats = NatsServer::start();
+    let home = tempfile::tempdir().unwrap();
+    let with_password = |url: &str| url.replace("nats://", &format!("nats://ann:{SECRET}@"));
+    // One that answers, and one that nobody listens at.
+    for url in [with_password(&nats.url()), with_password("nats://127.0.0.1:1")] {
+        for args in [&["peers"][..], &["--json", "peers"], &["peer", "send", "ben", "hello"], &["-vv", "peers"]] {
+            let mut command = amb(&nats, "ann", args);
+            let ended = soon(command.env("NATS_URL", &url).output()).await.unwrap();
+            let said = [ended.stdout, ended.stderr].map(|bytes| String::from_utf8(bytes).unwrap()).concat();
+            assert!(!said.contains(SECRET), "{args:?}: {said}");
+        }
+        let errors = home.path().join("errors");
+        let mut command = crate::mcp_client::amb(home.path());
+        command.arg("--dir").arg(home.path().join("mail")).args(["--as", "ann", "mcp", "--nats-url", &url]);
+        command.stderr(fs_err::File::create(&errors).unwrap().into_parts().0);
+        let mut model = crate::mcp_client::Model::start(&mut command).await;
+        for (tool, arguments) in [
+            ("list_peers", serde_json::json!({})),
+            ("send_to_peer", serde_json::json!({"to": "ben", "message": "hello"})),
+        ] {
+            let params = serde_json::json!({"name": tool, "arguments": arguments});
+            let said = model.request("tools/call", params).await.to_string();
+            assert!(!said.contains(SECRET), "{tool}: {said}");
+        }
+        let said = fs_err::read_to_string(&errors).unwrap();
+        assert!(!said.contains(SECRET), "{said}");
+    }
+}
+
 /// Notes what comes on a subject, as another runtime would read it.
 struct Tap(tokio::sync::mpsc::Sender<Value>);
 
