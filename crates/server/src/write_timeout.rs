@@ -180,7 +180,8 @@ mod tests {
                 },
                 async { theirs.read_exact(&mut [0; 2048]).await }
             );
-            (written.unwrap(), read.unwrap());
+            written.unwrap();
+            read.unwrap();
             sleep(10 * LIMIT).await;
         }
     }
