@@ -10,7 +10,7 @@ use tokio::process::{Child, Command};
 use crate::mcp_client::{Model, amb};
 use crate::server_office::{Agent, Office, soon};
 
-const NAMES: [&str; 5] = ["ann", "ben", "cat", "boss", "zoe"];
+const NAMES: [&str; 6] = ["ann", "ben", "cat", "dan", "boss", "zoe"];
 
 /// Some agents who may write to each other.
 struct Town {
@@ -184,6 +184,27 @@ async fn a_task_that_waits_counts_for_a_model_that_was_started_again() {
         cat.call("mailbox_check", json!({})).await;
         let refused = cat.fails("mailbox_send", json!({"to": "ann", "subject": "Job", "content": "no, you"})).await;
         assert!(refused.starts_with("loop_refused: "), "{refused}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_models_question_at_the_end_of_a_chain_is_answered_by_a_bridge() {
+    in_both(async |town| {
+        let mut bridge = town.seat("dan");
+        bridge.args(["bridge", "exec", "--", "sh", "-c", "cat > /dev/null; echo answered"]);
+        let _bridge = bridge.stdin(std::process::Stdio::null()).spawn().unwrap();
+        let (mut ben, mut cat) = (town.model("ben").await, town.model("cat").await);
+        town.says("ann", "ben", "help").await;
+        ben.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
+        ben.call("mailbox_send", json!({"to": "cat", "subject": "b", "content": "a question"})).await;
+        cat.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
+        let asked = cat.call("mailbox_send", json!({"to": "dan", "subject": "c", "content": "my own question"})).await;
+        assert!(asked["passes_on"].is_string(), "the last hop: {asked}");
+        let told = cat.call("mailbox_wait", json!({"timeout_seconds": 50})).await;
+        let answer = &told["messages"][0];
+        assert_eq!((&answer["sender_name"], &answer["automatic"]), (&json!("dan"), &json!(true)), "{told}");
+        assert_eq!(answer["content"].as_str().unwrap().trim(), "answered");
     })
     .await;
 }

@@ -120,17 +120,20 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     let waiting = desk.seen.wait_begins();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
-    let mut looked = false;
+    let (mut looked, mut trouble) = (false, None);
     let live = desk.peers.as_deref().map(LivePeers::words);
     let mut pause = PAUSE.0;
     loop {
         // An office that restarts is waited for like mail.
         let look = look(desk, &mut inbox, &mut news);
-        match timeout_at(latest, look).await.unwrap_or_else(|_| Err(silent_office())) {
+        // Why a look failed says more than that the next one takes its time.
+        let over = |_| Err(trouble.take().unwrap_or_else(silent_office));
+        match timeout_at(latest, look).await.unwrap_or_else(over) {
             Ok(()) => (looked, pause) = (true, PAUSE.0),
             Err(error) if error.is_passing() && Instant::now() < deadline => {
                 let wait = error.wait().unwrap_or(pause).min(deadline.saturating_duration_since(Instant::now()));
                 pause = (pause * 2).min(PAUSE.1);
+                trouble = Some(error);
                 tokio::select! {
                     () = tokio::time::sleep(wait) => continue,
                     () = spoken_to(live) => {}
@@ -171,7 +174,7 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         // Nobody sees this answer, so nothing counts as shown.
         inbox = Inbox::default();
     } else if !looked && live.is_none_or(|words| words.len() == 0) {
-        return Err(silent_office());
+        return Err(trouble.unwrap_or_else(silent_office));
     }
     told(desk, inbox, news)
 }
