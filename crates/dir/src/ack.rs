@@ -188,13 +188,15 @@ impl Desk {
 }
 
 impl Shared {
-    /// Tells the senders of messages that a dead process has marked, each once.
+    /// Tells the senders of messages that a dead process has marked, each once. Returns whether all of them are told: one
+    /// that a live process names in a note of its own may be marked by it or by the dead one, so it waits until that
+    /// process is done.
     pub(crate) fn finish_reading(
         &self,
         agent: &AgentName,
         messages: &[Reading],
         note: &Path,
-    ) -> Result<(), OfficeError> {
+    ) -> Result<bool, OfficeError> {
         let doing = "could not finish what a dead process began";
         let mut due = Vec::new();
         for Reading { file, brief } in messages {
@@ -204,6 +206,7 @@ impl Shared {
         }
         // After the files: whoever has put one away had left its note before, and removes it when the sender is told.
         let live = self.live_notes(note).doing(doing)?;
+        let all = due.len();
         due.retain(|(brief, _)| {
             !live.iter().any(|note| match note {
                 Note::Read { agent: whose, messages } => {
@@ -212,8 +215,9 @@ impl Shared {
                 Note::Task { .. } => false,
             })
         });
+        let is_whole = due.len() == all;
         match self.tell_senders(agent, due.into_iter(), true) {
-            true => Ok(()),
+            true => Ok(is_whole),
             false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
         }
     }

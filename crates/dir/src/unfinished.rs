@@ -141,12 +141,14 @@ impl Shared {
         let mut failed = Ok(());
         for path in self.abandoned_notes().doing(doing)? {
             let finished = match read_note(&path).doing(doing)? {
-                Some(Note::Task { assignee, id, file }) => self.finish_task(&assignee, &id, file.as_deref()).map(drop),
+                Some(Note::Task { assignee, id, file }) => self.finish_task(&assignee, &id, file.as_deref()).map(|_| true),
                 Some(Note::Read { agent, messages }) => self.finish_reading(&agent, &messages, &path),
-                None => Ok(()),
+                None => Ok(true),
             };
             match finished {
-                Ok(()) => durable::remove(&path).doing(doing)?,
+                Ok(true) => durable::remove(&path).doing(doing)?,
+                // A live process has a part in it: the next look finishes it.
+                Ok(false) => {}
                 // The others are finished all the same.
                 Err(error) => failed = Err(error),
             }

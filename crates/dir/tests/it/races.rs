@@ -8,7 +8,8 @@ use amb_core::{Draft, Office, TaskState, Timestamp};
 use amb_dir::{DirSeat, Layout};
 use serde_json::json;
 
-use crate::agreement::{everybody_agrees, told};
+use crate::agreement::{everybody_agrees, letters, told, unfinished};
+use crate::verb::{Ended, Paused, Verb, run};
 use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text};
 
 fn all() -> ClaimRequest {
@@ -29,6 +30,41 @@ async fn of_two_acknowledgements_at_once_one_counts_and_one_receipt_is_sent() {
             assert_eq!(one.unwrap() + two.unwrap(), 1, "{layout}: {n}");
         }
         everybody_agrees(&world, &["ann", "bob"], "two acknowledgements").await;
+    }
+}
+
+/// Bob acknowledges in a process that is killed right after the mark, while another one has begun to and marks nothing.
+#[tokio::test]
+async fn a_receipt_of_a_killed_acknowledgement_is_not_lost_to_a_live_one_that_marks_nothing() {
+    for layout in LAYOUTS {
+        let prepare = async || {
+            let world = World::in_memory(layout);
+            let ann = world.agent("ann").await;
+            world.agent("bob").await;
+            let id = ann.send(text("bob", "hello")).await.unwrap().message_id;
+            (world, Verb::Ack(vec![id]))
+        };
+        let mut tried = false;
+        for step in 1.. {
+            let (world, ack) = prepare().await;
+            let Some(slow) = Paused::at(step, world.path(), layout, "bob", &ack) else { break };
+            // Before its note it has no part in it; behind the mark it is the one that counts.
+            if unfinished(&world).is_empty() {
+                continue;
+            }
+            let is_read = || letters(&world, "bob")[0].read;
+            let killed = (1..).find(|kill| {
+                let ended = run(world.path(), layout, "bob", &ack, Some(*kill));
+                ended != Ended::Killed || is_read()
+            });
+            assert!(is_read(), "{layout}: killed at {killed:?}");
+            run(world.path(), layout, "ann", &Verb::Inbox, None);
+            assert_eq!(slow.resume(), Ended::Answered(json!(0)), "{layout}");
+            everybody_agrees(&world, &["ann", "bob"], "a killed acknowledgement beside a live one").await;
+            tried = true;
+            break;
+        }
+        assert!(tried, "{layout}");
     }
 }
 

@@ -1,13 +1,14 @@
 //! One verb of one agent in a process of its own, which can be told to die at a certain step.
 
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
 use amb_core::{Card, Code, Draft, MessageId, Office, SessionId, TaskId, TaskState};
 use amb_dir::archive::{ArchiveOptions, archive};
-use amb_dir::{Layout, STOP_AT, doctor};
+use amb_dir::{Layout, PAUSE_AT, STOP_AT, doctor};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -74,6 +75,43 @@ pub(crate) fn run(root: &Path, layout: Layout, agent: &str, verb: &Verb, stop_at
         command.env(STOP_AT, step.to_string());
     }
     ended(&command.output().unwrap())
+}
+
+/// A process that waits before a step. Killed when dropped.
+pub(crate) struct Paused(Child);
+
+impl Paused {
+    /// Starts it and returns once it waits before this step; nothing if it came to its end before.
+    pub(crate) fn at(step: u64, root: &Path, layout: Layout, agent: &str, verb: &Verb) -> Option<Self> {
+        let mut command = command(root, layout, agent, verb);
+        command.env(PAUSE_AT, step.to_string()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let out = child.stdout.as_mut().unwrap();
+        // One byte at a time, so that nothing behind the line is read here.
+        let mut said = BufReader::with_capacity(1, out).lines().map_while(Result::ok);
+        if said.any(|line| line == "paused") {
+            return Some(Self(child));
+        }
+        assert!(child.wait().unwrap().success());
+        None
+    }
+
+    /// Lets it go on to its end.
+    pub(crate) fn resume(mut self) -> Ended {
+        drop(self.0.stdin.take());
+        let mut stdout = Vec::new();
+        self.0.stdout.take().unwrap().read_to_end(&mut stdout).unwrap();
+        let status = self.0.wait().unwrap();
+        ended(&std::process::Output { status, stdout, stderr: Vec::new() })
+    }
+}
+
+impl Drop for Paused {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
 }
 
 /// What a process said before it ended.
