@@ -3,8 +3,9 @@
 //! The rename or the exchange of the file is what decides that a message was read, and one process can do it. The receipt
 //! for the sender follows from it, see [`crate::unfinished`].
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::ops::ControlFlow;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -16,7 +17,7 @@ use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter;
 use crate::lock::Locked;
-use crate::log::{Brief, Line};
+use crate::log::{Brief, Line, Placed};
 use crate::office::{Desk, Shared};
 use crate::open;
 use crate::unfinished::{Begun, Note, Reading};
@@ -112,9 +113,9 @@ impl Desk {
                 }
                 if !lines.is_empty() {
                     self.shared.make_state(&self.me)?;
-                    let log = self.shared.log(&self.me);
+                    let (state, log, inbox) = self.log_and_places();
                     log.write().and_then(|mut writer| writer.add(&lines)).doing("could not add to the log")?;
-                    book.catch_up(&log, &self.shared.paths.state(&self.me)).doing("could not read the log")?;
+                    book.catch_up(&log, &state, &inbox).doing("could not read the log")?;
                 }
             }
         }
@@ -187,6 +188,64 @@ impl Desk {
     }
 }
 
+impl Desk {
+    /// Messages that agents of this office sent, that this agent has read, and of which no receipt is in the sender's log
+    /// nor on its way there.
+    pub(crate) fn untold_readings(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {
+        let doing = "could not read the log";
+        let mut came: BTreeMap<AgentName, Vec<(String, Brief)>> = BTreeMap::new();
+        let mut line = |placed: Placed| {
+            if let Line::In { f, brief, withheld: None, .. } = placed.line
+                && brief.peer != self.me
+            {
+                came.entry(brief.peer.clone()).or_default().push((f, brief));
+            }
+            ControlFlow::Continue(())
+        };
+        self.shared.log(&self.me).scan(0, &mut line).doing(doing)?;
+        let mut untold = Vec::new();
+        for (sender, messages) in came {
+            let open = self.shared.without_receipt(&sender, &self.me).doing(doing)?;
+            for (file, brief) in messages.into_iter().filter(|(_, brief)| open.contains(&brief.id)) {
+                if let Some(read_at) = self.shared.load(&self.me, &file, &brief.id)?.and_then(|found| found.read_at) {
+                    untold.push((brief, read_at));
+                }
+            }
+        }
+        if untold.is_empty() {
+            return Ok(untold);
+        }
+        // Whoever is at it now has a note until its receipt is there.
+        let live = self.shared.live_notes(Path::new("")).doing(doing)?;
+        untold.retain(|(brief, _)| !is_named(&live, &self.me, &brief.id));
+        let mut still = BTreeMap::new();
+        for (brief, _) in &untold {
+            if !still.contains_key(&brief.peer) {
+                let open = self.shared.without_receipt(&brief.peer, &self.me).doing(doing)?;
+                still.insert(brief.peer.clone(), open);
+            }
+        }
+        untold.retain(|(brief, _)| still[&brief.peer].contains(&brief.id));
+        Ok(untold)
+    }
+
+    /// Tells the senders of these.
+    pub(crate) fn tell_readings(&self, read: &[(Brief, Timestamp)]) -> Result<(), OfficeError> {
+        match self.shared.tell_senders(&self.me, read.iter().map(|(brief, at)| (brief, *at)), true) {
+            true => Ok(()),
+            false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
+        }
+    }
+}
+
+/// Whether one of these notes says that this message of the agent's is being acknowledged.
+fn is_named(notes: &[Note], agent: &AgentName, id: &MessageId) -> bool {
+    notes.iter().any(|note| match note {
+        Note::Read { agent: whose, messages } => whose == agent && messages.iter().any(|other| other.brief.id == *id),
+        Note::Task { .. } => false,
+    })
+}
+
 impl Shared {
     /// Tells the senders of messages that a dead process has marked, each once. Returns whether all of them are told: one
     /// that a live process names in a note of its own may be marked by it or by the dead one, so it waits until that
@@ -207,19 +266,27 @@ impl Shared {
         // After the files: whoever has put one away had left its note before, and removes it when the sender is told.
         let live = self.live_notes(note).doing(doing)?;
         let all = due.len();
-        due.retain(|(brief, _)| {
-            !live.iter().any(|note| match note {
-                Note::Read { agent: whose, messages } => {
-                    whose == agent && messages.iter().any(|other| other.brief.id == brief.id)
-                }
-                Note::Task { .. } => false,
-            })
-        });
+        due.retain(|(brief, _)| !is_named(&live, agent, &brief.id));
         let is_whole = due.len() == all;
         match self.tell_senders(agent, due.into_iter(), true) {
             true => Ok(is_whole),
             false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
         }
+    }
+
+    /// Which of the messages that an agent sent to `reader` have no receipt of it in the sender's log.
+    fn without_receipt(&self, sender: &AgentName, reader: &AgentName) -> io::Result<HashSet<MessageId>> {
+        let (mut sent, mut told) = (HashSet::new(), HashSet::new());
+        self.log(sender).scan(0, |placed| {
+            match placed.line {
+                Line::Out { brief, .. } if brief.peer == *reader => drop(sent.insert(brief.id)),
+                Line::Receipt { id, receipt } if receipt.recipient == *reader => drop(told.insert(id)),
+                _ => {}
+            }
+            ControlFlow::Continue(())
+        })?;
+        sent.retain(|id| !told.contains(id));
+        Ok(sent)
     }
 
     /// Enters receipts in the logs of the senders that have one; `again` if they may be there already. Answers whether all

@@ -237,7 +237,7 @@ impl Desk {
             let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
             let is_key = entry.path().extension().is_some_and(|extension| extension == "json");
             if is_key && age.is_some_and(|age| age > KEYS_KEPT) {
-                fs_err::remove_file(entry.path()).doing("could not forget an old idempotency key")?;
+                durable::remove(&entry.path()).doing("could not forget an old idempotency key")?;
             }
         }
         Ok(())

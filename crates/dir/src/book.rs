@@ -4,8 +4,10 @@
 //! however often the mailbox is looked at. From time to time it is written down (`known.json`), so that a new process
 //! need not read the whole log.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use amb_core::MessageId;
@@ -18,6 +20,9 @@ use crate::syncer::Syncer;
 
 /// The log may grow by this much before the book is written down again.
 const WRITE_DOWN_AFTER: u64 = 256 << 10;
+
+/// Above this many messages, those that are gone from the mailbox are forgotten while a log is read.
+const FORGET_ABOVE: usize = 50_000;
 
 /// A longer note is not read: the log is.
 pub(crate) const LARGEST_NOTE: u64 = 256 << 20;
@@ -69,8 +74,8 @@ struct Written {
 }
 
 impl Book {
-    /// Takes in what others have added to the log.
-    pub(crate) fn catch_up(&mut self, log: &Log, state: &Path) -> io::Result<()> {
+    /// Takes in what others have added to the log. `inbox` is where the messages lie.
+    pub(crate) fn catch_up(&mut self, log: &Log, state: &Path, inbox: &Path) -> io::Result<()> {
         let (inode, len) = log.measure()?;
         if inode != self.log_inode || len < self.read_to {
             *self = Self { log_inode: inode, ..Self::default() };
@@ -80,13 +85,29 @@ impl Book {
             }
         }
         if len > self.read_to {
-            let (lines, end) = log.read(self.read_to, u64::MAX)?;
-            for placed in lines {
-                self.take(placed.line);
-            }
-            self.read_to = end;
+            let mut bound = FORGET_ABOVE;
+            self.read_to = log.scan_text(self.read_to, |_, text| {
+                // Of what went out, of receipts and of tasks the book has nothing.
+                if (text.contains(r#""e":"in""#) || text.contains(r#""e":"seen""#))
+                    && let Ok(line) = serde_json::from_str(text)
+                {
+                    self.take(line);
+                }
+                if self.known.len() > bound {
+                    self.forget_gone(inbox);
+                    bound = 2 * self.known.len() + FORGET_ABOVE;
+                }
+                ControlFlow::Continue(())
+            })?;
         }
         Ok(())
+    }
+
+    /// Forgets messages that do not lie in the mailbox any more, so that a long log needs no more memory than the mailbox.
+    fn forget_gone(&mut self, inbox: &Path) {
+        let Ok(entries) = fs_err::read_dir(inbox) else { return };
+        let there: HashSet<OsString> = entries.flatten().map(|entry| entry.file_name()).collect();
+        self.known.retain(|name, _| there.contains(OsStr::new(name)));
     }
 
     /// Whether the agent has no log yet.

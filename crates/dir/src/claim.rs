@@ -155,7 +155,10 @@ impl Desk {
         }
         let letter = match letter::read(paths.layout, &self.me, &file, &mut &file, name) {
             Ok(letter) if paths.layout == Layout::Chipset && letter.read => return Ok(None),
-            Ok(letter) => letter,
+            Ok(mut letter) => {
+                self.shared.name_task(&self.me, &mut letter.message, name)?;
+                letter
+            }
             Err(bad) => {
                 tracing::warn!(file = %path.display(), %bad, "a message that was noticed before cannot be read now");
                 return Ok(None);

@@ -3,6 +3,7 @@
 //! A cursor is a position in the agent's log, in bytes. Before one is answered, the log up to it is made durable: else a
 //! power cut could shorten the log, and what is entered anew at the same positions would never be told.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use amb_core::event::{Cursor, Entry, Event, EventPage, NewMessage};
@@ -105,10 +106,14 @@ impl Desk {
 
     /// Receivers that change when mail arrives or the log grows.
     fn watch(&self) -> Result<Vec<watch::Receiver<u64>>, OfficeError> {
-        let inbox = self.shared.make_mailbox(&self.me)?;
-        self.shared.make_state(&self.me)?;
-        let state = self.shared.paths.state(&self.me);
-        Ok([inbox, state].iter().filter_map(|path| self.shared.watch.directory(path)).collect())
+        let paths = &self.shared.paths;
+        // What is not there yet is not made: the name may be misspelt. The nearest that is there changes when it is made.
+        let nearest = |path: PathBuf| {
+            let mut here = path.ancestors().take_while(|path| path.starts_with(&paths.root));
+            here.find(|path| path.is_dir()).map(Path::to_owned)
+        };
+        let directories = [nearest(paths.inbox(&self.me)), nearest(paths.state(&self.me))];
+        Ok(directories.iter().flatten().filter_map(|path| self.shared.watch.directory(path)).collect())
     }
 }
 

@@ -3,7 +3,7 @@
 use std::os::unix::fs::MetadataExt;
 
 use amb_core::doc::MessageWithReceipts;
-use amb_core::{AgentName, Callback, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
+use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timestamp};
 
 use crate::failure::Doing;
 use crate::layout::Layout;
@@ -11,6 +11,7 @@ use crate::letter;
 use crate::log::Line;
 use crate::office::{Desk, Shared};
 use crate::post::Place;
+use crate::tasks::Pointer;
 
 /// A message that was found.
 #[derive(Debug, Clone)]
@@ -42,7 +43,10 @@ impl Shared {
                 return None;
             }
         };
-        let message = letter::known_as(letter.message, file, id)?;
+        let mut message = letter::known_as(letter.message, file, id)?;
+        if let Err(error) = self.name_task(owner, &mut message, file) {
+            tracing::warn!(%error, %id, "the record of a message's task cannot be read now");
+        }
         let read = match layout {
             Layout::Nanobot => !place.in_inbox,
             Layout::Chipset => letter.read,
@@ -101,17 +105,24 @@ impl Desk {
 
     /// The message as this agent may see it: a callback only if this agent set it.
     pub(crate) fn shown(&self, mut message: Message) -> Message {
-        if message.callback.is_some() && message.from != self.me || message.kind == Kind::TaskUpdate {
-            message.callback = self.callback_set(&message);
+        if message.kind == Kind::TaskUpdate {
+            let pointer = self.pointer_of(&message);
+            if let (Some(task), Some(pointer)) = (&mut message.task, &pointer) {
+                task.id = pointer.id.clone();
+            }
+            message.callback = pointer.and_then(|pointer| pointer.callback);
+        } else if message.from != self.me {
+            message.callback = None;
         }
         message
     }
 
-    /// The callback that this agent set on the task that a message is an update of. What the message says of it counts
-    /// for nothing: it has been in others' hands.
-    fn callback_set(&self, update: &Message) -> Option<Callback> {
-        let task = update.task.as_ref().filter(|_| update.kind == Kind::TaskUpdate && update.to == self.me)?;
-        let pointer = self.shared.pointer(&self.me, &task.id).ok()??;
-        pointer.callback.filter(|_| pointer.assignee == update.from)
+    /// The pointer to the task that this agent gave and that a message is an update of. It has the callback that this agent
+    /// set. What the message says of it counts for nothing: it has been in others' hands.
+    fn pointer_of(&self, update: &Message) -> Option<Pointer> {
+        if update.to != self.me {
+            return None;
+        }
+        self.shared.pointer_for(update).ok()?
     }
 }

@@ -35,6 +35,8 @@ use crate::registry::{LARGEST, salvage};
 pub(crate) const FOLD_EVERY: Duration = Duration::from_secs(2);
 /// An entry of another program's that vanishes so soon after it registered was overwritten; a later one was removed.
 const YOUNG: Duration = Duration::from_secs(60);
+/// How far, in seconds, a heartbeat may be ahead of the moment at which a fold began.
+const AHEAD: i64 = 5;
 /// How often a fold tries to get in between other programs' writes.
 const TRIES: usize = 200;
 /// How often a new card is looked for in the registry, and how long to wait before each look: longer than another
@@ -208,7 +210,10 @@ impl Shared {
             } else if when(&theirs.registered_at) == when(&entry.registered_at) {
                 entry.registered_at = theirs.registered_at.clone();
             }
-            if when(&theirs.last_heartbeat) > when(&entry.last_heartbeat) {
+            // One of the time to come was written before the clock was set back: it is not newer, it is wrong.
+            let latest = now.checked_add(jiff::SignedDuration::from_secs(AHEAD)).unwrap_or(now);
+            let theirs_at = when(&theirs.last_heartbeat).filter(|at| *at <= latest);
+            if theirs_at > when(&entry.last_heartbeat).filter(|at| *at <= latest) {
                 // It lives in another program now; whether it still does, that one's heartbeat says.
                 let seen = when(&theirs.last_heartbeat);
                 let tasks = theirs.current_tasks.clone();
@@ -237,7 +242,8 @@ impl SeenEntries {
     /// Puts back what fell out. Of a registry that does not parse nobody removed anything.
     fn restore_lost(&self, registry: &mut Registry, whole: bool, now: Timestamp) {
         for (key, seen) in &self.0 {
-            let age = Duration::try_from(now.duration_since(seen.since)).unwrap_or_default();
+            // Seen in the time to come: the clock was set back, and nobody knows how long ago that was.
+            let age = Duration::try_from(now.duration_since(seen.since)).unwrap_or(Duration::MAX);
             if age < YOUNG || !whole {
                 registry.restore(key, &seen.entry);
             }

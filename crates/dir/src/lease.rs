@@ -12,6 +12,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::durable;
 use crate::open;
+use crate::step::step;
 use crate::syncer::Syncer;
 
 /// A lease says a moment.
@@ -39,9 +40,11 @@ impl Lease {
         let until = now.checked_add(jiff::SignedDuration::try_from(wanted).unwrap_or(jiff::SignedDuration::MAX));
         let until = until.unwrap_or(Timestamp::MAX);
         let path = directory.join(format!("{name}.{next}"));
+        step();
         let made = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match made {
             Ok(mut file) => {
+                step();
                 file.write_all(until.to_string().as_bytes())?;
                 let lease = Self { path, until };
                 let others = numbered(directory, name)?;
@@ -51,7 +54,7 @@ impl Lease {
                 }
                 for (_, old) in others.into_iter().filter(|(number, _)| *number < next) {
                     // Only tidiness: lower numbers count for nothing.
-                    let _tidied = fs_err::remove_file(old);
+                    let _tidied = durable::remove(&old);
                 }
                 Ok(Some(lease))
             }
@@ -71,6 +74,7 @@ impl Drop for Lease {
         if self.holds() {
             // Not removed: were the number free again, a slow rival could take it and believe itself the first.
             let options = open::options().write(true).truncate(true).clone();
+            step();
             let _runs_out_anyway = open::regular_with(&self.path, &options)
                 .and_then(|mut file| file.write_all(Timestamp::UNIX_EPOCH.to_string().as_bytes()));
         }

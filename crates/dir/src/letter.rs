@@ -5,7 +5,7 @@ use std::path::Path;
 
 use amb_core::message::NO_SUBJECT;
 use amb_core::wire::{WireError, chipset, filename, nanobot};
-use amb_core::{AgentName, Kind, Message, MessageId, SessionId, TaskState, Timestamp};
+use amb_core::{AgentName, Kind, Message, MessageId, SessionId, TaskId, TaskState, Timestamp};
 
 use crate::layout::Layout;
 use crate::open;
@@ -107,7 +107,7 @@ fn parse(layout: Layout, owner: &AgentName, name: &str, bytes: &[u8], seen_at: T
         message.session = Some(SessionId::between(&message.from, &message.to, subject));
     }
     if message.kind == Kind::Task && message.task.is_none() {
-        message.task = amb_core::TaskId::parse(message.id.as_str()).ok().map(|id| amb_core::task::TaskRef {
+        message.task = TaskId::parse(message.id.as_str()).ok().map(|id| amb_core::task::TaskRef {
             id,
             state: TaskState::Pending,
             deadline: None,
@@ -125,6 +125,18 @@ pub(crate) fn second_id(message: &Message, name: &str) -> MessageId {
     let told = format!("{name}\n{}\n{}", message.sent_at, message.text());
     let hash = uuid::Uuid::new_v5(&SECOND_SPACE, told.as_bytes());
     MessageId::parse(&format!("{}~{:08x}", message.id, hash.as_fields().0)).unwrap_or_else(|_| hash.into())
+}
+
+/// The id of a task whose own id another task of the same agent has already.
+pub(crate) fn second_task_id(id: &TaskId, message: &Message, name: &str) -> TaskId {
+    let told = format!("{}\n{name}\n{}", message.from, message.text());
+    let hash = uuid::Uuid::new_v5(&SECOND_SPACE, told.as_bytes());
+    TaskId::parse(&format!("{id}~{:08x}", hash.as_fields().0)).unwrap_or_else(|_| hash.into())
+}
+
+/// Tells a message from another one in a file of the same name.
+pub(crate) fn mark(message: &Message, name: &str) -> u32 {
+    uuid::Uuid::new_v5(&SECOND_SPACE, format!("{name}\n{}", message.text()).as_bytes()).as_fields().0
 }
 
 /// Gives a message from a file the id under which the office knows it; nothing if it is another message.

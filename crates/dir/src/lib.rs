@@ -47,6 +47,7 @@ mod paths;
 mod people;
 mod post;
 mod registry;
+mod scan;
 mod seat;
 mod send;
 mod step;

@@ -5,16 +5,18 @@
 //! program gave it. Lines are added under a lock; readers need none, for a line counts only once its newline is there.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use amb_core::limits::MAX_SUBJECT_CHARS;
 use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::lock::Locked;
 use crate::open;
+use crate::scan::LONGEST_LINE;
 use crate::step::step;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -46,9 +48,11 @@ impl Brief {
     /// The message as `me` sees it.
     pub(crate) fn of(message: &Message, me: &AgentName) -> Self {
         let peer = if message.from == *me { &message.to } else { &message.from };
-        let subject = message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into());
+        let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
         let session =
-            message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, &subject));
+            message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, subject));
+        // Other programs may write a subject of any length; a line of the log has a bound.
+        let subject = subject.chars().take(MAX_SUBJECT_CHARS).collect();
         Self {
             id: message.id.clone(),
             peer: peer.clone(),
@@ -133,12 +137,13 @@ pub(crate) struct Placed {
 /// Where an agent's log is.
 #[derive(Debug, Clone)]
 pub(crate) struct Log {
-    path: PathBuf,
+    pub(crate) path: PathBuf,
     lock: PathBuf,
 }
 
 /// The right to add lines.
 pub(crate) struct Writer {
+    path: PathBuf,
     file: File,
     end: u64,
     _lock: Locked,
@@ -165,7 +170,7 @@ impl Log {
             file.write_all(b"\n")?;
             end += 1;
         }
-        Ok(Writer { file, end, _lock: lock })
+        Ok(Writer { path: self.path.clone(), file, end, _lock: lock })
     }
 
     /// The inode and the length, both 0 before the first line.
@@ -175,90 +180,6 @@ impl Log {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok((0, 0)),
             Err(error) => Err(error),
         }
-    }
-
-    /// The whole lines from this position on, at most about `most` bytes of them, and the position after the last.
-    pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(Vec<Placed>, u64)> {
-        let bytes = self.bytes(from, most)?;
-        let mut lines = Vec::new();
-        let mut end = from;
-        for text in bytes.split_inclusive(|byte| *byte == b'\n').filter(|text| text.ends_with(b"\n")) {
-            end += text.len() as u64;
-            if let Ok(line) = serde_json::from_slice(text) {
-                lines.push(Placed { end, line });
-            }
-        }
-        Ok((lines, end))
-    }
-
-    /// The lines that contain any of these texts, from the whole log. Only those are parsed.
-    pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<Placed>> {
-        const CHUNK: u64 = 4 << 20;
-        let mut found = Vec::new();
-        let mut at = 0;
-        loop {
-            let bytes = self.bytes(at, CHUNK)?;
-            let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |newline| newline + 1);
-            if whole == 0 {
-                return Ok(found);
-            }
-            let mut end = at;
-            for text in bytes[..whole].split_inclusive(|byte| *byte == b'\n') {
-                end += text.len() as u64;
-                let Ok(words) = std::str::from_utf8(text) else { continue };
-                if texts.iter().any(|wanted| words.contains(wanted))
-                    && let Ok(line) = serde_json::from_str(words)
-                {
-                    found.push(Placed { end, line });
-                }
-            }
-            at += whole as u64;
-        }
-    }
-
-    /// The last line that contains this text and satisfies the test. Looks from the end, so recent mail is found at once.
-    pub(crate) fn find_last(&self, text: &str, wanted: impl Fn(&Line) -> bool) -> io::Result<Option<Line>> {
-        const CHUNK: u64 = 256 << 10;
-        let (_, mut end) = self.measure()?;
-        // The beginning of a line whose end was in the chunk looked at before.
-        let mut rest = Vec::new();
-        while end > 0 {
-            let from = end.saturating_sub(CHUNK);
-            let mut bytes = self.bytes(from, end - from)?;
-            bytes.append(&mut rest);
-            let start = match from {
-                0 => 0,
-                _ => bytes.iter().position(|byte| *byte == b'\n').map_or(bytes.len(), |newline| newline + 1),
-            };
-            for line in bytes[start..].split(|byte| *byte == b'\n').rev() {
-                let Ok(words) = std::str::from_utf8(line) else { continue };
-                if words.contains(text)
-                    && let Ok(line) = serde_json::from_str(words)
-                    && wanted(&line)
-                {
-                    return Ok(Some(line));
-                }
-            }
-            bytes.truncate(start);
-            rest = bytes;
-            end = from;
-        }
-        Ok(None)
-    }
-
-    /// The last whole lines, about `most` bytes of them.
-    pub(crate) fn tail(&self, most: u64) -> io::Result<Vec<Placed>> {
-        let (_, len) = self.measure()?;
-        let from = len.saturating_sub(most);
-        let from = match from {
-            0 => 0,
-            // From within a line to the next one's start.
-            _ => match self.bytes(from, 64 << 10)?.iter().position(|byte| *byte == b'\n') {
-                Some(newline) => from + newline as u64 + 1,
-                None => return Ok(Vec::new()),
-            },
-        };
-        Ok(self.read(from, u64::MAX)?.0)
     }
 
     /// Makes all that is in the log durable.
@@ -280,18 +201,6 @@ impl Log {
         }
         Ok(self.bytes(position - 1, 1)? == b"\n")
     }
-
-    fn bytes(&self, from: u64, most: u64) -> io::Result<Vec<u8>> {
-        let mut file = match open::regular(&self.path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
-        file.seek(SeekFrom::Start(from))?;
-        let mut bytes = Vec::new();
-        file.take(most).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    }
 }
 
 impl Writer {
@@ -302,8 +211,14 @@ impl Writer {
         }
         let mut bytes = Vec::with_capacity(lines.len() * 200);
         for line in lines {
+            let start = bytes.len();
             serde_json::to_writer(&mut bytes, line)?;
             bytes.push(b'\n');
+            if bytes.len() - start > LONGEST_LINE {
+                // Nobody would read it. Only a file of another program's can have made it so long.
+                tracing::warn!(log = %self.path.display(), "a line that is too long for the log is left out");
+                bytes.truncate(start);
+            }
         }
         step();
         if let Err(error) = self.file.write_all(&bytes) {
@@ -322,10 +237,10 @@ impl Writer {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn line(n: u32, session: &str) -> Line {
+    pub(crate) fn line(n: u32, session: &str) -> Line {
         Line::Out {
             f: format!("{n}_a.msg.json"),
             brief: Brief {
@@ -369,21 +284,6 @@ mod tests {
         let (lines, end) = log.read(0, u64::MAX).unwrap();
         assert_eq!((lines.len(), end), (2, log.measure().unwrap().1));
         assert_eq!(lines[1].line, line(2, "s1"));
-    }
-
-    #[test]
-    fn the_last_line_with_a_text_is_found_across_chunks() {
-        let dir = tempfile::tempdir().unwrap();
-        let log = Log::at(dir.path());
-        let lines: Vec<_> = (0..5_000).map(|n| line(n, if n % 2 == 0 { "even" } else { "odd" })).collect();
-        log.write().unwrap().add(&lines).unwrap();
-        for n in [0, 1, 2_500, 4_998, 4_999] {
-            let found = log.find_last(&format!("\"m{n}\""), |_| true).unwrap();
-            assert_eq!(found.as_ref(), Some(&lines[n as usize]), "{n}");
-        }
-        let even = log.find_last("even", |line| matches!(line, Line::Out { .. })).unwrap();
-        assert_eq!(even.as_ref(), Some(&lines[4_998]));
-        assert_eq!(log.find_last("m5000", |_| true).unwrap(), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::PathBuf;
 use std::sync::{MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,8 +18,9 @@ use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::letter::{self, Letter, Unreadable};
-use crate::log::{Brief, Line, Withheld};
+use crate::log::{Brief, Line, Log, Withheld};
 use crate::office::Desk;
+use crate::open;
 
 /// A file that ends too soon is given this long: its writer may not be done.
 const UNFINISHED: Duration = Duration::from_secs(1);
@@ -39,18 +41,19 @@ impl Desk {
 
     /// The same without finishing what others left, for those who do just that.
     pub(crate) fn notice_mail(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
+        self.shared.refuse_links(&self.me)?;
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
-        let (state, log) = (self.shared.paths.state(&self.me), self.shared.log(&self.me));
+        let (state, log, inbox) = self.log_and_places();
         let doing = "could not read the log";
         // In this order: what the log has and a later listing has not is gone; what the listing has and the log has not
         // is new, or was entered by another process in between, which the second look at the log tells.
         book.try_again();
-        book.catch_up(&log, &state).doing(doing)?;
+        book.catch_up(&log, &state, &inbox).doing(doing)?;
         if book.is_new() {
             if let Err(error) = self.index_recent() {
                 tracing::warn!(%error, "mail that was handled before could not be entered in the log");
             }
-            book.catch_up(&log, &state).doing(doing)?;
+            book.catch_up(&log, &state, &inbox).doing(doing)?;
         }
         let listed = self.list()?;
         let there: HashSet<&str> = listed.iter().map(|(name, _)| name.as_str()).collect();
@@ -72,9 +75,15 @@ impl Desk {
         self.settle(book)
     }
 
+    /// Where the agent's state is, its log, and where its mail arrives.
+    pub(crate) fn log_and_places(&self) -> (PathBuf, Log, PathBuf) {
+        let paths = &self.shared.paths;
+        (paths.state(&self.me), self.shared.log(&self.me), paths.inbox(&self.me))
+    }
+
     /// Enters new mail in the log. If that cannot be done now, the mail is shown all the same.
     fn enter(&self, book: &mut Book, read: Vec<Fresh>) -> Result<(), OfficeError> {
-        let (state, log) = (self.shared.paths.state(&self.me), self.shared.log(&self.me));
+        let (state, log, inbox) = self.log_and_places();
         let doing = "could not add to the log";
         let locked = self.shared.make_state(&self.me).and_then(|()| log.write().doing(doing));
         let mut writer = match locked {
@@ -86,7 +95,7 @@ impl Desk {
                 return Ok(());
             }
         };
-        book.catch_up(&log, &state).doing("could not read the log")?;
+        book.catch_up(&log, &state, &inbox).doing("could not read the log")?;
         let lines = self.lines_for(book, read)?;
         match writer.add(&lines).doing(doing) {
             Ok(end) => {
@@ -161,8 +170,9 @@ impl Desk {
                 continue;
             }
             match letter::open(paths.layout, &self.me, &path, &name) {
-                Ok(letter) => {
+                Ok(mut letter) => {
                     let withheld = self.judge(&card, &letter, &name)?;
+                    self.shared.name_task(&self.me, &mut letter.message, &name)?;
                     read.push((name, inode, letter, withheld));
                 }
                 Err(gone) if gone.is_gone() => {}
@@ -255,7 +265,8 @@ impl Desk {
             return Ok(());
         }
         let corrupt = paths.corrupt(&self.me);
-        let moved = durable::make_dir(&corrupt, &self.shared.syncer)
+        let moved = open::refuse_link(&corrupt)
+            .and_then(|()| durable::make_dir(&corrupt, &self.shared.syncer))
             .and_then(|()| durable::move_into(&path, &corrupt, name, paths.suffix()));
         match moved {
             Ok(Some(_)) => tracing::warn!(file = %path.display(), %why, "not a message; moved to corrupt/"),
@@ -274,28 +285,35 @@ impl Desk {
             .filter_map(|(name, known)| Some((name.clone(), known.withheld?, known.brief.clone())))
             .collect();
         for (name, why, brief) in withheld {
-            match why {
-                Withheld::Refused => {
-                    let paths = &self.shared.paths;
-                    let path = paths.inbox(&self.me).join(&name);
-                    let refused = paths.refused(&self.me);
-                    durable::make_dir(&refused, &self.shared.syncer)
-                        .and_then(|()| durable::move_into(&path, &refused, &name, paths.suffix()))
-                        .doing("could not move a refused message aside")?;
-                    tracing::warn!(
-                        file = %path.display(), from = %brief.peer,
-                        "a message from a sender that is not in allow_from; moved to refused/"
-                    );
-                    book.known.remove(&name);
-                }
-                Withheld::Rejected => {
-                    if let Some(task) = &brief.task {
-                        self.finish_rejection(task)?;
-                    }
-                    self.put_away(&mut book, std::slice::from_ref(&name))?;
-                }
+            let settled = match why {
+                Withheld::Refused => self.put_refused_aside(&mut book, &name, &brief),
+                Withheld::Rejected => brief
+                    .task
+                    .as_ref()
+                    .map_or(Ok(()), |task| self.finish_rejection(task))
+                    .and_then(|()| self.put_away(&mut book, std::slice::from_ref(&name)).map(drop)),
+            };
+            // It is not shown, wherever it lies; the rest of the mail must not wait for it.
+            if let Err(error) = settled {
+                tracing::warn!(%error, file = name, from = %brief.peer, "what is withheld stays where it is; the next look tries again");
             }
         }
         Ok(book)
+    }
+
+    /// Moves a message aside whose sender the agent does not hear.
+    fn put_refused_aside(&self, book: &mut Book, name: &str, brief: &Brief) -> Result<(), OfficeError> {
+        let paths = &self.shared.paths;
+        let path = paths.inbox(&self.me).join(name);
+        let refused = paths.refused(&self.me);
+        durable::make_dir(&refused, &self.shared.syncer)
+            .and_then(|()| durable::move_into(&path, &refused, name, paths.suffix()))
+            .doing("could not move a refused message aside")?;
+        tracing::warn!(
+            file = %path.display(), from = %brief.peer,
+            "a message from a sender that is not in allow_from; moved to refused/"
+        );
+        book.known.remove(name);
+        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use crate::log::Log;
 use crate::open;
 use crate::paths::{self, Paths};
 use crate::registry::Cache;
+use crate::step::step;
 use crate::syncer::Syncer;
 use crate::transcript::TranscriptStore;
 use crate::watch::Watch;
@@ -27,6 +28,9 @@ use crate::watch::Watch;
 const STAMP_DIGITS: usize = 20;
 /// How far the clock may have been set back for mail to stay in order.
 const FOLLOWED: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
+
+/// What failed where a link stands in the place of a directory.
+const LINKED: &str = "the directory is not used";
 
 /// How an office in a directory behaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -94,6 +98,10 @@ pub(crate) struct Shared {
     clock: AtomicI64,
     /// The last one given to a message.
     stamped: AtomicI64,
+    /// It could not be written down: the office has no directory yet.
+    not_noted: AtomicBool,
+    /// Told when the office's own directory has been made.
+    when_made: OnceLock<fn(&Path)>,
 }
 
 /// One agent at work. Its methods block; the seat calls them on threads that may.
@@ -117,6 +125,8 @@ impl DirOffice {
             None => Layout::detect(root).doing("could not look at the directory")?.unwrap_or(Layout::Nanobot),
         };
         let paths = Paths { root: root.to_owned(), layout };
+        // The root itself may be a link: its name was given by the user.
+        [paths.side(), paths.agents()].iter().try_for_each(|path| open::refuse_link(path)).doing(LINKED)?;
         let shared = Shared {
             paths,
             options,
@@ -126,9 +136,16 @@ impl DirOffice {
             transcripts: OnceLock::new(),
             clock: AtomicI64::new(0),
             stamped: AtomicI64::new(0),
+            not_noted: AtomicBool::new(false),
+            when_made: OnceLock::new(),
         };
         shared.ignore_in_git();
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Calls this with the office's directory once a verb has made it. Only the first of several is called.
+    pub fn when_made(&self, tell: fn(&Path)) {
+        let _only_the_first = self.shared.when_made.set(tell);
     }
 
     /// The seat of one agent.
@@ -169,7 +186,11 @@ impl Shared {
     /// instant neither is the first.
     pub(crate) fn stamp(&self) -> Timestamp {
         let now = self.now();
-        let Some(clock) = self.latest_stamp() else { return later(&self.stamped, now) };
+        let Some(clock) = self.latest_stamp() else {
+            // Noted once the office has a directory, see `note_stamp`.
+            self.not_noted.store(true, Ordering::Relaxed);
+            return later(&self.stamped, now);
+        };
         let mut digits = [0; STAMP_DIGITS];
         let latest =
             clock.read_exact_at(&mut digits, 0).ok().and_then(|()| std::str::from_utf8(&digits).ok()?.parse().ok());
@@ -181,11 +202,21 @@ impl Shared {
             _ => now,
         };
         let at = later(&self.stamped, at);
-        let text = format!("{:0width$}\n", at.as_microsecond().max(0), width = STAMP_DIGITS);
-        if let Err(error) = clock.write_all_at(text.as_bytes(), 0) {
-            tracing::debug!(%error, "the moment of a message could not be noted");
-        }
+        write_stamp(&clock, at);
         at
+    }
+
+    /// Notes the moment of the first message here, which had it before there was a file for it.
+    pub(crate) fn note_stamp(&self, at: Timestamp) {
+        if self.not_noted.load(Ordering::Relaxed)
+            && let Some(clock) = self.latest_stamp()
+        {
+            self.not_noted.store(false, Ordering::Relaxed);
+            // Another process may have noted a later one meanwhile; then neither was the first.
+            if clock.metadata().is_ok_and(|about| about.len() == 0) {
+                write_stamp(&clock, at);
+            }
+        }
     }
 
     /// The file with the latest moment; none where it cannot be written, and then the clock alone counts. Not kept open: a
@@ -197,13 +228,17 @@ impl Shared {
         Some(open::regular_with(&self.paths.side().join("clock"), &options).ok()?.into_parts().0)
     }
 
+    /// Where the records of group chats are.
+    pub(crate) fn transcripts_root(&self) -> PathBuf {
+        self.options.transcripts.clone().unwrap_or_else(|| self.paths.side().join("transcripts"))
+    }
+
     /// The records of group chats.
     pub(crate) fn transcripts(&self) -> Result<&TranscriptStore, OfficeError> {
         if let Some(store) = self.transcripts.get() {
             return Ok(store);
         }
-        let root = self.options.transcripts.clone().unwrap_or_else(|| self.paths.side().join("transcripts"));
-        let store = TranscriptStore::open(root)?;
+        let store = TranscriptStore::open(self.transcripts_root())?;
         Ok(self.transcripts.get_or_init(|| store))
     }
 
@@ -224,7 +259,11 @@ impl Shared {
             return Ok(());
         }
         let doing = "could not make the office's own directory";
+        let is_new = !self.paths.root.is_dir();
         durable::make_dir(&self.paths.side(), &self.syncer).doing(doing)?;
+        if is_new && let Some(tell) = self.when_made.get() {
+            tell(&self.paths.root);
+        }
         self.ignore_in_git();
         let text = format!("{}\n", self.paths.layout);
         durable::replace(&note, text.as_bytes(), Wait::Synced, &self.syncer).doing(doing)
@@ -243,14 +282,38 @@ impl Shared {
         }
     }
 
+    /// Refuses links in the place of an agent's directories: mail would be written to or read from somewhere else.
+    pub(crate) fn refuse_links(&self, agent: &AgentName) -> Result<(), OfficeError> {
+        let paths = &self.paths;
+        let directories = [
+            paths.home(agent),
+            paths.inbox(agent),
+            paths.put_away(agent),
+            paths.refused(agent),
+            paths.side(),
+            paths.agents(),
+            paths.state(agent),
+        ];
+        directories.iter().try_for_each(|path| open::refuse_link(path)).doing(LINKED)
+    }
+
     /// An agent's mailbox has all its directories.
     pub(crate) fn make_mailbox(&self, agent: &AgentName) -> Result<PathBuf, OfficeError> {
+        self.refuse_links(agent)?;
         let inbox = self.paths.inbox(agent);
         if !inbox.is_dir() {
             self.note_layout()?;
             durable::make_dir(&inbox, &self.syncer).doing("could not make the mailbox")?;
         }
         Ok(inbox)
+    }
+}
+
+fn write_stamp(clock: &File, at: Timestamp) {
+    let text = format!("{:0width$}\n", at.as_microsecond().max(0), width = STAMP_DIGITS);
+    step();
+    if let Err(error) = clock.write_all_at(text.as_bytes(), 0) {
+        tracing::debug!(%error, "the moment of a message could not be noted");
     }
 }
 

@@ -29,6 +29,9 @@ struct Used {
     at: Timestamp,
     nonce: u32,
     sent: Option<Sent>,
+    /// What will be answered once the message is delivered; of a task the office decides that then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    will_answer: Option<Sent>,
 }
 
 impl Desk {
@@ -53,7 +56,12 @@ impl Desk {
             // A send that did not come to its end, or nobody knows whether it did.
             Some(used) => used,
             None => {
-                let used = Used { draft, at: self.shared.stamp(), nonce: nonce() as u32, sent: None };
+                let (at, nonce) = (self.shared.stamp(), nonce() as u32);
+                let will_answer = match draft.kind {
+                    Kind::Task => None,
+                    _ => Some(sent(&self.compose(draft.clone(), at, Naming::Exact { nonce })?.message, None)),
+                };
+                let used = Used { draft, at, nonce, sent: None, will_answer };
                 write_json(&self.shared, &path, &used, Wait::Synced)?;
                 used
             }
@@ -89,7 +97,14 @@ impl Desk {
             let record = self.shared.finish_task(to, &task, Some(&name))?;
             return Ok(record.map(|record| record.sent(TaskState::Pending)));
         }
-        Ok(self.shared.load(to, &name, &id)?.map(|found| sent(&found.message, None)))
+        if let Some(found) = self.shared.load(to, &name, &id)? {
+            return Ok(Some(sent(&found.message, None)));
+        }
+        // Some programs remove what they have taken.
+        match self.shared.was_delivered(to, &name, &id)? {
+            true => Ok(used.will_answer.clone()),
+            false => Ok(None),
+        }
     }
 
     /// The name of the file of a message sent under a key.

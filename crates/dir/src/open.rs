@@ -18,6 +18,17 @@ pub(crate) fn options() -> fs_err::OpenOptions {
     options
 }
 
+/// Refuses a symbolic link in the place of a directory of the office's: what is written there would end up elsewhere.
+pub(crate) fn refuse_link(directory: &Path) -> io::Result<()> {
+    match fs_err::symlink_metadata(directory) {
+        Ok(about) if about.is_symlink() => {
+            let detail = format!("{} is a link; put a directory in its place", directory.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Opens a regular file with these [`options`], to which the access mode was added.
 pub(crate) fn regular_with(path: &Path, options: &fs_err::OpenOptions) -> io::Result<fs_err::File> {
     match options.open(path) {

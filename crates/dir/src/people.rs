@@ -19,6 +19,7 @@ use crate::layout::Layout;
 use crate::lock::Locked;
 use crate::office::Shared;
 use crate::open;
+use crate::step::step;
 
 /// A file of the office's own that is larger is spoilt: none that is read whole comes near.
 const LARGEST: u64 = 16 << 20;
@@ -84,6 +85,9 @@ impl Shared {
     /// Our own state of an agent has a place to be.
     pub(crate) fn make_state(&self, agent: &AgentName) -> Result<(), OfficeError> {
         let state = self.paths.state(agent);
+        for directory in [self.paths.side(), self.paths.agents(), state.clone()] {
+            open::refuse_link(&directory).doing("could not make a place for the agent's state")?;
+        }
         if state.is_dir() {
             return Ok(());
         }
@@ -137,6 +141,7 @@ impl Shared {
     /// Sets the time of the last sign of life.
     pub(crate) fn touch(&self, agent: &AgentName, at: Timestamp) -> Result<(), OfficeError> {
         let times = std::time::SystemTime::from(at);
+        step();
         open::regular_with(&self.alive_file(agent), open::options().write(true))
             .and_then(|file| file.set_modified(times))
             .doing("could not note the sign of life")
@@ -176,6 +181,10 @@ impl Shared {
             None => (Alive { status: Status::Offline, ..Alive::default() }, None),
         };
         let timeout = alive.timeout();
+        // The clock was set back since: a live agent gives another sign soon, of a dead one this would be true for long.
+        let seen = seen.filter(|seen| {
+            Duration::try_from(seen.duration_since(now)).is_ok_and(|ahead| ahead <= timeout) || *seen <= now
+        });
         Ok(Some(AgentEntry {
             name: agent.clone(),
             card: registered.card,

@@ -68,6 +68,7 @@ impl Shared {
         let directory = match letter::is_rejected(message) {
             false => self.make_mailbox(&message.to)?,
             true => {
+                self.refuse_links(&message.to)?;
                 let away = self.paths.put_away(&message.to);
                 durable::make_dir(&away, &self.syncer).doing("could not make the mailbox")?;
                 away
@@ -93,6 +94,7 @@ impl Shared {
         naming: Naming,
         mut before: impl FnMut(&Message, &str),
     ) -> Result<String, OfficeError> {
+        self.note_stamp(message.sent_at);
         let layout = self.paths.layout;
         let mut bytes = letter::write(layout, message).map_err(OfficeError::internal)?;
         if letter::is_rejected(message) && layout == Layout::Chipset {

@@ -77,7 +77,11 @@ impl Desk {
                 // Coming back is seen at once, as leaving is.
                 return self.shared.fold_now(Wait::Cached);
             }
-            None => return Err(self.unregistered()),
+            None => {
+                // A registration may have died between card and status.
+                self.say(Status::Idle)?;
+                return self.shared.fold_now(Wait::Cached);
+            }
         }
         self.shared.fold_if_due()
     }
@@ -88,8 +92,18 @@ impl Desk {
     }
 
     fn say(&self, status: Status) -> Result<()> {
+        if self.shared.registered(&self.me)?.is_none() && self.shared.alive(&self.me)?.is_none() {
+            // Not locked: that would make a place for the state of a name that nobody has.
+            return Err(self.unregistered());
+        }
         let _locked = self.shared.lock_agent(&self.me)?;
-        let (alive, _) = self.shared.alive(&self.me)?.ok_or_else(|| self.unregistered())?;
+        let alive = match self.shared.alive(&self.me)? {
+            Some((alive, _)) => alive,
+            None if self.shared.registered(&self.me)?.is_some() => {
+                Alive { current_tasks: self.shared.current_tasks(&self.me)?, ..Alive::default() }
+            }
+            None => return Err(self.unregistered()),
+        };
         self.shared.write_alive(&self.me, &Alive { status, ..alive })
     }
 

@@ -12,7 +12,17 @@ use crate::layout::Layout;
 use crate::letter;
 use crate::log::Line;
 use crate::office::{Desk, Shared};
+use crate::people::Recipient;
 use crate::post::Naming;
+
+/// A message that is ready to be sent.
+pub(crate) struct Composed {
+    pub(crate) message: Message,
+    recipient: Recipient,
+    deadline: Option<Timestamp>,
+    /// The task of which it is a piece.
+    parent: Option<TaskId>,
+}
 
 impl Desk {
     /// Sends. When this answers, the message is durable.
@@ -30,6 +40,16 @@ impl Desk {
 
     /// Sends a checked draft as of this moment.
     pub(crate) fn send_at(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Sent, OfficeError> {
+        let Composed { mut message, recipient, deadline, parent } = self.compose(draft, at, naming)?;
+        if message.kind == Kind::Task {
+            return self.send_task(message, &recipient, deadline, parent, naming);
+        }
+        self.shared.deliver(&mut message, naming)?;
+        Ok(sent(&message, None))
+    }
+
+    /// The message that a draft becomes, if it may be sent.
+    pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
         let recipient = self.shared.recipient(&draft.to)?;
         if draft.kind != Kind::Task && !recipient.card.allow_from.allows(&self.me) {
             let detail = format!("{} does not take mail from {}; it is not in its allow_from", draft.to, self.me);
@@ -43,11 +63,7 @@ impl Desk {
         let deadline = draft.due(at);
         let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.word_for(message.kind);
-        if message.kind == Kind::Task {
-            return self.send_task(message, &recipient, deadline, parent, naming);
-        }
-        self.shared.deliver(&mut message, naming)?;
-        Ok(sent(&message, None))
+        Ok(Composed { message, recipient, deadline, parent })
     }
 
     /// Hops and trace of a draft that names this message, and the task of a message that it passes on.

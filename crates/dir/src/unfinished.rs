@@ -14,11 +14,21 @@
 //! | `task accept`, `reject`, … | note; the RECORD with the new state and the update to be sent, synced; the update delivered under its one name; the record without it; the task's message acknowledged if the task has ended; note removed | after the record's rename the update is in the record, and whoever finds it there delivers it |
 //! | `ack` | note; RENAME to `processed/`, or the file exchanged for one marked as read; both directories synced; receipts in the senders' logs; note removed | after the deciding write the receipts follow from where the file lies, or what it says, and from what is in the senders' logs already |
 //! | a task found in the mailbox | its RECORD as for a move; `in` line in the log; if rejected the update, then to `processed/` | the file is still in the mailbox and not in the log, so the next look does the same |
-//! | `archive` | each file RENAMED; directories synced | the next run moves the rest |
+//! | `read` | as `ack`, of what the page shows and is unread | as `ack`; the page is shown again |
+//! | `archive` | each file RENAMED; directories synced; old idempotency keys removed | the next run moves the rest |
 //! | `register` | mailbox; CARD synced; status; registry | the next registration or heartbeat does the rest |
+//! | `heartbeat`, `leave` | the status REPLACED, or its time set; registry | the next heartbeat writes the registry; an agent that left half is offline when its heartbeats stay away |
+//! | a task runs past its deadline | `overdue` LINE in the log; the record says who was told | the next look finds the line and writes the record |
+//! | `carry` of mail that another office accepted | temporary file synced; RENAME under its one name; directory synced; `out` line | the carrier carries it again: the name is taken, or the line is there |
+//! | `carry` of an update | the RECORD synced; then as any mail | the carrier carries it again, and the record says that it has moved |
+//! | `refuse` | RENAME to `refused/`; both directories synced | the message is where it was, or in `refused/` |
+//! | `transcript append` | the file's owner recorded, synced; one WRITE of whole lines; file synced | before the write nothing; a line cut short is closed by the next writer and passed over by readers |
+//! | `doctor --mend` | each finding by itself: a RENAME, a removal, or what the verbs above do | the next run mends the rest |
 //!
-//! Notes are not synced, for they cost every verb something and matter to nobody but the dead. After a power cut the doctor
-//! finds updates that wait in records by looking at all of them.
+//! Notes are not synced, for they cost every verb something and matter to nobody but the dead; on a full disk a verb goes on
+//! without one. So the doctor looks at everything: each record whose update waits, whose owner has no pointer or whose
+//! message waits though the task has ended, each task that the office rejected and that has no record, and each message
+//! that was read and whose sender has no receipt. A list of tasks finishes its own records in the same way.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -141,7 +151,9 @@ impl Shared {
         let mut failed = Ok(());
         for path in self.abandoned_notes().doing(doing)? {
             let finished = match read_note(&path).doing(doing)? {
-                Some(Note::Task { assignee, id, file }) => self.finish_task(&assignee, &id, file.as_deref()).map(|_| true),
+                Some(Note::Task { assignee, id, file }) => {
+                    self.finish_task(&assignee, &id, file.as_deref()).map(|_| true)
+                }
                 Some(Note::Read { agent, messages }) => self.finish_reading(&agent, &messages, &path),
                 None => Ok(true),
             };

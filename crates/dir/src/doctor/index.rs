@@ -25,8 +25,8 @@ impl Desk {
         examination.found(Kind::NotIndexed, &path, detail, "entered in the log", || Ok(()))
     }
 
-    /// Messages that were put away and are not in the log.
-    pub(crate) fn not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+    /// Everything that was put away and is not in the log.
+    pub(super) fn put_away_and_not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
         let paths = &self.shared.paths;
         let away = paths.put_away(&self.me);
         let mut there = files_in(&away)?;
@@ -41,6 +41,13 @@ impl Desk {
         }
         let known = self.indexed()?;
         there.retain(|(name, _)| !known.contains(name));
+        Ok(there)
+    }
+
+    /// Messages that were put away, not by the office because it rejects them, and are not in the log.
+    pub(crate) fn not_indexed(&self) -> Result<Vec<(String, PathBuf)>, OfficeError> {
+        let paths = &self.shared.paths;
+        let mut there = self.put_away_and_not_indexed()?;
         // A task that the office rejected when it was sent is in its sender's history alone.
         let rejected = |name: &str, path: &Path| {
             letter::open(paths.layout, &self.me, path, name).is_ok_and(|letter| letter::is_rejected(&letter.message))
@@ -64,7 +71,8 @@ impl Desk {
         let mut lines = Vec::new();
         for (f, path) in files {
             // What does not parse was put away by another program; it is no mail of ours.
-            if let Ok(letter) = letter::open(self.shared.paths.layout, &self.me, &path, &f) {
+            if let Ok(mut letter) = letter::open(self.shared.paths.layout, &self.me, &path, &f) {
+                self.shared.name_task(&self.me, &mut letter.message, &f)?;
                 let brief = Brief::of(&letter.message, &self.me);
                 lines.push(Line::In { f, i: 0, brief, read: true, withheld: None });
             }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use crate::failure::Doing;
 use crate::office::{Desk, DirOffice};
 use crate::open;
+use crate::transcript::OWNERS;
 
 /// Something that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -51,6 +52,8 @@ pub enum Kind {
     BrokenRegistry,
     /// A file of the office's own that does not parse.
     SpoiltState,
+    /// A link in the place of a mailbox, or of a directory in one.
+    LinkedDirectory,
     /// Handled mail that is not in the log, and so in no history.
     NotIndexed,
     /// A task or an acknowledgement of which the other side was not told.
@@ -99,11 +102,11 @@ impl Examination {
 pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
     let mut examination = Examination { mend, findings: Vec::new() };
     // Any name will do: what belongs to nobody is looked at from any seat.
-    let agents = office.mailboxes()?;
-    for agent in agents {
+    let nobody = AgentName::parse("doctor")?;
+    examination = in_turn(office, nobody.clone(), examination, Desk::examine_locks).await?;
+    for agent in office.mailboxes()? {
         examination = in_turn(office, agent, examination, Desk::examine_agent).await?;
     }
-    let nobody = AgentName::parse("doctor")?;
     Ok(in_turn(office, nobody, examination, Desk::examine_office).await?.findings)
 }
 
@@ -123,8 +126,22 @@ async fn in_turn(
 }
 
 impl Desk {
+    /// What everything else needs.
+    fn examine_locks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        for directory in [self.shared.paths.side(), self.shared.unfinished_dir()] {
+            self.examine_odd_files(&directory, examination)?;
+        }
+        Ok(())
+    }
+
     fn examine_office(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        for directory in [self.shared.paths.root.clone(), self.shared.paths.side(), self.shared.unfinished_dir()] {
+        let paths = &self.shared.paths;
+        for directory in [paths.root.clone(), paths.agents()] {
+            self.examine_links(&directory, examination)?;
+        }
+        let transcripts = self.shared.transcripts_root();
+        let owners = transcripts.join(OWNERS);
+        for directory in [paths.root.clone(), paths.side(), self.shared.unfinished_dir(), transcripts, owners] {
             self.examine_strays(&directory, examination)?;
         }
         self.examine_notes(examination)?;
@@ -133,6 +150,15 @@ impl Desk {
 
     fn examine_agent(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
+        let found = examination.findings.len();
+        for directory in [paths.state(&self.me), paths.state(&self.me).join("keys")] {
+            self.examine_odd_files(&directory, examination)?;
+        }
+        self.examine_links(&paths.home(&self.me), examination)?;
+        // Without its locks and directories nothing more can be said of the agent.
+        if examination.findings[found..].iter().any(|finding| !finding.mended) {
+            return Ok(());
+        }
         for root in [paths.home(&self.me), paths.state(&self.me)] {
             for directory in directories_in(&root)? {
                 self.examine_strays(&directory, examination)?;
@@ -141,8 +167,9 @@ impl Desk {
         self.examine_state(examination)?;
         self.examine_leases(examination)?;
         self.examine_mail(examination)?;
-        self.examine_updates(examination)?;
-        self.examine_index(examination)
+        self.examine_tasks(examination)?;
+        self.examine_index(examination)?;
+        self.examine_receipts(examination)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Files of the office's own that do not parse.
 
-use amb_core::OfficeError;
+use std::path::Path;
+
+use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
 use super::{Examination, Kind, listed};
@@ -10,6 +12,42 @@ use crate::office::Desk;
 use crate::open;
 
 impl Desk {
+    /// Locks, logs and the like that are no files, such as a pipe: every verb that needs them fails. Before everything else,
+    /// for what follows needs them too.
+    pub(super) fn examine_odd_files(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
+        let aside = self.shared.paths.side().join("spoilt");
+        for (name, path) in listed(directory)? {
+            // Files of JSON are looked at one by one.
+            if name.ends_with(".json") || open::about(&path).is_ok() || fs_err::symlink_metadata(&path).is_err() {
+                continue;
+            }
+            examination.found(
+                Kind::SpoiltState,
+                &path,
+                "a file of the office's own is not a regular file",
+                format!("moved to {}; it is made again", aside.display()),
+                || {
+                    durable::make_dir(&aside, &self.shared.syncer)?;
+                    durable::move_into(&path, &aside, &format!("{}-{name}", self.me), "").map(drop)
+                },
+            )?;
+        }
+        Ok(())
+    }
+
+    /// Links in the place of directories: nothing is written or read through them.
+    pub(super) fn examine_links(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
+        for (name, path) in listed(directory)? {
+            let is_link = fs_err::symlink_metadata(&path).is_ok_and(|about| about.is_symlink());
+            if is_link && path.is_dir() && (AgentName::parse(&name).is_ok() || name == ".amb") {
+                let detail = "a link stands in the place of a directory; mail is neither read nor written through it";
+                let remedy = "put the directory itself in its place";
+                examination.needs_a_person(Kind::LinkedDirectory, &path, detail, remedy);
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn examine_state(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let state = self.shared.paths.state(&self.me);
         let aside = self.shared.paths.side().join("spoilt");

@@ -33,7 +33,7 @@ impl Desk {
                     &path,
                     "a temporary file whose writer died before it was done",
                     "removed",
-                    || fs_err::remove_file(&path),
+                    || durable::remove(&path),
                 )?;
             } else {
                 let aside = self.shared.paths.side().join("strays");
@@ -61,7 +61,7 @@ impl Desk {
                     &path,
                     "a claim on a message whose time is over",
                     "removed; the message can be claimed again",
-                    || fs_err::remove_file(&path),
+                    || durable::remove(&path),
                 )?;
             }
         }

@@ -1,9 +1,10 @@
-//! What dead processes began: notes of it, and updates that wait in records of tasks after a power cut took the notes.
+//! What dead processes began: notes of it, and what they left undone where a power cut took the notes.
 
 use amb_core::OfficeError;
 
 use super::{Examination, Kind};
 use crate::failure::Doing;
+use crate::letter;
 use crate::office::Desk;
 
 impl Desk {
@@ -23,26 +24,57 @@ impl Desk {
         Ok(())
     }
 
-    pub(super) fn examine_updates(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+    /// Tasks of which something was left undone, and no note says so: notes are not synced, and on a full disk there are none.
+    pub(super) fn examine_tasks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        self.examine_rejected(examination)?;
         for record in self.shared.records(&self.me, true)? {
-            // One that is being delivered now is not there any more once its lock is free.
-            if record.outgoing.is_none() || !self.update_waits(&record.task.id)? {
-                continue;
-            }
+            let task = &record.task;
+            // What is being done now is done once the agent's lock is free.
+            let Some(undone) = self.left_undone(&task.id)? else { continue };
             if examination.mend {
-                self.shared.finish_task(&self.me, &record.task.id, None)?;
+                self.shared.finish_task(&self.me, &task.id, None)?;
             }
-            examination.found(
-                Kind::Unfinished,
-                &self.shared.paths.state(&self.me).join("tasks"),
-                format!(
-                    "task {} is {} and its owner {} was not told",
-                    record.task.id, record.task.state, record.task.owner
-                ),
-                "the owner was told",
-                || Ok(()),
-            )?;
+            let detail = format!("task {} of {} is {} and {undone}", task.id, task.owner, task.state);
+            let path = self.shared.paths.state(&self.me).join("tasks");
+            examination.found(Kind::Unfinished, &path, detail, "done", || Ok(()))?;
         }
         Ok(())
+    }
+
+    /// Tasks that the office rejected when they were sent, and of which no record was made.
+    fn examine_rejected(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let layout = self.shared.paths.layout;
+        for (file, path) in self.put_away_and_not_indexed()? {
+            let Ok(letter) = letter::open(layout, &self.me, &path, &file) else { continue };
+            let Some(task) = letter.message.task.as_ref().filter(|_| letter::is_rejected(&letter.message)) else {
+                continue;
+            };
+            let _locked = self.shared.lock_agent(&self.me)?;
+            if self.shared.record(&self.me, &task.id)?.is_some() {
+                continue;
+            }
+            drop(_locked);
+            if examination.mend {
+                self.shared.finish_task(&self.me, &task.id, Some(&file))?;
+            }
+            let detail = format!("task {} was rejected and its owner {} was not told", task.id, letter.message.from);
+            examination.found(Kind::Unfinished, &path, detail, "the owner was told", || Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// Messages that this agent has read and whose senders were not told.
+    pub(super) fn examine_receipts(&self, examination: &mut Examination) -> Result<(), OfficeError> {
+        let untold = self.untold_readings()?;
+        if untold.is_empty() {
+            return Ok(());
+        }
+        let count = untold.len();
+        if examination.mend {
+            self.tell_readings(&untold)?;
+        }
+        let path = self.shared.paths.put_away(&self.me);
+        let detail = format!("the senders of {count} messages that {} has read were not told", self.me);
+        examination.found(Kind::Unfinished, &path, detail, "the senders were told", || Ok(()))
     }
 }

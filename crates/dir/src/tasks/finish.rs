@@ -52,6 +52,7 @@ impl Shared {
                 if let Some(task) = rejected {
                     let reason = task.extra.get(letter::REASON).and_then(|reason| reason.as_str());
                     record.by_office = true;
+                    record.undelivered = true;
                     self.decide_change(&mut record, TaskState::Rejected, reason.map(str::to_owned));
                 }
                 self.keep_record(&record, Wait::Synced)?;
@@ -59,9 +60,8 @@ impl Shared {
                 record
             }
         };
-        let pointer = self.pointer(&record.task.owner, id)?;
-        if pointer.is_none_or(|pointer| pointer.assignee != *assignee) {
-            self.point_to(&record.task)?;
+        if !self.is_pointed_to(&record)? {
+            self.point_to(&record)?;
         }
         self.write_tasks_of(assignee, self.current_tasks(assignee)?)?;
         Ok(Some(record))
@@ -85,21 +85,37 @@ impl Shared {
 }
 
 impl Desk {
-    /// Whether an update of a task of this agent's waits that nobody is delivering.
-    pub(crate) fn update_waits(&self, id: &TaskId) -> Result<bool, OfficeError> {
+    /// What of a task of this agent's is not done and nobody is doing: the owner was not told or has no pointer, or the
+    /// task has ended and its message waits.
+    pub(crate) fn left_undone(&self, id: &TaskId) -> Result<Option<&'static str>, OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;
-        Ok(self.shared.record(&self.me, id)?.is_some_and(|record| record.outgoing.is_some()))
+        let Some(record) = self.shared.record(&self.me, id)? else { return Ok(None) };
+        if record.outgoing.is_some() {
+            return Ok(Some("its owner was not told"));
+        }
+        if !self.shared.is_pointed_to(&record)? {
+            return Ok(Some("it is not among the tasks of its owner"));
+        }
+        Ok(self.message_waits(&record)?.then_some("its message still waits"))
+    }
+
+    /// Whether the message of a task that has ended is unread.
+    fn message_waits(&self, record: &Record) -> Result<bool, OfficeError> {
+        if !record.task.state.is_terminal() {
+            return Ok(false);
+        }
+        let found = self.shared.load(&self.me, &record.file, &record.task.message_id)?;
+        Ok(found.is_some_and(|found| found.read_at.is_none() && !letter::is_rejected(&found.message)))
     }
 
     /// Acknowledges the message of a task of this agent's that has ended: whoever ended it has read it.
     pub(super) fn put_away_brought(&self, record: &Record) -> Result<(), OfficeError> {
-        if !record.task.state.is_terminal() {
+        if !self.message_waits(record)? {
             return Ok(());
         }
-        let found = self.shared.load(&self.me, &record.file, &record.task.message_id)?;
-        if found.is_none_or(|found| found.read_at.is_some() || letter::is_rejected(&found.message)) {
-            return Ok(());
-        }
-        self.ack_noticed(std::slice::from_ref(&record.task.message_id)).map(drop)
+        // Another message may have had its id before, and then it has a second one.
+        let known = self.notice_mail()?.known.get(&record.file).map(|known| known.brief.clone());
+        let known = known.filter(|brief| brief.task.as_ref() == Some(&record.task.id)).map(|brief| brief.id);
+        self.ack_noticed(&[known.unwrap_or_else(|| record.task.message_id.clone())]).map(drop)
     }
 }

@@ -1,8 +1,10 @@
 //! Listing tasks, and noticing those that are overdue.
 
+use std::collections::HashSet;
+
 use amb_core::office::TaskFilter;
 use amb_core::task::is_overdue;
-use amb_core::{OfficeError, Task, Timestamp};
+use amb_core::{Kind, OfficeError, Task, Timestamp};
 
 use super::record::Record;
 use crate::durable::Wait;
@@ -14,33 +16,52 @@ impl Desk {
     /// Tasks that the agent gave or was given, newest first.
     pub(crate) fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, OfficeError> {
         // Tasks and updates of other programs become known by being noticed.
-        drop(self.notice()?);
+        let waiting: HashSet<String> = {
+            let book = self.notice()?;
+            let unread = book.known.iter().filter(|(_, known)| known.is_unread() && known.brief.kind == Kind::Task);
+            unread.map(|(file, _)| file.clone()).collect()
+        };
         let ended = !filter.open;
-        let mut tasks = Vec::new();
+        let mut records = Vec::new();
         if filter.owned != Some(true) {
-            tasks.extend(self.told(self.shared.records(&self.me, ended)?)?);
+            records = self.shared.records(&self.me, ended)?;
         }
         if filter.owned != Some(false) {
             for pointer in self.shared.pointers(&self.me, ended)? {
-                let record = self.shared.record(&pointer.assignee, &pointer.id)?;
                 // One that the agent gave itself is there already. Two agents may have tasks of the same id.
-                let is_known = |known: &Task| known.id == pointer.id && known.assignee == pointer.assignee;
-                if !tasks.iter().any(is_known) {
-                    tasks.extend(self.told(record.into_iter().collect())?);
+                let is_known =
+                    |Record { task, .. }: &Record| task.id == pointer.id && task.assignee == pointer.assignee;
+                if !records.iter().any(is_known) {
+                    records.extend(self.shared.record(&pointer.assignee, &pointer.id)?);
                 }
             }
         }
-        tasks.retain(|task| filter.wants(&self.me, task));
+        self.finish_tasks(&records, &waiting);
+        let shown = records.into_iter().filter(|record| record.is_shown_to(&self.me)).map(|record| record.task);
+        let mut tasks: Vec<Task> = shown.filter(|task| filter.wants(&self.me, task)).collect();
         tasks.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Ok(tasks.into_iter().map(|task| self.task_shown(task)).collect())
     }
 
-    /// The tasks of these records. An update that waits in one of them, as after a power cut, is delivered.
-    fn told(&self, records: Vec<Record>) -> Result<Vec<Task>, OfficeError> {
-        for record in records.iter().filter(|record| record.outgoing.is_some()) {
-            self.shared.finish_task(&record.task.assignee, &record.task.id, None)?;
+    /// Does what a process left undone without a note, as after a power cut: an update that waits in its record, a pointer
+    /// that its owner lacks, the message of a task that has ended among those that wait.
+    fn finish_tasks(&self, records: &[Record], waiting: &HashSet<String>) {
+        for record in records {
+            let task = &record.task;
+            let is_done = || match task.assignee == self.me {
+                true if task.state.is_terminal() && waiting.contains(&record.file) => Ok(false),
+                true => self.shared.is_pointed_to(record),
+                false => Ok(true),
+            };
+            let finished = match record.outgoing.is_none() && is_done().unwrap_or(true) {
+                true => continue,
+                false => self.shared.finish_task(&task.assignee, &task.id, None),
+            };
+            // One owner's trouble, such as a mailbox that cannot be written to, hides nobody else's tasks.
+            if let Err(error) = finished {
+                tracing::warn!(%error, id = %task.id, owner = %task.owner, "the owner of a task could not be told");
+            }
         }
-        Ok(records.into_iter().map(|record| record.task).collect())
     }
 
     /// Enters in the log, once each, the open tasks of the agent's whose deadline has passed; answers when the next one
@@ -52,7 +73,7 @@ impl Desk {
         for pointer in self.shared.pointers(&self.me, false)? {
             let record = self.shared.record(&pointer.assignee, &pointer.id)?;
             match record {
-                Some(record) if record.task.state.is_terminal() => self.shared.end_pointer(&self.me, &pointer.id)?,
+                Some(record) if record.task.state.is_terminal() => self.shared.end_pointer(&self.me, &pointer)?,
                 Some(record) => open.push(record),
                 None => {}
             }

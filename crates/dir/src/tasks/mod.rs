@@ -8,6 +8,8 @@ mod finish;
 mod list;
 mod moves;
 mod open;
+mod pointer;
 mod record;
 
+pub(crate) use pointer::Pointer;
 pub(crate) use record::Record;

@@ -45,7 +45,9 @@ impl Desk {
             Ok(()) => moved.begun.into_iter().for_each(Begun::done),
             Err(error) => tracing::warn!(%error, %id, "the task has ended, but its message could not be put away"),
         }
-        self.shared.fold_now(Wait::Cached)?;
+        if let Err(error) = self.shared.fold_now(Wait::Cached) {
+            tracing::warn!(%error, %id, "the task has moved, but the registry could not be written; the next heartbeat does that");
+        }
         match moved.refused {
             Some(refused) => Err(refused),
             None => Ok(self.task_shown(moved.record.task)),
@@ -53,8 +55,10 @@ impl Desk {
     }
 
     fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Moved, OfficeError> {
-        let Some(mut record) = self.shared.record(&self.me, id)? else {
-            return Err(match self.shared.pointer(&self.me, id)? {
+        let record = self.shared.record(&self.me, id)?.filter(|record| record.is_shown_to(&self.me));
+        let Some(mut record) = record else {
+            let given = self.shared.pointers(&self.me, true)?;
+            return Err(match given.into_iter().find(|pointer| pointer.id == *id) {
                 Some(pointer) => {
                     OfficeError::new(Code::Forbidden, format!("only {} moves this task", pointer.assignee))
                 }
@@ -89,6 +93,9 @@ impl Desk {
 
 impl Shared {
     /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
+    ///
+    /// Once the record is kept the task has moved, and that is what is answered: what could not be done of the rest is in
+    /// the record and the note, for the next look to do.
     fn change(
         &self,
         record: &mut Record,
@@ -100,8 +107,13 @@ impl Shared {
         let begun = self.begin(&Note::Task { assignee: assignee.clone(), id, file: None });
         // Decided before it is told, told before anybody forgets that it must be: a crash in between loses nothing.
         self.keep_record(record, Wait::Synced)?;
-        self.send_update(record)?;
-        self.write_tasks_of(&assignee, self.current_tasks(&assignee)?)?;
+        let told = self.send_update(record);
+        let rest = told.and_then(|()| self.write_tasks_of(&assignee, self.current_tasks(&assignee)?));
+        if let Err(error) = rest {
+            let task = &record.task;
+            tracing::warn!(%error, id = %task.id, owner = %task.owner, "the task has moved, but its owner could not be told");
+            return Ok(None);
+        }
         Ok(begun)
     }
 
@@ -128,7 +140,12 @@ impl Shared {
             // An update costs no hop.
             ttl: record.ttl,
             trace,
-            task: Some(TaskRef { id: task.id.clone(), state, deadline: task.deadline, extra: Object::new() }),
+            task: Some(TaskRef {
+                id: record.sent_as.clone().unwrap_or_else(|| task.id.clone()),
+                state,
+                deadline: task.deadline,
+                extra: Object::new(),
+            }),
             callback: task.callback.clone(),
             reply_to: Some(task.message_id.clone()),
             correlation_id: record.correlation_id.clone(),
@@ -174,12 +191,9 @@ impl Desk {
     /// of its task is taken over.
     pub(crate) fn asked(&self, update: &Message) -> Result<bool, OfficeError> {
         let Some(said) = &update.task else { return Ok(false) };
-        let Some(pointer) = self.shared.pointer(&self.me, &said.id)? else { return Ok(false) };
-        if pointer.assignee != update.from {
-            return Ok(false);
-        }
+        let Some(pointer) = self.shared.pointer_for(update)? else { return Ok(false) };
         let _locked = self.shared.lock_agent(&update.from)?;
-        if let Some(mut record) = self.shared.record(&update.from, &said.id)? {
+        if let Some(mut record) = self.shared.record(&update.from, &pointer.id)? {
             // Our own agents' records are always at least as far as their updates, so this moves only others'.
             if !record.task.state.path_to(said.state).is_empty() && record.task.updated_at < update.sent_at {
                 record.task.state = said.state;
@@ -193,7 +207,7 @@ impl Desk {
 
     /// Makes the record again of a task whose record was lost, from the message that brought it.
     fn restore_record(&self, id: &TaskId) -> Result<(), OfficeError> {
-        if self.shared.record(&self.me, id)?.is_some() || self.shared.pointer(&self.me, id)?.is_some() {
+        if self.shared.record(&self.me, id)?.is_some() {
             return Ok(());
         }
         let text = serde_json::to_string(id).map_err(OfficeError::internal)?;

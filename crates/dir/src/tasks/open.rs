@@ -1,17 +1,18 @@
 //! Opening a task: when it is sent, or when it is found in the mailbox because another program sent it.
 
 use amb_core::doc::Sent;
+use amb_core::limits::MAX_SUBJECT_CHARS;
 use amb_core::message::NO_SUBJECT;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
 
-use super::record::{PARENT, Record};
+use super::record::{PARENT, Record, SENT_AS};
 use crate::layout::Layout;
 use crate::letter;
 use crate::office::Desk;
 use crate::people::Recipient;
 use crate::post::Naming;
-use crate::unfinished::Note;
+use crate::unfinished::{Begun, Note};
 
 impl Desk {
     /// Sends a task, or rejects it in the recipient's name.
@@ -69,26 +70,45 @@ impl Desk {
 
     /// The record of a task whose message was found in the mailbox, made and decided if it has none.
     pub(crate) fn open_task_found(&self, message: &Message, file: &str) -> Result<Option<Record>, OfficeError> {
-        let Some(task) = &message.task else { return Ok(None) };
-        if let Some(record) = self.shared.record(&self.me, &task.id)? {
+        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
             return Ok(Some(record));
         }
         let _locked = self.shared.lock_agent(&self.me)?;
-        if let Some(record) = self.shared.record(&self.me, &task.id)? {
+        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
             return Ok(Some(record));
         }
-        let reason = self.rejection(message, &self.card()?, 0)?;
-        if let Some(reason) = &reason {
-            tracing::info!(task = %task.id, from = %message.from, reason, "a task was rejected");
-        }
         let mut message = message.clone();
-        let id = reject_if(&mut message, reason.as_deref())?;
-        let begun = self.shared.begin(&Note::Task { assignee: self.me.clone(), id: id.clone(), file: None });
-        let record = self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned()))))?;
-        if let Some(begun) = begun {
-            begun.done();
+        let Some(sent_as) = message.task.as_ref().map(|task| task.id.clone()) else { return Ok(None) };
+        if self.shared.record(&self.me, &sent_as)?.is_some() {
+            // Ids of other programs are not unique.
+            let id = letter::second_task_id(&sent_as, &message, file);
+            tracing::info!(%sent_as, %id, from = %message.from, "another task has this id already");
+            if let Some(task) = &mut message.task {
+                task.id = id;
+                task.extra.insert(SENT_AS.into(), sent_as.as_str().into());
+            }
         }
-        Ok(record)
+        let reason = self.rejection(&message, &self.card()?, 0)?;
+        let id = reject_if(&mut message, reason.as_deref())?;
+        if let Some(reason) = &reason {
+            tracing::info!(task = %id, from = %message.from, reason, "a task was rejected");
+        }
+        let begun = self.shared.begin(&Note::Task { assignee: self.me.clone(), id: id.clone(), file: None });
+        match self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned())))) {
+            Ok(record) => {
+                begun.into_iter().for_each(Begun::done);
+                Ok(record)
+            }
+            // With its record the task is decided. Its owner's trouble, such as a mailbox that cannot be written to, is not
+            // the reader's; the next look tells the owner.
+            Err(error) => match self.shared.record(&self.me, &id)? {
+                Some(record) => {
+                    tracing::warn!(%error, %id, owner = %record.task.owner, "the owner of a task could not be told");
+                    Ok(Some(record))
+                }
+                None => Err(error),
+            },
+        }
     }
 
     /// The agent's own card, wherever it stands.
@@ -118,7 +138,8 @@ fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, Offi
 pub(super) fn new_record(message: &Message, file: String) -> Record {
     debug_assert_eq!(message.kind, Kind::Task);
     let task = message.task.clone();
-    let parent = task.as_ref().and_then(|task| TaskId::parse(task.extra.get(PARENT)?.as_str()?).ok());
+    let named = |key: &str| task.as_ref().and_then(|task| TaskId::parse(task.extra.get(key)?.as_str()?).ok());
+    let (parent, sent_as) = (named(PARENT), named(SENT_AS));
     Record {
         task: Task {
             // A message of kind task always has one by now.
@@ -126,7 +147,8 @@ pub(super) fn new_record(message: &Message, file: String) -> Record {
             owner: message.from.clone(),
             assignee: message.to.clone(),
             state: TaskState::Pending,
-            subject: Some(message.subject.clone().unwrap_or_else(|| NO_SUBJECT.into())),
+            // Other programs may write a subject of any length.
+            subject: Some(message.subject.as_deref().unwrap_or(NO_SUBJECT).chars().take(MAX_SUBJECT_CHARS).collect()),
             message_id: message.id.clone(),
             session_id: message.session.clone(),
             parent,
@@ -137,11 +159,14 @@ pub(super) fn new_record(message: &Message, file: String) -> Record {
             created_at: message.sent_at,
             updated_at: message.sent_at,
         },
+        mark: Some(letter::mark(message, &file)),
         file,
         ttl: message.ttl,
         trace: message.trace.clone(),
         correlation_id: message.correlation_id.clone(),
         by_office: false,
+        undelivered: false,
+        sent_as,
         told_overdue: Vec::new(),
         outgoing: None,
     }

@@ -1,4 +1,4 @@
-//! Records of tasks, and the pointers of those who gave them.
+//! Records of tasks, with the agents that were asked.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -6,20 +6,18 @@ use std::path::{Path, PathBuf};
 use amb_core::doc::Sent;
 use amb_core::message::NO_SUBJECT;
 use amb_core::task::TaskRef;
-use amb_core::{
-    AgentName, Callback, CorrelationId, Message, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp,
-};
+use amb_core::{AgentName, CorrelationId, Kind, Message, OfficeError, SessionId, Task, TaskId, TaskState};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
+use crate::letter;
 use crate::office::Shared;
 use crate::people::{read_json, write_json};
-use crate::step::step;
 
 /// Names the space in which the ids of tasks are hashed into names of files; it must never change.
-const TASK_SPACE: Uuid = Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_66d1_0b9e_57c3);
+pub(super) const TASK_SPACE: Uuid = Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_66d1_0b9e_57c3);
 
 /// Everything about one task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -38,12 +36,33 @@ pub(crate) struct Record {
     /// Who has been told that it is overdue.
     #[serde(default)]
     pub(crate) told_overdue: Vec<AgentName>,
+    /// The office rejected it before anybody was shown it: only its owner sees it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) undelivered: bool,
+    /// The id that its sender gave it, if another task of this agent's had that id already.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) sent_as: Option<TaskId>,
+    /// Tells its message from another one of the same sender's in a file of the same name. Earlier versions had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) mark: Option<u32>,
     /// An update that is decided but perhaps not delivered: whoever finds it here delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outgoing: Option<Outgoing>,
 }
 
 impl Record {
+    /// Whether this is the record of the task that this message, which arrived in this file, brought.
+    pub(crate) fn is_of(&self, message: &Message, file: &str) -> bool {
+        self.task.owner == message.from
+            && self.file == file
+            && self.mark.is_none_or(|mark| mark == letter::mark(message, file))
+    }
+
+    /// Whether the agent may see the task.
+    pub(crate) fn is_shown_to(&self, agent: &AgentName) -> bool {
+        !self.undelivered || self.task.owner == *agent
+    }
+
     /// The task as a message carries it, in this state.
     pub(crate) fn task_ref(&self, state: TaskState) -> TaskRef {
         let Task { id, deadline, parent, .. } = &self.task;
@@ -69,6 +88,8 @@ impl Record {
 
 /// Where a task's message names the task of which it is a piece.
 pub(crate) const PARENT: &str = "parent";
+/// Where a task's message, on its way into the record, names the id that its sender gave the task.
+pub(super) const SENT_AS: &str = "sent_as";
 
 /// An update on its way to the owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -78,32 +99,16 @@ pub(crate) struct Outgoing {
     pub(crate) nonce: u32,
 }
 
-/// Where a task that the agent gave is kept.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Pointer {
-    pub(crate) id: TaskId,
-    pub(crate) assignee: AgentName,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) deadline: Option<Timestamp>,
-    /// The callback that the owner set: the only record that decides where an answer goes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) callback: Option<Callback>,
-}
-
 /// Open ones, and those that have ended.
-const ENDED: &str = "ended";
+pub(super) const ENDED: &str = "ended";
 
-fn key(id: &TaskId) -> String {
+pub(super) fn key(id: &TaskId) -> String {
     format!("{}.json", Uuid::new_v5(&TASK_SPACE, id.as_str().as_bytes()).simple())
 }
 
 impl Shared {
     fn tasks_dir(&self, assignee: &AgentName) -> PathBuf {
         self.paths.state(assignee).join("tasks")
-    }
-
-    fn given_dir(&self, owner: &AgentName) -> PathBuf {
-        self.paths.state(owner).join("given")
     }
 
     /// The record of a task, open or ended.
@@ -120,6 +125,34 @@ impl Shared {
         Ok(None)
     }
 
+    /// The record of the task that a message brought, under its own id or under the one that it was given because another
+    /// task had that id.
+    pub(crate) fn record_of(
+        &self,
+        assignee: &AgentName,
+        message: &Message,
+        file: &str,
+    ) -> Result<Option<Record>, OfficeError> {
+        let Some(task) = &message.task else { return Ok(None) };
+        for id in [&task.id, &letter::second_task_id(&task.id, message, file)] {
+            if let Some(record) = self.record(assignee, id)?.filter(|record| record.is_of(message, file)) {
+                return Ok(Some(record));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives a message that brought a task the id under which the office knows the task.
+    pub(crate) fn name_task(&self, assignee: &AgentName, message: &mut Message, file: &str) -> Result<(), OfficeError> {
+        if message.kind == Kind::Task
+            && let Some(record) = self.record_of(assignee, message, file)?
+            && let Some(task) = &mut message.task
+        {
+            task.id = record.task.id;
+        }
+        Ok(())
+    }
+
     /// Keeps a record. The caller holds the assignee's lock.
     pub(crate) fn keep_record(&self, record: &Record, wait: Wait) -> Result<(), OfficeError> {
         let directory = self.tasks_dir(&record.task.assignee);
@@ -131,7 +164,11 @@ impl Shared {
         let ended = directory.join(ENDED);
         durable::make_dir(&ended, &self.syncer).doing("could not keep the task")?;
         write_json(self, &ended.join(key(&record.task.id)), record, wait)?;
-        durable::remove(&open).doing("could not keep the task")
+        if let Err(error) = durable::remove(&open) {
+            // The ended one is the truth, wherever both are.
+            tracing::warn!(%error, id = %record.task.id, "the record of a task that has ended is also among the open ones");
+        }
+        Ok(())
     }
 
     /// All records of tasks given to an agent; the ended ones too if wanted.
@@ -156,58 +193,10 @@ impl Shared {
         current.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
         Ok(current.into_iter().map(|task| task.id).collect())
     }
-
-    /// Gives the owner a pointer to its task.
-    pub(crate) fn point_to(&self, task: &Task) -> Result<(), OfficeError> {
-        let mut directory = self.given_dir(&task.owner);
-        if task.state.is_terminal() {
-            directory = directory.join(ENDED);
-        }
-        self.make_state(&task.owner)?;
-        durable::make_dir(&directory, &self.syncer).doing("could not keep the task")?;
-        let pointer = Pointer {
-            id: task.id.clone(),
-            assignee: task.assignee.clone(),
-            deadline: task.deadline,
-            callback: task.callback.clone(),
-        };
-        write_json(self, &directory.join(key(&task.id)), &pointer, Wait::Synced)
-    }
-
-    /// Moves a pointer to the ended ones.
-    pub(crate) fn end_pointer(&self, owner: &AgentName, id: &TaskId) -> Result<(), OfficeError> {
-        let directory = self.given_dir(owner);
-        let ended = directory.join(ENDED);
-        durable::make_dir(&ended, &self.syncer).doing("could not keep the task")?;
-        step();
-        match fs_err::rename(directory.join(key(id)), ended.join(key(id))) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("could not keep the task"),
-            _ => Ok(()),
-        }
-    }
-
-    /// The pointer to one task that an agent gave.
-    pub(crate) fn pointer(&self, owner: &AgentName, id: &TaskId) -> Result<Option<Pointer>, OfficeError> {
-        let directory = self.given_dir(owner);
-        match read_json(&directory.join(key(id)))? {
-            Some(pointer) => Ok(Some(pointer)),
-            None => read_json(&directory.join(ENDED).join(key(id))),
-        }
-    }
-
-    /// The pointers to tasks that an agent gave; those of ended ones too if wanted.
-    pub(crate) fn pointers(&self, owner: &AgentName, ended: bool) -> Result<Vec<Pointer>, OfficeError> {
-        let directory = self.given_dir(owner);
-        let mut pointers = read_all(&directory)?;
-        if ended {
-            pointers.extend(read_all::<Pointer>(&directory.join(ENDED))?);
-        }
-        Ok(pointers)
-    }
 }
 
 /// Every file of ours in a directory. Files vanish while it is listed; those are passed over.
-fn read_all<T: serde::de::DeserializeOwned>(directory: &Path) -> Result<Vec<T>, OfficeError> {
+pub(super) fn read_all<T: serde::de::DeserializeOwned>(directory: &Path) -> Result<Vec<T>, OfficeError> {
     let entries = match fs_err::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

@@ -11,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::file::{lock, open_append};
 use crate::lock::same_file;
+use crate::step::step;
 use crate::syncer::Syncer;
 
 /// Most bytes in one write. Only lines that wait at the same time share a write, so a lone line never waits for others.
@@ -96,7 +97,10 @@ impl Appender {
         let written = self.write(&mut slot, batch);
         // The lock is free by now, so other processes write while this one waits for the disk.
         let synced = match (&*slot, written) {
-            (Some(file), Ok(())) => file.sync_data(),
+            (Some(file), Ok(())) => {
+                step();
+                file.sync_data()
+            }
             (_, outcome) => outcome,
         };
         if synced.is_err() {
@@ -135,6 +139,7 @@ fn write_lines(file: &File, batch: &[Waiting]) -> io::Result<()> {
         bytes.extend_from_slice(&waiting.line);
     }
     let mut written = 0;
+    step();
     while written < bytes.len() {
         match (&mut &*file).write(&bytes[written..]) {
             Ok(0) => return undo(file, before, written, io::ErrorKind::WriteZero.into()),

@@ -29,4 +29,5 @@ mod window;
 
 pub use follow::Follow;
 pub use history::HistorySource;
+pub(crate) use owner::OWNERS;
 pub use store::{Appended, Said, TranscriptStore};

@@ -15,7 +15,7 @@ use crate::open;
 use crate::syncer::Syncer;
 
 /// Hidden, so that nobody takes it for a transcript.
-const OWNERS: &str = ".owners";
+pub(crate) const OWNERS: &str = ".owners";
 /// A record holds a key and a newline; keys are far shorter.
 const LARGEST: u64 = 64 << 10;
 

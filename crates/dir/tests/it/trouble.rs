@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use amb_core::office::ClaimRequest;
-use amb_core::{Code, Office};
+use amb_core::office::{ClaimRequest, TaskFilter};
+use amb_core::{Code, Draft, Office, TaskState};
 use amb_dir::{DirOffice, DirOptions};
 
 use crate::world::{LAYOUTS, World, name, open, temps, text};
@@ -167,4 +167,58 @@ async fn a_registry_that_was_spoilt_is_rebuilt_and_keeps_what_it_does_not_unders
     assert!(world.files(".amb").iter().any(|file| file.ends_with(".corrupt")), "the broken one is kept");
     fs_err::write(&path, "").unwrap();
     assert_eq!(ann.agents().await.unwrap().len(), 1, "and while it is broken the agents are still known");
+}
+
+/// An owner whose mailbox cannot be written to.
+#[tokio::test]
+async fn one_owners_broken_mailbox_hides_nobody_elses_tasks_and_the_answer_to_a_move_is_true() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (ann, cat) = (world.agent("ann").await, world.agent("cat").await);
+        let bob = world.agent("bob").await;
+        let id = ann.send(Draft::task(name("bob"), "Work", "one")).await.unwrap().task.unwrap().id;
+        cat.send(Draft::task(name("bob"), "Work", "two")).await.unwrap();
+        let (inbox, aside) = (world.inbox("ann"), world.path().join(".aside"));
+        fs_err::rename(&inbox, &aside).unwrap();
+        fs_err::write(&inbox, "not a directory").unwrap();
+        let moved = bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
+        assert_eq!(moved.state, TaskState::Accepted, "{layout}: it has moved");
+        let tasks = world.office().seat(name("bob")).tasks(TaskFilter::default()).await.unwrap();
+        assert_eq!(tasks.len(), 2, "{layout}");
+        fs_err::remove_file(&inbox).unwrap();
+        fs_err::rename(&aside, &inbox).unwrap();
+        bob.inbox(false).await.unwrap();
+        let told = ann.claim(all()).await.unwrap();
+        assert_eq!(told.len(), 1, "{layout}: the next look tells the owner, once");
+    }
+}
+
+#[tokio::test]
+async fn a_registry_that_cannot_be_written_does_not_make_a_move_a_failure() {
+    let world = World::new(amb_dir::Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    let id = ann.send(Draft::task(name("bob"), "Work", "one")).await.unwrap().task.unwrap().id;
+    let lock = world.path().join(".amb/registry.lock");
+    fs_err::remove_file(&lock).unwrap();
+    fs_err::create_dir(&lock).unwrap();
+    assert_eq!(bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap().state, TaskState::Accepted);
+    assert_eq!(ann.claim(all()).await.unwrap().len(), 1, "and the owner was told");
+}
+
+#[tokio::test]
+async fn a_huge_log_costs_neither_memory_nor_mail() {
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+        let sent = ann.send(text("bob", "before")).await.unwrap();
+        bob.inbox(false).await.unwrap();
+        let log = world.path().join(".amb/agents/bob/log");
+        let file = fs_err::OpenOptions::new().write(true).open(&log).unwrap();
+        file.set_len(file.metadata().unwrap().len() + (100 << 20)).unwrap();
+        let bob = world.office().seat(name("bob"));
+        assert_eq!(bob.inbox(true).await.unwrap().unread(), 1, "{layout}");
+        let later = ann.send(text("bob", "after")).await.unwrap();
+        assert_eq!(bob.ack(&[sent.message_id.clone(), later.message_id]).await.unwrap(), 2, "{layout}");
+        assert_eq!(bob.message(&sent.message_id).await.unwrap().message.text(), "before", "{layout}");
+    }
 }

@@ -1,7 +1,7 @@
 //! One verb of one agent in a process of its own, which can be told to die at a certain step.
 
-use std::path::Path;
 use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 

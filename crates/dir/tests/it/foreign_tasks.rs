@@ -1,0 +1,126 @@
+//! Tasks that other programs leave in mailboxes, whose ids are not unique.
+
+use amb_core::office::{ClaimRequest, TaskFilter};
+use amb_core::{Card, Draft, Kind, Office, Task, TaskState};
+use amb_dir::{DirSeat, Layout};
+use serde_json::json;
+
+use crate::agreement::letters;
+use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file};
+
+/// A task that another program's agent gives under this id.
+fn give(world: &World, (from, to): (&str, &str), n: u32, id: &str, text: &str) {
+    let task = json!({"id": id, "state": "pending"});
+    match world.layout {
+        Layout::Nanobot => {
+            let content = json!({"parts": [{"type": "text", "text": text}]});
+            let fields = json!({"id": format!("m-{from}-{n}"), "type": "task", "task": task, "content": content});
+            world.drop_file(to, &format!("177270660012{n}_{from}.msg.json"), nanobot_file(from, to, fields));
+        }
+        Layout::Chipset => {
+            let fields = json!({"type": "task", "body": text, "amb": {"task": task}});
+            world.drop_file(to, &format!("2026-03-05T10-30-0{n}Z-{from}.json"), chipset_file(from, to, fields));
+        }
+    }
+}
+
+async fn tasks(seat: &DirSeat) -> Vec<Task> {
+    seat.tasks(TaskFilter::default()).await.unwrap()
+}
+
+/// The states that an agent was told of tasks, and what ids they were told under.
+fn told(world: &World, agent: &str) -> Vec<(String, TaskState)> {
+    let mut told: Vec<_> = letters(world, agent)
+        .into_iter()
+        .filter(|letter| letter.kind == "task_update")
+        .filter_map(|letter| letter.task.map(|(id, state)| (id.to_string(), state)))
+        .collect();
+    told.sort();
+    told
+}
+
+#[tokio::test]
+async fn a_task_whose_id_another_one_had_is_a_task_of_its_own() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let (ann, cat) = (world.agent("ann").await, world.agent("cat").await);
+        let bob = world.agent_with("bob", Card { max_concurrent_tasks: 1, ..Card::default() }).await;
+        let first = ann.send(Draft::task(name("bob"), "Work", "first")).await.unwrap().task.unwrap().id;
+        bob.set_task_state(&first, TaskState::Accepted, None).await.unwrap();
+        // Bob has as many as he takes: this one is rejected.
+        give(&world, ("ann", "bob"), 0, "t1", "A");
+        bob.inbox(false).await.unwrap();
+        bob.set_task_state(&first, TaskState::Completed, None).await.unwrap();
+        give(&world, ("cat", "bob"), 1, "t1", "B");
+        let shown = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
+        let shown: Vec<_> = shown.into_iter().filter(|message| message.kind == Kind::Task).collect();
+        assert_eq!(shown.iter().map(|message| message.text()).collect::<Vec<_>>(), ["B"], "{layout}");
+        let id = shown[0].task.as_ref().unwrap().id.clone();
+        let bobs = tasks(&bob).await;
+        assert_eq!(bobs.iter().filter(|task| task.state == TaskState::Pending).count(), 1, "{layout}: {bobs:?}");
+        bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
+        world.office().seat(name("bob")).set_task_state(&id, TaskState::Completed, None).await.unwrap();
+        // Cat's program knows it by the id that it gave, and only by that.
+        assert_eq!(told(&world, "cat"), [("t1".into(), TaskState::Accepted), ("t1".into(), TaskState::Completed)]);
+        let cats = tasks(&cat).await;
+        assert_eq!(cats.iter().map(|task| (&task.id, task.state)).collect::<Vec<_>>(), [(&id, TaskState::Completed)]);
+        let updates = cat.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
+        assert!(updates.iter().all(|update| update.task.as_ref().unwrap().id == id), "{layout}: {updates:?}");
+        let rejected = told(&world, "ann").into_iter().filter(|told| *told == ("t1".into(), TaskState::Rejected));
+        assert_eq!(rejected.count(), 1, "{layout}");
+        let b = letters(&world, "bob").into_iter().find(|letter| letter.text == "B").unwrap();
+        assert!(b.read, "{layout}: it has ended");
+        assert_eq!(amb_dir::doctor::examine(&world.office(), false).await.unwrap(), [], "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        let (bob, cat) = (world.agent("bob").await, world.agent("cat").await);
+        give(&world, ("ann", "bob"), 0, "t1", "A");
+        give(&world, ("ann", "cat"), 1, "t1", "B");
+        give(&world, ("ann", "bob"), 2, "t1", "C");
+        bob.inbox(false).await.unwrap();
+        cat.inbox(false).await.unwrap();
+        let owned = tasks(&ann).await;
+        assert_eq!(owned.len(), 3, "{layout}: {owned:?}");
+        assert_eq!(tasks(&bob).await.len(), 2, "{layout}");
+        for task in tasks(&bob).await {
+            bob.set_task_state(&task.id, TaskState::Rejected, None).await.unwrap();
+        }
+        ann.inbox(false).await.unwrap();
+        let open = ann.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap();
+        assert_eq!(open.iter().map(|task| task.assignee.as_str()).collect::<Vec<_>>(), ["cat"], "{layout}");
+        // Looked at by processes that have seen nothing before, it is the same.
+        let again = world.office();
+        assert_eq!(tasks(&again.seat(name("ann"))).await.len(), 3, "{layout}");
+        assert_eq!(tasks(&again.seat(name("bob"))).await.len(), 2, "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn a_pointer_that_an_earlier_version_named_by_the_id_alone_is_found() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+        let id = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap().task.unwrap().id;
+        let given = world.path().join(".amb/agents/ann/given");
+        let file = world.files(".amb/agents/ann/given").remove(0);
+        let space = uuid::Uuid::from_u128(0x1c62_7a0d_93b4_5e18_a2f0_66d1_0b9e_57c3);
+        let old = format!("{}.json", uuid::Uuid::new_v5(&space, id.as_str().as_bytes()).simple());
+        let pointer = json!({"id": id, "assignee": "bob"});
+        fs_err::remove_file(given.join(&file)).unwrap();
+        fs_err::write(given.join(&old), pointer.to_string()).unwrap();
+        assert_eq!(tasks(&ann).await.len(), 1, "{layout}");
+        bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
+        bob.set_task_state(&id, TaskState::Completed, None).await.unwrap();
+        assert_eq!(tasks(&ann).await[0].state, TaskState::Completed, "{layout}");
+        assert!(ann.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap().is_empty());
+        ann.events(None, std::time::Duration::ZERO).await.unwrap();
+        assert_eq!(world.files(".amb/agents/ann/given"), Vec::<String>::new(), "{layout}: it has ended");
+        assert_eq!(world.files(".amb/agents/ann/given/ended"), [old], "{layout}");
+    }
+}
