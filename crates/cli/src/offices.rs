@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use amb_client::{Client, SecretString, ServerUrl};
+use amb_core::suggest::nearest;
 use amb_core::{AgentName, Office, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_mcp::Seat;
@@ -11,6 +12,7 @@ use amb_mcp::Seat;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
+use crate::output::Output;
 use crate::verbs::init::enlist;
 use crate::{consent, home, keys, profile};
 
@@ -101,7 +103,28 @@ impl OfficeArgs {
         // The same records that `amb transcript` reads and writes, whichever door they are seen through.
         let transcripts = options.transcripts.clone().or_else(|| home::nanobot_transcripts().ok());
         let options = DirOptions { layout: self.layout, transcripts, ..options };
-        Ok(DirOffice::open(&self.root()?, options)?)
+        let root = self.root()?;
+        let is_ours = self.dir.is_none() && options.layout == Some(Layout::Chipset) && !root.exists();
+        let office = DirOffice::open(&root, options)?;
+        if is_ours {
+            // What is put there from now on is the user's own; a verb that makes nothing says nothing about what may come.
+            office.when_made(consent::remember);
+        }
+        Ok(office)
+    }
+
+    /// Says on stderr that nobody in the directory has the speaker's name, which is often one that was misspelt: where
+    /// mailboxes appear by themselves, that is no error.
+    pub(crate) async fn note_if_unknown(&self, seat: &dyn Office, output: Output) {
+        if self.server.is_some() {
+            return;
+        }
+        if let Ok(agents) = seat.agents().await
+            && agents.iter().all(|agent| agent.name != *seat.me())
+            && let Some(near) = nearest(seat.me().as_str(), agents.iter().map(|agent| agent.name.as_str()))
+        {
+            output.note(format!("nobody here is called {}; did you mean {near}?", seat.me()));
+        }
     }
 
     /// The directory that was named, or the one that this place suggests and the user agrees to.
@@ -111,8 +134,8 @@ impl OfficeArgs {
         }
         let here = PathBuf::from(CHIPSET_ROOT);
         match self.layout {
-            // A directory that is not there yet holds nobody's mail, and will hold what is put there from now on.
-            Some(Layout::Chipset) if !here.exists() => consent::remember(&here),
+            // A directory that is not there yet holds nobody's mail.
+            Some(Layout::Chipset) if !here.exists() => {}
             Some(Layout::Chipset) => consent::ask(&here)?,
             None if here.is_dir() => consent::ask(&here)?,
             _ => return Ok(home::nanobot_mailboxes()?),

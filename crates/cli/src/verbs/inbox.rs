@@ -21,7 +21,11 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let mut inbox = self.whole(office).await?;
+        let seat = office.open().await?;
+        let mut inbox = self.whole(&*seat).await?;
+        if inbox.sessions.is_empty() {
+            office.note_if_unknown(&*seat, output).await;
+        }
         let hidden = !self.codes.are_shown();
         if output.json {
             if hidden {
@@ -66,8 +70,7 @@ impl Inbox {
     }
 
     /// All pages: a server answers with the newest threads and says where the others begin.
-    async fn whole(&self, office: &OfficeArgs) -> Result<doc::Inbox, Failure> {
-        let seat = office.open().await?;
+    async fn whole(&self, seat: &dyn Office) -> Result<doc::Inbox, Failure> {
         let mut inbox = seat.inbox(self.unread).await?;
         while let Some(next) = inbox.next.take() {
             let page = seat.inbox_after(self.unread, &next).await?;

@@ -58,6 +58,8 @@ impl Watch {
             && error.code() == Code::NotFound
         {
             output.note(format!("{}; watching for its first mail", error.detail()));
+        } else {
+            office.note_if_unknown(&*seat, output).await;
         }
         let _archiving = self.archiving.start(office)?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));

@@ -86,6 +86,7 @@ macro_rules! office_conformance {
             a_task_over_quota_is_rejected_with_its_reason
             a_task_past_its_deadline_is_rejected_with_its_reason
             a_task_from_a_stranger_is_rejected_with_its_reason
+            a_task_that_was_rejected_at_once_is_in_its_owners_list_alone
             an_illegal_move_changes_nothing
             only_the_assignee_moves_a_task
             of_many_accepts_at_once_only_the_quota_passes

@@ -117,6 +117,24 @@ pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn Post)
     assert_eq!(message.code(), Code::NotAllowed);
 }
 
+/// What was delivered to nobody is shown to its sender alone.
+pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: &dyn Post) {
+    let (alice, bob) = pair(post).await;
+    let deadline = Timestamp::now() - SignedDuration::from_secs(60);
+    let late = alice.send(Draft { deadline: Some(deadline), ..task(&*bob, "a secret") }).await.unwrap();
+    assert_eq!(late.task.as_ref().unwrap().state, TaskState::Rejected);
+    for filter in [TaskFilter::default(), TaskFilter { owned: Some(false), ..TaskFilter::default() }] {
+        assert_eq!(bob.tasks(filter).await.unwrap(), [], "its recipient knows nothing of it");
+    }
+    let owned = alice.tasks(TaskFilter { owned: Some(true), ..TaskFilter::default() }).await.unwrap();
+    assert_eq!((owned.len(), owned[0].state), (1, TaskState::Rejected));
+    bob.set_task_state(&task_id(&late), TaskState::Accepted, None).await.unwrap_err();
+    // One that its recipient has seen stays in both lists, whoever rejects it.
+    let seen = alice.send(task(&*bob, "a question")).await.unwrap();
+    bob.set_task_state(&task_id(&seen), TaskState::Rejected, None).await.unwrap();
+    assert_eq!(bob.tasks(TaskFilter::default()).await.unwrap().len(), 1);
+}
+
 /// A move that the life of a task does not have is refused, and nobody is told anything.
 pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
