@@ -11,11 +11,11 @@ use crate::agreement::{everybody_agrees, letters};
 use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
-const ANN: &str = "ann";
-const BOB: &str = "bob";
+pub(crate) const ANN: &str = "ann";
+pub(crate) const BOB: &str = "bob";
 
 /// More steps than any verb takes: a verb that takes more never ends.
-const MOST_STEPS: u64 = 200;
+pub(crate) const MOST_STEPS: u64 = 200;
 
 /// Who looks after the kill.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -63,7 +63,7 @@ async fn killed_at_each_step(
 }
 
 /// Ann and bob, who takes one task at a time.
-async fn two(world: &World) {
+pub(crate) async fn two(world: &World) {
     world.agent(ANN).await;
     world.agent_with(BOB, Card { max_concurrent_tasks: 1, ..Card::default() }).await;
 }
@@ -76,11 +76,11 @@ async fn busy(world: &World) {
     office.seat(name(BOB)).set_task_state(&sent.task.unwrap().id, TaskState::Accepted, None).await.unwrap();
 }
 
-fn keyed(draft: Draft) -> Verb {
+pub(crate) fn keyed(draft: Draft) -> Verb {
     Verb::Send(Box::new(Draft { idempotency_key: Some("k".into()), ..draft }))
 }
 
-fn answered(ended: &Ended) -> &Value {
+pub(crate) fn answered(ended: &Ended) -> &Value {
     match ended {
         Ended::Answered(answer) => answer,
         other => panic!("{other:?}"),
@@ -88,7 +88,7 @@ fn answered(ended: &Ended) -> &Value {
 }
 
 /// How many messages with this text lie in bob's mailbox.
-fn there(world: &World, text: &str) -> usize {
+pub(crate) fn there(world: &World, text: &str) -> usize {
     letters(world, BOB).iter().filter(|letter| letter.text == text).count()
 }
 
@@ -224,7 +224,7 @@ async fn task_in(world: &World, state: TaskState) -> TaskId {
 }
 
 /// A move: its owner hears of it once, and a repeat changes nothing.
-async fn moved_at_each_step(from: TaskState, to: TaskState) {
+pub(crate) async fn moved_at_each_step(from: TaskState, to: TaskState) {
     for layout in LAYOUTS {
         let prepare = async |world: &World| (BOB, Verb::Move { id: task_in(world, from).await, state: to });
         killed_at_each_step(layout, prepare, async |world, about, again| {
@@ -290,7 +290,7 @@ async fn a_task_that_the_office_rejects_when_it_is_accepted_is_told() {
 }
 
 /// Ann's messages in bob's mailbox.
-async fn unread(world: &World, count: usize) -> Vec<MessageId> {
+pub(crate) async fn unread(world: &World, count: usize) -> Vec<MessageId> {
     two(world).await;
     let ann = world.office().seat(name(ANN));
     let mut ids = Vec::new();

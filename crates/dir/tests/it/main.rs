@@ -10,6 +10,7 @@ mod conformance;
 mod foreign_tasks;
 mod histories;
 mod kills;
+mod kills_more;
 mod life;
 mod links;
 mod nanobot_defects;

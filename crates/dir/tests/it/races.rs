@@ -220,3 +220,59 @@ async fn the_doctor_finds_temporary_files_wherever_a_writer_may_die() {
         assert_eq!(crate::world::temps(world.path()), Vec::<std::path::PathBuf>::new());
     }
 }
+
+#[tokio::test]
+async fn a_keyed_message_that_its_reader_removed_is_not_sent_again() {
+    for layout in LAYOUTS {
+        let draft = Draft { idempotency_key: Some("k".into()), ..text("bob", "hello") };
+        let send = Verb::Send(Box::new(draft));
+        let (mut first, mut is_over) = (None, false);
+        for step in 1.. {
+            let world = World::in_memory(layout);
+            world.agent("ann").await;
+            let bob = world.agent("bob").await;
+            is_over |= run(world.path(), layout, "ann", &send, Some(step)) != Ended::Killed;
+            let claimed = bob.claim(all()).await.unwrap();
+            if !claimed.is_empty() {
+                first.get_or_insert(step);
+                // As a program does that keeps nothing.
+                for letter in world.files(if layout == Layout::Nanobot { "bob/inbox" } else { "bob" }) {
+                    fs_err::remove_file(world.inbox("bob").join(letter)).unwrap();
+                }
+                let Ended::Answered(sent) = run(world.path(), layout, "ann", &send, None) else { panic!("{layout}") };
+                assert_eq!(sent["message_id"], json!(claimed[0].id), "{layout}: {step}");
+                assert!(bob.claim(all()).await.unwrap().is_empty(), "{layout}: {step}: it came again");
+            }
+            if is_over {
+                break;
+            }
+        }
+        assert!(first.is_some(), "{layout}");
+    }
+}
+
+#[tokio::test]
+async fn the_first_message_in_a_directory_keeps_its_place_when_the_clock_is_set_back() {
+    let world = World::in_memory(Layout::Chipset);
+    let ann = world.office().seat(name("ann"));
+    let sent = ann.send(text("bob", "the first")).await.unwrap();
+    let noted = fs_err::read_to_string(world.path().join(".amb/clock")).unwrap();
+    assert_eq!(noted.trim().parse::<i64>().unwrap(), sent.created_at.as_microsecond());
+}
+
+#[tokio::test]
+async fn a_watch_on_a_name_that_nobody_has_makes_nothing_and_hears_its_first_mail() {
+    for layout in LAYOUTS {
+        let world = World::in_memory(layout);
+        let ann = world.agent("ann").await;
+        let bem = world.office().seat(name("bem"));
+        let cursor = bem.events(None, Duration::ZERO).await.unwrap().cursor;
+        let page = bem.events(Some(cursor.clone()), Duration::from_millis(20)).await.unwrap();
+        assert!(page.events.is_empty());
+        assert!(!world.path().join("bem").exists() && !world.path().join(".amb/agents/bem").exists(), "{layout}");
+        let waiting = tokio::spawn(async move { bem.events(Some(cursor), crate::world::PATIENCE).await });
+        world.agent("bem").await;
+        ann.send(text("bem", "hello")).await.unwrap();
+        assert_eq!(waiting.await.unwrap().unwrap().events.len(), 1, "{layout}");
+    }
+}

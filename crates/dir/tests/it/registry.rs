@@ -219,3 +219,31 @@ async fn four_programs_in_python_and_four_of_ours_share_a_registry_and_nobody_is
     assert_eq!(keeper.agents().await.unwrap().len(), 9);
     assert_eq!(keeper.agents().await.unwrap().iter().filter(|agent| agent.name == name("keeper")).count(), 1);
 }
+
+#[tokio::test]
+async fn a_heartbeat_from_before_the_clock_was_set_back_does_not_freeze_the_registry() {
+    let world = World::in_memory(Layout::Nanobot);
+    let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
+    // As processes left it whose clock was an hour ahead.
+    let ahead = Timestamp::now() + Duration::from_secs(3_600);
+    let path = world.path().join("_registry.json");
+    let mut registry: Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    for agent in ["ann", "bob"] {
+        registry[agent]["last_heartbeat"] = json!(ahead.to_string());
+        let alive = world.path().join(format!(".amb/agents/{agent}/alive.json"));
+        let file = fs_err::OpenOptions::new().write(true).open(alive).unwrap();
+        file.set_modified(SystemTime::from(ahead)).unwrap();
+    }
+    fs_err::write(&path, registry.to_string()).unwrap();
+    bob.heartbeat().await.unwrap();
+    bob.leave().await.unwrap();
+    bob.heartbeat().await.unwrap();
+    let registry: Value = serde_json::from_slice(&fs_err::read(&path).unwrap()).unwrap();
+    let heard: Timestamp = registry["bob"]["last_heartbeat"].as_str().unwrap().parse().unwrap();
+    assert!(heard < ahead - Duration::from_secs(1_800), "{registry}");
+    assert_eq!(registry["bob"]["status"], "idle");
+    // Ann gave no sign of life since: nobody knows that she is there.
+    let agents = ann.agents().await.unwrap();
+    let status = |agent: &str| agents.iter().find(|entry| entry.name == name(agent)).unwrap().presence.status;
+    assert_eq!((status("ann"), status("bob")), (amb_core::Status::Offline, amb_core::Status::Idle));
+}

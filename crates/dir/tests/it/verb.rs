@@ -6,7 +6,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
-use amb_core::{Card, Code, Draft, MessageId, Office, SessionId, TaskId, TaskState};
+use amb_core::transcript::Line;
+use amb_core::{Card, Code, Draft, Message, MessageId, Office, SessionId, TaskId, TaskState};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::{Layout, PAUSE_AT, STOP_AT, doctor};
 use serde::{Deserialize, Serialize};
@@ -36,6 +37,10 @@ pub(crate) enum Verb {
     Events,
     Archive,
     Mend,
+    /// A line of ann's in a transcript.
+    Append(String, String),
+    Carry(Box<Message>, u32, bool),
+    Refuse(MessageId),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -157,6 +162,13 @@ async fn in_another_process() {
         Verb::Tasks => seat.tasks(all).await.map(|tasks| json!(tasks)),
         Verb::Events => seat.events(Some(0.into()), Duration::ZERO).await.map(|page| json!(page)),
         Verb::Archive => archive(&office, None, ArchiveOptions::default()).await.map(|report| json!(report)),
+        Verb::Append(key, content) => {
+            let (role, sender) = ("user".to_owned(), order.agent.clone());
+            let line = Line { role, content, sender, message_id: None, ts: None, author: None };
+            seat.transcript_append(&key.parse().unwrap(), line).await.map(|()| json!(null))
+        }
+        Verb::Carry(message, nonce, again) => seat.carry(*message, nonce, again).await.map(|sent| json!(sent)),
+        Verb::Refuse(id) => seat.refuse(&id).await.map(|()| json!(null)),
         Verb::Mend => doctor::examine(&office, true).await.map(|found| json!(found)),
     };
     let told = match answer {
