@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use amb_client::{Client, SecretString, ServerUrl};
-use amb_core::suggest::nearest;
+use amb_core::suggest::{nearest, unknown_agent};
 use amb_core::{AgentName, Office, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_mcp::Seat;
@@ -121,9 +121,11 @@ impl OfficeArgs {
         }
         if let Ok(agents) = seat.agents().await
             && agents.iter().all(|agent| agent.name != *seat.me())
-            && let Some(near) = nearest(seat.me().as_str(), agents.iter().map(|agent| agent.name.as_str()))
         {
-            output.note(format!("nobody here is called {}; did you mean {near}?", seat.me()));
+            let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
+            if nearest(seat.me().as_str(), known.iter().copied()).is_some() {
+                output.note(unknown_agent(seat.me().as_str(), known));
+            }
         }
     }
 

@@ -218,6 +218,9 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
     let world = World::new("chipset");
     world.amb("mayor", &["send", "polecat-a", "go"]).await;
     assert_eq!(world.json("polecat-b", &["inbox"]).await["sessions"], json!([]));
+    let looked = world.run("polecat-b", &["inbox"], b"").await;
+    let said = String::from_utf8_lossy(&looked.stderr).into_owned();
+    assert!(said.contains("did you mean \"polecat-a\""), "{said}");
 }
 
 #[tokio::test]
@@ -265,6 +268,20 @@ async fn a_mailbox_that_came_with_a_directory_is_not_used_unasked() {
     assert!(used && said.contains("[y/N]") && said.contains("mayor"), "{said}");
     assert_eq!(sessions(world.run_within(&project, &inbox, None).await), 1, "asked once");
     assert!(world.root.path().join(".local/state/amb/trusted-mailboxes.json").exists(), "kept outside of the project");
+}
+
+#[tokio::test]
+async fn a_look_at_a_mailbox_that_is_not_there_is_no_consent_to_one_that_comes_later() {
+    let world = World::new("chipset");
+    let project = world.root.path().join("later");
+    fs_err::create_dir_all(&project).unwrap();
+    let looked = world.run_within(&project, &["--layout", "chipset", "--as", "ann", "inbox"], None).await;
+    assert!(looked.status.success(), "{}", String::from_utf8_lossy(&looked.stderr));
+    assert!(!project.join(".chipset").exists(), "a look makes nothing");
+    // As a checkout of another branch brings it.
+    fs_err::create_dir_all(project.join(".chipset/state/mail/ann")).unwrap();
+    let asked = world.run_within(&project, &["--layout", "chipset", "--as", "ann", "inbox"], None).await;
+    assert_eq!(asked.status.code(), Some(2), "{}", String::from_utf8_lossy(&asked.stderr));
 }
 
 #[tokio::test]
