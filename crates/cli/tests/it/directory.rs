@@ -218,7 +218,8 @@ async fn a_mailbox_that_nobody_has_is_an_error_with_the_nearest_name() {
     let world = World::new("chipset");
     world.amb("mayor", &["send", "polecat-a", "go"]).await;
     assert_eq!(world.json("polecat-b", &["inbox"]).await["sessions"], json!([]));
-    let looked = world.run("polecat-b", &["inbox"], b"").await;
+    let arguments = ["--layout", "chipset", "--dir", "mail", "--as", "polecat-b", "inbox"];
+    let looked = world.run_within(world.root.path(), &arguments, None).await;
     let said = String::from_utf8_lossy(&looked.stderr).into_owned();
     assert!(said.contains("did you mean \"polecat-a\""), "{said}");
 }
