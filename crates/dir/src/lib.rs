@@ -63,4 +63,4 @@ pub use layout::Layout;
 pub use mount::{Home, MountLock};
 pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};
 #[cfg(feature = "test-support")]
-pub use step::{PAUSE_AT, STOP_AT};
+pub use step::{DELAYS, PAUSE_AT, STOP_AT};

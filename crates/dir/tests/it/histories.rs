@@ -1,7 +1,7 @@
 //! Random histories: many processes that send, move tasks, read and look, killed at random; in the end what they were told
 //! is held against what everybody sees.
 //!
-//! A few seconds by default. `AMB_TEST_KILLS=5000 cargo nextest run -p amb-dir histories` is a long run, and
+//! A few seconds by default. `AMB_TEST_KILLS=300 cargo nextest run -p amb-dir histories` is a long run, and
 //! `AMB_TEST_SEED` repeats the choices (not the moments) of one that failed.
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,12 +11,14 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use amb_core::office::{ClaimRequest, TaskFilter};
+use amb_core::event::{Cursor, Event};
+use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
 use amb_core::{Card, Draft, MessageId, Office, TaskId, TaskState};
-use amb_dir::Layout;
+use amb_dir::archive::{ArchiveOptions, archive};
+use amb_dir::{DELAYS, Layout, doctor};
 use serde::{Deserialize, Serialize};
 
-use crate::agreement::{everybody_agrees, letters};
+use crate::agreement::{everybody_agrees, letters, told};
 use crate::world::{World, name, open};
 
 const PART: &str = "AMB_TEST_PART";
@@ -33,6 +35,10 @@ enum Said {
     Sent(String, Option<TaskState>),
     Moved(TaskId, TaskState),
     Acknowledged(Vec<MessageId>, u64),
+    /// A message without a key was answered.
+    SentOnce(String),
+    /// It heard of these up to this cursor. Whoever comes after it goes on there.
+    Heard(Cursor, Vec<String>),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -41,6 +47,8 @@ struct Part {
     layout: String,
     agent: String,
     seed: u64,
+    /// Where the process before it had come to hear.
+    cursor: Cursor,
 }
 
 /// Choices that a seed repeats.
@@ -64,10 +72,11 @@ fn say(said: &Said) {
 async fn a_part_in_a_history() {
     let Ok(part) = std::env::var(PART) else { return };
     let part: Part = serde_json::from_str(&part).unwrap();
-    let seat = open(&part.root, part.layout.parse().unwrap()).seat(name(&part.agent));
-    let mut dice = Dice(part.seed);
+    let office = open(&part.root, part.layout.parse().unwrap());
+    let seat = office.seat(name(&part.agent));
+    let (mut dice, mut cursor) = (Dice(part.seed), part.cursor);
     for n in 0_u32.. {
-        match dice.next(10) {
+        match dice.next(18) {
             kind @ 0..4 => {
                 let (key, to) = (format!("{}-{n}", part.seed), name(AGENTS[dice.next(AGENTS.len())]));
                 let draft = match kind {
@@ -107,18 +116,59 @@ async fn a_part_in_a_history() {
                 let done = seat.ack(&ids).await.unwrap();
                 say(&Said::Acknowledged(ids, done));
             }
+            // Another process may have claimed or acknowledged it: of several, one counts.
+            9..12 => {
+                let unread =
+                    seat.inbox(true).await.unwrap().sessions.into_iter().flat_map(|thread| thread.recent_messages);
+                let unread = unread.filter(|message| !message.is_read && message.sender_name != *seat.me());
+                let ids: Vec<MessageId> = unread.take(2).map(|message| message.id).collect();
+                let done = seat.ack(&ids).await.unwrap();
+                say(&Said::Acknowledged(ids, done));
+            }
+            12 => {
+                let threads = seat.inbox(false).await.unwrap().sessions;
+                if !threads.is_empty() {
+                    let thread = &threads[dice.next(threads.len())].session_id;
+                    seat.read(thread, HistoryPage::newest(2).unwrap()).await.unwrap();
+                }
+            }
+            13 => {
+                let text = format!("{}-{n}-once", part.seed);
+                seat.send(Draft::text(name(AGENTS[dice.next(AGENTS.len())]), "Talk", &text)).await.unwrap();
+                say(&Said::SentOnce(text));
+            }
+            14 => {
+                let old = ArchiveOptions { older_than: Duration::ZERO, keep_unread: true, ..ArchiveOptions::default() };
+                archive(&office, Some(seat.me()), old).await.unwrap();
+            }
+            15 if dice.next(3) == 0 => drop(doctor::examine(&office, true).await.unwrap()),
+            15 | 16 => {
+                let page = seat.events(Some(cursor), Duration::ZERO).await.unwrap();
+                cursor = page.cursor.clone();
+                say(&Said::Heard(page.cursor, page.events.iter().map(|entry| heard_of(&entry.event)).collect()));
+            }
             _ => drop(seat.inbox(dice.next(2) == 0).await.unwrap()),
         }
     }
 }
 
+/// An event in a word.
+fn heard_of(event: &Event) -> String {
+    match event {
+        Event::NewMessage(new) => format!("message {}", new.message_id),
+        Event::Receipt { message_id, receipt } => format!("receipt of {message_id} by {}", receipt.recipient),
+        other => format!("{other:?}"),
+    }
+}
+
 /// Runs a process until it has said a few things, kills it, and answers what it said.
-fn killed(world: &World, agent: &str, dice: &mut Dice) -> Vec<Said> {
+fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Said> {
     let (layout, seed) = (world.layout.to_string(), dice.0);
-    let part = Part { root: world.path().to_owned(), layout, agent: agent.to_owned(), seed };
+    let part = Part { root: world.path().to_owned(), layout, agent: agent.to_owned(), seed, cursor };
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "histories::a_part_in_a_history", "--nocapture"])
         .env(PART, serde_json::to_string(&part).unwrap())
+        .env(DELAYS, seed.to_string())
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -148,23 +198,36 @@ async fn history(layout: Layout) {
     for agent in AGENTS {
         world.agent_with(agent, Card { max_concurrent_tasks: 2, ..Card::default() }).await;
     }
-    let (left, heard) = (AtomicU64::new(kills), Mutex::new(Vec::new()));
+    let (left, heard, watched) = (AtomicU64::new(kills), Mutex::new(Vec::new()), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for slot in 0..AGENTS.len() * PROCESSES {
-            let (world, left, heard) = (&world, &left, &heard);
+            let (world, left, heard, watched) = (&world, &left, &heard, &watched);
             scope.spawn(move || {
                 let mut dice = Dice(seed.wrapping_add(slot as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+                let (mut cursor, mut told_here) = (Cursor::from(0), Vec::new());
                 while left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1)).is_ok() {
                     dice.next(2);
                     let agent = AGENTS[slot % AGENTS.len()];
-                    let said = killed(world, agent, &mut dice);
+                    let said = killed(world, agent, &mut dice, cursor.clone());
+                    for said in &said {
+                        if let Said::Heard(to, events) = said {
+                            cursor = to.clone();
+                            told_here.extend(events.iter().cloned());
+                        }
+                    }
                     heard.lock().unwrap().extend(said.into_iter().map(|said| (agent, said)));
                 }
+                watched.lock().unwrap().push((AGENTS[slot % AGENTS.len()], told_here));
             });
         }
     });
     let heard = heard.into_inner().unwrap();
     check(&world, heard).await;
+    // Whoever watched, killed and gone on where it was, heard what the log has, in its order, each once.
+    for (agent, heard) in watched.into_inner().unwrap() {
+        let log: Vec<String> = told(&world.office().seat(name(agent))).await.iter().map(heard_of).collect();
+        assert!(log.starts_with(&heard), "{agent} heard {heard:#?}, and there is {log:#?}");
+    }
 }
 
 fn from_the_clock() -> u64 {
@@ -226,7 +289,10 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
                     assert!(letters.iter().any(|letter| letter.id == *id && letter.read), "{id} was acknowledged");
                 }
             }
-            Said::Sends(_) | Said::Sent(..) => {}
+            Said::SentOnce(text) => {
+                assert_eq!(letters.iter().filter(|letter| letter.text == *text).count(), 1, "{text} was answered");
+            }
+            Said::Sends(_) | Said::Sent(..) | Said::Heard(..) => {}
         }
     }
     println!("{} sends, {moves} moves, {acks} acknowledgements", sent.len());

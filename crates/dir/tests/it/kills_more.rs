@@ -5,9 +5,7 @@ use std::time::Duration;
 use amb_core::{Draft, Office, TaskState, Timestamp};
 
 use crate::agreement::everybody_agrees;
-use crate::kills::{
-    ANN, BOB, MOST_STEPS, answered, keyed, moved_at_each_step, there, two, unread,
-};
+use crate::kills::{ANN, BOB, MOST_STEPS, answered, keyed, moved_at_each_step, there, two, unread};
 use crate::verb::{Ended, Verb, run};
 use crate::world::{LAYOUTS, World, name, text};
 
