@@ -1,6 +1,6 @@
 //! `amb inbox`: the caller's sessions, with previews.
 
-use amb_core::doc;
+use amb_core::{Office, doc};
 
 use crate::args::OfficeArgs;
 use crate::codes::Codes;
