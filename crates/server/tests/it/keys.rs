@@ -49,7 +49,7 @@ async fn wait_while(desk: &Desk, agent: &Agent, path: &str, end: impl Future<Out
     };
     let ended = async {
         // Seated: nobody else of this agent's can be.
-        while desk.get(agent, "/events").await.status != 429 {}
+        while desk.get(agent, "/events?since=0&wait=1").await.status != 429 {}
         end.await;
     };
     soon(async { tokio::join!(waiting, ended).0 }).await
