@@ -21,12 +21,20 @@ pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &
     let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
     let known = |code: String| serde_json::from_value::<Code>(code.into()).ok();
     let code = code.and_then(known).unwrap_or_else(|| code_of(status));
-    let detail = detail.unwrap_or_else(|| format!("the server answered {status}"));
+    let detail = detail.map_or_else(|| format!("the server answered {status}"), plain);
     let error = OfficeError::new(code, detail);
     match retry_after {
         Some(wait) => error.retry_after(wait),
         None => error,
     }
+}
+
+/// The sentence without where in a request its field stood: whoever reads it called a verb, not a path.
+fn plain(detail: String) -> String {
+    let place = ["body.", "query.", "path."].iter().find_map(|place| detail.strip_prefix(place));
+    // Only before the name of a field, which a colon ends.
+    let field = place.filter(|rest| rest.split(' ').next().is_some_and(|word| word.ends_with(':')));
+    field.map_or_else(|| detail.clone(), str::to_owned)
 }
 
 /// For codes that only HTTP has, and for answers that something in between made, such as a proxy.
@@ -62,6 +70,8 @@ mod tests {
         let body = br#"{"status":403,"code":"registration_token_needed","detail":"give the token"}"#;
         let error = problem(StatusCode::FORBIDDEN, None, body);
         assert_eq!((error.code(), error.detail()), (Code::Forbidden, "give the token"));
+        let body = br#"{"status":422,"code":"invalid","detail":"path.session_id: must be a UUID"}"#;
+        assert_eq!(problem(StatusCode::UNPROCESSABLE_ENTITY, None, body).detail(), "session_id: must be a UUID");
         assert_eq!(problem(StatusCode::BAD_GATEWAY, None, b"<html>").code(), Code::Unavailable);
         let later = problem(StatusCode::TOO_MANY_REQUESTS, Some(Duration::from_secs(3)), b"");
         assert_eq!((later.code(), later.wait()), (Code::TooManyRequests, Some(Duration::from_secs(3))));

@@ -142,6 +142,21 @@ pub(crate) fn whole<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<u3
     }
 }
 
+/// The longest time from now that can be asked for: a hundred years.
+pub(crate) const MOST_SECONDS: u64 = 3_155_760_000;
+
+/// A whole number of seconds that may be missing, as [`whole`].
+pub(crate) fn seconds<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<u64>, D::Error> {
+    match Option::<f64>::deserialize(de)? {
+        None => Ok(None),
+        // In these bounds the conversion is exact.
+        Some(number) if number.fract() == 0.0 && (0.0..=MOST_SECONDS as f64).contains(&number) => {
+            Ok(Some(number as u64))
+        }
+        Some(_) => Err(serde::de::Error::custom(format!("must be a whole number of seconds, {MOST_SECONDS} at most"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

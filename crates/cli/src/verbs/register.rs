@@ -69,7 +69,12 @@ impl Register {
                 if output.json {
                     return Ok(output.document(&entry)?);
                 }
-                output.say(format!("{} is registered at {}", entry.name, seat.describe()))?;
+                match &office.server {
+                    Some(server) => {
+                        output.say(format!("{} has a key at {server} already; its card is as you said", entry.name))?;
+                    }
+                    None => output.say(format!("{} is registered at {}", entry.name, seat.describe()))?,
+                }
             }
         }
         Ok(())

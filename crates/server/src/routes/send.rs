@@ -50,7 +50,8 @@ macro_rules! letter {
             deadline: Option<Timestamp>,
             /// For a task, in place of `deadline`: in how many seconds from now it must be done. A repeat under the same
             /// `Idempotency-Key` has the first one's deadline.
-            #[schema(minimum = 0)]
+            #[schema(minimum = 0, maximum = 3155760000_u64)]
+            #[serde(default, deserialize_with = "crate::body::seconds")]
             deadline_in: Option<u64>,
             /// For a task: where the answer shall go.
             callback: Option<Callback>,

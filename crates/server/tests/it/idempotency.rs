@@ -53,11 +53,14 @@ async fn a_deadline_from_now_can_be_repeated(desk: Desk) {
     };
     assert_eq!(post().await, post().await);
     assert!(desk.get(&carol, "/tasks").await.expect(200)["tasks"][0]["deadline"].is_string());
-    for bad in [json!(-1), json!("2h"), json!(1.5)] {
+    for bad in [json!(-1), json!("2h"), json!(1.5), json!(u64::MAX)] {
         let mut body = body.clone();
         body["deadline_in"] = bad;
         desk.post(&alice, "/messages/send", body).await.problem(422, "invalid");
     }
+    let mut exact = body.clone();
+    exact["deadline_in"] = json!(7200.0);
+    assert_eq!(send_once(&desk, &alice, "k-1", &exact).await.expect(201), first, "the same number");
     let mut both = body.clone();
     both["deadline"] = json!("2030-01-01T00:00:00Z");
     desk.post(&alice, "/messages/send", both).await.problem(422, "invalid");
