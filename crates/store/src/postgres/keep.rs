@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::error::Trouble;
 use super::messages::{find, find_all, message_bytes, shown_in_pair, takes};
 use super::receipts::with_receipts;
+use super::usage::stored_bytes;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::no_message;
@@ -75,7 +76,7 @@ pub(super) async fn remove_read_mail(
                  DELETE FROM messages m WHERE m.public_id = ANY($1)
                  RETURNING m.public_id, m.session_id, m.seq, m.recipient_id, m.delivery_number, m.sender_id, m.kind,
                            m.reply_to, ",
-            message_bytes!(),
+            stored_bytes!(),
             " AS bytes
              ), copied AS (
                  DELETE FROM copies c USING gone g WHERE c.message_public_id = g.public_id

@@ -8,6 +8,15 @@ use super::error::Trouble;
 use crate::error::Result;
 use crate::quota::{Account, Stored};
 
+/// The bytes of a message `m` that count, as they are stored.
+macro_rules! stored_bytes {
+    () => {
+        "octet_length(m.content) + coalesce(octet_length(m.parts), 0) + coalesce(octet_length(m.metadata), 0)
+         + coalesce(octet_length(m.callback), 0)"
+    };
+}
+pub(super) use stored_bytes;
+
 /// What these agents have stored. Not locked: of sends that run at the same time none sees what the others add.
 pub(super) async fn stored<C: GenericClient>(client: &C, agents: &[i64]) -> Result<HashMap<i64, Stored>, Trouble> {
     let select = client.prepare_cached("SELECT agent_id, messages, bytes FROM usage WHERE agent_id = ANY($1)").await?;
