@@ -68,14 +68,17 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// The error in the words of the tools, where the office spoke of a place in its request: `path.session_id: must be a UUID`.
-/// An id that cannot be one is like one that nothing has.
+/// The error in the words of the tools, where the office spoke of a field of its request: `session_id: must be a UUID`, with
+/// `path.`, `query.` or `body.` before it where an office says that too. An id that cannot be one is like one that nothing has.
 fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError> {
     if error.code() != Code::Invalid {
         return None;
     }
-    let place = error.detail().split_once('.').filter(|(place, _)| matches!(*place, "path" | "query" | "body"))?.1;
-    let (field, problem) = place.split_once(": ")?;
+    let placed = error.detail().split_once('.').filter(|(place, _)| matches!(*place, "path" | "query" | "body"));
+    let (field, problem) = placed.map_or(error.detail(), |(_, field)| field).split_once(": ")?;
+    if field.contains(' ') {
+        return None;
+    }
     // What the tool calls it.
     let field = match (call.tool, field) {
         ("mailbox_read", "message_id") if call.argument("message_id").is_none() => "before",
@@ -241,8 +244,10 @@ mod tests {
             let result = failure(&call, &OfficeError::invalid(detail));
             serde_json::to_value(result).unwrap()["content"][0]["text"].as_str().unwrap().to_owned()
         };
-        let bad = told("mailbox_read", json!({"session_id": "zzz"}), "path.session_id: must be a UUID");
-        assert!(bad.starts_with("not_found: no session \"zzz\"\nNext: call mailbox_check"), "{bad}");
+        for detail in ["path.session_id: must be a UUID", "session_id: must be a UUID"] {
+            let bad = told("mailbox_read", json!({"session_id": "zzz"}), detail);
+            assert!(bad.starts_with("not_found: no session \"zzz\"\nNext: call mailbox_check"), "{bad}");
+        }
         let bad = told("mailbox_task", json!({"task_id": "zzz"}), "path.task_id: must be a UUID");
         assert!(bad.starts_with("not_found: no task \"zzz\"\nNext: call mailbox_task with action list"), "{bad}");
         let bad = told("mailbox_send", json!({"reply_to": "x"}), "body.reply_to: must be a UUID");
