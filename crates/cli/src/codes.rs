@@ -1,20 +1,24 @@
 //! Whether the codes of waiting requests are shown. Whoever types a code consents, and models read what these verbs print,
-//! beside a stranger's words; so a code is for a person's eyes unless it is asked for.
+//! beside a stranger's words; so a code is for a person's eyes unless it is asked for. `--json` is the contract's document,
+//! whole, for programs.
 
 use std::io::IsTerminal;
+
+use crate::output::Output;
 
 /// Whether codes are shown.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(crate) struct Codes {
     /// Show the codes of waiting requests where stdout is no terminal
     ///
-    /// Whoever types a code consents to the connection. Programs and models do not see it unless this is given.
+    /// Whoever types a code consents to the connection, so a model that runs this does not see it unless this is given. With
+    /// --json it is always there.
     #[arg(long)]
     show_codes: bool,
 }
 
 impl Codes {
-    pub(crate) fn are_shown(self) -> bool {
-        self.show_codes || std::io::stdout().is_terminal()
+    pub(crate) fn are_shown(self, output: Output) -> bool {
+        self.show_codes || output.json || std::io::stdout().is_terminal()
     }
 }

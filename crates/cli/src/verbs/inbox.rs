@@ -22,15 +22,12 @@ pub(crate) struct Inbox {
 impl Inbox {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let seat = office.open().await?;
-        let mut inbox = self.whole(&*seat).await?;
+        let inbox = self.whole(&*seat).await?;
         if inbox.sessions.is_empty() {
             office.note_if_unknown(&*seat, output).await;
         }
-        let hidden = !self.codes.are_shown();
+        let hidden = !self.codes.are_shown(output);
         if output.json {
-            if hidden {
-                inbox.pending_connections.iter_mut().for_each(|asked| asked.verification_code = None);
-            }
             return Ok(output.document(&inbox)?);
         }
         if inbox.sessions.is_empty() && inbox.pending_connections.is_empty() {

@@ -84,7 +84,7 @@ impl Watch {
         if !self.ack {
             output.note(format!("watching the mailbox of {} at {}", seat.me(), seat.describe()));
         }
-        let hidden = !self.codes.are_shown();
+        let hidden = !self.codes.are_shown(output);
         while left > 0 {
             if self.ack {
                 left = take(seat, output, left).await?;
