@@ -1,9 +1,10 @@
 //! The inbox of one goal: a bounded queue in memory.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::Deref;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use amb_core::GoalId;
 use tokio::sync::Notify;
@@ -111,7 +112,7 @@ impl InboxBuffer {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<InboxMessage>>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -1,7 +1,8 @@
 //! Who can be written to: agents that were configured, and those that are live.
 
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use amb_core::{AgentName, GoalId};
 use serde::Serialize;
@@ -39,19 +40,19 @@ impl PeerDirectory {
 
     /// Adds an agent that exists whether it runs now or not.
     pub fn add(&self, agent: AgentName, description: impl Into<String>) {
-        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        let mut configured = self.configured.write();
         configured.entry(agent).or_default().description = description.into();
     }
 
     /// Adds a goal that announces itself nowhere, such as one of a runtime that is not ours.
     pub fn add_goal(&self, agent: AgentName, goal: GoalId) {
-        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        let mut configured = self.configured.write();
         configured.entry(agent).or_default().goals.insert(goal);
     }
 
     /// Removes a goal that [`add_goal`](Self::add_goal) added.
     pub fn remove_goal(&self, agent: &AgentName, goal: GoalId) {
-        let mut configured = self.configured.write().unwrap_or_else(PoisonError::into_inner);
+        let mut configured = self.configured.write();
         if let Some(agent) = configured.get_mut(agent) {
             agent.goals.remove(&goal);
         }
@@ -60,7 +61,7 @@ impl PeerDirectory {
     /// The live goals of one agent, or `None` if there is no such agent.
     pub fn live_goals(&self, agent: &str) -> Option<Vec<GoalId>> {
         let mut goals = self.broker.roster().goals_of(agent);
-        let configured = self.configured.read().unwrap_or_else(PoisonError::into_inner);
+        let configured = self.configured.read();
         match configured.get(agent) {
             Some(configured) => {
                 let others = configured.goals.iter().filter(|goal| !goals.contains(goal)).copied();
@@ -86,7 +87,7 @@ impl PeerDirectory {
                 (agent.agent_id, peer)
             })
             .collect();
-        for (name, configured) in &*self.configured.read().unwrap_or_else(PoisonError::into_inner) {
+        for (name, configured) in &*self.configured.read() {
             let peer = peers.entry(name.clone()).or_insert_with(|| Peer {
                 agent_id: name.clone(),
                 description: String::new(),

@@ -2,9 +2,10 @@
 
 mod table;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use amb_core::GoalId;
@@ -160,7 +161,7 @@ impl InboxRouter {
                     None => return Err(BrokerError::Rejected(format!("goal {goal} is not registered here"))),
                     Some(Link::Up(_)) => return Ok(()),
                     Some(Link::Failed(why)) => {
-                        *last_refusal.lock().unwrap_or_else(PoisonError::into_inner) = Some(why.clone());
+                        *last_refusal.lock() = Some(why.clone());
                     }
                     Some(Link::Wanted | Link::Trying) => {}
                 }
@@ -172,7 +173,7 @@ impl InboxRouter {
         match tokio::time::timeout(patience, standing).await {
             Ok(outcome) => outcome,
             Err(_) => {
-                let why = last_refusal.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let why = last_refusal.into_inner();
                 let why = why.unwrap_or_else(|| "no answer yet; was the router spawned?".into());
                 Err(BrokerError::Rejected(format!("cannot subscribe to the inbox of goal {goal}: {why}")))
             }
@@ -210,7 +211,7 @@ impl InboxRouter {
 
 impl Inner {
     fn table(&self) -> MutexGuard<'_, Table> {
-        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+        self.table.lock()
     }
 
     /// Subscribes at once where that is possible, else has the task do it.
@@ -285,7 +286,7 @@ async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
         if cancel.is_cancelled() {
             let ended = router.table().take_down();
             drop(ended);
-            router.strays.lock().unwrap_or_else(PoisonError::into_inner).take();
+            router.strays.lock().take();
             return;
         }
         failures.retain(|goal, _| router.table().link(*goal).is_some());

@@ -7,7 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use amb_core::doc::{AgentEntry, ConnectionStatus};
 use amb_core::{AgentName, Card, Code, Office, OfficeError, Status, Timestamp};
@@ -200,7 +200,7 @@ fn undescribed() -> Card {
 
 async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), OfficeError> {
     let (new_card, was_here) = {
-        let shown = guest.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = guest.shown.lock();
         (shown.card.as_ref() != Some(&card), shown.here)
     };
     if new_card {
@@ -211,14 +211,14 @@ async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), O
         (false, true) => guest.seat.leave().await?,
         _ => {}
     }
-    *guest.shown.lock().unwrap_or_else(PoisonError::into_inner) = Shown { card: Some(card), here };
+    *guest.shown.lock() = Shown { card: Some(card), here };
     Ok(())
 }
 
 impl Guest {
     /// Whether the directory knows what it says of itself.
     fn is_described(&self) -> bool {
-        let shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let shown = self.shown.lock();
         shown.card.as_ref().is_some_and(|card| *card != undescribed())
     }
 }

@@ -38,13 +38,13 @@ impl Mount {
     }
 
     /// Something was written to this agent's log in the office. A hint: one may be lost, none does harm.
-    pub fn ring(&self, agent: AgentKey) {
-        self.bells.ring(agent);
+    pub fn hint(&self, agent: AgentKey) {
+        self.bells.hint(agent);
     }
 
     /// Something was written, and nobody knows to whose log.
-    pub fn ring_all(&self) {
-        self.bells.ring_all();
+    pub fn hint_all(&self) {
+        self.bells.hint_all();
     }
 
     /// How it is.

@@ -1,8 +1,9 @@
 //! Who lives on which side, kept in step: residents get accounts in the office, guests get mailboxes in the directory.
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use amb_core::doc::AgentEntry;
@@ -56,21 +57,21 @@ pub(crate) struct Shown {
 pub(crate) struct Bells(Mutex<HashMap<AgentKey, Arc<Notify>>>);
 
 impl Bells {
-    fn bells(&self) -> std::sync::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn bells(&self) -> parking_lot::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
+        self.0.lock()
     }
 
     pub(crate) fn of(&self, agent: AgentKey) -> Arc<Notify> {
         self.bells().entry(agent).or_default().clone()
     }
 
-    pub(crate) fn ring(&self, agent: AgentKey) {
+    pub(crate) fn hint(&self, agent: AgentKey) {
         if let Some(bell) = self.bells().get(&agent) {
             bell.notify_one();
         }
     }
 
-    pub(crate) fn ring_all(&self) {
+    pub(crate) fn hint_all(&self) {
         self.bells().values().for_each(|bell| bell.notify_one());
     }
 }
@@ -116,11 +117,11 @@ impl People {
     }
 
     fn read(&self) -> RwLockReadGuard<'_, Lists> {
-        self.lists.read().unwrap_or_else(PoisonError::into_inner)
+        self.lists.read()
     }
 
     fn write(&self) -> RwLockWriteGuard<'_, Lists> {
-        self.lists.write().unwrap_or_else(PoisonError::into_inner)
+        self.lists.write()
     }
 
     pub(crate) fn resident(&self, name: &AgentName) -> Option<Arc<Resident>> {
@@ -136,13 +137,13 @@ impl People {
     }
 
     pub(crate) fn comes(&self, newcomer: Newcomer) {
-        self.newcomers.lock().unwrap_or_else(PoisonError::into_inner).push(newcomer);
+        self.newcomers.lock().push(newcomer);
         self.came.notify_one();
     }
 
     /// All who came since the last call.
     pub(crate) fn newcomers(&self) -> Vec<Newcomer> {
-        std::mem::take(&mut *self.newcomers.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.newcomers.lock())
     }
 
     pub(crate) fn guests(&self) -> Vec<Arc<Guest>> {

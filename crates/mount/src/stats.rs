@@ -1,9 +1,9 @@
 //! What a mount has done, and what is the matter with it.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use amb_core::{AgentName, OfficeError};
 use serde::Serialize;
@@ -98,7 +98,7 @@ impl Stats {
     }
 
     fn now(&self) -> MutexGuard<'_, Now> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+        self.now.lock()
     }
 
     pub(crate) fn mounted(&self, mounted: bool) {

@@ -4,8 +4,8 @@
 //! The store says whether something has changed ([`Store::sight`](amb_store::Store::sight)). It is asked before it is read,
 //! so an answer is never kept under a sight newer than itself.
 
+use parking_lot::RwLock;
 use std::collections::HashMap;
-use std::sync::{PoisonError, RwLock};
 
 use amb_core::OfficeError;
 use amb_store::{Agent, AgentKey, Sight};
@@ -50,7 +50,7 @@ impl Answer {
 
 impl Answers {
     fn get(&self, agent: AgentKey, sight: Sight, question: &str) -> Option<Bytes> {
-        let kept = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.0.read();
         let given = kept.of.get(&agent)?.iter().find(|answer| *answer.question == *question)?;
         (given.sight == sight).then(|| given.text.clone())
     }
@@ -60,7 +60,7 @@ impl Answers {
         if bytes > MOST_BYTES {
             return;
         }
-        let mut guard = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = self.0.write();
         let kept = &mut *guard;
         if kept.bytes + bytes > MOST_BYTES {
             *kept = Kept::default();
@@ -148,7 +148,7 @@ mod tests {
         assert!(answers.get(agent(2), 1.into(), "/a").is_none(), "one that is too long for all");
         for number in 0..100 {
             answers.keep(agent(number), answer(1, "/a", MOST_BYTES / 10));
-            let kept = answers.0.read().unwrap();
+            let kept = answers.0.read();
             let bytes: usize = kept.of.values().flatten().map(Answer::bytes).sum();
             assert_eq!(kept.bytes, bytes);
             assert!(bytes <= MOST_BYTES);

@@ -12,15 +12,15 @@ use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::alive::Alive;
 use crate::answers::Answers;
+use crate::concurrency::InUse;
 use crate::config::Config;
 use crate::deliveries::Deliveries;
+use crate::heartbeats::Heartbeats;
 use crate::hub::Hub;
-use crate::in_use::InUse;
-use crate::meter::Meter;
+use crate::metrics::Metrics;
 use crate::rate::Limiter;
-use crate::replicas::Fellows;
+use crate::replicas::ReplicaHints;
 
 /// Appends that a follower may fall behind before it just looks.
 const TRANSCRIPT_NEWS: usize = 64;
@@ -39,13 +39,13 @@ pub(crate) struct Inner {
     pub(crate) connections: InUse<IpAddr>,
     /// Requests under way by address.
     pub(crate) requests: InUse<IpAddr>,
-    pub(crate) meter: Meter,
+    pub(crate) metrics: Metrics,
     /// What was answered lately.
     pub(crate) answers: Answers,
     /// Who gave a sign of life.
-    pub(crate) alive: Alive,
+    pub(crate) heartbeats: Heartbeats,
     /// Other processes on the same database.
-    pub(crate) fellows: Fellows,
+    pub(crate) replicas: ReplicaHints,
     /// What reached its readers.
     pub(crate) deliveries: Deliveries,
     /// Transcripts that grew.
@@ -80,10 +80,10 @@ impl App {
             limits: Limiter::new(config.rate_limits),
             connections: InUse::new(config.connections_per_address),
             requests: InUse::new(config.requests_per_address),
-            meter: Meter::new(),
+            metrics: Metrics::new(),
             answers: Answers::default(),
-            alive: Alive::default(),
-            fellows: Fellows::default(),
+            heartbeats: Heartbeats::default(),
+            replicas: ReplicaHints::default(),
             deliveries: Deliveries::default(),
             transcripts: broadcast::Sender::new(TRANSCRIPT_NEWS),
             mail_came: Notify::new(),
@@ -96,21 +96,21 @@ impl App {
 
     /// Tells the sockets, here and on other replicas, what a verb wrote, and gives its answer. Called after the commit,
     /// never before.
-    pub(crate) fn told<T>(&self, written: Written<T>) -> T {
-        self.tell(&written.news);
+    pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
+        self.hint(&written.news);
         written.answer
     }
 
     /// Tells whoever listens what was put into logs.
-    pub(crate) fn tell(&self, news: &[News]) {
+    pub(crate) fn hint(&self, news: &[News]) {
         if news.is_empty() {
             return;
         }
         self.hub.publish(news);
-        self.fellows.tell(news);
+        self.replicas.hint(news);
         self.mail_came.notify_one();
         for mount in &self.mounts {
-            news.iter().for_each(|news| mount.ring(news.agent));
+            news.iter().for_each(|news| mount.hint(news.agent));
         }
     }
 
@@ -132,12 +132,12 @@ impl App {
 
     /// Another replica wrote to this agent's log, which has entries up to this number now.
     pub(crate) fn grew(&self, agent: AgentKey, up_to: u64) {
-        self.hub.poke(agent, up_to);
-        self.mounts.iter().for_each(|mount| mount.ring(agent));
+        self.hub.hint(agent, up_to);
+        self.mounts.iter().for_each(|mount| mount.hint(agent));
     }
 
     /// Tells those who follow a transcript that it grew.
-    pub(crate) fn told_transcript(&self, key: &TranscriptKey) {
+    pub(crate) fn hint_transcript(&self, key: &TranscriptKey) {
         // Nobody follows: nobody to tell.
         let _ = self.transcripts.send(key.clone());
     }

@@ -62,7 +62,7 @@ pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, 
     match found {
         Some(agent) => {
             app.limits.agent(agent.key)?;
-            app.alive.note(agent.key);
+            app.heartbeats.note(agent.key);
             Ok(agent)
         }
         None => {

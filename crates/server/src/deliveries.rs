@@ -7,8 +7,8 @@
 //! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
 //! known which of them its successor has read; then only what is in the shortest of them counts.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use amb_store::{Agent, AgentKey};
 use tokio::sync::Notify;
@@ -66,7 +66,7 @@ pub(crate) struct Delivery {
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl Deliveries {

@@ -1,9 +1,10 @@
 //! Who is listening. Whatever is written to an agent's log is offered to that agent's listeners; what they cannot take
 //! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use amb_core::Entry;
 use amb_store::{AgentKey, KeyHash, News, Seated};
@@ -64,7 +65,7 @@ impl Seat {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Utf8Bytes)>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     fn offer(&self, number: u64, text: &Utf8Bytes) {
@@ -85,7 +86,7 @@ impl Seat {
     }
 
     /// The log has entries up to this number.
-    pub(crate) fn poke(&self, up_to: u64) {
+    pub(crate) fn hint(&self, up_to: u64) {
         if self.at.load(Ordering::Relaxed) < up_to {
             self.look();
         }
@@ -149,7 +150,7 @@ impl Hub {
     ///
     /// Take a place before reading the head of the log: then nothing falls between the two.
     pub(crate) fn sit(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<Ticket<'_>> {
-        let mut seats = self.seats.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.seats.write();
         let mine = seats.entry(agent).or_insert_with(|| Vec::with_capacity(1));
         if mine.len() >= most {
             return None;
@@ -164,7 +165,7 @@ impl Hub {
         if news.is_empty() {
             return;
         }
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        let seats = self.seats.read();
         for News { agent, entry } in news {
             let Some(mine) = seats.get(agent) else { continue };
             match (entry.cursor.as_number(), text_of(entry)) {
@@ -175,25 +176,25 @@ impl Hub {
     }
 
     /// Another process wrote to this agent's log, which has entries up to this number now.
-    pub(crate) fn poke(&self, agent: AgentKey, up_to: u64) {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
-        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.poke(up_to));
+    pub(crate) fn hint(&self, agent: AgentKey, up_to: u64) {
+        let seats = self.seats.read();
+        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.hint(up_to));
     }
 
     /// Sends all listeners of an agent away: its key is no longer one.
     pub(crate) fn evict(&self, agent: AgentKey) {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        let seats = self.seats.read();
         seats.get(&agent).into_iter().flatten().for_each(|seat| seat.evict());
     }
 
     /// Adds all agents that somebody listens for.
     pub(crate) fn listening(&self, agents: &mut HashSet<AgentKey>) {
-        agents.extend(self.seats.read().unwrap_or_else(PoisonError::into_inner).keys());
+        agents.extend(self.seats.read().keys());
     }
 
     /// The listeners of one agent, or of all, and how far each is.
     pub(crate) fn seated(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Seat>)> {
-        let seats = self.seats.read().unwrap_or_else(PoisonError::into_inner);
+        let seats = self.seats.read();
         let of = |(agent, seats): (&AgentKey, &Vec<Arc<Seat>>)| -> Vec<_> {
             let seated = |seat: &Arc<Seat>| {
                 let at = seat.at.load(Ordering::Relaxed);
@@ -228,7 +229,7 @@ pub(crate) struct Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut seats = self.hub.seats.write().unwrap_or_else(PoisonError::into_inner);
+        let mut seats = self.hub.seats.write();
         if let Some(mine) = seats.get_mut(&self.agent) {
             mine.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
             if mine.is_empty() {
@@ -270,9 +271,9 @@ mod tests {
         let agent = "7".parse().unwrap();
         let ticket = hub.sit(agent, None, 1).unwrap();
         ticket.seat.is_at(5);
-        hub.poke(agent, 5);
+        hub.hint(agent, 5);
         assert_eq!(ticket.seat.next(5), Next::Wait);
-        hub.poke(agent, 6);
+        hub.hint(agent, 6);
         assert_eq!(ticket.seat.next(5), Next::Look);
     }
 

@@ -2,29 +2,30 @@
 //!
 //! [`serve`] is all of it: the caller owns the port, the store and the lifetime.
 //!
-//! A request is met at the front desk (`front`: its id, its limits, its line in the log), routed to one file under
+//! A request passes the middleware (`middleware`: its id, its limits, its line in the log), routed to one file under
 //! `routes`, and answered with a document of core or a problem (`problem`). What a verb wrote is offered to the listeners
 //! (`hub`) after it is durable; a WebSocket (`ws`) and a long poll read the same log from a cursor. Other processes on the
 //! same database are told of it (`replicas`).
 
 #![forbid(unsafe_code)]
 
-mod alive;
 mod answers;
 mod app;
 mod body;
 mod caller;
-mod chores;
+mod concurrency;
 mod config;
 mod deliveries;
-mod front;
+mod drain;
 mod hangup;
+mod heartbeats;
 mod hub;
-mod in_use;
+mod in_flight;
+mod jobs;
 mod key;
-mod leftover;
 mod listen;
-mod meter;
+mod metrics;
+mod middleware;
 mod mounts;
 mod once;
 mod openapi;
@@ -37,7 +38,6 @@ mod routes;
 mod serve;
 mod text;
 mod tls;
-mod unwritten;
 mod write_timeout;
 mod ws;
 

@@ -15,10 +15,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
+use crate::concurrency::Taken;
 use crate::config::Config;
-use crate::front::{self, Door};
 use crate::hangup::{Finished, Hangup};
-use crate::in_use::Taken;
+use crate::middleware::{self, Door};
 use crate::rate::network;
 use crate::tls::Tls;
 use crate::write_timeout::WriteTimeout;
@@ -166,7 +166,7 @@ async fn http(door: Door, stream: impl AsyncRead + AsyncWrite + Unpin + Send + '
     let service = service_fn(move |request| {
         let hangup = Hangup::default();
         let tasks = door.app.tasks.clone();
-        Finished::new(front::answer(door.clone(), ends, hangup.clone(), request), hangup, tasks)
+        Finished::new(middleware::answer(door.clone(), ends, hangup.clone(), request), hangup, tasks)
     });
     let connection = builder.serve_connection(TokioIo::new(stream), service).with_upgrades();
     let mut connection = std::pin::pin!(connection);

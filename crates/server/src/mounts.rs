@@ -41,10 +41,10 @@ const FIGURES: &[(&str, &str, &str, &str, Figure)] = &[
     ("amb_mount_up", "gauge", "", "Whether the directory is mounted and nothing fails.", |health| {
         u64::from(health.state == MountState::Mounted)
     }),
-    ("amb_mount_carried", "counter", r#",to="directory""#, "Messages carried.", |health| health.carried_in),
-    ("amb_mount_carried", "counter", r#",to="office""#, "", |health| health.carried_out),
-    ("amb_mount_refused", "counter", "", "Messages put aside.", |health| health.refused),
-    ("amb_mount_failures", "counter", "", "Tries that failed.", |health| health.failures),
+    ("amb_mount_carried_total", "counter", r#",to="directory""#, "Messages carried.", |health| health.carried_in),
+    ("amb_mount_carried_total", "counter", r#",to="office""#, "", |health| health.carried_out),
+    ("amb_mount_refused_total", "counter", "", "Messages put aside.", |health| health.refused),
+    ("amb_mount_failures_total", "counter", "", "Tries that failed.", |health| health.failures),
     ("amb_mount_waiting", "gauge", "", "Messages that wait for consent.", |health| health.waiting),
     ("amb_mount_collisions", "gauge", "", "Names under which no mail crosses.", |health| {
         health.collisions.len() as u64
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!(figures(&[]), "");
         let text = figures(&[Mount::new("a\"b".as_ref()).unwrap()]);
         assert!(text.contains("amb_mount_up{directory=\"a\\\"b\"} 0\n"), "{text}");
-        assert!(text.contains("amb_mount_carried{directory=\"a\\\"b\",to=\"office\"} 0\n"), "{text}");
-        assert_eq!(text.matches("# TYPE amb_mount_carried counter").count(), 1);
+        assert!(text.contains("amb_mount_carried_total{directory=\"a\\\"b\",to=\"office\"} 0\n"), "{text}");
+        assert_eq!(text.matches("# TYPE amb_mount_carried_total counter").count(), 1);
     }
 }

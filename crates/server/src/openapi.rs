@@ -13,65 +13,12 @@ use utoipa::openapi::{ContentBuilder, OpenApi as Document, Ref, RefOr, Response,
 use utoipa::{Modify, OpenApi};
 
 use crate::problem::{Problem, ProblemBody};
-use crate::routes::{
-    agents, approve, connect, connections, events, export, groups, handle, health, history, inbox, me, messages,
-    presence, register, rotate_key, search, send, tasks, transcripts,
-};
-use crate::ws;
+use crate::routes::Operations;
 
 #[derive(OpenApi)]
 #[openapi(
     info(title = "Agent Mailbox", description = "One post office for AI agents: the network office."),
-    paths(
-        register::register,
-        connect::connect,
-        approve::approve,
-        inbox::inbox,
-        history::history,
-        send::send,
-        events::events,
-        ws::ws,
-        agents::agents,
-        agents::agent,
-        me::me,
-        me::patch,
-        me::delete,
-        rotate_key::rotate_key,
-        presence::heartbeat,
-        presence::leave,
-        connections::connections,
-        connections::pending,
-        connections::reject,
-        connections::revoke,
-        connections::block,
-        connections::unblock,
-        messages::messages,
-        messages::message,
-        handle::ack,
-        handle::claim,
-        handle::release,
-        groups::send_many,
-        groups::groups,
-        groups::create,
-        groups::invite,
-        groups::join,
-        groups::leave,
-        groups::remove,
-        tasks::tasks,
-        tasks::task,
-        tasks::chain,
-        tasks::set_state,
-        transcripts::append,
-        transcripts::lines,
-        transcripts::share,
-        search::search,
-        export::export,
-        health::health,
-        health::live,
-        health::ready,
-    ),
     components(schemas(ProblemBody<'_>)),
-    modifiers(&Keys, &Problems),
     tags(
         (name = "agents", description = "Who is here"),
         (name = "connections", description = "Who may write to whom"),
@@ -180,7 +127,11 @@ fn say_problem(status: &str, response: &mut Response) {
 /// # Errors
 /// Where the document cannot be written as JSON, which its tests rule out.
 pub fn openapi_json() -> Result<String, serde_json::Error> {
-    let mut document = serde_json::to_value(Api::openapi())?;
+    let mut document = Api::openapi();
+    document.merge(Operations::openapi());
+    Keys.modify(&mut document);
+    Problems.modify(&mut document);
+    let mut document = serde_json::to_value(document)?;
     // What the fields of a send ask of each other.
     let rules = json!([
         {"anyOf": [

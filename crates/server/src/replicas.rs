@@ -5,9 +5,10 @@
 //! that is lost costs time and nothing else: every few seconds each replica asks the store which of its listeners are
 //! behind their log or came with a key that has ended ([`look`]), and at once after it may have missed something.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use amb_core::Timestamp;
@@ -21,8 +22,8 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::chores::failed;
 use crate::hub::Seat;
+use crate::jobs::failed;
 
 /// How often a replica says that it lives; several times within the time after which silence means gone.
 const BEAT: Duration = Duration::from_secs(2);
@@ -37,7 +38,7 @@ const MAX_PAUSE: Duration = Duration::from_secs(10);
 
 /// What this process knows of the others, and has to tell them.
 #[derive(Default)]
-pub(crate) struct Fellows {
+pub(crate) struct ReplicaHints {
     /// How many other replicas there are.
     others: AtomicU32,
     /// Whether NATS reaches all of them.
@@ -53,14 +54,14 @@ pub(crate) struct Fellows {
     board: OnceLock<NoticeBoard>,
 }
 
-impl Fellows {
+impl ReplicaHints {
     /// Has other replicas told what was written. Costs one look at a number where there are none.
-    pub(crate) fn tell(&self, news: &[News]) {
+    pub(crate) fn hint(&self, news: &[News]) {
         if self.others.load(Ordering::Relaxed) == 0 {
             return;
         }
         {
-            let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut grown = self.grown.lock();
             for News { agent, entry } in news {
                 let number = entry.cursor.as_number().unwrap_or(0);
                 let up_to = grown.entry(*agent).or_default();
@@ -81,7 +82,7 @@ pub(crate) fn start(app: &App) {
     let Some(hints) = app.store.hints() else { return };
     until_closing(app, hear(app.clone(), hints));
     until_closing(app, beat(app.clone()));
-    until_closing(app, tell(app.clone()));
+    until_closing(app, send_hints(app.clone()));
     until_closing(app, settle(app.clone()));
 }
 
@@ -96,8 +97,8 @@ async fn hear(app: App, mut hints: Receiver<Hint>) {
         match hints.recv().await {
             Ok(Hint::Grew(agent, up_to)) => app.grew(agent, up_to),
             Ok(Hint::Keys(agent)) => look(&app, app.hub.seated(Some(agent))).await,
-            Ok(Hint::Replicas) => app.fellows.changed.notify_one(),
-            Ok(Hint::Missed) | Err(RecvError::Lagged(_)) => app.fellows.missed.notify_one(),
+            Ok(Hint::Replicas) => app.replicas.changed.notify_one(),
+            Ok(Hint::Missed) | Err(RecvError::Lagged(_)) => app.replicas.missed.notify_one(),
             Err(RecvError::Closed) => return,
         }
     }
@@ -105,54 +106,54 @@ async fn hear(app: App, mut hints: Receiver<Hint>) {
 
 /// Says that this replica lives, and learns who else does.
 async fn beat(app: App) {
-    let fellows = &app.fellows;
+    let replicas = &app.replicas;
     let mut nats = app.config.nats.clone();
     loop {
-        match app.store.heartbeat(fellows.hears()).await {
+        match app.store.heartbeat(replicas.hears()).await {
             Ok(Replicas { office, others, others_hear }) => {
-                fellows.others_hear.store(others_hear, Ordering::Relaxed);
-                let before = fellows.others.load(Ordering::Relaxed);
+                replicas.others_hear.store(others_hear, Ordering::Relaxed);
+                let before = replicas.others.load(Ordering::Relaxed);
                 if before == 0 && others > 0 {
                     // What was spent while there was nobody else is no concern of theirs.
                     app.limits.forget_spent();
                 }
-                fellows.others.store(others, Ordering::Relaxed);
+                replicas.others.store(others, Ordering::Relaxed);
                 if before != others {
                     tracing::info!(others, "other replicas on this database");
-                    fellows.missed.notify_one();
+                    replicas.missed.notify_one();
                 }
-                app.meter.replicas.set(f64::from(others) + 1.0);
+                app.metrics.replicas.set(f64::from(others) + 1.0);
                 if let Some(options) = nats.take() {
                     until_closing(&app, read_board(app.clone(), options, office));
                 }
             }
             Err(error) => failed("a replica's sign of life", &error),
         }
-        let _ = timeout(BEAT, fellows.changed.notified()).await;
+        let _ = timeout(BEAT, replicas.changed.notified()).await;
     }
 }
 
 /// Tells other replicas what grew here. What grows while they are being told goes with the next note.
-async fn tell(app: App) {
+async fn send_hints(app: App) {
     loop {
-        app.fellows.grew.notified().await;
+        app.replicas.grew.notified().await;
         tell_now(&app).await;
     }
 }
 
 /// Tells what there is to tell; once more when the office has closed and nothing can be written any more.
 pub(crate) async fn tell_now(app: &App) {
-    let fellows = &app.fellows;
-    let grown = std::mem::take(&mut *fellows.grown.lock().unwrap_or_else(PoisonError::into_inner));
+    let replicas = &app.replicas;
+    let grown = std::mem::take(&mut *replicas.grown.lock());
     if grown.is_empty() {
         return;
     }
     let grown: Vec<_> = grown.into_iter().collect();
-    let posted = match fellows.board.get() {
+    let posted = match replicas.board.get() {
         Some(board) => post(board, &grown).await,
         None => false,
     };
-    if posted && fellows.others_hear.load(Ordering::Relaxed) {
+    if posted && replicas.others_hear.load(Ordering::Relaxed) {
         return;
     }
     if let Err(error) = app.store.hint(&grown).await {
@@ -179,7 +180,7 @@ async fn read_board(app: App, options: NatsOptions, office: Uuid) {
     let mut notices = loop {
         match NoticeBoard::open(&options, &subject).await {
             Ok((board, notices)) => {
-                let _ = app.fellows.board.set(board);
+                let _ = app.replicas.board.set(board);
                 break notices;
             }
             Err(error) => {
@@ -192,9 +193,9 @@ async fn read_board(app: App, options: NatsOptions, office: Uuid) {
     while let Some(notice) = notices.recv().await {
         match notice {
             Notice::Missed => {
-                app.fellows.missed.notify_one();
+                app.replicas.missed.notify_one();
                 // Others are to know that we hear.
-                app.fellows.changed.notify_one();
+                app.replicas.changed.notify_one();
             }
             Notice::Note(note) => {
                 for word in note.split(|byte| *byte == b' ') {
@@ -216,10 +217,10 @@ fn grown_of(word: &[u8]) -> Option<(AgentKey, u64)> {
 async fn look_regularly(app: App) {
     loop {
         // Whether it was time or something was missed makes no difference.
-        let _ = timeout(app.config.look_interval, app.fellows.missed.notified()).await;
+        let _ = timeout(app.config.look_interval, app.replicas.missed.notified()).await;
         look(&app, app.hub.seated(None)).await;
-        if app.fellows.others.load(Ordering::Relaxed) > 0 {
-            app.mounts.iter().for_each(amb_mount::Mount::ring_all);
+        if app.replicas.others.load(Ordering::Relaxed) > 0 {
+            app.mounts.iter().for_each(amb_mount::Mount::hint_all);
         }
     }
 }
@@ -236,7 +237,7 @@ async fn look(app: &App, seats: Vec<(Seated, std::sync::Arc<Seat>)>) {
             let Some((_, seat)) = some.get(found.index) else { continue };
             match found.key_ended {
                 true => seat.evict(),
-                false => seat.poke(found.head),
+                false => seat.hint(found.head),
             }
         }
     }
@@ -247,7 +248,7 @@ async fn settle(app: App) {
     let mut last = Instant::now();
     loop {
         sleep(SETTLE).await;
-        let others = app.fellows.others.load(Ordering::Relaxed);
+        let others = app.replicas.others.load(Ordering::Relaxed);
         let since = last.elapsed();
         last = Instant::now();
         if others > 0

@@ -11,8 +11,8 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 
 use crate::app::App;
-use crate::chores;
 use crate::config::Config;
+use crate::jobs;
 use crate::listen;
 use crate::mounts;
 use crate::replicas;
@@ -50,7 +50,7 @@ pub async fn serve(
     let tls = config.tls.as_ref().map(Tls::load).transpose()?;
     let app = App::new(store, config).map_err(io::Error::other)?;
     let router = routes::router(&app)?;
-    chores::start(&app);
+    jobs::start(&app);
     let accepting = listen::open(&app, office, router, tls);
     if let Some(metrics) = metrics {
         listen::open(&app, metrics, metrics_router(&app), None);
@@ -75,7 +75,7 @@ fn metrics_router(app: &App) -> Router {
         "/metrics",
         get({
             let app = app.clone();
-            async move || (text, app.meter.render() + &mounts::figures(&app.mounts))
+            async move || (text, app.metrics.render() + &mounts::figures(&app.mounts))
         }),
     )
 }

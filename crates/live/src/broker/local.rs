@@ -1,8 +1,9 @@
 //! The broker within one process: a table of subjects, and a call.
 
+use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use amb_core::GoalId;
@@ -39,7 +40,7 @@ impl LocalBroker {
     fn deliver(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
         // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common case.
         let (first, others) = {
-            let table = self.table.read().unwrap_or_else(PoisonError::into_inner);
+            let table = self.table.read();
             let inlets = match table.exact.get(subject) {
                 Some(inlets) => inlets,
                 None => &table.strays,
@@ -70,7 +71,7 @@ impl LocalBroker {
         let table: Weak<RwLock<Table>> = Arc::downgrade(&self.table);
         Subscription::new(move || {
             if let Some(table) = table.upgrade() {
-                end(&mut table.write().unwrap_or_else(PoisonError::into_inner));
+                end(&mut table.write());
             }
         })
     }
@@ -96,7 +97,7 @@ impl Broker for LocalBroker {
 
     fn subscribe_now(&self, subject: &str, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.write();
         let subject: Box<str> = subject.into();
         table.exact.entry(subject.clone()).or_default().push(Listener { number, inlet: Arc::clone(inlet) });
         Some(self.unsubscriber(move |table| {
@@ -111,11 +112,7 @@ impl Broker for LocalBroker {
 
     fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
-        self.table
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .strays
-            .push(Listener { number, inlet: Arc::clone(inlet) });
+        self.table.write().strays.push(Listener { number, inlet: Arc::clone(inlet) });
         Some(self.unsubscriber(move |table| table.strays.retain(|other| other.number != number)))
     }
 

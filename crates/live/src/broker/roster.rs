@@ -1,8 +1,9 @@
 //! Who is live, as this process knows it: filled by a broker, asked by every send.
 
+use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, GoalId};
@@ -61,7 +62,7 @@ impl Roster {
     /// A source's whole list, valid for `valid` from now, or until it is replaced.
     pub fn put(&self, source: &str, goals: Vec<LiveGoal>, valid: Option<Duration>) {
         let until = valid.map_or(FOREVER, |valid| self.now().saturating_add(millis(valid)));
-        let mut state = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.write();
         if let Some(known) = state.sources.get(source)
             && known.goals == goals
         {
@@ -89,19 +90,19 @@ impl Roster {
 
     /// A source has ended.
     pub fn remove(&self, source: &str) {
-        self.state.write().unwrap_or_else(PoisonError::into_inner).remove(source);
+        self.state.write().remove(source);
     }
 
     /// Forgets what has expired. Queries never show it anyway; this gives the memory back.
     pub fn sweep(&self) {
         let now = self.now();
-        self.state.write().unwrap_or_else(PoisonError::into_inner).sweep(now);
+        self.state.write().sweep(now);
     }
 
     /// The live goals of one agent; its cost does not depend on how many other agents there are.
     pub fn goals_of(&self, agent: &str) -> Vec<GoalId> {
         let now = self.now();
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let Some(runs) = state.agents.get(agent) else { return Vec::new() };
         runs.iter().filter(|(_, run)| run.lives(now)).map(|(goal, _)| *goal).collect()
     }
@@ -109,7 +110,7 @@ impl Roster {
     /// Everybody who is live, by name.
     pub fn agents(&self) -> Vec<PresentAgent> {
         let now = self.now();
-        let state = self.state.read().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.read();
         let mut agents: Vec<_> = state
             .agents
             .iter()
@@ -217,7 +218,7 @@ mod tests {
         let roster = Roster::default();
         roster.put("gone", vec![goal("a", 1)], Some(Duration::ZERO));
         roster.sweep();
-        let state = roster.state.read().unwrap();
+        let state = roster.state.read();
         assert!(state.sources.is_empty() && state.agents.is_empty());
     }
 }

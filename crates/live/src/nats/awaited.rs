@@ -5,8 +5,9 @@
 //! (the original's) is noticed by the time that passes: one task looks at all slots a few times within the patience, which
 //! is cheaper than a timer for each message.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -156,7 +157,7 @@ impl Awaited {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        self.slots.lock()
     }
 }
 

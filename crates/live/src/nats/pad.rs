@@ -3,7 +3,7 @@
 //! A message is written by its sender's thread and let go by the connection's. The allocator pays for that with a lock at
 //! every piece; here a piece is only counted.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 
 use tokio_util::bytes::{Bytes, BytesMut};
 
@@ -38,7 +38,7 @@ impl Pad {
     }
 
     fn sheet(&self) -> MutexGuard<'_, BytesMut> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

@@ -6,8 +6,9 @@
 //! keeps no consumer per process. What was written before one connected is read once, on every (re)connect. Expiry is by the
 //! bucket's age limit, which every server since 2.9 has, and each reader keeps time for itself too.
 
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use amb_core::{GoalId, Timestamp};
@@ -82,7 +83,7 @@ impl Presence {
     }
 
     pub(super) fn expiry(&self) -> Duration {
-        *self.expiry.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.expiry.lock()
     }
 
     /// Adds a goal and writes the part it is in.
@@ -285,7 +286,7 @@ impl Presence {
             Duration::ZERO => {
                 tracing::warn!(bucket = %self.bucket, "the presence bucket has no age limit; only live readers keep time");
             }
-            age => *self.expiry.lock().unwrap_or_else(PoisonError::into_inner) = age,
+            age => *self.expiry.lock() = age,
         }
         *known = Some(store.clone());
         Ok(store)
@@ -337,7 +338,7 @@ impl Presence {
     }
 
     fn parts(&self) -> MutexGuard<'_, Vec<Own>> {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner)
+        self.parts.lock()
     }
 }
 

@@ -10,8 +10,9 @@ mod row;
 #[cfg(test)]
 mod tests;
 
+use parking_lot::Mutex;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use amb_core::{AgentName, MessageId, OfficeError, TaskId, Timestamp};
 use amb_dir::DirOffice;
@@ -156,7 +157,7 @@ impl Ledger {
     ) -> Result<T> {
         let db = self.db.clone();
         let done = tokio::task::spawn_blocking(move || {
-            let mut db = db.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut db = db.lock();
             work(&mut db)
         });
         done.await.map_err(OfficeError::internal)?.map_err(failed)

@@ -1,8 +1,8 @@
 //! One limit, with a cell for each key. A cell holds one moment: when all that was spent is earned back.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Rate;
@@ -124,7 +124,7 @@ impl<K: Hash + Eq + Clone> Limit<K> {
 }
 
 fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
-    shard.lock().unwrap_or_else(PoisonError::into_inner)
+    shard.lock()
 }
 
 fn nanos(time: Duration) -> u64 {

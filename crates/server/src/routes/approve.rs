@@ -56,5 +56,5 @@ pub(crate) async fn approve(
     let caller = once.of(caller, "connections/approve", &code)?;
     let connected = app.store.approve_connection(&caller, &code, Timestamp::now()).await?;
     app.limits.right_code(&*app.store, caller.key, address).await;
-    Ok(Found(app.told(connected)))
+    Ok(Found(app.publish(connected)))
 }

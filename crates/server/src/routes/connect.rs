@@ -67,5 +67,5 @@ pub(crate) async fn connect(
         expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
         max_pending: Some(app.config.max_pending),
     };
-    Ok(Created(app.told(app.store.request_connection(&caller, ask, now).await?)))
+    Ok(Created(app.publish(app.store.request_connection(&caller, ask, now).await?)))
 }

@@ -65,7 +65,7 @@ async fn change(
         return Err(Problem::field("body.agent_name", "name another agent"));
     }
     let changed = app.store.change_connection(caller, &body.agent_name, change, Timestamp::now()).await?;
-    Ok(Found(app.told(changed)))
+    Ok(Found(app.publish(changed)))
 }
 
 macro_rules! change_route {

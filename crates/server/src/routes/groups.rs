@@ -99,7 +99,7 @@ pub(crate) async fn invite(
 ) -> Result<Found<Group>, Problem> {
     let caller = once.of(caller, "groups/invite", &(&name, &body.agent_name))?;
     let invited = app.store.invite_to_group(&caller, &group_name(&name)?, &body.agent_name, Timestamp::now()).await?;
-    Ok(Found(app.told(invited)))
+    Ok(Found(app.publish(invited)))
 }
 
 /// Agrees to an invitation
@@ -205,6 +205,6 @@ pub(crate) async fn send_many(
     }
     let draft = content.draft(first, key)?;
     draft.check_copies(to.len())?;
-    let sent = app.told(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
+    let sent = app.publish(app.store.send_all(&caller, &to, draft, Timestamp::now()).await?);
     Ok(Created(SentMany { sent }))
 }

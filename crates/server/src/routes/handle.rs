@@ -59,7 +59,7 @@ pub(crate) async fn ack(
     Caller(caller): Caller,
     Body(body): Body<IdsBody>,
 ) -> Result<Found<Acknowledged>, Problem> {
-    let acknowledged = app.told(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
+    let acknowledged = app.publish(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
     Ok(Found(Acknowledged { acknowledged }))
 }
 
@@ -105,7 +105,7 @@ pub(crate) async fn claim(
         urgent_first: body.urgent_first.unwrap_or_default(),
         lease: Duration::from_secs(within("body.lease_seconds", body.lease_seconds, 300, MAX_LEASE)?.into()),
     };
-    Ok(Found(Claimed { messages: app.told(app.store.claim(&caller, request, Timestamp::now()).await?) }))
+    Ok(Found(Claimed { messages: app.publish(app.store.claim(&caller, request, Timestamp::now()).await?) }))
 }
 
 /// Gives claimed messages back

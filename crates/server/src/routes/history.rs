@@ -5,7 +5,7 @@ use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
 use amb_core::office::HistoryPage;
 use amb_core::{MessageId, SessionId, Timestamp};
 use axum::extract::State;
-use axum::http::{HeaderValue, StatusCode, Uri, header};
+use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -51,10 +51,14 @@ fn default_limit() -> u32 {
 pub(crate) async fn history(
     State(app): State<App>,
     Caller(caller): Caller,
+    method: Method,
     uri: Uri,
     Segment(session): Segment,
     Params(query): Params<HistoryQuery>,
 ) -> Result<Response, Problem> {
+    if method == Method::HEAD {
+        return Ok(no_head());
+    }
     let asked = Asked::new(&app, &caller, &uri);
     if let Some(answer) = asked.again() {
         return Ok(answer);
@@ -68,11 +72,11 @@ pub(crate) async fn history(
     let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
     // What was marked as read just now is a change already.
     let lasting = history.news.is_empty();
-    Ok(asked.answer(&app.told(history), lasting))
+    Ok(asked.answer(&app.publish(history), lasting))
 }
 
-/// Refused: `HEAD` would mark as read what nobody was shown.
-pub(crate) async fn head() -> Response {
+/// `HEAD` would mark as read what nobody was shown.
+fn no_head() -> Response {
     let detail = "a history is read by GET, which marks what it shows as read";
     let mut response = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response();
     response.headers_mut().insert(header::ALLOW, HeaderValue::from_static("GET"));

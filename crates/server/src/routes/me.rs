@@ -92,7 +92,7 @@ pub(crate) async fn delete(
     State(app): State<App>,
     CallerWithKey(caller, shown): CallerWithKey,
 ) -> Result<StatusCode, Problem> {
-    app.told(app.store.delete_agent(&caller, shown, Timestamp::now()).await?);
+    app.publish(app.store.delete_agent(&caller, shown, Timestamp::now()).await?);
     app.hub.evict(caller.key);
     Ok(StatusCode::NO_CONTENT)
 }

@@ -22,7 +22,7 @@ pub(crate) async fn heartbeat(State(app): State<App>, Caller(caller): Caller) ->
 #[utoipa::path(post, path = "/agents/me/leave", tag = "agents", security(("key" = []), ("bearer" = [])),
     responses((status = 204, description = "Offline; mail waits")))]
 pub(crate) async fn leave(State(app): State<App>, Caller(caller): Caller) -> Result<StatusCode, Problem> {
-    app.alive.forget(caller.key);
+    app.heartbeats.forget(caller.key);
     app.store.leave(&caller, Timestamp::now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

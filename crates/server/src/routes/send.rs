@@ -131,7 +131,7 @@ pub(crate) async fn send(
     let (to, content) = body.split();
     let draft = content.draft(to.clone(), key)?;
     match app.store.send(&caller, draft, Timestamp::now()).await {
-        Ok(sent) => Ok(Created(app.told(sent))),
+        Ok(sent) => Ok(Created(app.publish(sent))),
         Err(error) => Err(meant(&app, &caller, &to, error).await),
     }
 }

@@ -154,7 +154,7 @@ pub(crate) async fn set_state(
     text::check_some("body.note", body.note.as_ref(), MAX_NOTE_CHARS)?;
     let caller = once.of(caller, "tasks/state", &(&id, body.state, &body.note))?;
     let moved = app.store.set_task_state(&caller, &task_id(&id)?, body.state, body.note, Timestamp::now()).await?;
-    let task = app.told(moved);
+    let task = app.publish(moved);
     match (body.state, &task.note) {
         (TaskState::Accepted | TaskState::Working | TaskState::Completed | TaskState::Failed, Some(reason))
             if task.state == TaskState::Rejected =>

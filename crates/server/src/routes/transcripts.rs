@@ -64,7 +64,7 @@ pub(crate) async fn append(
     text::check_some("body.message_id", line.message_id.as_ref(), MAX_WORD_CHARS)?;
     let caller = once.of(caller, "transcripts", &(&query.owner, key.as_str(), &line))?;
     let appended = app.store.transcript_append(&caller, query.owner.as_ref(), &key, line, Timestamp::now()).await?;
-    app.told_transcript(&key);
+    app.hint_transcript(&key);
     Ok(Created(appended))
 }
 

@@ -92,7 +92,7 @@ pub(super) async fn listen(
         Ok(farewell) => farewell,
         Err(Cut::Gone) => Farewell::gone(),
         Err(Cut::Slow) => {
-            app.meter.slow.increment(1);
+            app.metrics.slow.increment(1);
             Farewell::too_slow(cursor)
         }
     }
@@ -198,7 +198,7 @@ impl Listener<'_> {
         if sent > 0 {
             self.ask().await?;
             self.line.flush().await?;
-            self.app.meter.pushed.increment(sent as u64);
+            self.app.metrics.pushed.increment(sent as u64);
         }
         Ok(None)
     }

@@ -29,7 +29,7 @@ async fn figures_are_on_their_own_listener(desk: Desk) {
     let request = desk.http.get(format!("http://{}/metrics", desk.metrics));
     let text = desk.request(request).await.expect(200);
     let text = text.as_str().unwrap();
-    for line in [r#"amb_http_requests{route="/messages/send",status="201"} 1"#, "amb_ws_sockets 1"] {
+    for line in [r#"amb_http_requests_total{route="/messages/send",status="201"} 1"#, "amb_ws_sockets 1"] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
     assert!(!text.contains(&alice.key) && !text.contains("alice-agent"));

@@ -242,7 +242,7 @@ async fn a_slow_reader_is_cut_off_slows_nobody_and_resumes() {
             .expect(200)
             .as_str()
             .unwrap()
-            .contains("amb_ws_cut_off 1")
+            .contains("amb_ws_cut_off_total 1")
         {
             tokio::task::yield_now().await;
         }

@@ -7,55 +7,10 @@ use amb_core::Usage;
 use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, Unit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-/// Paths as they are counted; what is none of them is `other`.
-pub(crate) const ROUTES: &[&str] = &[
-    "/messages/send",
-    "/inbox",
-    "/sessions/{session_id}/history",
-    "/events",
-    "/ws",
-    "/agents/register",
-    "/connections/request",
-    "/connections/approve",
-    "/agents",
-    "/agents/me",
-    "/agents/me/rotate-key",
-    "/agents/me/heartbeat",
-    "/agents/me/leave",
-    "/agents/{name}",
-    "/connections",
-    "/connections/pending",
-    "/connections/reject",
-    "/connections/revoke",
-    "/connections/block",
-    "/connections/unblock",
-    "/messages",
-    "/messages/ack",
-    "/messages/claim",
-    "/messages/release",
-    "/messages/send-many",
-    "/messages/{message_id}",
-    "/tasks",
-    "/tasks/{task_id}",
-    "/tasks/{task_id}/chain",
-    "/tasks/{task_id}/state",
-    "/transcripts/{key}",
-    "/transcripts/{key}/share",
-    "/search",
-    "/export",
-    "/groups",
-    "/groups/{name}/invite",
-    "/groups/{name}/join",
-    "/groups/{name}/leave",
-    "/groups/{name}/remove",
-    "/health",
-    "/health/live",
-    "/health/ready",
-    "/openapi.json",
-    OTHER,
-];
-/// What is counted for a path that is none of them.
-pub(crate) const OTHER: &str = "other";
+use crate::routes::PATHS;
+
+/// Label of every path that is not a route of the API.
+const OTHER: &str = "other";
 
 /// Statuses that are counted each by itself.
 const STATUSES: &[u16] =
@@ -65,9 +20,11 @@ const STATUSES: &[u16] =
 const BUCKETS: &[f64] = &[0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
 /// All counters.
-pub(crate) struct Meter {
+pub(crate) struct Metrics {
     handle: PrometheusHandle,
-    routes: Vec<RouteMeter>,
+    /// In the order of [`PATHS`].
+    routes: Vec<RouteMetrics>,
+    other: RouteMetrics,
     /// Open WebSockets.
     pub(crate) sockets: Gauge,
     /// Processes on this database, this one among them.
@@ -82,7 +39,7 @@ pub(crate) struct Meter {
     pub(crate) mail_removed: Counter,
 }
 
-struct RouteMeter {
+struct RouteMetrics {
     statuses: Vec<Counter>,
     other: Counter,
     seconds: Histogram,
@@ -94,7 +51,7 @@ fn counter(recorder: &PrometheusRecorder, name: &'static str, labels: Vec<Label>
     recorder.register_counter(&Key::from_parts(name, labels), &METADATA)
 }
 
-impl Meter {
+impl Metrics {
     pub(crate) fn new() -> Self {
         let builder = PrometheusBuilder::new();
         // Fails only for an empty list of buckets; then there are quantiles instead.
@@ -105,10 +62,10 @@ impl Meter {
         let describe = |name: &'static str, text: &'static str| {
             recorder.describe_counter(KeyName::from(name), Some(Unit::Count), text.into());
         };
-        describe("amb_http_requests", "Requests by route and status.");
-        describe("amb_events_pushed", "Entries sent over WebSockets.");
-        describe("amb_ws_cut_off", "WebSockets cut off because they did not take what was sent.");
-        describe("amb_mail_removed", "Messages removed because everybody read them long ago.");
+        describe("amb_http_requests_total", "Requests by route and status.");
+        describe("amb_events_pushed_total", "Entries sent over WebSockets.");
+        describe("amb_ws_cut_off_total", "WebSockets cut off because they did not take what was sent.");
+        describe("amb_mail_removed_total", "Messages removed because everybody read them long ago.");
         recorder.describe_histogram(
             KeyName::from("amb_http_request_seconds"),
             Some(Unit::Seconds),
@@ -123,31 +80,36 @@ impl Meter {
         recorder.describe_gauge(KeyName::from("amb_stored_bytes"), Some(Unit::Bytes), stored.into());
         let route = |route: &'static str| {
             let by = |status: String| {
-                counter(&recorder, "amb_http_requests", vec![Label::new("route", route), Label::new("status", status)])
+                counter(
+                    &recorder,
+                    "amb_http_requests_total",
+                    vec![Label::new("route", route), Label::new("status", status)],
+                )
             };
             let key = Key::from_parts("amb_http_request_seconds", vec![Label::new("route", route)]);
-            RouteMeter {
+            RouteMetrics {
                 statuses: STATUSES.iter().map(|status| by(status.to_string())).collect(),
                 other: by("other".to_owned()),
                 seconds: recorder.register_histogram(&key, &METADATA),
             }
         };
         Self {
-            routes: ROUTES.iter().map(|name| route(name)).collect(),
+            routes: PATHS.iter().map(|path| route(path)).collect(),
+            other: route(OTHER),
             sockets: recorder.register_gauge(&Key::from_name("amb_ws_sockets"), &METADATA),
             replicas: recorder.register_gauge(&Key::from_name("amb_replicas"), &METADATA),
             stored_messages: recorder.register_gauge(&Key::from_name("amb_stored_messages"), &METADATA),
             stored_bytes: recorder.register_gauge(&Key::from_name("amb_stored_bytes"), &METADATA),
-            pushed: counter(&recorder, "amb_events_pushed", vec![]),
-            slow: counter(&recorder, "amb_ws_cut_off", vec![]),
-            mail_removed: counter(&recorder, "amb_mail_removed", vec![]),
+            pushed: counter(&recorder, "amb_events_pushed_total", vec![]),
+            slow: counter(&recorder, "amb_ws_cut_off_total", vec![]),
+            mail_removed: counter(&recorder, "amb_mail_removed_total", vec![]),
             handle: recorder.handle(),
         }
     }
 
     /// Counts one answered request.
     pub(crate) fn answered(&self, path: &str, status: u16, took: Duration) {
-        let Some(route) = self.routes.get(route_of(path)) else { return };
+        let route = route_of(path).and_then(|index| self.routes.get(index)).unwrap_or(&self.other);
         match STATUSES.iter().position(|known| *known == status).and_then(|at| route.statuses.get(at)) {
             Some(counter) => counter.increment(1),
             None => route.other.increment(1),
@@ -172,8 +134,8 @@ impl Meter {
     }
 }
 
-/// The index in [`ROUTES`] of the route that a path belongs to.
-fn route_of(path: &str) -> usize {
+/// The index in [`PATHS`] of the route that a path belongs to.
+fn route_of(path: &str) -> Option<usize> {
     let fits = |route: &str| {
         let (mut theirs, mut ours) = (path.split('/'), route.split('/'));
         loop {
@@ -184,7 +146,8 @@ fn route_of(path: &str) -> usize {
             }
         }
     };
-    ROUTES.iter().position(|route| *route == path || fits(route)).unwrap_or(ROUTES.len() - 1)
+    // An exact match first: `/agents/me` is not an agent's name.
+    PATHS.iter().position(|route| *route == path).or_else(|| PATHS.iter().position(|route| fits(route)))
 }
 
 #[cfg(test)]
@@ -193,19 +156,21 @@ mod tests {
 
     #[test]
     fn a_path_is_counted_by_its_route_and_never_by_its_ids() {
-        assert_eq!(ROUTES[route_of("/inbox")], "/inbox");
-        assert_eq!(ROUTES[route_of("/sessions/0190/history")], "/sessions/{session_id}/history");
-        assert_eq!(ROUTES[route_of("/sessions/0190/history/x")], OTHER);
-        assert_eq!(ROUTES[route_of("/secret")], OTHER);
+        let label = |path| route_of(path).map(|index| PATHS[index]);
+        assert_eq!(label("/inbox"), Some("/inbox"));
+        assert_eq!(label("/agents/me"), Some("/agents/me"));
+        assert_eq!(label("/sessions/0190/history"), Some("/sessions/{session_id}/history"));
+        assert_eq!(label("/sessions/0190/history/x"), None);
+        assert_eq!(label("/secret"), None);
     }
 
     #[test]
     fn what_was_counted_is_shown() {
-        let meter = Meter::new();
-        meter.answered("/inbox", 200, Duration::from_millis(3));
-        meter.sockets.increment(1.0);
-        let text = meter.render();
-        assert!(text.contains(r#"amb_http_requests{route="/inbox",status="200"} 1"#), "{text}");
+        let metrics = Metrics::new();
+        metrics.answered("/inbox", 200, Duration::from_millis(3));
+        metrics.sockets.increment(1.0);
+        let text = metrics.render();
+        assert!(text.contains(r#"amb_http_requests_total{route="/inbox",status="200"} 1"#), "{text}");
         assert!(text.contains(r#"amb_http_request_seconds_bucket{route="/inbox",le="0.005"} 1"#), "{text}");
         assert!(text.contains("amb_ws_sockets 1"), "{text}");
     }

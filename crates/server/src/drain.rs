@@ -4,8 +4,9 @@
 //! so: the client's next request on that connection fails, though the answer before it was a plain 401. So what is left is
 //! read off and thrown away, within bounds, and beyond them the answer says that the connection ends.
 
+use parking_lot::Mutex;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -20,25 +21,25 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Where the body is put when it is let go of before its end.
 #[derive(Default)]
-struct Shelf(Mutex<Option<Incoming>>);
+struct UnreadSlot(Mutex<Option<Incoming>>);
 
-impl Shelf {
+impl UnreadSlot {
     fn put(&self, body: Incoming) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(body);
+        *self.0.lock() = Some(body);
     }
 
     fn take(&self) -> Option<Incoming> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.0.lock().take()
     }
 }
 
 /// A body on loan to a handler.
-struct Lent {
+struct TrackedBody {
     body: Option<Incoming>,
-    shelf: Arc<Shelf>,
+    slot: Arc<UnreadSlot>,
 }
 
-impl HttpBody for Lent {
+impl HttpBody for TrackedBody {
     type Data = Bytes;
     type Error = hyper::Error;
 
@@ -61,49 +62,49 @@ impl HttpBody for Lent {
     }
 }
 
-impl Drop for Lent {
+impl Drop for TrackedBody {
     fn drop(&mut self) {
         if let Some(body) = self.body.take().filter(|body| !body.is_end_stream()) {
-            self.shelf.put(body);
+            self.slot.put(body);
         }
     }
 }
 
 /// What may be left of one request's body.
-pub(crate) struct Leftover {
-    shelf: Option<Arc<Shelf>>,
+pub(crate) struct UnreadBody {
+    slot: Option<Arc<UnreadSlot>>,
     /// The client sends the body only when it is asked for, so there is nothing to wait for.
     asks_first: bool,
 }
 
 /// The body for a handler, and what will be left of it.
-pub(crate) fn lend(body: Incoming, headers: &HeaderMap) -> (Body, Leftover) {
+pub(crate) fn track(body: Incoming, headers: &HeaderMap) -> (Body, UnreadBody) {
     if body.is_end_stream() {
-        return (Body::empty(), Leftover { shelf: None, asks_first: false });
+        return (Body::empty(), UnreadBody { slot: None, asks_first: false });
     }
-    let shelf = Arc::new(Shelf::default());
-    let lent = Lent { body: Some(body), shelf: Arc::clone(&shelf) };
+    let slot = Arc::new(UnreadSlot::default());
+    let tracked = TrackedBody { body: Some(body), slot: Arc::clone(&slot) };
     let asks_first = headers.contains_key(header::EXPECT);
-    (Body::new(lent), Leftover { shelf: Some(shelf), asks_first })
+    (Body::new(tracked), UnreadBody { slot: Some(slot), asks_first })
 }
 
-impl Leftover {
+impl UnreadBody {
     /// Reads off what is left, at most so many bytes, or says in the answer that the connection ends.
-    pub(crate) async fn clear(self, most: usize, response: &mut Response) {
-        let Some(body) = self.shelf.and_then(|shelf| shelf.take()) else { return };
+    pub(crate) async fn drain(self, most: usize, response: &mut Response) {
+        let Some(body) = self.slot.and_then(|slot| slot.take()) else { return };
         // Whoever was too slow or sent too much has been waited for already.
         let waited = matches!(response.status(), StatusCode::REQUEST_TIMEOUT | StatusCode::PAYLOAD_TOO_LARGE);
-        let cleared = !waited && !self.asks_first && {
-            tokio::time::timeout(PATIENCE, read_off(body, most)).await.unwrap_or(false)
+        let drained = !waited && !self.asks_first && {
+            tokio::time::timeout(PATIENCE, read_to_end(body, most)).await.unwrap_or(false)
         };
-        if !cleared {
+        if !drained {
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
     }
 }
 
 /// Whether the body came to its end within so many bytes.
-async fn read_off(body: Incoming, most: usize) -> bool {
+async fn read_to_end(body: Incoming, most: usize) -> bool {
     let mut frames = Body::new(body).into_data_stream();
     let mut size = 0_usize;
     while let Some(frame) = frames.next().await {

@@ -1,4 +1,4 @@
-//! The front desk: what happens to every request before it is routed and after it is answered. One function instead of a
+//! The middleware: what happens to every request before it is routed and after it is answered. One function instead of a
 //! stack of layers, because each layer costs an allocation for each request.
 
 use std::convert::Infallible;
@@ -19,12 +19,12 @@ use tower::Service;
 
 use crate::app::App;
 use crate::caller::Peer;
+use crate::drain::track;
 use crate::hangup::Hangup;
-use crate::leftover::lend;
+use crate::in_flight;
 use crate::listen::{DoorRules, Ends};
 use crate::problem::{Cause, Problem};
 use crate::rate::network;
-use crate::unwritten;
 
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 const FORWARDED_FOR: &str = "x-forwarded-for";
@@ -115,7 +115,7 @@ pub(crate) async fn answer(
     let method = request.method().clone();
     let uri = request.uri().clone();
     let (parts, body) = request.into_parts();
-    let (body, leftover) = lend(body, &parts.headers);
+    let (body, unread) = track(body, &parts.headers);
     let mut request = Request::from_parts(parts, body);
     let admitted = passed.and_then(|()| {
         app.limits.address(address)?;
@@ -137,12 +137,12 @@ pub(crate) async fn answer(
             (response, Some(place))
         }
     };
-    leftover.clear(app.config.body_limit, &mut response).await;
+    unread.drain(app.config.body_limit, &mut response).await;
     let took = started.elapsed();
     let status = response.status();
     // The path alone: the query of /ws may hold a key, and no other is worth a line.
     let path = uri.path();
-    app.meter.answered(path, status.as_u16(), took);
+    app.metrics.answered(path, status.as_u16(), took);
     if let Some(Cause(cause)) = response.extensions_mut().remove::<Cause>() {
         let source = std::error::Error::source(&*cause).map(|source| format!("{source:#}"));
         tracing::error!(
@@ -166,7 +166,7 @@ pub(crate) async fn answer(
     }
     response.headers_mut().insert(REQUEST_ID, id);
     Ok(match place {
-        Some(place) => unwritten::hold(response, place),
+        Some(place) => in_flight::hold(response, place),
         None => response,
     })
 }

@@ -1,8 +1,9 @@
 //! How much one address uses at the same time.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Counts what is in use by whom, up to a limit for each.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ impl<K: Hash + Eq + Clone> InUse<K> {
 
     /// Takes one; `None` where it has as many as it may.
     pub(crate) fn take(&self, by: K) -> Option<Taken<K>> {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         let count = used.entry(by.clone()).or_default();
         if *count >= self.most {
             return None;
@@ -37,7 +38,7 @@ impl<K: Hash + Eq + Clone> InUse<K> {
 
 impl<K: Hash + Eq> Drop for Taken<K> {
     fn drop(&mut self) {
-        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut used = self.used.lock();
         if let Some(count) = used.get_mut(&self.by) {
             *count -= 1;
             if *count == 0 {
@@ -61,6 +62,6 @@ mod tests {
         drop(first);
         drop(in_use.take(here).unwrap());
         drop(second);
-        assert!(in_use.used.lock().unwrap().is_empty());
+        assert!(in_use.used.lock().is_empty());
     }
 }

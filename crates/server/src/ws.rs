@@ -114,9 +114,9 @@ pub(crate) async fn ws(
         .max_message_size(MAX_CLIENT_MESSAGE)
         .max_frame_size(MAX_CLIENT_MESSAGE)
         .on_upgrade(move |socket| async move {
-            app.meter.sockets.increment(1.0);
+            app.metrics.sockets.increment(1.0);
             run(&app, socket, address, identified, wish).await;
-            app.meter.sockets.decrement(1.0);
+            app.metrics.sockets.decrement(1.0);
             drop(token);
         })
 }

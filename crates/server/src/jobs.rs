@@ -49,7 +49,7 @@ pub(crate) fn start(app: &App) {
             app.store.clone(),
             Arc::new({
                 let app = app.clone();
-                move |news: &[News]| app.tell(news)
+                move |news: &[News]| app.hint(news)
             }),
             Terms {
                 private_codes: app.config.private_codes,
@@ -82,7 +82,7 @@ async fn regular(app: App) {
         tokio::select! {
             _ = upkeep.tick() => {
                 app.limits.sweep();
-                app.meter.upkeep();
+                app.metrics.upkeep();
                 if let Err(error) = app.store.forgive().await {
                     failed("forgiving what is earned back", &error);
                 }
@@ -90,7 +90,7 @@ async fn regular(app: App) {
             _ = seen.tick() => write_seen(&app).await,
             _ = sweep.tick() => sweep_due(&app).await,
             _ = usage.tick() => match app.store.office_usage().await {
-                Ok(usage) => app.meter.stored(usage),
+                Ok(usage) => app.metrics.stored(usage),
                 Err(error) => failed("counting what is stored", &error),
             },
             () = app.closing.cancelled() => return,
@@ -99,7 +99,7 @@ async fn regular(app: App) {
 }
 
 async fn write_seen(app: &App) {
-    let mut agents = app.alive.take();
+    let mut agents = app.heartbeats.take();
     app.hub.listening(&mut agents);
     if agents.is_empty() {
         return;
@@ -112,14 +112,14 @@ async fn write_seen(app: &App) {
 
 async fn sweep_due(app: &App) {
     loop {
-        match app.store.sweep_overdue(Timestamp::now()).await.map(|written| app.told(written)) {
+        match app.store.sweep_overdue(Timestamp::now()).await.map(|written| app.publish(written)) {
             Ok(0) => break,
             Ok(_) => {}
             Err(error) => break failed("overdue tasks", &error),
         }
     }
     loop {
-        match app.store.expire_connections(Timestamp::now()).await.map(|written| app.told(written)) {
+        match app.store.expire_connections(Timestamp::now()).await.map(|written| app.publish(written)) {
             Ok(0) => break,
             Ok(_) => {}
             Err(error) => break failed("expired requests", &error),
@@ -127,7 +127,7 @@ async fn sweep_due(app: &App) {
     }
 }
 
-/// Removes what is not kept for ever. Apart from the other chores, which cannot wait for a long round.
+/// Removes what is not kept for ever. Apart from the other jobs, which cannot wait for a long round.
 async fn keeping(app: App) {
     let mut rounds = every(PRUNE);
     loop {
@@ -167,7 +167,7 @@ async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeErro
     let (mut removed, mut from) = (0, None);
     loop {
         let page = app.store.remove_read_mail(before, from).await?;
-        app.meter.mail_removed.increment(page.messages);
+        app.metrics.mail_removed.increment(page.messages);
         removed += page.messages;
         from = page.next;
         if from.is_none() {
@@ -209,7 +209,7 @@ async fn write_deliveries(app: &App) -> bool {
     while let Some(mut stretch) = stretches.next() {
         while stretch.after < stretch.up_to {
             match app.store.delivered(&stretch.agent, stretch.after, stretch.up_to, Timestamp::now()).await {
-                Ok(written) => stretch.after = app.told(written).reached,
+                Ok(written) => stretch.after = app.publish(written).reached,
                 Err(error) => {
                     failed("receipts", &error);
                     well = false;

@@ -1,18 +1,18 @@
 //! Signs of life: gathered from calls and sockets, written together once in some seconds, so that their cost does not grow
 //! with the number of calls.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use amb_store::AgentKey;
 
 /// Who gave a sign of life since the last writing.
 #[derive(Default)]
-pub(crate) struct Alive(Mutex<HashSet<AgentKey>>);
+pub(crate) struct Heartbeats(Mutex<HashSet<AgentKey>>);
 
-impl Alive {
+impl Heartbeats {
     fn set(&self) -> MutexGuard<'_, HashSet<AgentKey>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     pub(crate) fn note(&self, agent: AgentKey) {

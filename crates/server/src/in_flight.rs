@@ -16,33 +16,33 @@ pub(crate) fn hold<H: Send + Sync + 'static>(response: Response, held: H) -> Res
     if response.body().is_end_stream() {
         return response;
     }
-    response.map(|body| Body::new(Unwritten { body, held: Arc::new(held) }))
+    response.map(|body| Body::new(Counted { body, held: Arc::new(held) }))
 }
 
-struct Unwritten<H> {
+struct Counted<H> {
     body: Body,
     held: Arc<H>,
 }
 
 /// Bytes with what is held until they are dropped.
-struct Piece<H> {
+struct CountedBytes<H> {
     bytes: Bytes,
     _held: Arc<H>,
 }
 
-impl<H> AsRef<[u8]> for Piece<H> {
+impl<H> AsRef<[u8]> for CountedBytes<H> {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl<H: Send + Sync + 'static> HttpBody for Unwritten<H> {
+impl<H: Send + Sync + 'static> HttpBody for Counted<H> {
     type Data = Bytes;
     type Error = axum::Error;
 
     fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let Self { body, held } = self.get_mut();
-        let hold = |bytes| Bytes::from_owner(Piece { bytes, _held: Arc::clone(held) });
+        let hold = |bytes| Bytes::from_owner(CountedBytes { bytes, _held: Arc::clone(held) });
         Pin::new(body).poll_frame(cx).map_ok(|frame| frame.map_data(hold))
     }
 

@@ -1,0 +1,146 @@
+//! The routes of the API: one file for each endpoint.
+
+pub(crate) mod agents;
+pub(crate) mod approve;
+pub(crate) mod connect;
+pub(crate) mod connections;
+pub(crate) mod events;
+pub(crate) mod export;
+pub(crate) mod groups;
+pub(crate) mod handle;
+pub(crate) mod health;
+pub(crate) mod history;
+pub(crate) mod inbox;
+pub(crate) mod me;
+pub(crate) mod messages;
+pub(crate) mod presence;
+pub(crate) mod register;
+pub(crate) mod rotate_key;
+pub(crate) mod search;
+pub(crate) mod send;
+pub(crate) mod tasks;
+pub(crate) mod transcripts;
+
+use std::io;
+
+use axum::Router;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get};
+use tower_http::cors::{AllowOrigin, CorsLayer};
+
+use crate::app::App;
+use crate::problem::Problem;
+use crate::{openapi, ws};
+
+/// Declares every route once: the router, the OpenAPI document and the labels of the metrics are made from this list.
+macro_rules! routes {
+    ($($path:literal $(, $method:ident $module:ident::$handler:ident)+;)+) => {
+        /// Every path of the API, as its metrics are labelled.
+        pub(crate) const PATHS: &[&str] = &[$($path),+];
+
+        fn table() -> Vec<(&'static str, MethodRouter<App>)> {
+            vec![$(($path, MethodRouter::new()$(.$method($module::$handler))+)),+]
+        }
+
+        /// The operations of every route.
+        #[derive(utoipa::OpenApi)]
+        #[openapi(paths($($($module::$handler),+),+))]
+        pub(crate) struct Operations;
+    };
+}
+
+routes! {
+    "/agents/register", post register::register;
+    "/connections/request", post connect::connect;
+    "/connections/approve", post approve::approve;
+    "/inbox", get inbox::inbox;
+    "/sessions/{session_id}/history", get history::history;
+    "/messages/send", post send::send;
+    "/events", get events::events;
+    "/ws", get ws::ws;
+    "/agents", get agents::agents;
+    "/agents/me", get me::me, patch me::patch, delete me::delete;
+    "/agents/me/rotate-key", post rotate_key::rotate_key;
+    "/agents/me/heartbeat", post presence::heartbeat;
+    "/agents/me/leave", post presence::leave;
+    "/agents/{name}", get agents::agent;
+    "/connections", get connections::connections;
+    "/connections/pending", get connections::pending;
+    "/connections/reject", post connections::reject;
+    "/connections/revoke", post connections::revoke;
+    "/connections/block", post connections::block;
+    "/connections/unblock", post connections::unblock;
+    "/messages", get messages::messages;
+    "/messages/ack", post handle::ack;
+    "/messages/claim", post handle::claim;
+    "/messages/release", post handle::release;
+    "/messages/send-many", post groups::send_many;
+    "/messages/{message_id}", get messages::message;
+    "/tasks", get tasks::tasks;
+    "/tasks/{task_id}", get tasks::task;
+    "/tasks/{task_id}/chain", get tasks::chain;
+    "/tasks/{task_id}/state", post tasks::set_state;
+    "/transcripts/{key}", get transcripts::lines, post transcripts::append;
+    "/transcripts/{key}/share", post transcripts::share;
+    "/search", get search::search;
+    "/export", get export::export;
+    "/groups", get groups::groups, post groups::create;
+    "/groups/{name}/invite", post groups::invite;
+    "/groups/{name}/join", post groups::join;
+    "/groups/{name}/leave", post groups::leave;
+    "/groups/{name}/remove", post groups::remove;
+    "/health", get health::health;
+    "/health/live", get health::live;
+    "/health/ready", get health::ready;
+}
+
+/// All routes of the office.
+pub(crate) fn router(app: &App) -> io::Result<Router> {
+    let router = table()
+        .into_iter()
+        .fold(Router::new(), |router, (path, methods)| router.route(path, methods))
+        .route("/openapi.json", get(openapi::document))
+        .fallback(no_route)
+        .method_not_allowed_fallback(no_method)
+        .with_state(app.clone());
+    match cors(&app.config.cors_origins)? {
+        Some(cors) => Ok(router.layer(cors)),
+        None => Ok(router),
+    }
+}
+
+async fn no_route() -> Response {
+    Problem::new(StatusCode::NOT_FOUND, "no_such_route", "there is nothing here; see /openapi.json").into_response()
+}
+
+/// The router adds the exact `Allow`.
+async fn no_method() -> Response {
+    let detail = "this path does not take that method; Allow says which it takes";
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response()
+}
+
+/// Which web pages may call the office: none unless set.
+fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
+    if origins.is_empty() {
+        return Ok(None);
+    }
+    let allowed = match origins.iter().any(|origin| origin == "*") {
+        true => AllowOrigin::any(),
+        false => {
+            let parse = |origin: &String| HeaderValue::from_str(origin).map_err(io::Error::other);
+            AllowOrigin::list(origins.iter().map(parse).collect::<io::Result<Vec<_>>>()?)
+        }
+    };
+    let headers = [
+        header::CONTENT_TYPE,
+        header::AUTHORIZATION,
+        HeaderName::from_static("x-api-key"),
+        HeaderName::from_static("x-request-id"),
+        HeaderName::from_static("idempotency-key"),
+    ];
+    let methods = [Method::GET, Method::POST, Method::PATCH, Method::DELETE];
+    let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];
+    let layer = CorsLayer::new().allow_origin(allowed).allow_headers(headers).allow_methods(methods);
+    Ok(Some(layer.expose_headers(exposed)))
+}
