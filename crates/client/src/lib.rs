@@ -29,7 +29,7 @@ mod url;
 
 pub use backoff::Backoff;
 pub use registration::{Registered, register};
-pub use seat::{Access, Client, Group, GroupMember};
+pub use seat::Client;
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;

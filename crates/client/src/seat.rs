@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use amb_core::doc::{
-    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
-    SearchHit, Sent,
+    Access, Acknowledged, AgentEntry, Agents, Claimed, Connected, Connection, ConnectionChange, ConnectionRequested,
+    Connections, Exported, Group, Groups, History, Hits, Inbox, Lines, MessagePage, MessageWithReceipts, SearchHit,
+    Sent, Tasks,
 };
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
@@ -15,7 +16,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::Method;
 use secrecy::SecretString;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::json;
 use tokio::time::Instant;
 
@@ -108,91 +109,14 @@ impl Client {
     }
 }
 
-/// What another agent may do with a transcript.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Read it.
-    Read,
-    /// Read it and add to it.
-    Write,
-}
-
-/// A named set of agents that are written to together.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Group {
-    /// Its name, unique in the office.
-    pub name: AgentName,
-    /// Who invites and removes.
-    pub owner: AgentName,
-    /// Who is in it, or was invited.
-    pub members: Vec<GroupMember>,
-    /// When it was made.
-    pub created_at: Timestamp,
-}
-
-/// One member of a group.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct GroupMember {
-    /// Who.
-    pub name: AgentName,
-    /// Whether it agreed.
-    pub joined: bool,
-}
-
-#[derive(Deserialize)]
-struct Groups {
-    groups: Vec<Group>,
-}
-
-#[derive(Deserialize)]
-struct Exported {
-    messages: Vec<MessageWithReceipts>,
-}
-
+/// The one field that every server has.
 #[derive(Deserialize)]
 struct Me {
     name: AgentName,
 }
 
-#[derive(Deserialize)]
-struct Agents {
-    agents: Vec<AgentEntry>,
-}
-
-#[derive(Deserialize)]
-struct Connections {
-    connections: Vec<Connection>,
-}
-
-#[derive(Deserialize)]
-struct Acknowledged {
-    acknowledged: u64,
-}
-
-#[derive(Deserialize)]
-struct Messages {
-    messages: Vec<Message>,
-}
-
-#[derive(Deserialize)]
-struct Received {
-    messages: Vec<MessageWithReceipts>,
-}
-
-#[derive(Deserialize)]
-struct Tasks {
-    tasks: Vec<Task>,
-}
-
-#[derive(Deserialize)]
-struct Lines {
-    lines: Vec<Line>,
-}
-
-#[derive(Deserialize)]
-struct Hits {
-    hits: Vec<SearchHit>,
+fn lines(page: Lines) -> Vec<Line> {
+    page.lines.into_iter().map(|numbered| numbered.line).collect()
 }
 
 #[async_trait]
@@ -281,7 +205,7 @@ impl Office for Client {
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
         let ClaimRequest { limit, urgent_first, lease } = request;
         let body = json!({ "limit": limit, "urgent_first": urgent_first, "lease_seconds": lease.as_secs() });
-        Ok(self.http.ask::<Messages>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
+        Ok(self.http.ask::<Claimed>(self.http.post(&["messages", "claim"], &body)?).await?.messages)
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
@@ -291,7 +215,7 @@ impl Office for Client {
     async fn claimed(&self) -> Result<Vec<Message>> {
         // An office that does not know the condition leaves it out; what was read is no claim in any.
         let call = self.http.get(&["messages"]).query("claimed", Some(true)).query("unread", Some(true));
-        let page: Received = self.http.ask(call.query("limit", Some(MAX_CLAIMED))).await?;
+        let page: MessagePage = self.http.ask(call.query("limit", Some(MAX_CLAIMED))).await?;
         Ok(page.messages.into_iter().map(|received| received.message).collect())
     }
 
@@ -335,12 +259,12 @@ impl Office for Client {
 
     async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
-        Ok(self.http.ask::<Lines>(call.query("owner", Some(owner))).await?.lines)
+        Ok(lines(self.http.ask(call.query("owner", Some(owner))).await?))
     }
 
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let call = self.http.get(&["transcripts", key.as_str()]).query("limit", Some(limit));
-        Ok(self.http.ask::<Lines>(call).await?.lines)
+        Ok(lines(self.http.ask(call).await?))
     }
 
     async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {

@@ -1,6 +1,10 @@
 //! The documents that offices answer with. Their JSON is the contract of the network office, field for field, and what
 //! `--json` prints over any office; fields beyond that contract appear only where they say something.
 
+mod pages;
+
+pub use pages::*;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 

@@ -29,11 +29,6 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
-/// For fields that are there only where they say something.
-pub(crate) fn is_false(truth: &bool) -> bool {
-    !truth
-}
-
 /// As many of these, from the first on, as an answer has bytes for, and whether some were left out. One always fits.
 pub(crate) fn fitting<T: Serialize>(mut things: Vec<T>) -> (Vec<T>, bool) {
     let (mut left, count) = (MAX_PAGE_BYTES, things.len());

@@ -52,10 +52,7 @@ pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
-pub use query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, GroupMember, Handed, InboxPage, MessagePage,
-    MessageQuery, NumberedLine, OwnUsage, Profile, ProfilePatch, ReadPlace, Removed,
-};
+pub use query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;

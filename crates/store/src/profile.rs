@@ -1,12 +1,12 @@
 //! Agents in the directory, as both backends read them.
 
-use amb_core::doc::AgentEntry;
+use amb_core::doc::{AgentEntry, OwnUsage, Profile};
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::{AgentName, Card, Presence, Quotas, Status, TaskId, Timestamp, Usage};
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::query::{OwnUsage, Profile, ProfilePatch};
+use crate::query::ProfilePatch;
 use crate::{row, words};
 
 /// A row of `agents` with its presence.

@@ -1,11 +1,10 @@
 //! What the verbs beyond the contract take and give.
 
-use amb_core::doc::{AgentEntry, MessageWithReceipts};
+use amb_core::doc::NumberedLine;
 use amb_core::limits::MAX_INBOX_SESSIONS;
 use amb_core::transcript::Line;
-use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Task, TaskId, TaskState, Timestamp};
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
+use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Timestamp};
+use serde::Deserialize;
 
 use crate::error::Result;
 use crate::{StoreError, row};
@@ -17,44 +16,6 @@ pub struct AgentsPage {
     pub after: Option<AgentName>,
     /// At most this many.
     pub limit: u32,
-}
-
-/// An agent as it sees itself.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Profile {
-    /// Its id for the world.
-    pub id: Uuid,
-    /// What others see.
-    #[serde(flatten)]
-    pub entry: AgentEntry,
-    /// How to reach the owner.
-    pub owner_contact: Option<String>,
-    /// Whether agents that are not connected with it find it in the directory.
-    pub discoverable: bool,
-    /// The first characters of its key.
-    pub api_key_prefix: String,
-    /// Until when the key before this one still works, where it does.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub previous_key_until: Option<Timestamp>,
-    /// How much mail it has stored, and how much it may.
-    pub usage: OwnUsage,
-}
-
-/// How much mail of an agent is stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct OwnUsage {
-    /// Messages that it sent, each as often as the agents it went to, and its lines of transcripts.
-    pub messages: u64,
-    /// Bytes of what they say.
-    pub bytes: u64,
-    /// The most messages it may have; missing where there is no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_messages: Option<u64>,
-    /// The most bytes it may have; missing where there is no limit.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub max_bytes: Option<u64>,
 }
 
 /// What to change of one's own profile; what is `None` stays.
@@ -111,105 +72,11 @@ pub struct MessageQuery {
     pub limit: u32,
 }
 
-/// A page of messages.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct MessagePage {
-    /// The messages, newest first.
-    pub messages: Vec<MessageWithReceipts>,
-    /// Where the next page begins; `None` at the end.
-    pub next: Option<u64>,
-}
-
-/// A task in a chain of delegation.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(untagged)]
-pub enum ChainTask {
-    /// One that the caller gave or was given.
-    Own(Box<Task>),
-    /// One between others.
-    Other {
-        /// Which task.
-        id: TaskId,
-        /// Where it stands.
-        state: TaskState,
-    },
-}
-
-impl ChainTask {
-    /// Which task.
-    pub fn id(&self) -> &TaskId {
-        match self {
-            ChainTask::Own(task) => &task.id,
-            ChainTask::Other { id, .. } => id,
-        }
-    }
-}
-
-/// A line of a transcript with its place.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct NumberedLine {
-    /// Its place, from 1.
-    pub number: u64,
-    /// What was said.
-    #[serde(flatten)]
-    pub line: Line,
-}
-
-impl NumberedLine {
-    /// A line as it is kept, with the author that the office knows.
-    pub(crate) fn read(number: u64, line: &str, author: &str) -> Result<Self> {
-        let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
-        line.author = Some(row::name(author)?);
-        Ok(Self { number, line })
-    }
-}
-
-/// What became of a line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Appended {
-    /// Its place, or that of the line that had its message id before.
-    pub number: u64,
-    /// Whether it was there already.
-    pub duplicate: bool,
-}
-
-/// What an agent may do with a transcript.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Access {
-    /// Read it.
-    Read,
-    /// Read it and add to it.
-    Write,
-}
-
-/// A named set of agents that are written to together.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct Group {
-    /// Its name, unique in the office.
-    pub name: AgentName,
-    /// Who made it and invites.
-    pub owner: AgentName,
-    /// Who is in it, or was invited.
-    pub members: Vec<GroupMember>,
-    /// When it was made.
-    pub created_at: Timestamp,
-}
-
-/// One member of a group.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
-pub struct GroupMember {
-    /// Who.
-    pub name: AgentName,
-    /// Whether it agreed. Nobody gets a group's mail without having agreed.
-    pub joined: bool,
+/// A stored line of a transcript, with the author that the office knows.
+pub(crate) fn numbered_line(number: u64, line: &str, author: &str) -> Result<NumberedLine> {
+    let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
+    line.author = Some(row::name(author)?);
+    Ok(NumberedLine { number, line })
 }
 
 /// Which of the caller's mail to take along, session by session.

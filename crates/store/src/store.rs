@@ -1,8 +1,8 @@
 //! The trait that the server is written against.
 
 use amb_core::doc::{
-    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
-    PendingConnection, SearchHit, Sent,
+    Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
+    History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -13,10 +13,7 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::error::Result;
-use crate::query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, Handed, InboxPage, MessagePage, MessageQuery,
-    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
-};
+use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
 

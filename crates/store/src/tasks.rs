@@ -1,5 +1,6 @@
 //! Tasks as both backends read them, and the updates they send.
 
+use amb_core::doc::ChainTask;
 use amb_core::event::NewMessage;
 use amb_core::id::fresh_uuid;
 use amb_core::task::TaskRef;
@@ -7,7 +8,6 @@ use amb_core::{AgentName, Kind, Object, Priority, Task, TaskId, TaskState, Times
 use uuid::Uuid;
 
 use crate::error::Result;
-use crate::query::ChainTask;
 use crate::row;
 use crate::{StoreError, words};
 

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use amb_core::doc::{Connection, ConnectionStatus};
+use amb_core::doc::{Connection, ConnectionStatus, Group};
 use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_WAITING_REQUESTS};
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
@@ -11,7 +11,6 @@ use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::conflict;
-use crate::query::Group;
 use crate::row;
 use crate::types::NewAgent;
 

@@ -1,6 +1,7 @@
 //! `amb group`: agents of a network office that are written to together.
 
-use amb_client::{Client, Group as GroupDocument};
+use amb_client::Client;
+use amb_core::doc::{Group as GroupDocument, GroupMember};
 use amb_core::{AgentName, OfficeError};
 
 use crate::args::OfficeArgs;
@@ -92,7 +93,7 @@ fn shown(group: &GroupDocument, output: Output) -> Result<(), Failure> {
 }
 
 fn row(group: &GroupDocument) -> Vec<String> {
-    let member = |member: &amb_client::GroupMember| match member.joined {
+    let member = |member: &GroupMember| match member.joined {
         true => member.name.to_string(),
         false => format!("{} (invited)", member.name),
     };

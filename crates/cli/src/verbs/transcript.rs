@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use amb_client::{Access, Client};
+use amb_client::Client;
+use amb_core::doc::Access;
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, limits};
 use amb_dir::transcript::TranscriptStore;

@@ -1,11 +1,11 @@
 //! `GET /agents` and `GET /agents/{name}`: the directory.
 
-use amb_core::doc::AgentEntry;
+use amb_core::doc::{AgentEntry, Agents};
 use amb_core::{AgentName, Timestamp};
 use amb_store::AgentsPage;
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::caller::Caller;
@@ -30,16 +30,6 @@ pub(crate) struct AgentsQuery {
 
 fn default_limit() -> u32 {
     500
-}
-
-/// A page of the directory.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Agents {
-    /// By name.
-    agents: Vec<AgentEntry>,
-    /// Where the next page begins, where there may be one.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    next: Option<AgentName>,
 }
 
 /// Everybody the caller may know of

@@ -1,26 +1,16 @@
 //! `GET /connections`, `GET /connections/pending`, and taking consent back.
 
-use amb_core::doc::{Connection, ConnectionChange, PendingConnection};
+use amb_core::doc::{Connection, ConnectionChange, Connections, Pending};
 use amb_core::{AgentName, Timestamp};
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
 use crate::problem::Problem;
-use crate::reply::{Found, fitting, is_false};
-
-/// All of the caller's connections.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Connections {
-    /// The one that changed last first.
-    connections: Vec<Connection>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
-}
+use crate::reply::{Found, fitting};
 
 /// All of the caller's connections, and what became of them
 #[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
@@ -28,16 +18,6 @@ pub(crate) struct Connections {
 pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Connections>, Problem> {
     let (connections, truncated) = fitting(app.store.connections(&caller, Timestamp::now()).await?);
     Ok(Found(Connections { connections, truncated }))
-}
-
-/// Who waits for the caller's approval.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Pending {
-    /// The requests.
-    pending_connections: Vec<PendingConnection>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
 }
 
 /// Who waits for the caller's approval

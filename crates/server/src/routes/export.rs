@@ -1,10 +1,10 @@
 //! `GET /export`: the caller's mail, all of it, page by page.
 
-use amb_core::doc::MessageWithReceipts;
+use amb_core::doc::Exported;
 use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::caller::Caller;
@@ -24,13 +24,6 @@ pub(crate) struct ExportQuery {
     after: Option<String>,
     /// Only what was sent at or after this moment.
     since: Option<Timestamp>,
-}
-
-/// A page of the caller's mail.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Exported {
-    /// Session by session; empty at the end.
-    messages: Vec<MessageWithReceipts>,
 }
 
 /// The caller's mail, sent and received, session by session

@@ -1,12 +1,11 @@
 //! `/groups` and `POST /messages/send-many`: one message, several recipients. A group is written to by its name, with
 //! `POST /messages/send`.
 
-use amb_core::doc::Sent;
+use amb_core::doc::{Group, Groups, SentMany};
 use amb_core::message::Callback;
 use amb_core::{AgentName, CorrelationId, Kind, MessageId, Object, Part, Priority, Timestamp};
-use amb_store::Group;
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::send::letter;
@@ -16,23 +15,13 @@ use crate::caller::Caller;
 use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::Segment;
-use crate::reply::{Created, Found, fitting, is_false};
+use crate::reply::{Created, Found, fitting};
 
 /// Most recipients of one send.
 const MAX_RECIPIENTS: usize = 100;
 
 fn group_name(text: &str) -> Result<AgentName, Problem> {
     AgentName::parse(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
-}
-
-/// The caller's groups.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Groups {
-    /// Those that the caller is in or was invited to.
-    groups: Vec<Group>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
 }
 
 /// The groups that the caller is in or was invited to
@@ -164,13 +153,6 @@ letter! {
         #[schema(min_items = 1, max_items = 100)]
         to: Vec<AgentName>
     }
-}
-
-/// What became of each.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct SentMany {
-    /// In the order of the recipients.
-    sent: Vec<Sent>,
 }
 
 /// Sends one message to several agents, all or none

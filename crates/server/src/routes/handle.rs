@@ -1,12 +1,13 @@
 //! `POST /messages/ack`, `/claim` and `/release`: what consumers do with mail.
 
+use amb_core::doc::{Acknowledged, Claimed};
 use std::time::Duration;
 
 use amb_core::office::ClaimRequest;
-use amb_core::{Message, MessageId, Timestamp};
+use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -40,13 +41,6 @@ impl IdsBody {
     }
 }
 
-/// How many were marked.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Acknowledged {
-    /// Those that were not read before.
-    acknowledged: u64,
-}
-
 /// Marks messages that came to the caller as read
 #[utoipa::path(post, path = "/messages/ack", tag = "messages", request_body = IdsBody,
     security(("key" = []), ("bearer" = [])),
@@ -76,13 +70,6 @@ pub(crate) struct ClaimBody {
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 86400)]
     lease_seconds: Option<u32>,
-}
-
-/// What was taken.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Claimed {
-    /// The messages; empty where there is nothing to take.
-    messages: Vec<Message>,
 }
 
 /// Takes unread messages that no other consumer of the caller's holds

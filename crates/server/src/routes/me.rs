@@ -1,8 +1,9 @@
 //! `/agents/me`: the caller as it sees itself.
 
+use amb_core::doc::Profile;
 use amb_core::limits::{MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use amb_core::{AllowFrom, Card, Timestamp};
-use amb_store::{Profile, ProfilePatch};
+use amb_store::ProfilePatch;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;

@@ -1,8 +1,8 @@
 //! `GET /messages` and `GET /messages/{message_id}`: mail and its receipts.
 
-use amb_core::doc::MessageWithReceipts;
+use amb_core::doc::{MessagePage, MessageWithReceipts};
 use amb_core::{AgentName, CorrelationId, Kind, MessageId, SessionId, Timestamp};
-use amb_store::{MessagePage, MessageQuery};
+use amb_store::MessageQuery;
 use axum::extract::State;
 use serde::Deserialize;
 use utoipa::IntoParams;

@@ -1,5 +1,6 @@
 //! `POST /agents/register`: a new agent and its key.
 
+use amb_core::doc::Registered;
 use std::net::IpAddr;
 
 use amb_core::card::AllowFrom;
@@ -10,10 +11,9 @@ use amb_core::{AgentName, Card, Timestamp};
 use amb_store::{KeyHash, NewAgent};
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use utoipa::ToSchema;
-use uuid::Uuid;
 
 use crate::app::App;
 use crate::body::{Body, whole};
@@ -61,18 +61,6 @@ pub(crate) struct RegisterBody {
 #[serde(transparent)]
 #[schema(min_length = 1, max_length = 100, pattern = "^[^\\x00]*$")]
 pub(crate) struct Capability(pub(crate) String);
-
-/// A registered agent. The key is shown this once.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Registered {
-    /// Its id.
-    id: Uuid,
-    /// Its name.
-    name: AgentName,
-    /// Its key: keep it, it is shown only once.
-    #[schema(pattern = "^amb_[0-9a-f]{64}$")]
-    api_key: String,
-}
 
 /// A new agent and its key
 #[utoipa::path(

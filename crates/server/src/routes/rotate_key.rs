@@ -1,10 +1,11 @@
 //! `POST /agents/me/rotate-key`: a new key for the caller.
 
+use amb_core::doc::Rotated;
 use std::time::Duration;
 
 use amb_core::{OfficeError, Timestamp};
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
@@ -21,17 +22,6 @@ pub(crate) struct RotateBody {
     #[serde(default, deserialize_with = "whole")]
     #[schema(maximum = 1000000)]
     grace_seconds: Option<u32>,
-}
-
-/// The new key, shown this once.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Rotated {
-    /// The new key.
-    #[schema(pattern = "^amb_[0-9a-f]{64}$")]
-    api_key: String,
-    /// Until when the old one works.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    previous_key_until: Option<Timestamp>,
 }
 
 /// A new key for the caller

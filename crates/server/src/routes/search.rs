@@ -1,18 +1,18 @@
 //! `GET /search`: words in the caller's own mail.
 
-use amb_core::doc::SearchHit;
+use amb_core::doc::Hits;
 use amb_core::limits::MAX_SUBJECT_CHARS;
 use amb_core::office::SearchQuery;
 use amb_core::{AgentName, Timestamp};
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Deserialize;
+use utoipa::IntoParams;
 
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::Params;
-use crate::reply::{Found, fitting, is_false};
+use crate::reply::{Found, fitting};
 use crate::text;
 
 /// Most hits in one answer.
@@ -45,16 +45,6 @@ pub(crate) struct Question {
 
 fn default_limit() -> u32 {
     20
-}
-
-/// What was found.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Hits {
-    /// Newest first.
-    hits: Vec<SearchHit>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
 }
 
 /// Looks through the caller's own mail, newest first

@@ -1,11 +1,11 @@
 //! `/tasks`: work that was asked for. A task is made by sending a message of kind `task`.
 
+use amb_core::doc::{Chain, Tasks};
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::office::TaskFilter;
 use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
-use amb_store::ChainTask;
 use axum::extract::State;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
@@ -14,7 +14,7 @@ use crate::caller::Caller;
 use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, boolean, maybe_boolean, uuid};
-use crate::reply::{Found, fitting, is_false};
+use crate::reply::{Found, fitting};
 use crate::text;
 
 /// Most tasks in one answer.
@@ -42,16 +42,6 @@ pub(crate) struct TasksQuery {
 
 fn default_limit() -> u32 {
     100
-}
-
-/// Tasks.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Tasks {
-    /// Newest first.
-    tasks: Vec<Task>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
 }
 
 /// Tasks that the caller gave or was given, newest first
@@ -88,16 +78,6 @@ pub(crate) async fn task(
     Segment(id): Segment,
 ) -> Result<Found<Task>, Problem> {
     Ok(Found(app.store.task(&caller, &task_id(&id)?).await?))
-}
-
-/// A chain of delegation.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Chain {
-    /// The first giver's first. Of tasks that the caller neither gave nor was given, the id and the state.
-    tasks: Vec<ChainTask>,
-    /// Whether there are more than one answer holds.
-    #[serde(skip_serializing_if = "is_false")]
-    truncated: bool,
 }
 
 /// The chain of delegation of a task

@@ -1,14 +1,14 @@
 //! `/transcripts/{key}`: shared records of group chats, for teams without a shared file system.
 
+use amb_core::doc::{Access, Appended, Lines};
 use std::time::Duration;
 
 use amb_core::limits::{MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_LINES};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
-use amb_store::{Access, Appended, NumberedLine};
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 use utoipa::{IntoParams, ToSchema};
 
@@ -98,13 +98,6 @@ pub(crate) struct LinesQuery {
 
 fn default_limit() -> usize {
     amb_core::limits::DEFAULT_TRANSCRIPT_LINES
-}
-
-/// Lines of a transcript.
-#[derive(Serialize, ToSchema)]
-pub(crate) struct Lines {
-    /// Oldest first.
-    lines: Vec<NumberedLine>,
 }
 
 /// The last lines of a group chat's record, or those after a place

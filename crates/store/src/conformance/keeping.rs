@@ -1,12 +1,13 @@
 //! Transcripts, search, retention and export.
 
 use amb_core::Code;
+use amb_core::doc::Access;
 use amb_core::limits::MAX_PAGE_BYTES;
 use amb_core::office::{ClaimRequest, SearchQuery};
 use amb_core::transcript::{Line, TranscriptKey};
 
 use super::*;
-use crate::{Access, ExportQuery, MessageQuery};
+use crate::{ExportQuery, MessageQuery};
 
 pub(super) fn line(content: &str, message_id: Option<&str>) -> Line {
     Line {
@@ -62,7 +63,7 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: De
     // Whoever has the key first has only its own.
     desk.transcript_append(&mallory, None, &key, line("mine", None), at(1)).await.unwrap();
     desk.transcript_append(&alice, None, &key, line("ours", None), at(1)).await.unwrap();
-    let said = |lines: Vec<crate::NumberedLine>| -> Vec<_> {
+    let said = |lines: Vec<amb_core::doc::NumberedLine>| -> Vec<_> {
         lines.into_iter().map(|l| (l.line.author.unwrap().to_string(), l.line.content)).collect()
     };
     let alices = desk.transcript_recent(&alice, None, &key, 10).await.unwrap();

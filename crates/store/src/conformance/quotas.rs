@@ -1,12 +1,13 @@
 //! How much may be stored: whom it is charged to, what is refused, and what frees it.
 
+use amb_core::doc::OwnUsage;
 use amb_core::office::TaskFilter;
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AllowFrom, Callback, Code, Quotas, TaskState, Usage};
 
 use super::keeping::{line, remove_read_mail};
 use super::*;
-use crate::{OwnUsage, ProfilePatch};
+use crate::ProfilePatch;
 
 impl Desk {
     /// What an agent has stored, as it sees it.
@@ -155,7 +156,7 @@ pub async fn lines_of_a_transcript_are_charged_to_their_author(desk: Desk) {
     let key: TranscriptKey = "team".parse().unwrap();
     desk.set_quotas(messages(2));
     desk.transcript_append(&alice, None, &key, line("one", Some("m1")), at(1)).await.unwrap();
-    desk.transcript_share(&alice, &key, &bob.name, Some(crate::Access::Write), at(1)).await.unwrap();
+    desk.transcript_share(&alice, &key, &bob.name, Some(amb_core::doc::Access::Write), at(1)).await.unwrap();
     desk.transcript_append(&bob, Some(&alice.name), &key, line("two", None), at(1)).await.unwrap();
     assert_eq!((desk.used(&alice).await.0, desk.used(&bob).await.0), (1, 1));
     desk.transcript_append(&alice, None, &key, line("three", None), at(1)).await.unwrap();

@@ -1,11 +1,11 @@
 //! Tasks.
 
-use amb_core::doc::ConnectionChange;
+use amb_core::doc::{ChainTask, ConnectionChange};
 use amb_core::office::{SearchQuery, TaskFilter};
 use amb_core::{Callback, Code, Event, Kind, Status, TaskId, TaskState};
 
 use super::*;
-use crate::{ChainTask, ExportQuery, ProfilePatch};
+use crate::{ExportQuery, ProfilePatch};
 
 async fn give(desk: &Desk, from: &Agent, to: &Agent, text: &str) -> TaskId {
     let sent = desk.send(from, Draft::task(to.name.clone(), "Work", text), at(1)).await.unwrap();

@@ -1,6 +1,6 @@
 //! The directory: who is here, who may see whom, and what one says about oneself.
 
-use amb_core::doc::AgentEntry;
+use amb_core::doc::{AgentEntry, Profile};
 use amb_core::{AgentName, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
@@ -11,7 +11,7 @@ use super::{agents, consent, groups, replicas, tasks, usage};
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
-use crate::query::{AgentsPage, Profile, ProfilePatch};
+use crate::query::{AgentsPage, ProfilePatch};
 use crate::quota::Account;
 use crate::types::{Agent, AgentKey, KeyHash, NewKey, Written};
 use crate::{StoreError, words};

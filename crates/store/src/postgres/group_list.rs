@@ -1,10 +1,10 @@
 //! Groups as their members see them.
 
+use amb_core::doc::{Group, GroupMember};
 use deadpool_postgres::GenericClient;
 
 use super::error::Trouble;
 use crate::error::Result;
-use crate::query::{Group, GroupMember};
 use crate::row;
 use crate::types::Agent;
 

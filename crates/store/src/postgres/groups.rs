@@ -1,5 +1,6 @@
 //! Groups: who is in them, and mail to all of them.
 
+use amb_core::doc::Group;
 use amb_core::id::fresh_uuid;
 use amb_core::{AgentName, Draft, Kind, Timestamp};
 use deadpool_postgres::Transaction;
@@ -15,7 +16,6 @@ use super::usage;
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
-use crate::query::Group;
 use crate::quota::Account;
 use crate::row;
 use crate::types::{Agent, Written};

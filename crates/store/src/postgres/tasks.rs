@@ -1,5 +1,6 @@
 //! Tasks: deciding about them, moving them, listing them.
 
+use amb_core::doc::ChainTask;
 use std::collections::HashMap;
 
 use amb_core::office::TaskFilter;
@@ -16,7 +17,6 @@ use super::messages;
 use super::write::{Heads, Pages, Post, To};
 use crate::error::Result;
 use crate::letter::{json, trace_json};
-use crate::query::ChainTask;
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};

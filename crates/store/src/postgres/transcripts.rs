@@ -1,5 +1,6 @@
 //! Transcripts over the network: lines by many agents under one key.
 
+use amb_core::doc::{Access, Appended, NumberedLine};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
@@ -11,7 +12,7 @@ use super::usage;
 use super::write::Heads;
 use crate::error::Result;
 use crate::letter::json;
-use crate::query::{Access, Appended, NumberedLine};
+use crate::query::numbered_line;
 use crate::quota::{Account, Stored};
 use crate::types::Agent;
 use crate::words;
@@ -185,7 +186,7 @@ async fn lines<C: GenericClient>(
     rows.iter()
         .map(|row| {
             let number = u64::try_from(row.try_get::<_, i64>(0)?).unwrap_or(0);
-            Ok(NumberedLine::read(number, row.try_get(1)?, row.try_get(2)?)?)
+            Ok(numbered_line(number, row.try_get(1)?, row.try_get(2)?)?)
         })
         .collect()
 }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use amb_core::doc::{
-    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
-    PendingConnection, SearchHit, Sent,
+    Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
+    History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
 };
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -24,10 +24,7 @@ use super::{
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
-use crate::query::{
-    Access, AgentsPage, Appended, ChainTask, ExportQuery, Group, Handed, InboxPage, MessagePage, MessageQuery,
-    NumberedLine, Profile, ProfilePatch, ReadPlace, Removed,
-};
+use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;

@@ -1,5 +1,6 @@
 //! Groups: who is in them, and mail to all of them.
 
+use amb_core::doc::{Group, GroupMember};
 use std::collections::HashSet;
 
 use amb_core::id::fresh_uuid;
@@ -16,7 +17,6 @@ use super::send::{Outcome, letter_post, placed};
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
-use crate::query::{Group, GroupMember};
 use crate::row;
 use crate::types::{Agent, Written};
 use crate::words;

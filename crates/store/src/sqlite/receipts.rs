@@ -1,6 +1,6 @@
 //! One message, many messages, and how far they have come.
 
-use amb_core::doc::MessageWithReceipts;
+use amb_core::doc::{MessagePage, MessageWithReceipts};
 use amb_core::receipt::Receipt;
 use amb_core::{MessageId, Timestamp};
 use rusqlite::types::Value;
@@ -16,7 +16,7 @@ use super::writer::Desk;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
-use crate::query::{Handed, MAX_HANDED, MessagePage, MessageQuery};
+use crate::query::{Handed, MAX_HANDED, MessageQuery};
 use crate::row as rows;
 use crate::types::{Agent, News, Written};
 

@@ -1,5 +1,6 @@
 //! Tasks: giving them, deciding about them, moving them.
 
+use amb_core::doc::ChainTask;
 use std::borrow::Cow;
 
 use amb_core::office::TaskFilter;
@@ -19,7 +20,6 @@ use super::send::{letter_post, placed};
 use super::writer::Desk;
 use crate::error::Result;
 use crate::letter::{Letter, Placed, json, trace_json};
-use crate::query::ChainTask;
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};

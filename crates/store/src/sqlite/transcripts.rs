@@ -1,5 +1,6 @@
 //! Transcripts over the network: lines by many agents under one key.
 
+use amb_core::doc::{Access, Appended, NumberedLine};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
@@ -12,7 +13,7 @@ use super::writer::Desk;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
-use crate::query::{Access, Appended, NumberedLine};
+use crate::query::numbered_line;
 use crate::quota::Stored;
 use crate::types::Agent;
 use crate::words;
@@ -185,7 +186,7 @@ fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Resul
             break;
         }
         let (id, author): (i64, String) = (row.get(0).map_err(failed)?, row.get(2).map_err(failed)?);
-        found.push(NumberedLine::read(number_of(id), &line, &author)?);
+        found.push(numbered_line(number_of(id), &line, &author)?);
     }
     Ok(found)
 }

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::doc::ConnectionChange;
+use amb_core::doc::{Access, ConnectionChange};
 use amb_core::office::ClaimRequest;
 use amb_core::transcript::Line;
 use amb_core::{AgentName, Code, Draft, TaskState};
 use amb_store::conformance::{Desk, at, hash_of, name};
 use amb_store::testing::PostgresDatabase;
-use amb_store::{Access, Agent, Ask, PostgresStore, StoreError};
+use amb_store::{Agent, Ask, PostgresStore, StoreError};
 use tokio::task::JoinHandle;
 
 async fn open(database: &PostgresDatabase) -> Desk {

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use amb_core::doc::ConnectionChange;
+use amb_core::doc::{Access, ConnectionChange};
 use amb_core::office::{HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
 use amb_store::conformance::{Desk, at, hash_of, name};
 use amb_store::testing::{PostgresDatabase, SqliteFile};
-use amb_store::{Access, Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
+use amb_store::{Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
 
 const AGENTS: [&str; 5] = ["alice", "bob", "carol", "dora", "eve"];
 
