@@ -17,7 +17,6 @@
 
 #![forbid(unsafe_code)]
 
-mod backoff;
 mod http;
 mod outgoing;
 mod pages;
@@ -27,7 +26,6 @@ mod seat;
 mod socket;
 mod url;
 
-pub use backoff::Backoff;
 pub use registration::{Registered, register};
 pub use seat::Client;
 pub use secrecy::{ExposeSecret, SecretString};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::{Code, Cursor, Entry, OfficeError};
+use amb_core::{Backoff, Code, Cursor, Entry, OfficeError};
 use futures_util::{SinkExt, StreamExt};
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
@@ -14,7 +14,6 @@ use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 
-use crate::backoff::Backoff;
 use crate::url::ServerUrl;
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;

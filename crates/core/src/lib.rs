@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod backoff;
 pub mod card;
 pub mod doc;
 pub mod draft;
@@ -47,6 +48,7 @@ pub mod conformance;
 #[cfg(any(test, feature = "test-support"))]
 pub mod memory;
 
+pub use backoff::Backoff;
 pub use card::{AllowFrom, Card, Presence, Status};
 pub use draft::Draft;
 pub use error::{Code, OfficeError};

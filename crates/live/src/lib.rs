@@ -2,7 +2,7 @@
 //!
 //! A **goal** is one live run of an agent, with a bounded inbox in memory. Peers write to an agent, and every live goal of
 //! it gets the message at its next turn. Nothing here is durable except where it says so: mail that must not be lost rests
-//! in an [`Office`](amb_core::Office), and the two meet in [`MailBell`] and in `durable` sends.
+//! in an [`Office`](amb_core::Office), and the two meet in [`MailHints`] and in `durable` sends.
 //!
 //! | what | where |
 //! |---|---|
@@ -13,16 +13,16 @@
 //! | who is live | [`broker::Roster`], [`PeerDirectory`] |
 //! | the tools of a model | [`list_peers`], [`send_to_peer`], [`tools::call`] |
 //! | bodies for programs | [`Protocol`] |
-//! | durable mail wakes a goal | [`MailBell`] |
+//! | durable mail wakes a goal | [`MailHints`] |
 //! | notes between the processes of an office | [`NoticeBoard`] |
 
 #![forbid(unsafe_code)]
 
-mod bell;
 pub mod broker;
 mod buffer;
 mod delegates;
 mod directory;
+mod mail_hints;
 mod message;
 mod nats;
 mod outbox;
@@ -36,11 +36,11 @@ pub mod tools;
 pub use amb_core::GoalId;
 /// How a background task ended, as its coordinator sees it.
 pub use amb_core::render::TaskNotification;
-pub use bell::MailBell;
 pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel, Receipt, Soon};
 pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
 pub use delegates::AllowedDelegates;
 pub use directory::{Peer, PeerDirectory};
+pub use mail_hints::MailHints;
 pub use message::{
     BadPayload, INBOX_SUBJECT_PREFIX, InboxMessage, MAX_BODY_BYTES, MIN_BODY_CHARS, goal_of_subject, inbox_subject,
     render_peer_messages_block,

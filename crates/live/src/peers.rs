@@ -212,8 +212,8 @@ impl Goal {
     }
 
     /// Has the agent's durable mail ring at this goal, until the bell is dropped.
-    pub fn ring_on_mail(&self, office: Arc<dyn Office>) -> crate::MailBell {
-        crate::MailBell::ring(office, Arc::clone(&self.buffer))
+    pub fn ring_on_mail(&self, office: Arc<dyn Office>) -> crate::MailHints {
+        crate::MailHints::watch(office, Arc::clone(&self.buffer))
     }
 
     /// Ends the run. When this answers, the others have been told.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use amb_core::GoalId;
+use amb_core::{Backoff, GoalId};
 use futures_util::StreamExt;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -304,8 +304,8 @@ async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
     }
 }
 
-/// Drops what has waited too long and subscribes to what is new. `failures` holds each failing goal's last pause.
-async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Duration>, cancel: &CancellationToken) {
+/// Drops what has waited too long and subscribes to what is new. `failures` holds each failing goal's backoff.
+async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Backoff>, cancel: &CancellationToken) {
     let (todo, ended) = {
         let mut table = router.table();
         (std::mem::take(&mut table.todo), table.sweep(Instant::now(), router.options.waiting_time))
@@ -330,8 +330,8 @@ async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Duration>, ca
             }
             Some((goal, Err(error))) => {
                 let options = &router.options;
-                let wait = failures.get(&goal).map_or(options.backoff, |last| (*last * 2).min(options.max_backoff));
-                failures.insert(goal, wait);
+                let new = || Backoff::new(options.backoff, options.max_backoff);
+                let wait = failures.entry(goal).or_insert_with(new).pause();
                 tracing::warn!(%goal, %error, retry_in = ?wait, "cannot subscribe to a goal's inbox; trying again");
                 router.linked(goal, Err(error.to_string()));
                 retry_later(router, goal, wait, cancel);

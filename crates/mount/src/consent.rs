@@ -11,8 +11,8 @@ use amb_core::doc::{ConnectionChange, ConnectionStatus};
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use amb_store::{Agent, Ask};
 
-use crate::people::Resident;
-use crate::post::Post;
+use crate::context::Context;
+use crate::membership::Resident;
 
 /// What to do with a message of a resident's to an agent that it is not connected with.
 #[derive(Debug, PartialEq)]
@@ -26,12 +26,12 @@ pub(crate) enum Verdict {
 }
 
 /// Whether a resident hears an agent of the office.
-pub(crate) async fn hears(post: &Post, resident: &Resident, from: &AgentName) -> Result<bool, OfficeError> {
+pub(crate) async fn hears(context: &Context, resident: &Resident, from: &AgentName) -> Result<bool, OfficeError> {
     let allowed = &resident.card.allow_from;
     if allowed.names(from) {
         return Ok(true);
     }
-    Ok(allowed.allows(from) && (post.terms.open || post.ledger.is_contact(&resident.agent.name, from).await?))
+    Ok(allowed.allows(from) && (context.terms.open || context.ledger.is_contact(&resident.agent.name, from).await?))
 }
 
 /// Why an agent of the office is not heard, for its ears.
@@ -42,14 +42,19 @@ pub(crate) fn not_heard(resident: &AgentName, from: &AgentName) -> String {
 }
 
 /// Answers a request for a connection with a resident, as its card says.
-pub(crate) async fn answer(post: &Post, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
-    let Some(known) = post.people.resident(&resident.name) else { return Ok(()) };
+pub(crate) async fn answer(context: &Context, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
+    let Some(known) = context.membership.resident(&resident.name) else { return Ok(()) };
     let now = Timestamp::now();
-    let answered = if hears(post, &known, from).await? {
-        post.store.accept_connection(resident, from, now).await.map(|written| post.told(written)).map(drop)
+    let answered = if hears(context, &known, from).await? {
+        context.store.accept_connection(resident, from, now).await.map(|written| context.publish(written)).map(drop)
     } else {
         let change = ConnectionChange::Reject;
-        post.store.change_connection(resident, from, change, now).await.map(|written| post.told(written)).map(drop)
+        context
+            .store
+            .change_connection(resident, from, change, now)
+            .await
+            .map(|written| context.publish(written))
+            .map(drop)
     };
     match answered {
         // Answered before, run out, or taken back.
@@ -60,13 +65,13 @@ pub(crate) async fn answer(post: &Post, resident: &Agent, from: &AgentName) -> R
 
 /// What to do with a message that has waited since `since`; asks for a connection where nobody has.
 pub(crate) async fn ask(
-    post: &Post,
+    context: &Context,
     resident: &Resident,
     guest: &AgentName,
     since: Timestamp,
 ) -> Result<Verdict, OfficeError> {
     let (me, now) = (&resident.agent, Timestamp::now());
-    let connections = post.store.connections(me, now).await?;
+    let connections = context.store.connections(me, now).await?;
     let standing = connections.iter().find(|connection| connection.agent_name == *guest);
     let mut asked = false;
     match standing.map(|standing| (standing.status, standing.outgoing)) {
@@ -82,13 +87,13 @@ pub(crate) async fn ask(
     }
     if !asked {
         let ask = Ask {
-            private_code: post.terms.private_codes,
-            expires_at: now.checked_add(post.terms.code_ttl).ok(),
-            max_pending: Some(post.terms.max_pending),
+            private_code: context.terms.private_codes,
+            expires_at: now.checked_add(context.terms.code_ttl).ok(),
+            max_pending: Some(context.terms.max_pending),
             ..Ask::new(guest.clone(), Some(format!("{} has mail for you; it lives in a mounted directory", me.name)))
         };
-        match post.store.request_connection(me, ask, now).await {
-            Ok(written) => drop(post.told(written)),
+        match context.store.request_connection(me, ask, now).await {
+            Ok(written) => drop(context.publish(written)),
             Err(error) => {
                 return match error.code() {
                     // Somebody was quicker, or too many of its requests wait: the next look tells.
@@ -99,13 +104,13 @@ pub(crate) async fn ask(
             }
         }
     }
-    let named = match post.store.agent(me, guest, now).await {
+    let named = match context.store.agent(me, guest, now).await {
         Ok(entry) => entry.card.allow_from.names(&me.name),
         Err(error) if error.code() == Code::NotFound => false,
         Err(error) => return Err(error),
     };
-    if named && let Some(target) = post.store.agent_by_name(guest).await? {
-        post.told(post.store.accept_connection(&target, &me.name, now).await?);
+    if named && let Some(target) = context.store.agent_by_name(guest).await? {
+        context.publish(context.store.accept_connection(&target, &me.name, now).await?);
         return Ok(Verdict::Go);
     }
     if !asked {

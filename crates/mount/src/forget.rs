@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use amb_core::{Code, OfficeError};
 
+use crate::context::{Context, backoff};
 use crate::ledger::Crossing;
-use crate::post::{Patience, Post};
 
 /// When is looked first: by then it is known who lives where.
 const FIRST: Duration = Duration::from_secs(30);
@@ -17,53 +17,53 @@ const SOME: u32 = 500;
 
 const DOING: &str = "forgetting mail that the office has removed";
 
-pub(crate) async fn keep(post: Arc<Post>) {
+pub(crate) async fn keep(context: Arc<Context>) {
     let (mut after, mut wait) = (0, FIRST);
-    let mut patience = Patience::default();
+    let mut backoff = backoff();
     loop {
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = post.closing.cancelled() => return,
+            () = context.closing.cancelled() => return,
         }
-        wait = match look(&post, after).await {
+        wait = match look(&context, after).await {
             Ok((last, forgotten)) => {
-                post.stats.works(DOING);
-                patience.restore();
+                context.stats.works(DOING);
+                backoff.reset();
                 after = last;
                 // Where all of them were removed, the next ones are likely to be.
                 if forgotten == SOME as usize { Duration::ZERO } else { LOOK }
             }
             Err(error) => {
-                post.stats.failed(DOING, &error);
-                patience.next()
+                context.stats.failed(DOING, &error);
+                backoff.pause()
             }
         };
     }
 }
 
 /// Looks at some rows after this one; answers after which to go on, 0 being from the first, and how many were forgotten.
-async fn look(post: &Post, after: i64) -> Result<(i64, usize), OfficeError> {
-    let rows = post.ledger.read_ones(after, SOME).await?;
+async fn look(context: &Context, after: i64) -> Result<(i64, usize), OfficeError> {
+    let rows = context.ledger.read_ones(after, SOME).await?;
     let last = if rows.len() == SOME as usize { rows.last().map_or(0, |row| row.number) } else { 0 };
     let mut forgotten = Vec::new();
     for row in rows {
-        if is_over(post, &row).await? {
+        if is_over(context, &row).await? {
             forgotten.push(row.number);
         }
     }
     let count = forgotten.len();
-    post.ledger.forget(forgotten).await?;
+    context.ledger.forget(forgotten).await?;
     Ok((last, count))
 }
 
 /// Whether nobody can come back to a message that was read.
-async fn is_over(post: &Post, row: &Crossing) -> Result<bool, OfficeError> {
+async fn is_over(context: &Context, row: &Crossing) -> Result<bool, OfficeError> {
     // A report: the office wrote its own message of it.
     let Some(id) = row.office_id else { return Ok(true) };
     // One of the two is the resident, who sees what the office keeps of it.
-    let resident = post.people.resident(&row.recipient).or_else(|| post.people.resident(&row.sender));
+    let resident = context.membership.resident(&row.recipient).or_else(|| context.membership.resident(&row.sender));
     let Some(resident) = resident else { return Ok(false) };
-    match post.store.message(&resident.agent, &id.into()).await {
+    match context.store.message(&resident.agent, &id.into()).await {
         Ok(_) => Ok(false),
         Err(error) if error.code() == Code::NotFound => Ok(true),
         Err(error) => Err(error),
@@ -83,7 +83,7 @@ mod tests {
     #[tokio::test]
     async fn the_ledger_forgets_what_the_office_has_removed_and_nothing_else() {
         let fixture = Fixture::new(Layout::Nanobot, false).await;
-        let (post, desk) = (&fixture.post, &fixture.desk);
+        let (context, desk) = (&fixture.context, &fixture.desk);
         let resident = fixture.resident("coder", Card::default()).await;
         let coder = resident.agent.name.clone();
         let ann = desk.enter("ann-mcp").await;
@@ -93,19 +93,19 @@ mod tests {
         let now = Timestamp::now();
         let row = |what| NewCrossing { sender: coder.clone(), recipient: ann.name.clone(), what };
         let out = |id: &str, office_id| What::Out { dir_id: id.parse().unwrap(), office_id, at: now, task: None };
-        let rows = post.ledger.begin(vec![
+        let rows = context.ledger.begin(vec![
             row(out("removed", fresh_uuid(now))),
             row(out("kept", there.as_uuid().unwrap())),
             row(What::Report { dir_id: "report".parse().unwrap(), at: now }),
             row(out("unread", fresh_uuid(now))),
         ]);
         let rows = rows.await.unwrap();
-        post.ledger.note(rows[..3].iter().map(|row| (row.number, State::Read)).collect()).await.unwrap();
+        context.ledger.note(rows[..3].iter().map(|row| (row.number, State::Read)).collect()).await.unwrap();
 
-        assert_eq!(look(post, 0).await.unwrap(), (0, 2));
+        assert_eq!(look(context, 0).await.unwrap(), (0, 2));
         for (id, stays) in [("removed", false), ("kept", true), ("report", false), ("unread", true)] {
             let id: MessageId = id.parse().unwrap();
-            assert_eq!(post.ledger.outward(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");
+            assert_eq!(context.ledger.outward(&ann.name, &id).await.unwrap().is_some(), stays, "{id}");
         }
     }
 }

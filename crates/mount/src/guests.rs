@@ -15,8 +15,8 @@ use amb_store::AgentsPage;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::people::{Guest, LOOK, Newcomer, Resident, Shown, fitting};
-use crate::post::Post;
+use crate::context::Context;
+use crate::membership::{Guest, LOOK, Newcomer, Resident, Shown, fitting};
 
 /// In which rounds signs of life are given to guests, well below the time after which silence means offline.
 const BEAT: u32 = 5;
@@ -47,52 +47,61 @@ pub(crate) struct Looked {
 
 /// Gives agents of the office a card and signs of life in the directory. `at_home` has the folded names of its own.
 pub(crate) async fn look_at_office(
-    post: &Post,
+    context: &Context,
     at_home: &HashSet<String>,
     looked: &mut Looked,
 ) -> Result<(), OfficeError> {
-    look(post, at_home, looked, MOST_GUESTS).await
+    look(context, at_home, looked, MOST_GUESTS).await
 }
 
-async fn look(post: &Post, at_home: &HashSet<String>, looked: &mut Looked, most: usize) -> Result<(), OfficeError> {
+async fn look(
+    context: &Context,
+    at_home: &HashSet<String>,
+    looked: &mut Looked,
+    most: usize,
+) -> Result<(), OfficeError> {
     let round = looked.round;
-    let residents = post.people.residents();
+    let residents = context.membership.residents();
     let Some(viewer) = residents.first() else { return Ok(()) };
-    if post.terms.open {
+    if context.terms.open {
         if round.is_multiple_of(LONG) {
-            looked.connected = connected(post, &residents).await?;
+            looked.connected = connected(context, &residents).await?;
         }
         if round.is_multiple_of(LONG) || looked.pages <= SHORT {
-            (looked.strangers, looked.pages) = heard_last(post, viewer, at_home, most).await?;
+            (looked.strangers, looked.pages) = heard_last(context, viewer, at_home, most).await?;
         }
     }
     let beat = round.is_multiple_of(BEAT);
     let mut chosen = HashSet::new();
-    for (name, resident) in acquainted(post, &residents, &looked.connected).await? {
+    for (name, resident) in acquainted(context, &residents, &looked.connected).await? {
         if chosen.len() == most {
             break;
         }
-        if at_home.contains(&name.folded()) || post.people.resident(&name).is_some() || !chosen.insert(name.clone()) {
+        if at_home.contains(&name.folded())
+            || context.membership.resident(&name).is_some()
+            || !chosen.insert(name.clone())
+        {
             continue;
         }
-        let is_shown = post.people.guest(&name).is_some_and(|guest| guest.is_described());
+        let is_shown = context.membership.guest(&name).is_some_and(|guest| guest.is_described());
         if (beat || !is_shown)
-            && let Some(entry) = visible(post, &resident, &name).await?
+            && let Some(entry) = visible(context, &resident, &name).await?
         {
-            show_guest(post, &entry, beat).await?;
+            show_guest(context, &entry, beat).await?;
         }
     }
     for entry in &looked.strangers {
         if chosen.len() == most {
             break;
         }
-        let has_room = post.people.guests().len() < MOST_MAILBOXES || post.people.guest(&entry.name).is_some();
+        let has_room =
+            context.membership.guests().len() < MOST_MAILBOXES || context.membership.guest(&entry.name).is_some();
         if has_room && chosen.insert(entry.name.clone()) {
-            show_guest(post, entry, beat).await?;
+            show_guest(context, entry, beat).await?;
         }
     }
     if round.is_multiple_of(LONG) {
-        for guest in post.people.guests() {
+        for guest in context.membership.guests() {
             if !chosen.contains(guest.seat.me()) {
                 show(&guest, undescribed(), false, false).await?;
             }
@@ -104,13 +113,13 @@ async fn look(post: &Post, at_home: &HashSet<String>, looked: &mut Looked, most:
 
 /// Those whom a resident has to do with, first whom one wrote to first.
 async fn acquainted(
-    post: &Post,
+    context: &Context,
     residents: &[Arc<Resident>],
     connected: &[(AgentName, Arc<Resident>)],
 ) -> Result<Chosen, OfficeError> {
     let by_name: HashMap<&AgentName, &Arc<Resident>> = residents.iter().map(|one| (&one.agent.name, one)).collect();
     let mut found = Vec::new();
-    for (resident, guest) in post.ledger.contacts(MOST_GUESTS).await? {
+    for (resident, guest) in context.ledger.contacts(MOST_GUESTS).await? {
         if let Some(resident) = by_name.get(&resident).filter(|resident| resident.card.allow_from.allows(&guest)) {
             found.push((guest, Arc::clone(resident)));
         }
@@ -123,10 +132,10 @@ async fn acquainted(
     Ok(found)
 }
 
-async fn connected(post: &Post, residents: &[Arc<Resident>]) -> Result<Chosen, OfficeError> {
+async fn connected(context: &Context, residents: &[Arc<Resident>]) -> Result<Chosen, OfficeError> {
     let mut found = Vec::new();
     for resident in residents {
-        let connections = post.store.connections(&resident.agent, Timestamp::now()).await?;
+        let connections = context.store.connections(&resident.agent, Timestamp::now()).await?;
         let active = connections.into_iter().filter(|connection| connection.status == ConnectionStatus::Active);
         found.extend(active.take(MOST_GUESTS).map(|connection| (connection.agent_name, resident.clone())));
     }
@@ -134,12 +143,12 @@ async fn connected(post: &Post, residents: &[Arc<Resident>]) -> Result<Chosen, O
 }
 
 /// An agent of exactly this name, if the resident may see it.
-async fn visible(post: &Post, resident: &Resident, name: &AgentName) -> Result<Option<AgentEntry>, OfficeError> {
+async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Result<Option<AgentEntry>, OfficeError> {
     // Asked first because it is cheap: a miss of the other verb looks for the nearest name.
-    if post.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
+    if context.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
         return Ok(None);
     }
-    match post.store.agent(&resident.agent, name, Timestamp::now()).await {
+    match context.store.agent(&resident.agent, name, Timestamp::now()).await {
         Ok(entry) => Ok(Some(entry)),
         Err(error) if error.code() == Code::NotFound => Ok(None),
         Err(error) => Err(error),
@@ -148,7 +157,7 @@ async fn visible(post: &Post, resident: &Resident, name: &AgentName) -> Result<O
 
 /// The agents that anybody may see and that were heard last, the last first, and how many pages there are of all.
 async fn heard_last(
-    post: &Post,
+    context: &Context,
     viewer: &Resident,
     at_home: &HashSet<String>,
     most: usize,
@@ -159,11 +168,11 @@ async fn heard_last(
     let (mut after, mut pages) = (None, 0);
     loop {
         let page = AgentsPage { after: after.take(), limit: PAGE };
-        let agents = post.store.agents(&viewer.agent, page, Timestamp::now()).await?;
+        let agents = context.store.agents(&viewer.agent, page, Timestamp::now()).await?;
         let (whole, last) = (agents.len() == PAGE as usize, agents.last().map(|last| last.name.clone()));
         pages += 1;
         for entry in agents {
-            if at_home.contains(&entry.name.folded()) || post.people.resident(&entry.name).is_some() {
+            if at_home.contains(&entry.name.folded()) || context.membership.resident(&entry.name).is_some() {
                 continue;
             }
             newest.push((Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone()));
@@ -184,14 +193,14 @@ async fn heard_last(
 }
 
 /// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
-pub(crate) async fn show_guest(post: &Post, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
+pub(crate) async fn show_guest(context: &Context, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
     let here = entry.presence.status != Status::Offline;
-    show(&take_seat(post, &entry.name), fitting(&entry.card, "network office"), here, beat).await
+    show(&take_seat(context, &entry.name), fitting(&entry.card, "network office"), here, beat).await
 }
 
 /// Gives an agent of the office a mailbox, and says nothing of it but its name.
-pub(crate) async fn show_name(post: &Post, name: &AgentName) -> Result<(), OfficeError> {
-    show(&take_seat(post, name), undescribed(), false, false).await
+pub(crate) async fn show_name(context: &Context, name: &AgentName) -> Result<(), OfficeError> {
+    show(&take_seat(context, name), undescribed(), false, false).await
 }
 
 fn undescribed() -> Card {
@@ -224,18 +233,18 @@ impl Guest {
 }
 
 /// The seat of a guest, taken where there is none; its mailbox is read from then on.
-pub(crate) fn take_seat(post: &Post, name: &AgentName) -> Arc<Guest> {
-    if let Some(guest) = post.people.guest(name) {
+pub(crate) fn take_seat(context: &Context, name: &AgentName) -> Arc<Guest> {
+    if let Some(guest) = context.membership.guest(name) {
         return guest;
     }
     let guest = Arc::new(Guest {
-        seat: post.office.seat(name.clone()),
+        seat: context.office.seat(name.clone()),
         flush: Notify::new(),
         gone: CancellationToken::new(),
         shown: Default::default(),
     });
-    post.people.add_guest(guest.clone());
-    post.people.comes(Newcomer::Guest(guest.clone()));
+    context.membership.add_guest(guest.clone());
+    context.membership.comes(Newcomer::Guest(guest.clone()));
     guest
 }
 
@@ -247,9 +256,9 @@ mod tests {
 
     use crate::testing::Fixture;
 
-    /// The directory as this post shows it to its agents: everybody of the office that is listed there.
-    fn shown(post: &Post) -> Vec<String> {
-        let guests = post.people.guests();
+    /// The directory as this context shows it to its agents: everybody of the office that is listed there.
+    fn shown(context: &Context) -> Vec<String> {
+        let guests = context.membership.guests();
         let mut names: Vec<_> =
             guests.iter().filter(|guest| guest.is_described()).map(|guest| guest.seat.me()).collect();
         names.sort();
@@ -263,7 +272,7 @@ mod tests {
     #[tokio::test]
     async fn names_that_sort_first_crowd_nobody_out() {
         let fixture = Fixture::new(Layout::Nanobot, true).await;
-        let (post, desk) = (&fixture.post, &fixture.desk);
+        let (context, desk) = (&fixture.context, &fixture.desk);
         let coder = fixture.resident("coder", naming(&["*", "zac"])).await;
         for n in 0..PAGE + 20 {
             fixture.enter(&format!("000-{n}"), "first by name").await;
@@ -276,21 +285,21 @@ mod tests {
             desk.seen(&[agent.key], late).await.unwrap();
         }
         let mut looked = Looked::default();
-        look(post, &HashSet::new(), &mut looked, 4).await.unwrap();
-        assert_eq!(shown(post), ["zac", "zeb", "zed", "zoe"]);
-        assert_eq!(post.people.guests().len(), 4, "and nobody else has a mailbox");
+        look(context, &HashSet::new(), &mut looked, 4).await.unwrap();
+        assert_eq!(shown(context), ["zac", "zeb", "zed", "zoe"]);
+        assert_eq!(context.membership.guests().len(), 4, "and nobody else has a mailbox");
         // Others were heard since: what those said of themselves that are none of the last any more is taken out.
         let still_later = late + std::time::Duration::from_secs(60);
         let agent = fixture.enter("abe", "heard last").await;
         desk.seen(&[agent.key], still_later).await.unwrap();
-        look(post, &HashSet::new(), &mut Looked::default(), 4).await.unwrap();
-        assert!(shown(post).contains(&"abe".to_owned()) && shown(post).len() == 4, "{:?}", shown(post));
+        look(context, &HashSet::new(), &mut Looked::default(), 4).await.unwrap();
+        assert!(shown(context).contains(&"abe".to_owned()) && shown(context).len() == 4, "{:?}", shown(context));
     }
 
     #[tokio::test]
     async fn a_closed_mount_lists_whom_a_resident_names_or_wrote_to_and_nobody_else() {
         let fixture = Fixture::new(Layout::Nanobot, false).await;
-        let post = &fixture.post;
+        let context = &fixture.context;
         let coder = fixture.resident("coder", naming(&["*", "zac", "nobody", "ANN"])).await;
         for name in ["ann", "bob", "eve", "zac"] {
             fixture.enter(name, "hear me").await;
@@ -298,7 +307,7 @@ mod tests {
         let eve = fixture.desk.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
         fixture.desk.connect(&eve, &coder.agent).await;
         fixture.writes("coder", "bob").await;
-        look(post, &HashSet::new(), &mut Looked::default(), 9).await.unwrap();
-        assert_eq!(shown(post), ["bob", "zac"]);
+        look(context, &HashSet::new(), &mut Looked::default(), 9).await.unwrap();
+        assert_eq!(shown(context), ["bob", "zac"]);
     }
 }

@@ -15,9 +15,9 @@ use amb_store::Agent;
 use uuid::Uuid;
 
 use crate::consent;
+use crate::context::{Context, backoff, is_passing};
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
-use crate::people;
-use crate::post::{Patience, Post, is_passing};
+use crate::membership;
 use crate::refusal;
 
 /// Entries dealt with between two notes in the ledger.
@@ -28,53 +28,53 @@ const LOOK: Duration = Duration::from_secs(30);
 const OLD: i64 = 3_600;
 
 /// Carries what comes to a resident's account, until the mount closes.
-pub(crate) async fn keep(post: Arc<Post>, resident: Agent) {
+pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
     let doing = format!("carrying mail to {}", resident.name);
-    let bell = post.people.bells.of(resident.key);
-    let mut patience = Patience::default();
+    let bell = context.membership.bells.of(resident.key);
+    let mut backoff = backoff();
     loop {
-        let wait = match carry_page(&post, &resident).await {
+        let wait = match carry_page(&context, &resident).await {
             Ok(0) => {
-                post.stats.works(&doing);
-                patience.restore();
+                context.stats.works(&doing);
+                backoff.reset();
                 LOOK
             }
-            Ok(_) if !post.closing.is_cancelled() => continue,
+            Ok(_) if !context.closing.is_cancelled() => continue,
             Ok(_) => return,
             Err(error) => {
-                post.stats.failed(&doing, &error);
-                patience.next()
+                context.stats.failed(&doing, &error);
+                backoff.pause()
             }
         };
         tokio::select! {
             () = bell.notified() => {}
             () = tokio::time::sleep(wait) => {}
-            () = post.closing.cancelled() => return,
+            () = context.closing.cancelled() => return,
         }
     }
 }
 
 /// Deals with some entries; answers how many. What was done before a failure is noted as done.
-async fn carry_page(post: &Post, resident: &Agent) -> Result<usize, OfficeError> {
-    let from = post.ledger.cursor(Way::In, &resident.name).await?;
-    let entries = post.store.events(resident.key, from, PAGE).await?;
+async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, OfficeError> {
+    let from = context.ledger.cursor(Way::In, &resident.name).await?;
+    let entries = context.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
-        if from > post.store.event_head(resident.key).await? {
+        if from > context.store.event_head(resident.key).await? {
             tracing::warn!(agent = %resident.name, "the office has an older log, as after a restore; reading it anew");
             // What has crossed is known by its id, and crosses no second time.
-            post.ledger.settle(Way::In, &resident.name, 0, Vec::new()).await?;
+            context.ledger.settle(Way::In, &resident.name, 0, Vec::new()).await?;
             return Ok(1);
         }
         return Ok(0);
     }
-    let mut mail = load(post, resident, &entries).await?;
+    let mut mail = load(context, resident, &entries).await?;
     let (mut up_to, mut states, mut delivered) = (from, Vec::new(), Runs::default());
     let mut result = Ok(entries.len());
     for entry in entries {
         let number = entry.cursor.as_number().unwrap_or(up_to + 1);
         let dealt = match entry.event {
             Event::NewMessage(event) => match mail.pop_front_if(|(id, _)| *id == event.message_id) {
-                Some((_, Some((row, message)))) => carry(post, resident, row, message).await.map(|(row, state)| {
+                Some((_, Some((row, message)))) => carry(context, resident, row, message).await.map(|(row, state)| {
                     if state == State::Across {
                         delivered.add(number);
                     }
@@ -83,15 +83,15 @@ async fn carry_page(post: &Post, resident: &Agent) -> Result<usize, OfficeError>
                 // Removed from the office meanwhile, since it was old and read.
                 _ => Ok(()),
             },
-            Event::ConnectionRequest { from_agent, .. } => consent::answer(post, resident, &from_agent).await,
+            Event::ConnectionRequest { from_agent, .. } => consent::answer(context, resident, &from_agent).await,
             Event::ConnectionApproved { connected_agent: peer, .. } | Event::ConnectionChanged { agent: peer, .. } => {
-                if let Some(guest) = post.people.guest(&peer) {
+                if let Some(guest) = context.membership.guest(&peer) {
                     guest.flush.notify_one();
                 }
                 Ok(())
             }
             Event::Receipt { message_id, receipt } if receipt.state == ReceiptState::Read => {
-                read(post, &message_id, &receipt.recipient).await
+                read(context, &message_id, &receipt.recipient).await
             }
             Event::Receipt { .. } | Event::TaskOverdue { .. } => Ok(()),
         };
@@ -102,9 +102,9 @@ async fn carry_page(post: &Post, resident: &Agent) -> Result<usize, OfficeError>
         up_to = number;
     }
     for (after, up_to) in delivered.0 {
-        post.told(post.store.delivered(resident, after, up_to, Timestamp::now()).await?);
+        context.publish(context.store.delivered(resident, after, up_to, Timestamp::now()).await?);
     }
-    post.ledger.settle(Way::In, &resident.name, up_to, states).await?;
+    context.ledger.settle(Way::In, &resident.name, up_to, states).await?;
     result
 }
 
@@ -124,11 +124,11 @@ impl Runs {
 type Mail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
 
 /// The messages of these entries, each written down as about to cross.
-async fn load(post: &Post, resident: &Agent, entries: &[Entry]) -> Result<Mail, OfficeError> {
+async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<Mail, OfficeError> {
     let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         let Event::NewMessage(event) = &entry.event else { continue };
-        let message = match post.store.message(resident, &event.message_id).await {
+        let message = match context.store.message(resident, &event.message_id).await {
             Ok(found) => Some(found.message),
             Err(error) if error.code() == Code::NotFound => None,
             Err(error) => return Err(error),
@@ -146,7 +146,7 @@ async fn load(post: &Post, resident: &Agent, entries: &[Entry]) -> Result<Mail, 
             messages.push(None);
         }
     }
-    let mut rows = post.ledger.begin(new).await?.into_iter();
+    let mut rows = context.ledger.begin(new).await?.into_iter();
     let with_row = |message: Option<Message>| message.and_then(|message| Some((rows.next()?, message)));
     Ok(ids.into_iter().zip(messages.into_iter().map(with_row)).collect())
 }
@@ -157,22 +157,27 @@ fn nonce(id: Uuid) -> u32 {
 }
 
 /// Carries one message; answers how far it has come.
-async fn carry(post: &Post, resident: &Agent, row: Crossing, message: Message) -> Result<(i64, State), OfficeError> {
+async fn carry(
+    context: &Context,
+    resident: &Agent,
+    row: Crossing,
+    message: Message,
+) -> Result<(i64, State), OfficeError> {
     if !matches!(row.state, State::Crossing) {
         return Ok((row.number, row.state));
     }
-    match put_across(post, resident, &row, message.clone()).await? {
+    match put_across(context, resident, &row, message.clone()).await? {
         Ok(()) => {
-            post.stats.carried_in.fetch_add(1, Ordering::Relaxed);
+            context.stats.carried_in.fetch_add(1, Ordering::Relaxed);
             Ok((row.number, State::Across))
         }
         Err(why) => {
-            post.stats.refused.fetch_add(1, Ordering::Relaxed);
+            context.stats.refused.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 message = %message.id, from = %message.from, to = %resident.name, why,
                 "a message was not carried to the directory"
             );
-            refusal::tell(post, resident, &message, why).await?;
+            refusal::tell(context, resident, &message, why).await?;
             Ok((row.number, State::Refused))
         }
     }
@@ -180,23 +185,23 @@ async fn carry(post: &Post, resident: &Agent, row: Crossing, message: Message) -
 
 /// Puts a message into a resident's mailbox; or says why it cannot be there.
 async fn put_across(
-    post: &Post,
+    context: &Context,
     resident: &Agent,
     row: &Crossing,
     message: Message,
 ) -> Result<Result<(), String>, OfficeError> {
-    let Some(known) = post.people.resident(&resident.name) else {
+    let Some(known) = context.membership.resident(&resident.name) else {
         return Err(OfficeError::unavailable(format!("{} is not known yet", resident.name)));
     };
-    let heard = consent::hears(post, &known, &message.from).await?;
+    let heard = consent::hears(context, &known, &message.from).await?;
     // An update is about a task that one of the two gave the other.
     if !heard && message.kind != Kind::TaskUpdate {
         return Ok(Err(consent::not_heard(&resident.name, &message.from)));
     }
-    let Some(guest) = people::find_guest(post, &message.from, resident, heard).await? else {
+    let Some(guest) = membership::find_guest(context, &message.from, resident, heard).await? else {
         return Ok(Err("an agent of the directory has the sender's name".into()));
     };
-    let Some(message) = of_directory(post, row, message).await? else {
+    let Some(message) = of_directory(context, row, message).await? else {
         return Ok(Err("it is about a task that did not cross here".into()));
     };
     // A message of long ago has no row where the ledger has forgotten it and the office, restored from a copy, has not.
@@ -209,13 +214,13 @@ async fn put_across(
 }
 
 /// The message as the directory keeps it. None for an update of a task that the ledger does not know.
-async fn of_directory(post: &Post, row: &Crossing, message: Message) -> Result<Option<Message>, OfficeError> {
+async fn of_directory(context: &Context, row: &Crossing, message: Message) -> Result<Option<Message>, OfficeError> {
     let reply_to = match &message.reply_to {
-        Some(id) => post.ledger.dir_id(id).await?,
+        Some(id) => context.ledger.dir_id(id).await?,
         None => None,
     };
     let task = match (&message.kind, message.task) {
-        (Kind::TaskUpdate, Some(task)) => match post.ledger.dir_task(&task.id).await? {
+        (Kind::TaskUpdate, Some(task)) => match context.ledger.dir_task(&task.id).await? {
             Some(id) => Some(task_ref(id, &task)),
             None => return Ok(None),
         },
@@ -247,13 +252,13 @@ fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
 }
 
 /// A message that a resident sent was read in the office: so it is in the directory.
-async fn read(post: &Post, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
+async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
-    let Some(row) = post.ledger.sent_as(by, id).await? else { return Ok(()) };
-    match post.office.seat(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
+    let Some(row) = context.ledger.sent_as(by, id).await? else { return Ok(()) };
+    match context.office.seat(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
         Ok(_) => {}
         Err(error) if error.code() == Code::NotFound => {}
         Err(error) => return Err(error),
     }
-    post.ledger.note(vec![(row.number, State::Read)]).await
+    context.ledger.note(vec![(row.number, State::Read)]).await
 }

@@ -4,29 +4,29 @@
 //! there) gets a card and a mailbox in the directory. Both keep their names, so that sender, recipient and trace mean the
 //! same on both sides. A message crosses whole, with the ttl and trace that it has: the mount is no hop.
 //!
-//! [`Mount::run`] does all of it: `people` and `guests` keep the two lists of agents in step, `inward` carries to the directory,
-//! `outward` to the office, `fates` brings receipts back. What has crossed stands in the `ledger`, which is written
+//! [`Mount::run`] does all of it: `membership` and `guests` keep the two lists of agents in step, `inward` carries to the directory,
+//! `outward` to the office, `read_receipts` brings receipts back. What has crossed stands in the `ledger`, which is written
 //! before a message is carried and after, so that a crash in between repeats a step whose repeat changes nothing;
 //! `forget` removes from it what the office has removed.
 
 #![forbid(unsafe_code)]
 
 mod consent;
-mod fates;
+mod context;
 mod forget;
 mod guests;
 mod inward;
 mod ledger;
+mod membership;
 mod mount;
 mod outward;
-mod people;
-mod post;
+mod read_receipts;
 mod refusal;
 mod reports;
 mod stats;
 #[cfg(test)]
 mod testing;
 
+pub use context::{HintListeners, Terms};
 pub use mount::Mount;
-pub use post::{Tell, Terms};
 pub use stats::{MountHealth, MountState};

@@ -10,11 +10,11 @@ use amb_store::{AgentKey, Store};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::context::{Context, HintListeners, Terms, backoff};
 use crate::ledger::Ledger;
-use crate::people::{self, Bells, Newcomer, People};
-use crate::post::{Patience, Post, Tell, Terms};
+use crate::membership::{self, Bells, Membership, Newcomer};
 use crate::stats::{MountHealth, Stats};
-use crate::{fates, forget, inward, outward};
+use crate::{forget, inward, outward, read_receipts};
 
 /// How often a directory that another process has mounted is asked for: it is free at once when that process ends.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -53,10 +53,10 @@ impl Mount {
     }
 
     /// Carries mail both ways until `closing`. Failures are logged, shown by [`Mount::health`] and tried again.
-    pub async fn run(self, store: Arc<dyn Store>, tell: Tell, terms: Terms, closing: CancellationToken) {
+    pub async fn run(self, store: Arc<dyn Store>, tell: HintListeners, terms: Terms, closing: CancellationToken) {
         let Some((_lock, ledger, secret)) = self.open(&closing).await else { return };
-        let post = Arc::new(Post {
-            people: People::new(secret, self.bells.clone()),
+        let context = Arc::new(Context {
+            membership: Membership::new(secret, self.bells.clone()),
             office: self.office.clone(),
             store,
             tell,
@@ -68,30 +68,30 @@ impl Mount {
         });
         tracing::info!(directory = %self.office.root().display(), layout = %self.office.layout(), "mounted");
         self.stats.mounted(true);
-        post.tasks.spawn(people::keep(post.clone()));
-        post.tasks.spawn(fates::keep(post.clone()));
-        post.tasks.spawn(forget::keep(post.clone()));
+        context.tasks.spawn(membership::keep(context.clone()));
+        context.tasks.spawn(read_receipts::keep(context.clone()));
+        context.tasks.spawn(forget::keep(context.clone()));
         loop {
-            for newcomer in post.people.newcomers() {
+            for newcomer in context.membership.newcomers() {
                 match newcomer {
-                    Newcomer::Resident(agent) => post.tasks.spawn(inward::keep(post.clone(), agent)),
-                    Newcomer::Guest(guest) => post.tasks.spawn(outward::keep(post.clone(), guest)),
+                    Newcomer::Resident(agent) => context.tasks.spawn(inward::keep(context.clone(), agent)),
+                    Newcomer::Guest(guest) => context.tasks.spawn(outward::keep(context.clone(), guest)),
                 };
             }
             tokio::select! {
-                () = post.people.came.notified() => {}
-                () = post.closing.cancelled() => break,
+                () = context.membership.came.notified() => {}
+                () = context.closing.cancelled() => break,
             }
         }
-        post.tasks.close();
-        post.tasks.wait().await;
-        people::goodbye(&post).await;
+        context.tasks.close();
+        context.tasks.wait().await;
+        membership::goodbye(&context).await;
         self.stats.mounted(false);
     }
 
     /// Waits for the directory to be free, and opens its ledger; none where the office closes first.
     async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, Ledger, String)> {
-        let mut patience = Patience::default();
+        let mut backoff = backoff();
         let mut said = false;
         loop {
             let wait = match self.try_open().await {
@@ -109,7 +109,7 @@ impl Mount {
                 }
                 Err(error) => {
                     self.stats.failed(MOUNTING, &error);
-                    patience.next()
+                    backoff.pause()
                 }
             };
             tokio::select! {

@@ -13,9 +13,9 @@ use amb_core::{Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
+use crate::context::{Context, backoff, is_passing};
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
-use crate::people::{self, Guest, Resident};
-use crate::post::{Patience, Post, is_passing};
+use crate::membership::{self, Guest, Resident};
 use crate::reports;
 
 /// How long a look at a mailbox waits for mail; then what waits for consent is looked at again.
@@ -32,26 +32,26 @@ pub(crate) enum Outcome {
 }
 
 /// Carries what is put into a guest's mailbox, until the mount closes or the name is not the guest's any more.
-pub(crate) async fn keep(post: Arc<Post>, guest: Arc<Guest>) {
+pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
     let doing = format!("carrying mail of {}", guest.seat.me());
-    let mut patience = Patience::default();
+    let mut backoff = backoff();
     loop {
         let carried = tokio::select! {
-            carried = carry_some(&post, &guest) => carried,
+            carried = carry_some(&context, &guest) => carried,
             () = guest.gone.cancelled() => return,
-            () = post.closing.cancelled() => return,
+            () = context.closing.cancelled() => return,
         };
         match carried {
             Ok(()) => {
-                post.stats.works(&doing);
-                patience.restore();
+                context.stats.works(&doing);
+                backoff.reset();
             }
             Err(error) => {
-                post.stats.failed(&doing, &error);
+                context.stats.failed(&doing, &error);
                 tokio::select! {
-                    () = tokio::time::sleep(patience.next()) => {}
+                    () = tokio::time::sleep(backoff.pause()) => {}
                     () = guest.gone.cancelled() => return,
-                    () = post.closing.cancelled() => return,
+                    () = context.closing.cancelled() => return,
                 }
             }
         }
@@ -59,10 +59,10 @@ pub(crate) async fn keep(post: Arc<Post>, guest: Arc<Guest>) {
 }
 
 /// Looks at what waits, then at what is new.
-async fn carry_some(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
+async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.seat.me();
-    flush(post, guest).await?;
-    let from = post.ledger.cursor(Way::Out, me).await?;
+    flush(context, guest).await?;
+    let from = context.ledger.cursor(Way::Out, me).await?;
     let page = tokio::select! {
         page = guest.seat.events(Some(Cursor::from(from)), WAIT) => page,
         () = guest.flush.notified() => return Ok(()),
@@ -71,7 +71,7 @@ async fn carry_some(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
         Err(error) if error.code() == Code::Invalid && from > 0 => {
             tracing::warn!(agent = %me, %error, "the mailbox has another log; reading it anew");
             // What has crossed is known by its id, and crosses no second time.
-            return post.ledger.settle(Way::Out, me, 0, Vec::new()).await;
+            return context.ledger.settle(Way::Out, me, 0, Vec::new()).await;
         }
         page => page?,
     };
@@ -79,7 +79,7 @@ async fn carry_some(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
     let mut states = Vec::new();
     for entry in page.events {
         let dealt = match &entry.event {
-            Event::NewMessage(event) => deal(post, guest, &event.message_id).await,
+            Event::NewMessage(event) => deal(context, guest, &event.message_id).await,
             _ => Ok(None),
         };
         match dealt {
@@ -94,13 +94,13 @@ async fn carry_some(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
         }
     }
     if up_to != from {
-        post.ledger.settle(Way::Out, me, up_to, states).await?;
+        context.ledger.settle(Way::Out, me, up_to, states).await?;
     }
     result
 }
 
 /// Deals with one message of the mailbox; answers what is to be noted of it.
-async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
+async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
     let me = guest.seat.me();
     let found = match guest.seat.message(id).await {
         Ok(found) => found,
@@ -111,12 +111,12 @@ async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64,
     let message = found.message;
     // Handled before this directory was mounted.
     let handled = found.receipts.iter().any(|receipt| receipt.read_at.is_some());
-    if handled && post.ledger.outward(me, id).await?.is_none() {
+    if handled && context.ledger.outward(me, id).await?.is_none() {
         return Ok(None);
     }
-    let Some(resident) = people::find_resident(post, &message.from).await? else {
+    let Some(resident) = membership::find_resident(context, &message.from).await? else {
         let why = "its sender is no agent of the directory that the office knows; let it register under a free name";
-        put_aside(post, guest, &message, why).await?;
+        put_aside(context, guest, &message, why).await?;
         return Ok(None);
     };
     let (sender, recipient) = (message.from.clone(), me.clone());
@@ -131,28 +131,28 @@ async fn deal(post: &Post, guest: &Guest, id: &MessageId) -> Result<Option<(i64,
         },
     };
     // In the order in which they were written, also where the first of them waits.
-    let behind = post.ledger.waits(me, &sender).await?;
-    let Some(row) = post.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
+    let behind = context.ledger.waits(me, &sender).await?;
+    let Some(row) = context.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
         return Ok(None);
     };
     if row.state != State::Crossing {
         return Ok(None);
     }
     let outcome = match message.kind {
-        Kind::TaskUpdate => reports::report(post, guest, &resident, &row, &message).await?,
+        Kind::TaskUpdate => reports::report(context, guest, &resident, &row, &message).await?,
         _ if behind => Outcome::Done(State::Waiting),
-        _ => send(post, &resident, &row, &message).await?,
+        _ => send(context, &resident, &row, &message).await?,
     };
-    settle(post, guest, &row, &message, outcome).await.map(Some)
+    settle(context, guest, &row, &message, outcome).await.map(Some)
 }
 
 /// Sends what waited for consent and has it now.
-async fn flush(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
+async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.seat.me();
     let mut undecided = HashSet::new();
     let mut after = 0;
     loop {
-        let waiting = post.ledger.open_ones(Way::Out, State::Waiting, Some(me), after, SOME).await?;
+        let waiting = context.ledger.open_ones(Way::Out, State::Waiting, Some(me), after, SOME).await?;
         let Some(last) = waiting.last() else { return Ok(()) };
         after = last.number;
         for row in waiting {
@@ -162,31 +162,36 @@ async fn flush(post: &Post, guest: &Guest) -> Result<(), OfficeError> {
             let message = match guest.seat.message(&row.dir_id).await {
                 Ok(found) => found.message,
                 Err(error) if error.code() == Code::NotFound => {
-                    post.ledger.note(vec![(row.number, State::Refused)]).await?;
+                    context.ledger.note(vec![(row.number, State::Refused)]).await?;
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            let Some(resident) = people::find_resident(post, &row.sender).await? else { continue };
-            let outcome = send(post, &resident, &row, &message).await?;
-            let (number, state) = settle(post, guest, &row, &message, outcome).await?;
+            let Some(resident) = membership::find_resident(context, &row.sender).await? else { continue };
+            let outcome = send(context, &resident, &row, &message).await?;
+            let (number, state) = settle(context, guest, &row, &message, outcome).await?;
             if state == State::Waiting {
                 undecided.insert(row.sender);
             } else {
-                post.ledger.note(vec![(number, state)]).await?;
+                context.ledger.note(vec![(number, state)]).await?;
             }
         }
     }
 }
 
 /// Sends a message in the office, as its sender.
-async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Message) -> Result<Outcome, OfficeError> {
+async fn send(
+    context: &Context,
+    resident: &Resident,
+    row: &Crossing,
+    message: &Message,
+) -> Result<Outcome, OfficeError> {
     let Some(id) = row.office_id else { return Ok(Outcome::Done(State::Refused)) };
-    if row.again && is_there(post, resident, id.into()).await? {
+    if row.again && is_there(context, resident, id.into()).await? {
         return Ok(Outcome::Done(State::Across));
     }
     let reply_to = match &message.reply_to {
-        Some(id) => post.ledger.office_id(&resident.agent.name, id).await?,
+        Some(id) => context.ledger.office_id(&resident.agent.name, id).await?,
         None => None,
     };
     let draft = Draft {
@@ -212,14 +217,14 @@ async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Messag
     let crossing = Carried { id, hop: Hop { ttl: message.ttl, trace: message.trace.clone() } };
     loop {
         let now = Timestamp::now();
-        match post.store.carry(&resident.agent, draft.clone(), crossing.clone(), now).await {
+        match context.store.carry(&resident.agent, draft.clone(), crossing.clone(), now).await {
             Ok(written) => {
-                post.told(written);
-                post.stats.carried_out.fetch_add(1, Ordering::Relaxed);
+                context.publish(written);
+                context.stats.carried_out.fetch_add(1, Ordering::Relaxed);
                 return Ok(Outcome::Done(State::Across));
             }
             Err(error) if error.code() == Code::NotConnected => {
-                match consent::ask(post, resident, &row.recipient, row.at).await? {
+                match consent::ask(context, resident, &row.recipient, row.at).await? {
                     Verdict::Go => {}
                     Verdict::Wait => return Ok(Outcome::Done(State::Waiting)),
                     Verdict::Refuse(why) => return Ok(Outcome::Refuse(why)),
@@ -232,8 +237,8 @@ async fn send(post: &Post, resident: &Resident, row: &Crossing, message: &Messag
 }
 
 /// Whether a process that ended had sent it. The office forgets idempotency keys in time, and mail only when it was read.
-async fn is_there(post: &Post, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
-    match post.store.message(&resident.agent, &id).await {
+async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
+    match context.store.message(&resident.agent, &id).await {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Code::NotFound => Ok(false),
         Err(error) => Err(error),
@@ -242,7 +247,7 @@ async fn is_there(post: &Post, resident: &Resident, id: MessageId) -> Result<boo
 
 /// Puts aside what cannot be carried. Answers what is to be noted.
 async fn settle(
-    post: &Post,
+    context: &Context,
     guest: &Guest,
     row: &Crossing,
     message: &Message,
@@ -251,15 +256,15 @@ async fn settle(
     match outcome {
         Outcome::Done(state) => Ok((row.number, state)),
         Outcome::Refuse(why) => {
-            put_aside(post, guest, message, &why).await?;
+            put_aside(context, guest, message, &why).await?;
             Ok((row.number, State::Refused))
         }
     }
 }
 
 /// A task is rejected, so that its owner hears of it; other mail is kept in `refused/`.
-async fn put_aside(post: &Post, guest: &Guest, message: &Message, why: &str) -> Result<(), OfficeError> {
-    post.stats.refused.fetch_add(1, Ordering::Relaxed);
+async fn put_aside(context: &Context, guest: &Guest, message: &Message, why: &str) -> Result<(), OfficeError> {
+    context.stats.refused.fetch_add(1, Ordering::Relaxed);
     tracing::warn!(
         message = %message.id, from = %message.from, to = %message.to, why,
         "a message was not carried to the office"

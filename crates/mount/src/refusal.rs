@@ -3,25 +3,30 @@
 use amb_core::{Draft, Kind, Message, OfficeError, TaskState, Timestamp};
 use amb_store::Agent;
 
-use crate::post::{Post, is_passing};
+use crate::context::{Context, is_passing};
 
 /// Tells the sender of a message that its recipient does not get it: a task is rejected, other mail is answered in the
 /// recipient's name. Twice is as good as once, as after a kill.
-pub(crate) async fn tell(post: &Post, resident: &Agent, message: &Message, why: String) -> Result<(), OfficeError> {
+pub(crate) async fn tell(
+    context: &Context,
+    resident: &Agent,
+    message: &Message,
+    why: String,
+) -> Result<(), OfficeError> {
     let now = Timestamp::now();
     let told = match (&message.kind, &message.task) {
         // Nobody waits for what became of an update.
         (Kind::TaskUpdate, _) => return Ok(()),
         (Kind::Task, Some(task)) => {
-            let rejected = post.store.set_task_state(resident, &task.id, TaskState::Rejected, Some(why), now).await;
-            rejected.map(|written| drop(post.told(written)))
+            let rejected = context.store.set_task_state(resident, &task.id, TaskState::Rejected, Some(why), now).await;
+            rejected.map(|written| drop(context.publish(written)))
         }
         _ => {
             let answer = Draft {
                 idempotency_key: Some(format!("mount-refused-{}", message.id)),
                 ..Draft::reply(message, format!("Your message was not delivered: {why}.")).automatic()
             };
-            post.store.send(resident, answer, now).await.map(|written| drop(post.told(written)))
+            context.store.send(resident, answer, now).await.map(|written| drop(context.publish(written)))
         }
     };
     match told {

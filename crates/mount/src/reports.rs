@@ -2,17 +2,17 @@
 
 use amb_core::{Code, Message, Office, OfficeError, TaskState};
 
+use crate::context::{Context, is_passing};
 use crate::ledger::{Crossing, State};
+use crate::membership::{Guest, Resident};
 use crate::outward::Outcome;
-use crate::people::{Guest, Resident};
-use crate::post::{Post, is_passing};
 
 /// Moves the task in the office, once, and the office tells its owner.
 ///
 /// The moment in the ledger is the task's moment of change: a task that has it, or a later one, was moved by this very
 /// report before, by a process that ended before it could note that. Reports of one task come one after the other.
 pub(crate) async fn report(
-    post: &Post,
+    context: &Context,
     guest: &Guest,
     resident: &Resident,
     row: &Crossing,
@@ -20,18 +20,18 @@ pub(crate) async fn report(
 ) -> Result<Outcome, OfficeError> {
     let unknown = || Ok(Outcome::Refuse("it is about a task that did not cross here".into()));
     let Some(said) = &update.task else { return unknown() };
-    let Some(task) = post.ledger.office_task(&row.recipient, &row.sender, &said.id).await? else { return unknown() };
+    let Some(task) = context.ledger.office_task(&row.recipient, &row.sender, &said.id).await? else { return unknown() };
     let me = &resident.agent;
-    let moved_before = row.again && post.store.task(me, &task).await.is_ok_and(|task| task.updated_at >= row.at);
+    let moved_before = row.again && context.store.task(me, &task).await.is_ok_and(|task| task.updated_at >= row.at);
     if !moved_before {
         // What the office would write itself need not be said twice.
         let note = Some(update.text()).filter(|text| !text.is_empty() && *text != format!("task is {}", said.state));
-        match post.store.set_task_state(me, &task, said.state, note, row.at).await {
+        match context.store.set_task_state(me, &task, said.state, note, row.at).await {
             Ok(written) => {
-                let now = post.told(written);
+                let now = context.publish(written);
                 if now.state == TaskState::Rejected && said.state != TaskState::Rejected {
                     // The office has not let it be taken on: it is over here too.
-                    let seat = post.office.seat(me.name.clone());
+                    let seat = context.office.seat(me.name.clone());
                     if let Err(error) = seat.set_task_state(&said.id, TaskState::Failed, now.note).await {
                         tracing::warn!(%error, task = %said.id, "a task that the office rejected goes on in the directory");
                     }
@@ -46,6 +46,6 @@ pub(crate) async fn report(
     }
     guest.seat.ack_mounted(std::slice::from_ref(&update.id)).await?;
     // Noted at once, not with the page: a later report would hide that this one was made.
-    post.ledger.note(vec![(row.number, State::Read)]).await?;
+    context.ledger.note(vec![(row.number, State::Read)]).await?;
     Ok(Outcome::Done(State::Read))
 }

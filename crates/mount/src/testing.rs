@@ -13,13 +13,13 @@ use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::context::{Context, Terms};
 use crate::ledger::{Ledger, NewCrossing, What};
-use crate::people::{People, Resident, find_resident};
-use crate::post::{Post, Terms};
+use crate::membership::{Membership, Resident, find_resident};
 use crate::stats::Stats;
 
 pub(crate) struct Fixture {
-    pub(crate) post: Post,
+    pub(crate) context: Context,
     pub(crate) desk: Desk,
     _kept: (TempDir, SqliteFile),
 }
@@ -30,25 +30,25 @@ impl Fixture {
         let options = DirOptions { layout: Some(layout), ..DirOptions::default() };
         let office = DirOffice::open(dir.path(), options).unwrap();
         let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
-        let post = Post {
+        let context = Context {
             store: desk.0.clone(),
             tell: Arc::new(|_| {}),
             terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5, open },
             ledger: Ledger::open(dir.path(), office.clone()).unwrap(),
-            people: People::new("secret".into(), Arc::default()),
+            membership: Membership::new("secret".into(), Arc::default()),
             stats: Arc::new(Stats::new(dir.path())),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             office,
         };
-        Self { post, desk, _kept: (dir, file) }
+        Self { context, desk, _kept: (dir, file) }
     }
 
     /// An agent of the directory, with its account.
     pub(crate) async fn resident(&self, name: &str, card: Card) -> Arc<Resident> {
         let name: AgentName = name.parse().unwrap();
-        self.post.office.seat(name.clone()).register(card).await.unwrap();
-        find_resident(&self.post, &name).await.unwrap().unwrap()
+        self.context.office.seat(name.clone()).register(card).await.unwrap();
+        find_resident(&self.context, &name).await.unwrap().unwrap()
     }
 
     /// An agent of the office that says this of itself.
@@ -64,6 +64,6 @@ impl Fixture {
         let at = Timestamp::now();
         let what = What::Out { dir_id: "d1".parse().unwrap(), office_id: fresh_uuid(at), at, task: None };
         let new = NewCrossing { sender: resident.parse().unwrap(), recipient: guest.parse().unwrap(), what };
-        self.post.ledger.begin(vec![new]).await.unwrap();
+        self.context.ledger.begin(vec![new]).await.unwrap();
     }
 }

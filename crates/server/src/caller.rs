@@ -13,9 +13,9 @@ use crate::problem::Problem;
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Peer(pub(crate) IpAddr);
+pub(crate) struct ClientAddress(pub(crate) IpAddr);
 
-impl<S: Sync> FromRequestParts<S> for Peer {
+impl<S: Sync> FromRequestParts<S> for ClientAddress {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
@@ -45,7 +45,7 @@ impl FromRequestParts<App> for CallerWithKey {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Problem> {
-        let Peer(address) = Peer::from_request_parts(parts, app).await?;
+        let ClientAddress(address) = ClientAddress::from_request_parts(parts, app).await?;
         let Some(key) = key_in(&parts.headers) else {
             return Err(unauthorized("this needs a key: send it as X-API-Key").into());
         };

@@ -18,11 +18,11 @@ const QUEUE: usize = 32;
 #[derive(Default)]
 pub(crate) struct Hub {
     /// Written only when a listener comes or goes.
-    seats: RwLock<HashMap<AgentKey, Vec<Arc<Seat>>>>,
+    subscribers: RwLock<HashMap<AgentKey, Vec<Arc<Subscriber>>>>,
 }
 
-/// One listener's place.
-pub(crate) struct Seat {
+/// One listener: a WebSocket or a long poll.
+pub(crate) struct Subscriber {
     /// The key that the listener came with, where it listens for long.
     key: Option<KeyHash>,
     /// The last entry that the listener has.
@@ -47,7 +47,7 @@ pub(crate) enum Next {
     Wait,
 }
 
-impl Seat {
+impl Subscriber {
     fn new(key: Option<KeyHash>) -> Self {
         Self {
             key,
@@ -128,7 +128,7 @@ impl Seat {
         self.wake.notified().await;
     }
 
-    /// Makes the next [`Seat::woken`] answer at once.
+    /// Makes the next [`Subscriber::woken`] answer at once.
     pub(crate) fn again(&self) {
         self.wake.notify_one();
     }
@@ -150,14 +150,14 @@ impl Hub {
     ///
     /// Take a place before reading the head of the log: then nothing falls between the two.
     pub(crate) fn sit(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<Ticket<'_>> {
-        let mut seats = self.seats.write();
-        let mine = seats.entry(agent).or_insert_with(|| Vec::with_capacity(1));
+        let mut subscribers = self.subscribers.write();
+        let mine = subscribers.entry(agent).or_insert_with(|| Vec::with_capacity(1));
         if mine.len() >= most {
             return None;
         }
-        let seat = Arc::new(Seat::new(key));
-        mine.push(seat.clone());
-        Some(Ticket { hub: self, agent, seat })
+        let subscriber = Arc::new(Subscriber::new(key));
+        mine.push(subscriber.clone());
+        Some(Ticket { hub: self, agent, subscriber })
     }
 
     /// Offers what was written to whoever listens.
@@ -165,46 +165,46 @@ impl Hub {
         if news.is_empty() {
             return;
         }
-        let seats = self.seats.read();
+        let subscribers = self.subscribers.read();
         for News { agent, entry } in news {
-            let Some(mine) = seats.get(agent) else { continue };
+            let Some(mine) = subscribers.get(agent) else { continue };
             match (entry.cursor.as_number(), text_of(entry)) {
-                (Some(number), Some(text)) => mine.iter().for_each(|seat| seat.offer(number, &text)),
-                _ => mine.iter().for_each(|seat| seat.look()),
+                (Some(number), Some(text)) => mine.iter().for_each(|subscriber| subscriber.offer(number, &text)),
+                _ => mine.iter().for_each(|subscriber| subscriber.look()),
             }
         }
     }
 
     /// Another process wrote to this agent's log, which has entries up to this number now.
     pub(crate) fn hint(&self, agent: AgentKey, up_to: u64) {
-        let seats = self.seats.read();
-        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.hint(up_to));
+        let subscribers = self.subscribers.read();
+        subscribers.get(&agent).into_iter().flatten().for_each(|subscriber| subscriber.hint(up_to));
     }
 
     /// Sends all listeners of an agent away: its key is no longer one.
     pub(crate) fn evict(&self, agent: AgentKey) {
-        let seats = self.seats.read();
-        seats.get(&agent).into_iter().flatten().for_each(|seat| seat.evict());
+        let subscribers = self.subscribers.read();
+        subscribers.get(&agent).into_iter().flatten().for_each(|subscriber| subscriber.evict());
     }
 
     /// Adds all agents that somebody listens for.
     pub(crate) fn listening(&self, agents: &mut HashSet<AgentKey>) {
-        agents.extend(self.seats.read().keys());
+        agents.extend(self.subscribers.read().keys());
     }
 
     /// The listeners of one agent, or of all, and how far each is.
-    pub(crate) fn seated(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Seat>)> {
-        let seats = self.seats.read();
-        let of = |(agent, seats): (&AgentKey, &Vec<Arc<Seat>>)| -> Vec<_> {
-            let seated = |seat: &Arc<Seat>| {
-                let at = seat.at.load(Ordering::Relaxed);
-                (Seated { agent: *agent, at, key: seat.key }, Arc::clone(seat))
+    pub(crate) fn seated(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Subscriber>)> {
+        let subscribers = self.subscribers.read();
+        let of = |(agent, subscribers): (&AgentKey, &Vec<Arc<Subscriber>>)| -> Vec<_> {
+            let seated = |subscriber: &Arc<Subscriber>| {
+                let at = subscriber.at.load(Ordering::Relaxed);
+                (Seated { agent: *agent, at, key: subscriber.key }, Arc::clone(subscriber))
             };
-            seats.iter().map(seated).collect()
+            subscribers.iter().map(seated).collect()
         };
         match agent {
-            Some(agent) => seats.get_key_value(&agent).into_iter().flat_map(of).collect(),
-            None => seats.iter().flat_map(of).collect(),
+            Some(agent) => subscribers.get_key_value(&agent).into_iter().flat_map(of).collect(),
+            None => subscribers.iter().flat_map(of).collect(),
         }
     }
 }
@@ -224,16 +224,16 @@ pub(crate) fn is_receipt(text: &str) -> bool {
 pub(crate) struct Ticket<'a> {
     hub: &'a Hub,
     agent: AgentKey,
-    pub(crate) seat: Arc<Seat>,
+    pub(crate) subscriber: Arc<Subscriber>,
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        let mut seats = self.hub.seats.write();
-        if let Some(mine) = seats.get_mut(&self.agent) {
-            mine.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+        let mut subscribers = self.hub.subscribers.write();
+        if let Some(mine) = subscribers.get_mut(&self.agent) {
+            mine.retain(|subscriber| !Arc::ptr_eq(subscriber, &self.subscriber));
             if mine.is_empty() {
-                seats.remove(&self.agent);
+                subscribers.remove(&self.agent);
             }
         }
     }
@@ -243,26 +243,26 @@ impl Drop for Ticket<'_> {
 mod tests {
     use super::*;
 
-    fn offer(seat: &Seat, number: u64) {
-        seat.offer(number, &Utf8Bytes::from(number.to_string()));
+    fn offer(subscriber: &Subscriber, number: u64) {
+        subscriber.offer(number, &Utf8Bytes::from(number.to_string()));
     }
 
     #[test]
     fn news_at_the_cursor_are_sent_and_old_ones_dropped() {
-        let seat = Seat::new(None);
-        (3..=5).for_each(|number| offer(&seat, number));
-        assert_eq!(seat.next(3), Next::Send(4, "4".into()));
-        assert_eq!(seat.next(4), Next::Send(5, "5".into()));
-        assert_eq!(seat.next(5), Next::Wait);
+        let subscriber = Subscriber::new(None);
+        (3..=5).for_each(|number| offer(&subscriber, number));
+        assert_eq!(subscriber.next(3), Next::Send(4, "4".into()));
+        assert_eq!(subscriber.next(4), Next::Send(5, "5".into()));
+        assert_eq!(subscriber.next(5), Next::Wait);
     }
 
     #[test]
     fn a_gap_is_read_from_the_log() {
-        let seat = Seat::new(None);
-        offer(&seat, 7);
-        assert_eq!(seat.next(5), Next::Look);
-        offer(&seat, 6);
-        assert_eq!(seat.next(7), Next::Wait, "6 came with the log");
+        let subscriber = Subscriber::new(None);
+        offer(&subscriber, 7);
+        assert_eq!(subscriber.next(5), Next::Look);
+        offer(&subscriber, 6);
+        assert_eq!(subscriber.next(7), Next::Wait, "6 came with the log");
     }
 
     #[test]
@@ -270,24 +270,24 @@ mod tests {
         let hub = Hub::default();
         let agent = "7".parse().unwrap();
         let ticket = hub.sit(agent, None, 1).unwrap();
-        ticket.seat.is_at(5);
+        ticket.subscriber.is_at(5);
         hub.hint(agent, 5);
-        assert_eq!(ticket.seat.next(5), Next::Wait);
+        assert_eq!(ticket.subscriber.next(5), Next::Wait);
         hub.hint(agent, 6);
-        assert_eq!(ticket.seat.next(5), Next::Look);
+        assert_eq!(ticket.subscriber.next(5), Next::Look);
     }
 
     #[test]
     fn what_does_not_fit_is_read_from_the_log() {
-        let seat = Seat::new(None);
+        let subscriber = Subscriber::new(None);
         let many = QUEUE as u64 + 5;
-        (1..=many).for_each(|number| offer(&seat, number));
+        (1..=many).for_each(|number| offer(&subscriber, number));
         let mut cursor = 0;
-        while let Next::Send(number, _) = seat.next(cursor) {
+        while let Next::Send(number, _) = subscriber.next(cursor) {
             cursor = number;
         }
         // The last answer was Look; the flag is down again.
         assert_eq!(cursor, QUEUE as u64);
-        assert_eq!(seat.next(cursor), Next::Wait);
+        assert_eq!(subscriber.next(cursor), Next::Wait);
     }
 }

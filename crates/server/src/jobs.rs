@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Code, OfficeError, Timestamp};
+use amb_core::{Backoff, Code, OfficeError, Timestamp};
 use amb_mount::Terms;
 use amb_store::News;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
@@ -183,6 +183,7 @@ async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeErro
 
 /// Writes down which entries reached their readers, and tells the senders. What fails is tried again.
 async fn deliveries(app: App) {
+    let mut backoff = Backoff::new(GATHER, RETRY);
     let mut pause = GATHER;
     loop {
         let closing = tokio::select! {
@@ -195,7 +196,12 @@ async fn deliveries(app: App) {
                 () = app.closing.cancelled() => {}
             }
         }
-        pause = if write_deliveries(&app).await { GATHER } else { (pause * 2).min(RETRY) };
+        pause = if write_deliveries(&app).await {
+            backoff.reset();
+            GATHER
+        } else {
+            backoff.pause()
+        };
         if closing {
             return;
         }

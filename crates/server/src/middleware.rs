@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use tower::Service;
 
 use crate::app::App;
-use crate::caller::Peer;
+use crate::caller::ClientAddress;
 use crate::drain::track;
 use crate::hangup::Hangup;
 use crate::in_flight;
@@ -127,7 +127,7 @@ pub(crate) async fn answer(
             (refused.into_response(), None)
         }
         Ok(place) => {
-            request.extensions_mut().insert(Peer(address));
+            request.extensions_mut().insert(ClientAddress(address));
             request.extensions_mut().insert(hangup);
             let routed = AssertUnwindSafe(router.call(request)).catch_unwind();
             let response = match routed.await {

@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use amb_core::Timestamp;
+use amb_core::{Backoff, Timestamp};
 use amb_live::{NatsOptions, Notice, NoticeBoard};
 use amb_store::{AgentKey, Hint, News, Replicas, Seated};
 use axum::body::Bytes;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::app::App;
-use crate::hub::Seat;
+use crate::hub::Subscriber;
 use crate::jobs::failed;
 
 /// How often a replica says that it lives; several times within the time after which silence means gone.
@@ -33,8 +33,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 const LOOKED_AT_ONCE: usize = 1_000;
 /// Logs in one note.
 const NOTED_AT_ONCE: usize = 1_000;
-/// The longest pause between two tries to reach NATS for the first time.
-const MAX_PAUSE: Duration = Duration::from_secs(10);
+/// The first and the longest pause between two tries to reach NATS for the first time.
+const NATS_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
 /// What this process knows of the others, and has to tell them.
 #[derive(Default)]
@@ -176,7 +176,7 @@ async fn post(board: &NoticeBoard, grown: &[(AgentKey, u64)]) -> bool {
 /// Opens the board, however long it takes, and hears what other replicas post there.
 async fn read_board(app: App, options: NatsOptions, office: Uuid) {
     let subject = format!("amb.hints.{}", office.simple());
-    let mut pause = Duration::from_millis(500);
+    let mut backoff = Backoff::new(NATS_PAUSES.0, NATS_PAUSES.1);
     let mut notices = loop {
         match NoticeBoard::open(&options, &subject).await {
             Ok((board, notices)) => {
@@ -185,8 +185,7 @@ async fn read_board(app: App, options: NatsOptions, office: Uuid) {
             }
             Err(error) => {
                 tracing::warn!(%error, "hints go by the database until NATS can be used; trying again");
-                sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
+                sleep(backoff.pause()).await;
             }
         }
     };
@@ -226,18 +225,18 @@ async fn look_regularly(app: App) {
 }
 
 /// Wakes the listeners that are behind their log, and sends those away whose key has ended.
-async fn look(app: &App, seats: Vec<(Seated, std::sync::Arc<Seat>)>) {
-    for some in seats.chunks(LOOKED_AT_ONCE) {
+async fn look(app: &App, subscribers: Vec<(Seated, std::sync::Arc<Subscriber>)>) {
+    for some in subscribers.chunks(LOOKED_AT_ONCE) {
         let asked: Vec<_> = some.iter().map(|(seated, _)| *seated).collect();
         let astray = match app.store.astray(&asked, Timestamp::now()).await {
             Ok(astray) => astray,
             Err(error) => return failed("looking after listeners", &error),
         };
         for found in astray {
-            let Some((_, seat)) = some.get(found.index) else { continue };
+            let Some((_, subscriber)) = some.get(found.index) else { continue };
             match found.key_ended {
-                true => seat.evict(),
-                false => seat.hint(found.head),
+                true => subscriber.evict(),
+                false => subscriber.hint(found.head),
             }
         }
     }

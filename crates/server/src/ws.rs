@@ -1,7 +1,7 @@
 //! `GET /ws`: the log of a mailbox over a WebSocket.
 
+mod connection;
 mod frame;
-mod line;
 mod listen;
 
 use std::net::IpAddr;
@@ -17,11 +17,11 @@ use serde::Deserialize;
 use utoipa::IntoParams;
 
 use crate::app::App;
-use crate::caller::{Peer, who};
+use crate::caller::{ClientAddress, who};
 use crate::key::key_in;
 use crate::problem::Problem;
 use crate::query::{Params, place};
-use line::{Farewell, Line};
+use connection::{Connection, Farewell};
 
 /// Largest message a client may send; all of ours are tiny.
 const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
@@ -79,7 +79,7 @@ impl Wish {
 )]
 pub(crate) async fn ws(
     State(app): State<App>,
-    Peer(address): Peer,
+    ClientAddress(address): ClientAddress,
     Params(query): Params<WsQuery>,
     headers: HeaderMap,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -128,7 +128,7 @@ async fn run(
     identified: Result<Option<(Agent, KeyHash)>, Farewell>,
     wish: Wish,
 ) {
-    let mut line = Line::new(socket, app.config.ws_slow_timeout);
+    let mut line = Connection::new(socket, app.config.ws_slow_timeout);
     let farewell = match identified {
         Err(farewell) => farewell,
         Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, wish, false).await,

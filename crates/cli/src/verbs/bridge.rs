@@ -10,7 +10,7 @@ use std::time::Duration;
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::openclaw::{Gateway, Route};
 use amb_bridge::{Bridge as Bridged, Conversations, Ledger, Options, Runtime, Tasks};
-use amb_client::Backoff;
+use amb_core::Backoff;
 use amb_core::{MessageId, Office};
 
 use crate::archiving::Archiving;

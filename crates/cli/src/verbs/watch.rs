@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_client::Backoff;
+use amb_core::Backoff;
 use amb_core::event::{Event, NewMessage};
 use amb_core::message::NO_SUBJECT;
 use amb_core::office::{ClaimRequest, Office};

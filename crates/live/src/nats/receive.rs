@@ -18,7 +18,7 @@ use super::wire::Wire;
 use crate::broker::{Inlet, Parcel};
 
 /// Subscriptions that may wait to be taken up.
-const NEW_LINES: usize = 256;
+const NEW_SUBSCRIPTIONS: usize = 256;
 /// Messages that one goal may have taken in before the others' turn.
 const TURN: usize = 64;
 /// Messages found at once that tell of more to come.
@@ -26,7 +26,7 @@ const BUSY: usize = 8;
 
 /// One goal's messages, and where they go. Each turn of it answers what is to be told to their senders. Dropping it
 /// unsubscribes.
-pub(super) struct Line {
+pub(super) struct GoalSubscription {
     messages: Subscriber,
     inlet: Arc<dyn Inlet>,
     end: Arc<End>,
@@ -46,7 +46,7 @@ impl End {
     }
 }
 
-impl Line {
+impl GoalSubscription {
     /// A goal's messages for the router, until the end that comes with it.
     pub(super) fn new(messages: Subscriber, inlet: Arc<dyn Inlet>) -> (Self, Arc<End>) {
         let end = Arc::<End>::default();
@@ -54,7 +54,7 @@ impl Line {
     }
 }
 
-impl Stream for Line {
+impl Stream for GoalSubscription {
     type Item = Vec<Answer>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<Answer>>> {
@@ -83,13 +83,13 @@ impl Stream for Line {
 }
 
 /// The way to the task that receives.
-pub(super) fn lines() -> (mpsc::Sender<Line>, mpsc::Receiver<Line>) {
-    mpsc::channel(NEW_LINES)
+pub(super) fn lines() -> (mpsc::Sender<GoalSubscription>, mpsc::Receiver<GoalSubscription>) {
+    mpsc::channel(NEW_SUBSCRIPTIONS)
 }
 
 /// Hands every goal's messages to the router and answers them. One task for all goals: under load it finds many messages
 /// ready at once, wakes for them once, and answers each sender once.
-pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<Line>) {
+pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<GoalSubscription>) {
     let mut lines = SelectAll::new();
     let mut answers = Vec::new();
     loop {
@@ -117,7 +117,7 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<Line>) {
 }
 
 /// Takes in what is there.
-fn gather(lines: &mut SelectAll<Line>, answers: &mut Vec<Answer>) {
+fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Answer>) {
     while answers.len() < ANSWERS_AT_ONCE
         && let Some(Some(more)) = lines.next().now_or_never()
     {

@@ -25,7 +25,7 @@ pub(super) struct Wire {
 
 /// A message as the client takes it. Cloning is cheap.
 #[derive(Clone)]
-pub(super) struct Letter {
+pub(super) struct Publish {
     subject: Subject,
     payload: Bytes,
     headers: Option<HeaderMap>,
@@ -56,27 +56,27 @@ impl Wire {
 
     /// Sends one message; its answer is to come.
     pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Question, BrokerError> {
-        self.hand_over(self.letter(subject, payload, id)?).await
+        self.hand_over(self.publish(subject, payload, id)?).await
     }
 
     /// Puts a message together.
-    pub(super) fn letter(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Letter, BrokerError> {
+    pub(super) fn publish(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Publish, BrokerError> {
         let headers = id.map(|id| {
             let mut headers = HeaderMap::new();
             headers.insert(ID_HEADER, id);
             headers
         });
-        Ok(Letter { subject: text(self.pad.copy(subject.as_bytes()))?, payload, headers })
+        Ok(Publish { subject: text(self.pad.copy(subject.as_bytes()))?, payload, headers })
     }
 
     /// Hands one message to the connection; its answer is to come. Waits only while the connection has no room.
-    pub(super) async fn hand_over(&self, letter: Letter) -> Result<Question, BrokerError> {
+    pub(super) async fn hand_over(&self, publish: Publish) -> Result<Question, BrokerError> {
         if !self.is_connected() {
             return Err(self.offline());
         }
         let mut question = self.awaited.ask();
         let reply = self.reply(&question)?;
-        let Letter { subject, payload, headers } = letter;
+        let Publish { subject, payload, headers } = publish;
         let publish = async {
             match headers {
                 None => self.client.publish_with_reply(subject, reply, payload).await,

@@ -146,18 +146,18 @@ pub async fn send_to_peer_by(
         Some(id) => Some(Uuid::try_parse(id).map_err(|_| SendError::BadCorrelationId(quoted(id)))?),
     };
     let (body, durable, now) = (&send.message, send.durable, Timestamp::now());
-    let letter = Letter { context, mail, body, correlation_id, durable, now };
+    let outbound = Outbound { context, mail, body, correlation_id, durable, now };
     if to == "*" {
-        return letter.broadcast().await;
+        return outbound.broadcast().await;
     }
     match goal_in(to) {
         // A name may look like a goal's id.
         Some((None, _)) if context.directory.as_ref().is_some_and(|all| all.live_goals(to).is_some()) => {}
         Some((agent, _)) if agent == Some(context.agent_id.as_str()) => return Err(SendError::ToSelf),
-        Some((agent, goal)) => return Ok(letter.send_to_goal(agent, goal).await),
+        Some((agent, goal)) => return Ok(outbound.send_to_goal(agent, goal).await),
         None => {}
     }
-    Ok(letter.send_to(to).await)
+    Ok(outbound.send_to(to).await)
 }
 
 /// The goal that a recipient names, and the agent before the slash.
@@ -172,7 +172,7 @@ fn goal_in(to: &str) -> Option<(Option<&str>, GoalId)> {
 }
 
 /// A checked message, on its way.
-struct Letter<'a> {
+struct Outbound<'a> {
     context: &'a PeerContext,
     /// Where mail is handed in.
     mail: Option<&'a dyn Outgoing>,
@@ -182,7 +182,7 @@ struct Letter<'a> {
     now: Timestamp,
 }
 
-impl Letter<'_> {
+impl Outbound<'_> {
     async fn broadcast(&self) -> Result<SendReport, SendError> {
         let Some(directory) = &self.context.directory else { return Ok(SendReport::unreachable(NO_DIRECTORY)) };
         let mut agents: Vec<_> = directory.peers().into_iter().map(|peer| peer.agent_id).collect();

@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::Body;
-use crate::caller::{Caller, Peer};
+use crate::caller::{Caller, ClientAddress};
 use crate::once::Once;
 use crate::problem::Problem;
 use crate::reply::Found;
@@ -44,7 +44,7 @@ const MAX_CODE_CHARS: usize = 64;
 pub(crate) async fn approve(
     State(app): State<App>,
     Caller(caller): Caller,
-    Peer(address): Peer,
+    ClientAddress(address): ClientAddress,
     once: Once,
     Body(body): Body<ApproveBody>,
 ) -> Result<Found<Connected>, Problem> {

@@ -105,13 +105,13 @@ pub(crate) async fn events(
             let cursor = last.cursor.as_number().unwrap_or(since);
             return answer(events, since, cursor);
         }
-        let Some(Ticket { seat, .. }) = &ticket else { return answer(events, since, since) };
+        let Some(Ticket { subscriber, .. }) = &ticket else { return answer(events, since, since) };
         let woken = tokio::select! {
-            woken = timeout_at(deadline, seat.woken()) => woken.is_ok(),
+            woken = timeout_at(deadline, subscriber.woken()) => woken.is_ok(),
             () = app.closing.cancelled() => false,
             () = hangup.happened() => false,
         };
-        if seat.is_evicted() {
+        if subscriber.is_evicted() {
             return Err(key_ended().into());
         }
         if !woken {
@@ -125,6 +125,6 @@ fn sit<'a>(app: &'a App, caller: &Agent, key: KeyHash, at: u64) -> Result<Ticket
     let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent"));
     };
-    ticket.seat.is_at(at);
+    ticket.subscriber.is_at(at);
     Ok(ticket)
 }

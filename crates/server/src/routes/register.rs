@@ -17,7 +17,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::body::{Body, whole};
-use crate::caller::Peer;
+use crate::caller::ClientAddress;
 use crate::config::Registration;
 use crate::key::ApiKey;
 use crate::problem::Problem;
@@ -76,7 +76,7 @@ pub(crate) struct Capability(pub(crate) String);
 )]
 pub(crate) async fn register(
     State(app): State<App>,
-    Peer(address): Peer,
+    ClientAddress(address): ClientAddress,
     Body(body): Body<RegisterBody>,
 ) -> Result<Created<Registered>, Problem> {
     check_token(&app, address, body.registration_token.as_deref()).await?;

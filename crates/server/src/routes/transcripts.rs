@@ -138,7 +138,7 @@ pub(crate) async fn lines(
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
     };
     // What happens in the agent's log does not concern it.
-    ticket.seat.is_at(u64::MAX);
+    ticket.subscriber.is_at(u64::MAX);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     // Before the first look, so that nothing falls between it and the waiting.
     let mut appended = app.transcripts.subscribe();
@@ -158,12 +158,12 @@ pub(crate) async fn lines(
         };
         tokio::select! {
             () = news => {}
-            () = ticket.seat.woken() => drop(ticket.seat.next(u64::MAX)),
+            () = ticket.subscriber.woken() => drop(ticket.subscriber.next(u64::MAX)),
             () = sleep_until(look) => {}
             () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
             () = hangup.happened() => return Ok(Found(Lines { lines })),
         }
-        if ticket.seat.is_evicted() {
+        if ticket.subscriber.is_evicted() {
             return Err(key_ended().into());
         }
     }

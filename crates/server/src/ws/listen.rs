@@ -11,11 +11,11 @@ use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Wish;
+use super::connection::{Connection, Cut, Farewell};
 use super::frame::{self, Said};
-use super::line::{Cut, Farewell, Line};
 use crate::app::App;
 use crate::caller::who;
-use crate::hub::{Next, Seat, is_receipt, text_of};
+use crate::hub::{Next, Subscriber, is_receipt, text_of};
 
 /// Entries read from the log at once.
 const PAGE: usize = 32;
@@ -25,7 +25,7 @@ const TURN: usize = 64;
 /// Waits for the message that says who this is.
 pub(super) async fn first_message(
     app: &App,
-    line: &mut Line,
+    line: &mut Connection,
     address: IpAddr,
 ) -> Result<(Agent, KeyHash, Option<u64>), Farewell> {
     let said = async {
@@ -55,7 +55,7 @@ pub(super) async fn first_message(
 /// Sends what the socket wishes to hear of the agent's log, for as long as client and office are there.
 pub(super) async fn listen(
     app: &App,
-    line: &mut Line,
+    line: &mut Connection,
     agent: &Agent,
     key: KeyHash,
     wish: Wish,
@@ -64,7 +64,7 @@ pub(super) async fn listen(
     let Some(ticket) = app.hub.sit(agent.key, Some(key), app.config.ws_per_agent) else {
         return Farewell::later("too many sockets of this agent".to_owned());
     };
-    // After taking the seat: what is written from now on is offered there.
+    // After taking the subscriber: what is written from now on is offered there.
     let head = match app.store.event_head(agent.key).await {
         Ok(head) => head,
         Err(error) => return unreadable(&error),
@@ -77,17 +77,17 @@ pub(super) async fn listen(
             Err(error) => return unreadable(&error),
         },
     };
-    ticket.seat.is_at(cursor);
+    ticket.subscriber.is_at(cursor);
     if cursor < head {
-        ticket.seat.look_again();
+        ticket.subscriber.look_again();
     }
     if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
         return Farewell::gone();
     }
     let arrived = cursor;
-    let seat = &ticket.seat;
+    let subscriber = &ticket.subscriber;
     let receipts = wish.receipts;
-    let mut listener = Listener { app, agent, seat, line, cursor: &mut cursor, receipts, arrived, asked: None };
+    let mut listener = Listener { app, agent, subscriber, line, cursor: &mut cursor, receipts, arrived, asked: None };
     match listener.run().await {
         Ok(farewell) => farewell,
         Err(Cut::Gone) => Farewell::gone(),
@@ -106,8 +106,8 @@ fn unreadable(error: &OfficeError) -> Farewell {
 struct Listener<'a> {
     app: &'a App,
     agent: &'a Agent,
-    seat: &'a Seat,
-    line: &'a mut Line,
+    subscriber: &'a Subscriber,
+    line: &'a mut Connection,
     /// The last entry that was handed to the line.
     cursor: &'a mut u64,
     /// Whether receipts are sent.
@@ -124,14 +124,14 @@ impl Listener<'_> {
         let mut heard = Instant::now();
         let mut timer = pin!(sleep_until(heard + interval));
         loop {
-            if self.seat.is_evicted() {
+            if self.subscriber.is_evicted() {
                 return Ok(Farewell::bad_key());
             }
             if let Some(farewell) = self.send_news().await? {
                 return Ok(farewell);
             }
             tokio::select! {
-                () = self.seat.woken() => {}
+                () = self.subscriber.woken() => {}
                 said = self.line.recv() => {
                     heard = Instant::now();
                     match said {
@@ -163,7 +163,7 @@ impl Listener<'_> {
     async fn send_news(&mut self) -> Result<Option<Farewell>, Cut> {
         let mut sent = 0;
         while sent < TURN {
-            match self.seat.next(*self.cursor) {
+            match self.subscriber.next(*self.cursor) {
                 Next::Wait => break,
                 Next::Send(number, text) => {
                     self.feed(number, text).await?;
@@ -186,14 +186,14 @@ impl Listener<'_> {
                     // A page ends by its count or by its bytes. One that ended by its bytes has most of them: the entry
                     // that did not fit is a quarter of a page at most.
                     if count == PAGE || bytes >= MAX_PAGE_BYTES / 2 {
-                        self.seat.look_again();
+                        self.subscriber.look_again();
                     }
                 }
             }
         }
         if sent >= TURN {
             // More may be there: come back after hearing the client.
-            self.seat.again();
+            self.subscriber.again();
         }
         if sent > 0 {
             self.ask().await?;
@@ -226,7 +226,7 @@ impl Listener<'_> {
             self.line.feed(Message::Text(text)).await?;
         }
         *self.cursor = number;
-        self.seat.is_at(number);
+        self.subscriber.is_at(number);
         Ok(())
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use amb_core::{Code, OfficeError, Timestamp};
 use amb_dir::Fate;
 
+use crate::context::{Context, backoff};
 use crate::ledger::{State, Way};
-use crate::post::{Patience, Post};
 
 /// How often is looked. Other programs take a file away and tell nobody.
 const LOOK: Duration = Duration::from_secs(1);
@@ -16,43 +16,43 @@ const SOME: u32 = 500;
 
 const DOING: &str = "looking after mail in the directory";
 
-pub(crate) async fn keep(post: Arc<Post>) {
+pub(crate) async fn keep(context: Arc<Context>) {
     let mut after = 0;
-    let mut patience = Patience::default();
+    let mut backoff = backoff();
     loop {
-        let wait = match look(&post, after).await {
+        let wait = match look(&context, after).await {
             Ok(last) => {
-                post.stats.works(DOING);
-                patience.restore();
+                context.stats.works(DOING);
+                backoff.reset();
                 after = last;
                 LOOK
             }
             Err(error) => {
-                post.stats.failed(DOING, &error);
-                patience.next()
+                context.stats.failed(DOING, &error);
+                backoff.pause()
             }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = post.closing.cancelled() => return,
+            () = context.closing.cancelled() => return,
         }
     }
 }
 
 /// Looks at some messages after this one; answers after which to go on, 0 being from the first.
-async fn look(post: &Post, after: i64) -> Result<i64, OfficeError> {
-    let unread = post.ledger.open_ones(Way::In, State::Across, None, after, SOME).await?;
+async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
+    let unread = context.ledger.open_ones(Way::In, State::Across, None, after, SOME).await?;
     let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
     let mut states = Vec::new();
     for row in unread {
         let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
-        match post.office.fate(&row.recipient, file).await? {
+        match context.office.fate(&row.recipient, file).await? {
             Fate::Waiting => {}
             Fate::Refused => states.push((row.number, State::Refused)),
             Fate::Handled => {
-                let Some(resident) = post.people.resident(&row.recipient) else { continue };
-                match post.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
-                    Ok(written) => drop(post.told(written)),
+                let Some(resident) = context.membership.resident(&row.recipient) else { continue };
+                match context.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
+                    Ok(written) => drop(context.publish(written)),
                     // Removed from the office meanwhile.
                     Err(error) if error.code() == Code::NotFound => {}
                     Err(error) => return Err(error),
@@ -61,6 +61,6 @@ async fn look(post: &Post, after: i64) -> Result<i64, OfficeError> {
             }
         }
     }
-    post.ledger.note(states).await?;
+    context.ledger.note(states).await?;
     Ok(last)
 }

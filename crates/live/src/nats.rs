@@ -47,7 +47,7 @@ pub struct NatsBroker {
     /// Wakes the replay of the outbox.
     replay: Arc<tokio::sync::Notify>,
     /// New subscriptions, for the task that receives.
-    lines: mpsc::Sender<receive::Line>,
+    lines: mpsc::Sender<receive::GoalSubscription>,
     /// Ends the tasks of this connection.
     _tasks: DropGuard,
 }
@@ -208,13 +208,13 @@ impl Broker for NatsBroker {
             Err(error) => Receipt::now(Err(error)),
         };
         // Mostly there is room, and nothing to wait for.
-        let letter = match self.wire.letter(subject, payload, None) {
-            Ok(letter) => letter,
+        let publish = match self.wire.publish(subject, payload, None) {
+            Ok(publish) => publish,
             Err(error) => return Soon::now(Receipt::now(Err(error))),
         };
-        match self.wire.hand_over(letter.clone()).now_or_never() {
+        match self.wire.hand_over(publish.clone()).now_or_never() {
             Some(handed) => Soon::now(receipt(handed)),
-            None => Soon::later(self.wire.hand_over(letter).map(receipt)),
+            None => Soon::later(self.wire.hand_over(publish).map(receipt)),
         }
     }
 
@@ -224,7 +224,7 @@ impl Broker for NatsBroker {
         }
         let messages = self.wire.client.subscribe(subject.to_owned()).await;
         let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let (line, end) = receive::Line::new(messages, inlet);
+        let (line, end) = receive::GoalSubscription::new(messages, inlet);
         self.lines.send(line).await.map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
         let subscription = Subscription::new(move || end.come());
         // The server tells a refused subscription on a side channel, or not at all. So knock at our own door: an empty

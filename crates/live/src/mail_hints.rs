@@ -1,10 +1,10 @@
-//! Goals meet mail: durable mail rings at a live goal.
+//! Tells a live goal of durable mail for its agent.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::event::NewMessage;
-use amb_core::{Cursor, Event, GoalId, Object, Office, Timestamp};
+use amb_core::{Backoff, Cursor, Event, GoalId, Object, Office, Timestamp};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
@@ -12,31 +12,30 @@ use crate::InboxMessage;
 use crate::buffer::InboxBuffer;
 use crate::protocol::Protocol;
 
-/// How long one question to the office waits for news.
+/// How long one question to the office waits for something new.
 const WAIT: Duration = Duration::from_secs(25);
-/// The first pause after an office failed; it doubles up to [`MAX_PAUSE`].
-const PAUSE: Duration = Duration::from_millis(250);
-const MAX_PAUSE: Duration = Duration::from_secs(30);
-/// Characters of a mail that the doorbell shows. Whoever wants the rest reads the mail.
+/// The first and the longest pause after an office failed.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// Characters of a mail that a hint shows. Whoever wants the rest reads the mail.
 const PREVIEW: usize = 200;
 
-/// Rings at a goal when mail comes for its agent, until dropped.
+/// Puts a hint into a goal's buffer when mail comes for its agent, until dropped.
 ///
 /// The mail itself stays where it is, unread; the goal gets a short message in its buffer ([`Protocol::NewMail`], from the
 /// mail's sender as the office knows it), and at the start one [`Protocol::UnreadMail`] if mail has been waiting. So a goal
 /// that loops over its buffer needs no second place to look.
 #[derive(Debug)]
-#[must_use = "the bell rings until this is dropped"]
-pub struct MailBell(AbortHandle);
+#[must_use = "hints come until this is dropped"]
+pub struct MailHints(AbortHandle);
 
-impl MailBell {
-    /// Hangs the bell of an agent's mailbox at a goal of that agent.
-    pub fn ring(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) -> Self {
+impl MailHints {
+    /// Watches an agent's mailbox for a goal of that agent.
+    pub fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) -> Self {
         Self(tokio::spawn(watch(office, goal)).abort_handle())
     }
 }
 
-impl Drop for MailBell {
+impl Drop for MailHints {
     fn drop(&mut self) {
         self.0.abort();
     }
@@ -44,34 +43,34 @@ impl Drop for MailBell {
 
 async fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) {
     let mut since: Option<Cursor> = None;
-    let mut pause = PAUSE;
+    let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
-        let news = match &since {
+        let next = match &since {
             None => begin(&*office, &goal).await,
             Some(cursor) => office.events(Some(cursor.clone()), WAIT).await.map(|page| {
                 for entry in page.events {
                     if let Event::NewMessage(mail) = entry.event {
-                        goal.push(doorbell(&*office, &mail));
+                        goal.push(new_mail(&*office, &mail));
                     }
                 }
                 page.cursor
             }),
         };
-        match news {
+        match next {
             Ok(cursor) => {
                 since = Some(cursor);
-                pause = PAUSE;
+                backoff.reset();
             }
             Err(error) => {
+                let pause = backoff.pause();
                 tracing::warn!(office = %office.describe(), %error, retry_in = ?pause, "cannot watch the mailbox");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(MAX_PAUSE);
             }
         }
     }
 }
 
-/// The cursor first, the count then: mail that comes in between rings twice rather than not at all.
+/// The cursor first, the count then: mail that comes in between is hinted at twice rather than not at all.
 async fn begin(office: &dyn Office, goal: &InboxBuffer) -> amb_core::office::Result<Cursor> {
     let cursor = office.events(None, Duration::ZERO).await?.cursor;
     let unread = office.inbox(true).await?.unread();
@@ -88,7 +87,7 @@ async fn begin(office: &dyn Office, goal: &InboxBuffer) -> amb_core::office::Res
     Ok(cursor)
 }
 
-fn doorbell(office: &dyn Office, mail: &NewMessage) -> InboxMessage {
+fn new_mail(office: &dyn Office, mail: &NewMessage) -> InboxMessage {
     let body = Protocol::NewMail {
         message_id: mail.message_id.clone(),
         session_id: mail.session_id.clone(),

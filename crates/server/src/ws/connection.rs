@@ -12,7 +12,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const MAX_REASON: usize = 123;
 
 /// A socket that is written to with patience, but not without end.
-pub(super) struct Line {
+pub(super) struct Connection {
     socket: WebSocket,
     patience: Duration,
 }
@@ -78,7 +78,7 @@ impl Farewell {
     }
 }
 
-impl Line {
+impl Connection {
     pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
         Self { socket, patience }
     }

@@ -14,8 +14,8 @@ use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
+use crate::context::{Context, backoff};
 use crate::guests::{self, Looked};
-use crate::post::{Patience, Post};
 
 /// How often the two lists are compared.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
@@ -77,7 +77,7 @@ impl Bells {
 }
 
 /// Both lists.
-pub(crate) struct People {
+pub(crate) struct Membership {
     /// From it follow the keys of the residents' accounts, which so are nobody else's.
     secret: String,
     pub(crate) bells: Arc<Bells>,
@@ -104,7 +104,7 @@ struct Lists {
     guests: HashMap<AgentName, Arc<Guest>>,
 }
 
-impl People {
+impl Membership {
     pub(crate) fn new(secret: String, bells: Arc<Bells>) -> Self {
         Self {
             secret,
@@ -160,31 +160,31 @@ impl People {
 }
 
 /// Compares the lists again and again.
-pub(crate) async fn keep(post: Arc<Post>) {
-    let mut patience = Patience::default();
+pub(crate) async fn keep(context: Arc<Context>) {
+    let mut backoff = backoff();
     let mut looked = Looked::default();
     loop {
-        let wait = match compare(&post, &mut looked).await {
+        let wait = match compare(&context, &mut looked).await {
             Ok(()) => {
-                post.stats.works(KEEPING);
-                patience.restore();
+                context.stats.works(KEEPING);
+                backoff.reset();
                 LOOK
             }
             Err(error) => {
-                post.stats.failed(KEEPING, &error);
-                patience.next().max(LOOK)
+                context.stats.failed(KEEPING, &error);
+                backoff.pause().max(LOOK)
             }
         };
         tokio::select! {
             () = tokio::time::sleep(wait) => {}
-            () = post.closing.cancelled() => return,
+            () = context.closing.cancelled() => return,
         }
     }
 }
 
 /// Guests are offline in a directory that is not mounted.
-pub(crate) async fn goodbye(post: &Post) {
-    for guest in post.people.guests().into_iter().take(GOODBYES) {
+pub(crate) async fn goodbye(context: &Context) {
+    for guest in context.membership.guests().into_iter().take(GOODBYES) {
         if let Err(error) = guest.seat.leave().await {
             tracing::debug!(%error, guest = %guest.seat.me(), "no goodbye; silence will do");
         }
@@ -192,36 +192,36 @@ pub(crate) async fn goodbye(post: &Post) {
 }
 
 /// An agent of the directory by its name, which may have come since the last look.
-pub(crate) async fn find_resident(post: &Post, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
-    if let Some(resident) = post.people.resident(name) {
+pub(crate) async fn find_resident(context: &Context, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
+    if let Some(resident) = context.membership.resident(name) {
         return Ok(Some(resident));
     }
-    let _changing = post.people.changing.lock().await;
-    look_at_directory(post).await?;
-    Ok(post.people.resident(name))
+    let _changing = context.membership.changing.lock().await;
+    look_at_directory(context).await?;
+    Ok(context.membership.resident(name))
 }
 
 /// The seat of an agent of the office that has written to a resident; none where the directory has an agent of that name.
 /// What it says of itself is shown where the resident hears it.
 pub(crate) async fn find_guest(
-    post: &Post,
+    context: &Context,
     name: &AgentName,
     resident: &Agent,
     heard: bool,
 ) -> Result<Option<Arc<Guest>>, OfficeError> {
-    if let Some(guest) = post.people.guest(name) {
+    if let Some(guest) = context.membership.guest(name) {
         return Ok(Some(guest));
     }
-    let _changing = post.people.changing.lock().await;
-    let at_home = look_at_directory(post).await?;
+    let _changing = context.membership.changing.lock().await;
+    let at_home = look_at_directory(context).await?;
     if at_home.contains(&name.folded()) {
         return Ok(None);
     }
     if !heard {
-        guests::show_name(post, name).await?;
-        return Ok(post.people.guest(name));
+        guests::show_name(context, name).await?;
+        return Ok(context.membership.guest(name));
     }
-    let entry = match post.store.agent(resident, name, Timestamp::now()).await {
+    let entry = match context.store.agent(resident, name, Timestamp::now()).await {
         Ok(entry) => entry,
         // It has gone, or does not want to be seen any more; what it wrote before is delivered all the same.
         Err(error) if error.code() == Code::NotFound => {
@@ -229,80 +229,85 @@ pub(crate) async fn find_guest(
         }
         Err(error) => return Err(error),
     };
-    guests::show_guest(post, &entry, false).await?;
-    Ok(post.people.guest(name))
+    guests::show_guest(context, &entry, false).await?;
+    Ok(context.membership.guest(name))
 }
 
-async fn compare(post: &Post, looked: &mut Looked) -> Result<(), OfficeError> {
-    let _changing = post.people.changing.lock().await;
-    let at_home = look_at_directory(post).await?;
-    guests::look_at_office(post, &at_home, looked).await?;
-    let lists = (post.people.read().residents.len(), post.people.read().guests.len());
-    post.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
-    post.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
-    post.stats.waiting.store(post.ledger.waiting().await?, Ordering::Relaxed);
+async fn compare(context: &Context, looked: &mut Looked) -> Result<(), OfficeError> {
+    let _changing = context.membership.changing.lock().await;
+    let at_home = look_at_directory(context).await?;
+    guests::look_at_office(context, &at_home, looked).await?;
+    let lists = (context.membership.read().residents.len(), context.membership.read().guests.len());
+    context.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
+    context.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
+    context.stats.waiting.store(context.ledger.waiting().await?, Ordering::Relaxed);
     Ok(())
 }
 
 /// Gives every agent of the directory an account, and the office their cards and signs of life. Returns their names, folded:
 /// one that differs in the case of its letters alone is no other name.
-async fn look_at_directory(post: &Post) -> Result<HashSet<String>, OfficeError> {
+async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeError> {
     let mut at_home = HashSet::new();
     let mut alive = Vec::new();
-    for (entry, home) in post.office.everybody().await? {
+    for (entry, home) in context.office.everybody().await? {
         match home {
             Home::Directory => {
                 at_home.insert(entry.name.folded());
-                let resident = enter_resident(post, &entry).await?;
+                let resident = enter_resident(context, &entry).await?;
                 if entry.presence.status != Status::Offline {
                     alive.extend(resident.map(|resident| resident.agent.key));
                 }
             }
             Home::Office => {
                 // Of an earlier run: mail may wait for it that was written meanwhile.
-                if post.people.guest(&entry.name).is_none() && post.store.agent_by_name(&entry.name).await?.is_some() {
-                    guests::take_seat(post, &entry.name);
+                if context.membership.guest(&entry.name).is_none()
+                    && context.store.agent_by_name(&entry.name).await?.is_some()
+                {
+                    guests::take_seat(context, &entry.name);
                 }
             }
             Home::Taken => {
                 at_home.insert(entry.name.folded());
-                let gone = post.people.write().guests.remove(&entry.name);
+                let gone = context.membership.write().guests.remove(&entry.name);
                 if let Some(guest) = gone {
                     guest.gone.cancel();
                 }
-                post.office.seat(entry.name.clone()).give_up_mounted().await?;
-                post.stats.collides(&entry.name, "a program in the directory registered under an office agent's name");
+                context.office.seat(entry.name.clone()).give_up_mounted().await?;
+                context
+                    .stats
+                    .collides(&entry.name, "a program in the directory registered under an office agent's name");
             }
         }
     }
     if !alive.is_empty() {
-        post.store.seen(&alive, Timestamp::now()).await?;
+        context.store.seen(&alive, Timestamp::now()).await?;
     }
     Ok(at_home)
 }
 
 /// The account of an agent of the directory, made where it has none. None where somebody else has the name, or one that
 /// differs in case alone, or where no new agent may have it.
-async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
+async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
     let card = fitting(&entry.card, "mounted directory");
-    if let Some(known) = post.people.resident(&entry.name) {
+    if let Some(known) = context.membership.resident(&entry.name) {
         if known.card == card {
             return Ok(Some(known));
         }
-        update_card(post, &known.agent, &card).await?;
+        update_card(context, &known.agent, &card).await?;
         let resident = Arc::new(Resident { agent: known.agent.clone(), card });
-        post.people.write().residents.insert(entry.name.clone(), resident.clone());
+        context.membership.write().residents.insert(entry.name.clone(), resident.clone());
         return Ok(Some(resident));
     }
-    let (now, key_hash) = (Timestamp::now(), post.people.key(&entry.name));
-    let agent = match post.store.agent_by_key_hash(key_hash, now).await? {
+    let (now, key_hash) = (Timestamp::now(), context.membership.key(&entry.name));
+    let agent = match context.store.agent_by_key_hash(key_hash, now).await? {
         Some(agent) => {
-            update_card(post, &agent, &card).await?;
+            update_card(context, &agent, &card).await?;
             agent
         }
         None => {
             if entry.name.check_new().is_err() {
-                post.stats
+                context
+                    .stats
                     .collides(&entry.name, "the name is reserved, since it could be taken for more than an agent");
                 return Ok(None);
             }
@@ -310,28 +315,28 @@ async fn enter_resident(post: &Post, entry: &AgentEntry) -> Result<Option<Arc<Re
                 name: entry.name.clone(),
                 key_hash,
                 key_prefix: "mount".into(),
-                owner_contact: Some(format!("mounted directory {}", post.office.root().display())),
+                owner_contact: Some(format!("mounted directory {}", context.office.root().display())),
                 card: card.clone(),
             };
-            match post.store.register_agent(new, now).await {
+            match context.store.register_agent(new, now).await {
                 Ok(agent) => agent,
                 Err(error) if error.code() == Code::Conflict => {
                     let why = "the office has an agent or a group of this name, the case of letters not counted";
-                    post.stats.collides(&entry.name, why);
+                    context.stats.collides(&entry.name, why);
                     return Ok(None);
                 }
                 Err(error) => return Err(error),
             }
         }
     };
-    post.stats.no_collision(&entry.name);
+    context.stats.no_collision(&entry.name);
     let resident = Arc::new(Resident { agent: agent.clone(), card });
-    post.people.write().residents.insert(entry.name.clone(), resident.clone());
-    post.people.comes(Newcomer::Resident(agent));
+    context.membership.write().residents.insert(entry.name.clone(), resident.clone());
+    context.membership.comes(Newcomer::Resident(agent));
     Ok(Some(resident))
 }
 
-async fn update_card(post: &Post, agent: &Agent, card: &Card) -> Result<(), OfficeError> {
+async fn update_card(context: &Context, agent: &Agent, card: &Card) -> Result<(), OfficeError> {
     let patch = ProfilePatch {
         description: Some(card.description.clone()),
         capabilities: Some(card.capabilities.clone()),
@@ -339,7 +344,7 @@ async fn update_card(post: &Post, agent: &Agent, card: &Card) -> Result<(), Offi
         max_concurrent_tasks: Some(card.max_concurrent_tasks),
         discoverable: None,
     };
-    post.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
+    context.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
 }
 
 /// A card that the other side takes, with a word on where its agent lives. Cards of other programs know no limits.

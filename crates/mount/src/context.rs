@@ -3,18 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Code, OfficeError};
+use amb_core::{Backoff, Code, OfficeError};
 use amb_dir::DirOffice;
 use amb_store::{News, Store, Written};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::ledger::Ledger;
-use crate::people::People;
+use crate::membership::Membership;
 use crate::stats::Stats;
 
-/// Tells the office's listeners what was written into logs.
-pub type Tell = Arc<dyn Fn(&[News]) + Send + Sync>;
+/// HintListenerss the office's listeners what was written into logs.
+pub type HintListeners = Arc<dyn Fn(&[News]) + Send + Sync>;
 
 /// On which terms the office lets agents ask for connections (a resident asks on the same), and who reaches residents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,21 +30,21 @@ pub struct Terms {
 }
 
 /// A mounted directory at work.
-pub(crate) struct Post {
+pub(crate) struct Context {
     pub(crate) office: DirOffice,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) tell: Tell,
+    pub(crate) tell: HintListeners,
     pub(crate) terms: Terms,
     pub(crate) ledger: Ledger,
-    pub(crate) people: People,
+    pub(crate) membership: Membership,
     pub(crate) stats: Arc<Stats>,
     pub(crate) closing: CancellationToken,
     pub(crate) tasks: TaskTracker,
 }
 
-impl Post {
-    /// Tells the listeners what a verb wrote, and gives its answer.
-    pub(crate) fn told<T>(&self, written: Written<T>) -> T {
+impl Context {
+    /// HintListenerss the listeners what a verb wrote, and gives its answer.
+    pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         if !written.news.is_empty() {
             (self.tell)(&written.news);
         }
@@ -57,21 +57,7 @@ pub(crate) fn is_passing(error: &OfficeError) -> bool {
     matches!(error.code(), Code::Unavailable | Code::Internal | Code::TooManyRequests)
 }
 
-/// How long to wait before trying again: longer each time, never very long.
-#[derive(Debug, Default)]
-pub(crate) struct Patience(u32);
-
-impl Patience {
-    const FIRST: Duration = Duration::from_millis(200);
-    const MOST: Duration = Duration::from_secs(15);
-
-    pub(crate) fn next(&mut self) -> Duration {
-        let wait = Self::FIRST.saturating_mul(1 << self.0.min(10)).min(Self::MOST);
-        self.0 += 1;
-        wait
-    }
-
-    pub(crate) fn restore(&mut self) {
-        self.0 = 0;
-    }
+/// How long a loop waits before it tries again.
+pub(crate) fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(200), Duration::from_secs(15))
 }

@@ -1,0 +1,58 @@
+//! Exponential backoff with jitter.
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::time::Duration;
+
+/// The time to wait before the next try: doubles with each failure up to a bound, and differs between processes so that
+/// many clients of a server that was away do not all return at once.
+#[derive(Debug, Clone)]
+pub struct Backoff {
+    first: Duration,
+    longest: Duration,
+    failures: u32,
+}
+
+impl Default for Backoff {
+    /// From 1 to 30 seconds.
+    fn default() -> Self {
+        Self::new(Duration::from_secs(1), Duration::from_secs(30))
+    }
+}
+
+impl Backoff {
+    /// Starts at `first` and never exceeds `longest`.
+    pub fn new(first: Duration, longest: Duration) -> Self {
+        Self { first, longest, failures: 0 }
+    }
+
+    /// Starts again at the shortest wait. Called after a success.
+    pub fn reset(&mut self) {
+        self.failures = 0;
+    }
+
+    /// Returns how long to wait after another failure: between three quarters and the whole of the current step.
+    pub fn pause(&mut self) -> Duration {
+        let step = self.first.saturating_mul(1 << self.failures.min(30)).min(self.longest);
+        self.failures = self.failures.saturating_add(1);
+        // A hasher with fresh keys is random enough for jitter, and needs no other crate.
+        let random = RandomState::new().build_hasher().finish() as u32;
+        step.mul_f64(0.75 + 0.25 * f64::from(random) / f64::from(u32::MAX))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_the_bound_and_start_again_after_a_success() {
+        let mut backoff = Backoff::default();
+        for seconds in [1, 2, 4, 8, 16, 30, 30, 30] {
+            let (wait, step) = (backoff.pause(), Duration::from_secs(seconds));
+            assert!(wait <= step && wait >= step.mul_f64(0.74), "{wait:?}");
+        }
+        assert!((0..100).all(|_| backoff.pause() <= Duration::from_secs(30)), "many failures do not overflow");
+        backoff.reset();
+        assert!(backoff.pause() <= Duration::from_secs(1));
+    }
+}
