@@ -1,32 +1,32 @@
 //! Many letters in one transaction: three ways to the database and back, however many there are.
 //!
-//! First the mailboxes are locked. Then, under those locks, everything that decides about the letters is looked up. Then
-//! what they write is written, together with the commit.
+//! First the mailboxes are locked, together with the beginning of the transaction. Then, under those locks, everything that
+//! decides about the letters is looked up. Then what they write is written, together with the commit. More ways are needed only
+//! by new sessions, replies, tasks and idempotency keys.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
+mod answers;
+mod known;
 
 use amb_core::doc::Sent;
-use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
 use amb_core::task::{Asked, Decision, decide_in_any_case};
-use amb_core::{AgentName, Card, Kind, TaskState};
-use deadpool_postgres::{Object, Transaction};
-use tokio_postgres::Row;
-use uuid::Uuid;
+use amb_core::{Kind, TaskState};
+use deadpool_postgres::{GenericClient, Object};
+
+pub(super) use answers::{answer_before, remember, repeat};
+use known::{Known, Peer, Thread};
 
 use super::error::Trouble;
-use super::messages::{self, Found};
 use super::tasks;
-use super::usage;
-use super::write::{Heads, NewTask, Pages, Post, To};
+use super::transact::InUse;
+use super::write::{Heads, NewTask, Pages, Post, Retimed, To};
+use crate::StoreError;
 use crate::error::Result;
-use crate::letter::{self, Letter, Placed, json, json_of, no_session, trace_json};
-use crate::quota::{Account, Stored};
-use crate::row::{self, kind_text, rank};
+use crate::letter::{Letter, Placed, json, json_of, trace_json};
+use crate::quota::Account;
+use crate::row::{kind_text, rank};
 use crate::tasks::Update;
-use crate::types::{Agent, Once};
-use crate::{StoreError, words};
+use crate::types::Agent;
 
 /// What became of a letter.
 #[derive(Debug)]
@@ -39,69 +39,73 @@ pub(super) enum Outcome {
     NoAgent(Box<Letter>),
 }
 
-/// An agent, as far as sending to it goes.
-#[derive(Debug, Clone)]
-struct Peer {
-    id: i64,
-    name: AgentName,
-    card: Card,
+/// Letters that were decided about, and what they write.
+struct Decided {
+    known: Known,
+    pages: Pages,
+    outcomes: Vec<Result<Outcome>>,
 }
 
-/// A session, as far as sending in it goes.
-#[derive(Debug, Clone)]
-struct Thread {
-    id: i64,
-    public_id: Uuid,
-    subject: Arc<str>,
-    pair: Option<(i64, i64)>,
-}
-
-/// All that was looked up for a batch.
-#[derive(Debug, Default)]
-struct Known {
-    /// Agents whose mailboxes are locked.
-    ids: HashMap<AgentName, i64>,
-    /// Those of them that are there, as they are under the locks.
-    peers: HashMap<AgentName, Peer>,
-    connected: HashSet<(i64, i64)>,
-    by_subject: HashMap<(i64, i64, String), Thread>,
-    /// Sessions that this transaction made.
-    made: Vec<i64>,
-    by_public_id: HashMap<Uuid, Thread>,
-    parents: HashMap<Uuid, Found>,
-    /// Answers to idempotency keys.
-    answers: Answers,
-    /// How many tasks an assignee works on.
-    current: HashMap<i64, usize>,
-    /// The task that a message brought.
-    task_of: HashMap<Uuid, i64>,
-    /// What the senders have stored.
-    stored: HashMap<i64, Stored>,
-}
-
-/// Writes letters in a transaction of their own.
+/// Writes letters in a transaction of their own. Each has an outcome of its own; a failure of all is a failure of the
+/// transaction.
 pub(super) async fn write(
-    client: &mut Object,
+    client: InUse,
     account: &Account,
     letters: &[(Agent, Letter)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
-    let tx = client.transaction().await?;
-    let outcomes = write_in(&tx, account, letters).await?;
-    tx.commit().await?;
-    Ok(outcomes)
+    let written = write_and_commit(&client, account, letters).await;
+    // A connection on which a transaction may be open is closed.
+    if written.is_ok() || client.batch_execute("ROLLBACK").await.is_ok() {
+        client.finished();
+    }
+    written
 }
 
-/// Writes letters. Each has an outcome of its own; a failure of all is a failure of the transaction.
-pub(super) async fn write_in(
-    tx: &Transaction<'_>,
+async fn write_and_commit(
+    client: &Object,
     account: &Account,
     letters: &[(Agent, Letter)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
     let mut known = Known::default();
-    let mut heads = known.lock(tx, letters).await?;
-    known.look_up(tx, letters).await?;
-    known.make_sessions(tx, letters).await?;
+    let begin = async { Ok::<_, Trouble>(client.batch_execute("BEGIN").await?) };
+    // A statement is sent when its future is polled first: in this order.
+    let ((), heads) = tokio::try_join!(biased; begin, known.lock(client, letters))?;
+    let mut decided = decide(client, account, known, heads, letters).await?;
+    if decided.is_mail_alone(letters) {
+        let retimed = decided.pages.write_mail_and_commit(client).await?;
+        decided.correct(&retimed);
+    } else {
+        decided.write(client, letters).await?;
+        client.batch_execute("COMMIT").await?;
+    }
+    account.add_to_office(decided.pages.charged());
+    Ok(decided.outcomes)
+}
 
+/// Writes letters in a transaction that does something else too.
+pub(super) async fn write_in<C: GenericClient>(
+    tx: &C,
+    account: &Account,
+    letters: &[(Agent, Letter)],
+) -> Result<Vec<Result<Outcome>>, Trouble> {
+    let mut known = Known::default();
+    let heads = known.lock(tx, letters).await?;
+    let mut decided = decide(tx, account, known, heads, letters).await?;
+    decided.write(tx, letters).await?;
+    account.add_to_office(decided.pages.charged());
+    Ok(decided.outcomes)
+}
+
+/// Looks up what decides about letters, and decides.
+async fn decide<C: GenericClient>(
+    client: &C,
+    account: &Account,
+    mut known: Known,
+    mut heads: Heads,
+    letters: &[(Agent, Letter)],
+) -> Result<Decided, Trouble> {
+    known.look_up(client, letters).await?;
+    known.make_sessions(client, letters).await?;
     let mut pages = Pages::default();
     let mut outcomes = Vec::with_capacity(letters.len());
     for (caller, letter) in letters {
@@ -113,223 +117,63 @@ pub(super) async fn write_in(
         }
         outcomes.push(outcome);
     }
-    let retimed = pages.write(tx).await?;
-    account.add_to_office(pages.charged());
-    let mut answers = Vec::new();
-    for ((caller, _), outcome) in letters.iter().zip(&mut outcomes) {
-        match outcome {
-            Ok(Outcome::Placed(placed)) => {
-                let (letter, placed) = &mut **placed;
-                letter.at = retimed.of(letter.id).unwrap_or(letter.at);
-                retimed.correct(&mut placed.more);
-                if let Some(once) = &letter.once {
-                    answers.push((caller.key.0, once.clone(), json(&letter.sent(placed))?, letter.at));
-                }
-            }
-            // Of another in this batch, perhaps.
-            Ok(Outcome::Repeat(sent)) => {
-                let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
-                sent.created_at = at.unwrap_or(sent.created_at);
-            }
-            Ok(Outcome::NoAgent(_)) | Err(_) => {}
-        }
-    }
-    remember(tx, answers).await?;
-    known.remove_unused_sessions(tx, &pages).await?;
-    Ok(outcomes)
+    Ok(Decided { known, pages, outcomes })
 }
 
-fn pair(a: i64, b: i64) -> (i64, i64) {
-    if a < b { (a, b) } else { (b, a) }
-}
-
-impl Known {
-    /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race.
-    async fn lock(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<Heads, Trouble> {
-        let mut names: BTreeSet<String> = letters.iter().map(|(_, letter)| letter.to.folded()).collect();
-        // A task may be rejected, and then its sender hears of it.
-        let told = |letter: &Letter| letter.once.is_some() || letter.kind == Kind::Task;
-        names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.folded()));
-        let names: Vec<String> = names.into_iter().collect();
-        let select = tx
-            .prepare_cached(
-                "SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
-                 WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
-            )
-            .await?;
-        let rows = tx.query(&select, &[&names]).await?;
-        for row in &rows {
-            self.ids.insert(row::name(row.get(1))?, row.get(0));
-        }
-        // Names that are like the one of an agent mean that agent.
-        let known: Vec<(AgentName, i64)> = self.ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
-        for (_, letter) in letters {
-            if !self.ids.contains_key(&letter.to) {
-                let meant = letter.to.meant(&known, |(name, _)| name.as_str());
-                self.ids.extend(meant.map(|(_, id)| (letter.to.clone(), *id)));
-            }
-        }
-        Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
+impl Decided {
+    /// Whether one statement writes all of it.
+    fn is_mail_alone(&self, letters: &[(Agent, Letter)]) -> bool {
+        self.pages.is_mail_alone()
+            && letters.iter().all(|(_, letter)| letter.once.is_none())
+            && self.known.unused_sessions(&self.pages).is_empty()
     }
 
-    /// Under the locks: who is connected, which sessions there are, and what letters refer to.
-    async fn look_up(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<(), Trouble> {
-        let (mut pairs, mut subjects, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for (caller, letter) in letters {
-            let Some(peer) = self.ids.get(&letter.to) else { continue };
-            let pair = pair(caller.key.0, *peer);
-            pairs.insert(pair);
-            sessions.extend(letter.session);
-            subjects.extend(letter.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
-        }
-        let keys =
-            letters.iter().filter_map(|(caller, letter)| Some((caller.key.0, letter.once.as_ref()?.key.as_str())));
-        let (callers, keys): (Vec<i64>, Vec<&str>) = keys.unzip();
-        let parents: Vec<Uuid> = letters.iter().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let tasks = || letters.iter().filter(|(_, letter)| letter.kind == Kind::Task);
-        let assignees: Vec<i64> = tasks().filter_map(|(_, letter)| self.ids.get(&letter.to)).copied().collect();
-        let locked: Vec<i64> = self.ids.values().copied().collect();
-        let senders: Vec<i64> =
-            letters.iter().map(|(caller, _)| caller.key.0).collect::<BTreeSet<_>>().into_iter().collect();
-        let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let (peers, connected, found, answers, parents, current, task_of, stored) = tokio::try_join!(
-            peers(tx, &locked),
-            connected(tx, &pairs),
-            threads(tx, &subjects, &sessions),
-            answers(tx, &callers, &keys),
-            messages::find_all(tx, &parents),
-            tasks::current(tx, &assignees),
-            tasks::of_messages(tx, &relayed),
-            usage::stored(tx, &senders),
-        )?;
-        self.stored = stored;
-        self.peers = peers;
-        for (name, id) in &self.ids {
-            if !self.peers.contains_key(name) {
-                let meant = self.peers.values().find(|peer| peer.id == *id).cloned();
-                self.peers.extend(meant.map(|peer| (name.clone(), peer)));
+    /// Writes it, with the answers under idempotency keys.
+    async fn write<C: GenericClient>(&mut self, client: &C, letters: &[(Agent, Letter)]) -> Result<(), Trouble> {
+        let retimed = self.pages.write(client).await?;
+        self.correct(&retimed);
+        for ((caller, _), outcome) in letters.iter().zip(&self.outcomes) {
+            if let Ok(Outcome::Placed(placed)) = outcome
+                && let (letter, placed) = &**placed
+                && let Some(once) = &letter.once
+            {
+                remember(client, caller.key.0, once, &letter.sent(placed), letter.at).await?;
             }
         }
-        self.current = current;
-        self.task_of = task_of;
-        self.connected = connected;
-        self.add_threads(found);
-        self.answers = answers;
-        self.parents = parents;
-        let answered = letters.iter().filter(|(_, letter)| letter.session.is_none());
-        let answered: BTreeSet<Uuid> =
-            answered.filter_map(|(_, letter)| Some(self.parents.get(&letter.reply_to()?)?.row.session)).collect();
-        if !answered.is_empty() {
-            self.add_threads(threads(tx, &BTreeSet::new(), &answered).await?);
-        }
-        Ok(())
-    }
-
-    fn add_threads(&mut self, threads: Vec<(Thread, String)>) {
-        for (thread, key) in threads {
-            self.by_public_id.insert(thread.public_id, thread.clone());
-            if let Some((low, high)) = thread.pair {
-                self.by_subject.insert((low, high, key), thread);
-            }
-        }
-    }
-
-    /// Makes the sessions of subjects that have none. Of two at once one makes it, and the other finds it.
-    async fn make_sessions(&mut self, tx: &Transaction<'_>, letters: &[(Agent, Letter)]) -> Result<(), Trouble> {
-        // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
-        let mut missing = std::collections::BTreeMap::new();
-        for (caller, letter) in letters {
-            let Ok(peer) = self.reachable(caller, letter) else { continue };
-            let (low, high) = pair(caller.key.0, peer.id);
-            let Ok(letter::Thread::Subject(letter::Subject { subject, key })) =
-                letter.thread(self.answered((low, high), letter))
-            else {
-                continue;
-            };
-            if !self.by_subject.contains_key(&(low, high, key.clone())) {
-                missing.entry((low, high, key.as_str())).or_insert((subject, caller.key.0, peer.id, letter.at));
-            }
-        }
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let insert = tx
-            .prepare_cached(
-                "WITH made AS (
-                     INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, low_id,
-                                           high_id, created_at)
-                     VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-                     ON CONFLICT (low_id, high_id, subject_key) WHERE low_id IS NOT NULL DO NOTHING
-                     RETURNING id, low_id, high_id
-                 )
-                 INSERT INTO session_members (agent_id, session_id)
-                 SELECT low_id, id FROM made UNION ALL SELECT high_id, id FROM made RETURNING session_id",
-            )
-            .await?;
-        let mut subjects = BTreeSet::new();
-        for ((low, high, key), (subject, me, peer, at)) in &missing {
-            let made = tx.query(&insert, &[&fresh_uuid(*at), subject, key, me, peer, low, high, at]).await?;
-            self.made.extend(made.first().map(|row| row.get::<_, i64>(0)));
-            subjects.insert(((*low, *high), *key));
-        }
-        let made = threads(tx, &subjects, &BTreeSet::new()).await?;
-        self.add_threads(made);
-        Ok(())
-    }
-
-    /// Removes the sessions that were made for letters which were then refused: of those nothing stays.
-    async fn remove_unused_sessions(&self, tx: &Transaction<'_>, pages: &Pages) -> Result<(), Trouble> {
-        let unused: Vec<i64> = self.made.iter().copied().filter(|session| !pages.posts_in(*session)).collect();
+        // Of letters that were refused nothing stays, nor the sessions that were made for them.
+        let unused = self.known.unused_sessions(&self.pages);
         if unused.is_empty() {
             return Ok(());
         }
         for sql in ["DELETE FROM session_members WHERE session_id = ANY($1)", "DELETE FROM sessions WHERE id = ANY($1)"]
         {
-            let delete = tx.prepare_cached(sql).await?;
-            tx.execute(&delete, &[&unused]).await?;
+            let delete = client.prepare_cached(sql).await?;
+            client.execute(&delete, &[&unused]).await?;
         }
         Ok(())
     }
 
-    /// The recipient, if it is there, connected, and hears the sender.
-    fn reachable(&self, caller: &Agent, letter: &Letter) -> Result<&Peer> {
-        let Some(peer) = self.peers.get(&letter.to) else { return Err(words::not_connected(&letter.to)) };
-        if !self.connected.contains(&pair(caller.key.0, peer.id)) {
-            return Err(words::not_connected(&letter.to));
-        }
-        // Whom a task's assignee does not hear is told by the task's rejection.
-        if letter.kind != Kind::Task && !peer.card.allow_from.allows_in_any_case(&letter.from) {
-            return Err(words::not_heard(&letter.to));
-        }
-        Ok(peer)
-    }
-
-    fn thread(&self, caller: &Agent, peer: &Peer, letter: &Letter) -> Result<&Thread> {
-        let (low, high) = pair(caller.key.0, peer.id);
-        match letter.thread(self.answered((low, high), letter))? {
-            letter::Thread::Existing(id) => {
-                let thread = self.by_public_id.get(&id).ok_or_else(no_session)?;
-                if thread.pair == Some((low, high)) { Ok(thread) } else { Err(words::not_both_members(&letter.to)) }
-            }
-            letter::Thread::Subject(letter::Subject { key, .. }) => {
-                self.by_subject.get(&(low, high, key.clone())).ok_or_else(no_session)
+    /// Brings the outcomes in line with the times that were written.
+    fn correct(&mut self, retimed: &Retimed) {
+        for outcome in &mut self.outcomes {
+            match outcome {
+                Ok(Outcome::Placed(placed)) => {
+                    let (letter, placed) = &mut **placed;
+                    letter.at = retimed.of(letter.id).unwrap_or(letter.at);
+                    retimed.correct(&mut placed.more);
+                }
+                // Of another in this batch, perhaps.
+                Ok(Outcome::Repeat(sent)) => {
+                    let at = sent.message_id.as_uuid().and_then(|id| retimed.of(id));
+                    sent.created_at = at.unwrap_or(sent.created_at);
+                }
+                Ok(Outcome::NoAgent(_)) | Err(_) => {}
             }
         }
     }
+}
 
-    /// The session of the message that the letter replies to, where it is between these two.
-    fn answered(&self, pair: (i64, i64), letter: &Letter) -> Option<Uuid> {
-        let session = self.parents.get(&letter.reply_to()?)?.row.session;
-        self.by_public_id.get(&session).filter(|thread| thread.pair == Some(pair)).map(|thread| thread.public_id)
-    }
-
-    /// ttl and trace.
-    fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
-        let found = letter.parent.and_then(|parent| self.parents.get(&parent.id));
-        let parent = messages::parent(found, caller, letter)?.map(Found::message).transpose()?;
-        letter.hop(parent.as_ref(), false)
-    }
-
+impl Known {
     /// Decides about one letter, and adds it to what is to be written.
     fn place(
         &self,
@@ -344,11 +188,11 @@ impl Known {
         {
             return repeat(once, hash, sent.as_ref());
         }
-        if !self.peers.contains_key(&letter.to) {
+        if self.peer(letter).is_none() {
             return Ok(Outcome::NoAgent(Box::new(letter.clone())));
         }
         let peer = self.reachable(caller, letter)?;
-        let mut stored = self.stored.get(&caller.key.0).copied().unwrap_or_default();
+        let mut stored = self.stored(caller.key.0);
         stored += pages.charged_to(caller.key.0);
         account.check(stored, pages.charged(), letter.stored(1))?;
         // By the name that it has: traces and answers know no other.
@@ -390,7 +234,7 @@ impl Known {
             sender: &letter.from,
             assignee: &peer.name,
             card: &peer.card,
-            current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
+            current_tasks: self.current_tasks(peer.id),
             deadline: letter.deadline,
         };
         let (state, reason) = match decide_in_any_case(asked, letter.at) {
@@ -404,8 +248,6 @@ impl Known {
         let callback = post.callback.clone();
         let to = if reason.is_none() { To::One(peer.id) } else { To::Nobody(peer.id) };
         placed.copies = pages.post(heads, thread.id, post, to);
-        let parent =
-            letter.parent.filter(|parent| parent.relay).and_then(|parent| self.task_of.get(&parent.id).copied());
         pages.task(NewTask {
             id,
             owner: caller.key.0,
@@ -414,7 +256,7 @@ impl Known {
             subject: thread.subject.to_string(),
             message: letter.id,
             session: thread.public_id,
-            parent,
+            parent: self.parent_task(letter),
             deadline: letter.deadline,
             note: reason.clone(),
             callback: callback.clone(),
@@ -454,127 +296,4 @@ pub(super) fn letter_post(caller: &Agent, letter: &Letter, hop: &Hop, task: Opti
         parts: json_of(letter.parts.as_ref())?,
         metadata: letter.metadata_json()?,
     })
-}
-
-/// These agents with their cards. Asked under their locks: a statement that waits for a lock sees the locked row as it is
-/// then, and all other rows as they were when it began to wait.
-async fn peers(tx: &Transaction<'_>, agents: &[i64]) -> Result<HashMap<AgentName, Peer>, Trouble> {
-    let select = tx
-        .prepare_cached(
-            "SELECT id, name, allow_from, max_concurrent_tasks FROM agents WHERE id = ANY($1) AND deleted_at IS NULL",
-        )
-        .await?;
-    let rows = tx.query(&select, &[&agents]).await?;
-    let peer = |row: &Row| {
-        let card = Card {
-            allow_from: row::parse(Some(row.get::<_, &str>(2)))?.unwrap_or_default(),
-            max_concurrent_tasks: u32::try_from(row.get::<_, i64>(3)).unwrap_or(0),
-            ..Card::default()
-        };
-        let name = row::name(row.get(1))?;
-        Ok((name.clone(), Peer { id: row.get(0), name, card }))
-    };
-    rows.iter().map(peer).collect()
-}
-
-async fn connected(tx: &Transaction<'_>, pairs: &BTreeSet<(i64, i64)>) -> Result<HashSet<(i64, i64)>, Trouble> {
-    let (low, high): (Vec<i64>, Vec<i64>) = pairs.iter().copied().unzip();
-    let select = tx
-        .prepare_cached(
-            "SELECT c.low_id, c.high_id FROM unnest($1::bigint[], $2::bigint[]) AS p (low_id, high_id)
-             JOIN connections c ON c.low_id = p.low_id AND c.high_id = p.high_id AND c.status = 'ACTIVE'",
-        )
-        .await?;
-    let rows = tx.query(&select, &[&low, &high]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), row.get(1))).collect())
-}
-
-/// The sessions of these subjects and of these ids, each with its folded subject.
-async fn threads(
-    tx: &Transaction<'_>,
-    subjects: &BTreeSet<((i64, i64), &str)>,
-    sessions: &BTreeSet<Uuid>,
-) -> Result<Vec<(Thread, String)>, Trouble> {
-    let low: Vec<i64> = subjects.iter().map(|((low, _), _)| *low).collect();
-    let high: Vec<i64> = subjects.iter().map(|((_, high), _)| *high).collect();
-    let keys: Vec<&str> = subjects.iter().map(|(_, key)| *key).collect();
-    let sessions: Vec<Uuid> = sessions.iter().copied().collect();
-    let select = tx
-        .prepare_cached(
-            "SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.subject_key
-             FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS w (low_id, high_id, subject_key)
-             JOIN sessions s ON s.low_id = w.low_id AND s.high_id = w.high_id AND s.subject_key = w.subject_key
-             UNION ALL
-             SELECT id, public_id, subject, low_id, high_id, subject_key FROM sessions WHERE public_id = ANY($4)",
-        )
-        .await?;
-    let rows = tx.query(&select, &[&low, &high, &keys, &sessions]).await?;
-    Ok(rows
-        .iter()
-        .map(|row| {
-            let pair: (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
-            let subject: &str = row.get(2);
-            let thread =
-                Thread { id: row.get(0), public_id: row.get(1), subject: subject.into(), pair: pair.0.zip(pair.1) };
-            (thread, row.get(5))
-        })
-        .collect())
-}
-
-/// What was answered under idempotency keys, and for what. Nothing where the answer was none to a send.
-type Answers = HashMap<(i64, String), (Vec<u8>, Option<Sent>)>;
-
-/// The answer to a send under a key that was used before.
-pub(super) fn repeat(once: &Once, hash: &[u8], sent: Option<&Sent>) -> Result<Outcome> {
-    match sent {
-        Some(sent) if hash == once.draft_hash => Ok(Outcome::Repeat(sent.clone())),
-        _ => Err(words::key_reused()),
-    }
-}
-
-async fn answers(tx: &Transaction<'_>, callers: &[i64], keys: &[&str]) -> Result<Answers, Trouble> {
-    if keys.is_empty() {
-        return Ok(Answers::new());
-    }
-    let select = tx
-        .prepare_cached(
-            "SELECT i.agent_id, i.key, i.draft_hash, i.answer
-             FROM unnest($1::bigint[], $2::text[]) AS w (agent_id, key)
-             JOIN idempotency i ON i.agent_id = w.agent_id AND i.key = w.key",
-        )
-        .await?;
-    let rows = tx.query(&select, &[&callers, &keys]).await?;
-    rows.iter().map(|row| Ok(((row.get(0), row.get(1)), (row.get(2), serde_json::from_str(row.get(3)).ok())))).collect()
-}
-
-/// What a send with this key was answered before, and the draft it was for.
-pub(super) async fn answer_before(
-    tx: &Transaction<'_>,
-    caller: i64,
-    key: &str,
-) -> Result<Option<(Vec<u8>, Option<Sent>)>, Trouble> {
-    Ok(answers(tx, &[caller], &[key]).await?.into_values().next())
-}
-
-/// Remembers what a send was answered.
-pub(super) async fn remember_one(
-    tx: &Transaction<'_>,
-    caller: i64,
-    once: &Once,
-    sent: &Sent,
-    at: amb_core::Timestamp,
-) -> Result<(), Trouble> {
-    remember(tx, vec![(caller, once.clone(), json(sent)?, at)]).await
-}
-
-async fn remember(tx: &Transaction<'_>, answers: Vec<(i64, Once, String, amb_core::Timestamp)>) -> Result<(), Trouble> {
-    for (agent, once, answer, at) in answers {
-        let insert = tx
-            .prepare_cached(
-                "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)",
-            )
-            .await?;
-        tx.execute(&insert, &[&agent, &once.key, &once.draft_hash.as_slice(), &answer, &at]).await?;
-    }
-    Ok(())
 }

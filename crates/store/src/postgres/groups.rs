@@ -268,7 +268,7 @@ pub(super) async fn send(
     account.add_to_office(pages.charged());
     let letter = Letter { at: retimed.of(letter.id).unwrap_or(letter.at), ..letter.clone() };
     if let Some(once) = &letter.once {
-        batch::remember_one(tx, me, once, &letter.sent(&placed), letter.at).await?;
+        batch::remember(tx, me, once, &letter.sent(&placed), letter.at).await?;
     }
     Ok(Outcome::Placed(Box::new((letter, placed))))
 }

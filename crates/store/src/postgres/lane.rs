@@ -105,11 +105,10 @@ async fn attempt(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) ->
     let mut tries = 0;
     loop {
         tries += 1;
-        let mut client = InUse::new(client(pool).await?);
-        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(&mut client, account, letters)).await else {
+        let client = InUse::new(client(pool).await?);
+        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(client, account, letters)).await else {
             return Err(unavailable());
         };
-        client.finished();
         match outcome {
             Err(trouble) if trouble.is_passing() && tries < TRIES => {}
             outcome => return outcome.map_err(StoreError::from),

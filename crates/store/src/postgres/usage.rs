@@ -1,7 +1,5 @@
 //! What each agent has stored, counted in the transaction that writes or removes it.
 
-use std::collections::HashMap;
-
 use deadpool_postgres::{GenericClient, Transaction};
 
 use super::error::Trouble;
@@ -17,16 +15,11 @@ macro_rules! stored_bytes {
 }
 pub(super) use stored_bytes;
 
-/// What these agents have stored. Not locked: of sends that run at the same time none sees what the others add.
-pub(super) async fn stored<C: GenericClient>(client: &C, agents: &[i64]) -> Result<HashMap<i64, Stored>, Trouble> {
-    let select = client.prepare_cached("SELECT agent_id, messages, bytes FROM usage WHERE agent_id = ANY($1)").await?;
-    let rows = client.query(&select, &[&agents]).await?;
-    Ok(rows.iter().map(|row| (row.get(0), Stored { messages: row.get(1), bytes: row.get(2) })).collect())
-}
-
-/// What this agent has stored.
+/// What this agent has stored. Not locked: of sends that run at the same time none sees what the others add.
 pub(super) async fn stored_by<C: GenericClient>(client: &C, agent: i64) -> Result<Stored, Trouble> {
-    Ok(stored(client, &[agent]).await?.remove(&agent).unwrap_or_default())
+    let select = client.prepare_cached("SELECT messages, bytes FROM usage WHERE agent_id = $1").await?;
+    let row = client.query_opt(&select, &[&agent]).await?;
+    Ok(row.map_or_else(Stored::default, |row| Stored { messages: row.get(0), bytes: row.get(1) }))
 }
 
 /// Refuses what would be more than this sender, or the office, may store.

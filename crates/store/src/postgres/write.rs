@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 
 use amb_core::{Entry, Event, TaskState, Timestamp};
-use deadpool_postgres::Transaction;
+use deadpool_postgres::{GenericClient, Object, Transaction};
+use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
@@ -50,7 +51,7 @@ impl Heads {
 }
 
 /// Messages that another of their session overtook, and the times that they got for it. Usually none.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Retimed(HashMap<Uuid, Timestamp>);
 
 impl Retimed {
@@ -84,8 +85,10 @@ pub(super) struct Pages {
     /// Which entries deliver the messages of groups: message, agent, number.
     copies: (Vec<Uuid>, Vec<i64>, Vec<i64>),
     tasks: Vec<NewTask>,
-    /// New messages of each session so far.
-    places: HashMap<i64, i64>,
+    /// New messages of each session so far, and the latest of their times.
+    places: HashMap<i64, (i64, Timestamp)>,
+    /// Messages that another of these overtook.
+    retimed: Retimed,
     /// When the first of these messages came here.
     first_came: Option<Instant>,
     charges: Charges,
@@ -190,9 +193,9 @@ struct Events {
 }
 
 /// Messages and deliveries. The sessions are locked in the order that everybody keeps, and their places given. A message
-/// that was overtaken on its way here by one of the same session takes the time of that one ($24 is how far apart two such
-/// can be; a clock that goes back further was set, and is believed). What senders have stored is counted behind the locks of
-/// all sessions, by agent. Returns the messages whose times that changed.
+/// that was overtaken on its way here by one that is in its session already takes the time of that one ($24 is how far apart
+/// two such can be; a clock that goes back further was set, and is believed); those of this batch are in order. What senders
+/// have stored is counted behind the locks of all sessions, by agent. Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
 WITH letters AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
@@ -207,10 +210,9 @@ WITH letters AS (
     SELECT id, last_seq, last_at FROM sessions WHERE id = ANY($1) ORDER BY id FOR NO KEY UPDATE
 ), placed AS MATERIALIZED (
     SELECT l.*, k.last_seq + l.ord AS seq,
-           CASE WHEN k.last_at > l.latest AND k.last_at < l.latest + $24::bigint * interval '1 microsecond' THEN k.last_at
-                ELSE l.latest END AS at
-    FROM (SELECT *, max(created_at) OVER (PARTITION BY session_id ORDER BY ord) AS latest FROM letters) l
-    JOIN locked k ON k.id = l.session_id
+           CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $24::bigint * interval '1 microsecond'
+                THEN k.last_at ELSE l.created_at END AS at
+    FROM letters l JOIN locked k ON k.id = l.session_id
 ), moved AS (
     UPDATE sessions s SET last_seq = c.last_seq, last_at = c.last_at
     FROM (SELECT session_id, max(seq) AS last_seq, max(at) AS last_at FROM placed GROUP BY session_id) c
@@ -253,9 +255,13 @@ impl Pages {
     /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Answers its place
     /// in each log.
     pub(super) fn post(&mut self, heads: &mut Heads, session: i64, post: Post, to: To<'_>) -> Vec<(AgentKey, u64)> {
-        let ord = self.places.entry(session).or_insert(0);
+        let (ord, latest) = self.places.entry(session).or_insert((0, post.at));
         *ord += 1;
-        let ord = *ord;
+        *latest = post.at.max(*latest);
+        let (ord, at) = (*ord, *latest);
+        if at != post.at {
+            self.retimed.0.insert(post.id, at);
+        }
         let mut copies = Vec::with_capacity(1);
         let (recipient, number) = match to {
             To::One(agent) => (Some(agent), heads.next(agent)),
@@ -284,7 +290,7 @@ impl Pages {
         m.sender.push(post.sender);
         m.recipient.push(recipient);
         m.number.push(number);
-        m.at.push(post.at);
+        m.at.push(at);
         m.priority.push(post.priority);
         m.ttl.push(post.ttl.into());
         m.kind.push(post.kind);
@@ -347,18 +353,43 @@ impl Pages {
     }
 
     /// Writes it all. The statements travel together: one way there and back. Returns which messages got another time.
-    pub(super) async fn write(&self, tx: &Transaction<'_>) -> Result<Retimed, Trouble> {
-        let (retimed, (), (), ()) =
-            tokio::try_join!(self.write_mail(tx), self.write_events(tx), self.write_copies(tx), self.write_tasks(tx))?;
+    pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Trouble> {
+        let (retimed, (), (), ()) = tokio::try_join!(
+            self.write_mail(client),
+            self.write_events(client),
+            self.write_copies(client),
+            self.write_tasks(client)
+        )?;
         Ok(retimed)
     }
 
-    async fn write_mail(&self, tx: &Transaction<'_>) -> Result<Retimed, Trouble> {
+    /// Whether there is nothing but mail of two.
+    pub(super) fn is_mail_alone(&self) -> bool {
+        self.events.agent.is_empty() && self.copies.0.is_empty() && self.tasks.is_empty()
+    }
+
+    /// Writes mail alone and commits: one way there and back.
+    pub(super) async fn write_mail_and_commit(&self, client: &Object) -> Result<Retimed, Trouble> {
+        let statement = client.prepare_cached(WRITE_MAIL).await?;
+        let commit = async { Ok(client.batch_execute("COMMIT").await?) };
+        // A statement is sent when its future is polled first: in this order. Where the mail fails, the commit does nothing.
+        let (retimed, ()) = tokio::try_join!(biased; self.insert_mail(client, &statement), commit)?;
+        Ok(retimed)
+    }
+
+    async fn write_mail<C: GenericClient>(&self, client: &C) -> Result<Retimed, Trouble> {
+        if self.messages.session.is_empty() {
+            return Ok(Retimed::default());
+        }
+        let statement = client.prepare_cached(WRITE_MAIL).await?;
+        self.insert_mail(client, &statement).await
+    }
+
+    async fn insert_mail<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<Retimed, Trouble> {
         let (m, d) = (&self.messages, &self.deliveries);
         if m.session.is_empty() {
             return Ok(Retimed::default());
         }
-        let statement = tx.prepare_cached(WRITE_MAIL).await?;
         // Processes whose clocks differ, and this transaction's own waiting for locks, are within the patience.
         let overtaken = self.first_came.map_or(PATIENCE, |came| came.elapsed() + PATIENCE);
         let overtaken = i64::try_from(overtaken.as_micros()).unwrap_or(i64::MAX);
@@ -394,38 +425,40 @@ impl Pages {
             &messages,
             &bytes,
         ];
-        let rows = tx.query(&statement, &columns).await?;
-        Ok(Retimed(rows.iter().map(|row| (row.get(0), row.get(1))).collect()))
+        let rows = client.query(statement, &columns).await?;
+        let mut retimed = self.retimed.clone();
+        retimed.0.extend(rows.iter().map(|row| (row.get::<_, Uuid>(0), row.get::<_, Timestamp>(1))));
+        Ok(retimed)
     }
 
-    async fn write_events(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+    async fn write_events<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
         let e = &self.events;
         if e.agent.is_empty() {
             return Ok(());
         }
-        let statement = tx.prepare_cached(WRITE_EVENTS).await?;
-        tx.execute(&statement, &[&e.agent, &e.number, &e.event, &e.at]).await?;
+        let statement = client.prepare_cached(WRITE_EVENTS).await?;
+        client.execute(&statement, &[&e.agent, &e.number, &e.event, &e.at]).await?;
         Ok(())
     }
 
-    async fn write_copies(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+    async fn write_copies<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
         let (messages, agents, numbers) = &self.copies;
         if messages.is_empty() {
             return Ok(());
         }
         let sql = "INSERT INTO copies (message_public_id, agent_id, number)
                    SELECT * FROM unnest($1::uuid[], $2::bigint[], $3::bigint[])";
-        let statement = tx.prepare_cached(sql).await?;
-        tx.execute(&statement, &[messages, agents, numbers]).await?;
+        let statement = client.prepare_cached(sql).await?;
+        client.execute(&statement, &[messages, agents, numbers]).await?;
         Ok(())
     }
 
-    async fn write_tasks(&self, tx: &Transaction<'_>) -> Result<(), Trouble> {
+    async fn write_tasks<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
         for task in &self.tasks {
             let sql = "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_public_id,
                                           session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
                        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $12)";
-            let statement = tx.prepare_cached(sql).await?;
+            let statement = client.prepare_cached(sql).await?;
             let columns: [&(dyn ToSql + Sync); 12] = [
                 &task.id,
                 &task.owner,
@@ -440,7 +473,7 @@ impl Pages {
                 &task.callback,
                 &task.at,
             ];
-            tx.execute(&statement, &columns).await?;
+            client.execute(&statement, &columns).await?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ mod moving;
 mod postgres;
 mod postgres_engine;
 mod postgres_locks;
+mod postgres_sends;
 mod replicas;
 mod sqlite;
 mod tls;
