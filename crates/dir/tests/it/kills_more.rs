@@ -110,10 +110,7 @@ async fn a_task_past_its_deadline_is_told_once_to_each() {
             let world = World::in_memory(layout);
             two(&world).await;
             let office = world.office();
-            // Long enough for a busy machine to send it before it is over.
-            let deadline = Timestamp::now() + Duration::from_millis(300);
-            let draft = Draft { deadline: Some(deadline), ..Draft::task(name(BOB), "Work", "do it") };
-            let id = office.seat(name(ANN)).send(draft).await.unwrap().task.unwrap().id;
+            let (id, deadline) = accepted_with_a_deadline(&office.seat(name(ANN))).await;
             crate::world::until("the deadline passes", async || Timestamp::now() > deadline).await;
             let ended = run(world.path(), layout, ANN, &Verb::Events, Some(step));
             for agent in [ANN, BOB] {
@@ -127,6 +124,23 @@ async fn a_task_past_its_deadline_is_told_once_to_each() {
                 break;
             }
         }
+    }
+}
+
+/// A task of ann's for bob whose deadline comes soon, and that was sent before it came, however slow the machine is.
+async fn accepted_with_a_deadline(ann: &amb_dir::DirSeat) -> (amb_core::TaskId, Timestamp) {
+    let mut soon = Duration::from_millis(50);
+    loop {
+        let deadline = Timestamp::now() + soon;
+        let draft = Draft { deadline: Some(deadline), ..Draft::task(name(BOB), "Work", "do it") };
+        match ann.send(draft).await {
+            Ok(sent) if sent.task.as_ref().is_some_and(|task| task.state == TaskState::Pending) => {
+                return (sent.task.unwrap().id, deadline);
+            }
+            // It was over before it was sent.
+            _ => soon *= 2,
+        }
+        assert!(soon < crate::world::PATIENCE, "never accepted");
     }
 }
 
