@@ -31,7 +31,7 @@ enum Then {
 /// Kills a verb at each of its steps, in a new directory each time, and checks what everybody sees afterwards.
 ///
 /// `prepare` makes the directory and says whose verb it is; `check` gets what the repeat was answered, if there was one.
-async fn killed_at_each_step(
+pub(crate) async fn killed_at_each_step(
     layout: Layout,
     prepare: impl AsyncFn(&World) -> (&'static str, Verb),
     check: impl AsyncFn(&World, &str, Option<Ended>),
@@ -69,7 +69,7 @@ pub(crate) async fn two(world: &World) {
 }
 
 /// Bob has as many tasks as he takes.
-async fn busy(world: &World) {
+pub(crate) async fn busy(world: &World) {
     two(world).await;
     let office = world.office();
     let sent = office.seat(name(ANN)).send(Draft::task(name(BOB), "Work", "the first")).await.unwrap();

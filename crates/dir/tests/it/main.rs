@@ -11,6 +11,7 @@ mod foreign_tasks;
 mod histories;
 mod kills;
 mod kills_more;
+mod kills_moving;
 mod life;
 mod links;
 mod nanobot_defects;

@@ -36,6 +36,8 @@ pub(crate) enum Verb {
     Tasks,
     Events,
     Archive,
+    /// However new it is.
+    ArchiveAll,
     Mend,
     /// A line of ann's in a transcript.
     Append(String, String),
@@ -162,6 +164,10 @@ async fn in_another_process() {
         Verb::Tasks => seat.tasks(all).await.map(|tasks| json!(tasks)),
         Verb::Events => seat.events(Some(0.into()), Duration::ZERO).await.map(|page| json!(page)),
         Verb::Archive => archive(&office, None, ArchiveOptions::default()).await.map(|report| json!(report)),
+        Verb::ArchiveAll => {
+            let options = ArchiveOptions { older_than: Duration::ZERO, ..ArchiveOptions::default() };
+            archive(&office, None, options).await.map(|report| json!(report))
+        }
         Verb::Append(key, content) => {
             let (role, sender) = ("user".to_owned(), order.agent.clone());
             let line = Line { role, content, sender, message_id: None, ts: None, author: None };
