@@ -1,0 +1,234 @@
+"""The native half of ``agent_mailbox``: one agent's mailbox in a directory or on a server.
+
+Every method blocks its thread, releases the GIL while it works, and may be called from several threads at once.
+Documents (messages, tasks, agents, ...) are dicts with the JSON of the HTTP contract, see docs/http.md.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, final
+
+__version__: str
+
+class MailboxError(Exception):
+    """What a verb failed with. ``str(error)`` is one sentence that says what to do."""
+
+    code: str
+    """The stable word of the failure: ``not_found``, ``loop_refused``, ``unavailable``, ..."""
+    hint: str | None
+    """What to do about it, where that is more than the sentence says."""
+    retry_after: float | None
+    """Seconds after which to try again, where the office knows."""
+    may_be_done: bool
+    """Whether the verb may have been carried out although it failed."""
+
+class InvalidError(MailboxError, ValueError):
+    """A field is missing, malformed or out of bounds (``invalid``, ``too_large``)."""
+
+class NotFoundError(MailboxError, LookupError):
+    """No such agent, session, message or task (``not_found``, ``gone``)."""
+
+class NotAllowedError(MailboxError, PermissionError):
+    """Not allowed (``unauthorized``, ``forbidden``, ``old_key``, ``not_connected``, ``not_allowed``)."""
+
+class LoopRefusedError(MailboxError):
+    """ttl or trace forbids this hop (``loop_refused``)."""
+
+class ConflictError(MailboxError):
+    """It exists already, has changed meanwhile, or the task cannot make this move (``conflict``, ``illegal_move``)."""
+
+class QuotaError(MailboxError):
+    """More than is allowed (``over_quota``, ``too_many_requests``)."""
+
+class UnsupportedError(MailboxError, NotImplementedError):
+    """This office has no such notion; the text says what it has instead (``unsupported``)."""
+
+class UnavailableError(MailboxError, OSError):
+    """The office cannot be reached or cannot write now; try again later (``unavailable``, ``internal``)."""
+
+class ClosedError(MailboxError):
+    """The mailbox was closed by this process (``closed``)."""
+
+@final
+class Mailbox:
+    """One agent's mailbox. Made by :meth:`directory` or :meth:`server`; the verbs are the same."""
+
+    @staticmethod
+    def directory(
+        root: str | os.PathLike[str],
+        agent: str,
+        *,
+        layout: Literal["nanobot", "chipset"] | None = "nanobot",
+        poll_interval: float = 5.0,
+        transcripts: str | os.PathLike[str] | None = None,
+        create_recipients: bool = False,
+    ) -> Mailbox:
+        """The mailbox of ``agent`` in a directory, which need not exist yet. A leading ``~`` is expanded.
+
+        ``poll_interval`` (seconds) bounds how late mail is found where watching does not work, and how long without a
+        heartbeat means offline (3 intervals, at least 30 s).
+        """
+
+    @staticmethod
+    def server(url: str, api_key: str) -> Mailbox:
+        """The mailbox that this key opens on a server. Asks the server whose it is."""
+
+    @property
+    def name(self) -> str:
+        """Whose mailbox this is."""
+
+    @property
+    def where(self) -> str:
+        """What and where the office is, for people: ``directory /home/ann/.nanobot/mailboxes (nanobot)``."""
+
+    @property
+    def closed(self) -> bool: ...
+    def close(self) -> None:
+        """Gives all claims back and ends every wait: a waiting :meth:`next` returns None. Later calls raise ClosedError.
+
+        Does not say goodbye; ``set_status("offline")`` does. Closing twice is no error.
+        """
+
+    def wake(self) -> None:
+        """Makes every :meth:`next` that waits now return None; if none waits, the following one."""
+
+    # Who is here.
+    def register(self, card: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Enters or replaces the card: description, capabilities, allow_from, max_concurrent_tasks. Other keys are ignored."""
+
+    def heartbeat(self) -> None: ...
+    def set_status(
+        self, status: Literal["idle", "busy", "offline"], current_tasks: Sequence[str] | None = None
+    ) -> None:
+        """Says what the agent does; a sign of life too. A directory shows the tasks given here; a server counts its own."""
+
+    def agents(self) -> list[dict[str, Any]]:
+        """Everybody the caller may know of, by name: name, description, capabilities, status, current_tasks, ..."""
+
+    def agent(self, name: str) -> dict[str, Any] | None: ...
+
+    # Who may write to whom: on a server only.
+    def connect(self, target: str, intro: str | None = None) -> dict[str, Any]: ...
+    def approve(self, code: str) -> dict[str, Any]: ...
+    def connections(self) -> list[dict[str, Any]]: ...
+
+    # Mail.
+    def send(self, draft: Mapping[str, Any]) -> dict[str, Any]:
+        """Sends; when this returns, the message is durable.
+
+        Keys of a draft: ``to``; ``text`` or ``parts``; ``kind`` (message, task or a label); ``subject``; ``session``;
+        ``priority``; for a task ``deadline`` (a moment, or a span from now such as ``"2h"``) or ``deadline_in``
+        (seconds) and ``callback`` (channel, session_id, chat_id); ``reply_to`` (answers it), ``relay_of`` (passes it on) or
+        ``parent`` (answers it if its sender is ``to``, else passes it on: ttl and trace go on); ``automatic`` (true: a
+        program sends this by itself); ``correlation_id``; ``metadata``; ``idempotency_key``. Others raise InvalidError.
+
+        Returns message_id, session_id, subject, created_at and, of a task, task (id, state) and, where the office rejected
+        it at once, reason.
+        """
+
+    def next(self, timeout: float | None = None, *, urgent_first: bool = False, lease: float = 300.0) -> dict[str, Any] | None:
+        """Claims the oldest unread message that nobody holds, waiting up to ``timeout`` seconds (None: for ever) for one.
+
+        The claim is kept until :meth:`ack` or :meth:`release`. In a directory it comes back when this process dies; on a
+        server ``lease`` seconds after it was claimed. Returns None when the time is up, at :meth:`wake` and at :meth:`close`.
+        """
+
+    def ack(self, *ids: str) -> int:
+        """Marks messages as handled. Returns how many were not yet; an id acknowledged twice is no error."""
+
+    def release(self, *ids: str) -> None:
+        """Gives claimed messages back to be claimed again."""
+
+    def claimed(self) -> list[dict[str, Any]]:
+        """What this agent's consumers, in whatever process, hold now and have not acknowledged."""
+
+    def inbox(self, unread_only: bool = False) -> dict[str, Any]:
+        """The agent's threads with previews: the document of GET /inbox. Marks nothing as read."""
+
+    def read(self, session: str, limit: int = 20, before: str | None = None) -> dict[str, Any]:
+        """A page of a thread, newest first; marks what it returns as read."""
+
+    def message(self, id: str) -> dict[str, Any]:
+        """One message that the agent sent or received, whole, with its ``receipts``."""
+
+    def search(self, text: str, limit: int | None = None) -> list[dict[str, Any]]: ...
+
+    # Tasks.
+    def task(self, id: str) -> dict[str, Any]:
+        """One task that the agent gave or was given: id, owner, assignee, state, note, deadline, callback (owner only), ..."""
+
+    def tasks(self, *, owned: bool | None = None, state: str | None = None, open: bool = False) -> list[dict[str, Any]]:
+        """Tasks that the agent gave (``owned=True``) or was given (``owned=False``), newest first."""
+
+    def set_task_state(self, id: str, state: str, note: str | None = None) -> dict[str, Any]:
+        """Moves a task that was given to the agent and tells its owner by a task update. States between are passed through.
+
+        Taking a task on is decided by the office once more: ConflictError with the reason where it refuses, and the owner
+        was told.
+        """
+
+    # The records of group chats.
+    def transcript_append(
+        self,
+        key: str,
+        role: str,
+        content: str,
+        sender: str,
+        message_id: str | None = None,
+        timestamp_ms: float | None = None,
+    ) -> None: ...
+    def transcript_recent(self, key: str, limit: int = 20) -> list[dict[str, Any]]: ...
+
+    # For models.
+    @staticmethod
+    def render(message: Mapping[str, Any]) -> str:
+        """A message of :meth:`next` inside a frame with a fresh nonce that its text cannot imitate."""
+
+    # The directory's files by their names, for MailboxManager.
+    def poll(self, limit: int = 64) -> list[dict[str, Any]]:
+        """Directory only: claims what is new and returns all that this object holds, oldest first, each as its file has it
+        (``type``, ``content``, ``timestamp``, ...) with its ``filename``."""
+
+    def mark_processed(self, filename: str) -> bool:
+        """Directory only: acknowledges the message in this file. False if it was not unread any more."""
+
+@final
+class Transcripts:
+    """Records of group chats in a directory of JSONL files that several processes write to."""
+
+    def __init__(self, root: str | os.PathLike[str]) -> None: ...
+    @property
+    def root(self) -> str: ...
+    def append(
+        self,
+        key: str,
+        role: str,
+        content: str,
+        sender: str,
+        message_id: str | None = None,
+        timestamp_ms: float | None = None,
+    ) -> None:
+        """Appends a line to the record of ``key`` (``channel:chat``); it is on the disk when this returns."""
+
+    def recent(self, key: str, limit: int = 20) -> list[dict[str, Any]]:
+        """The last lines, oldest first, each message id once: role, content, sender, ts and, where known, message_id."""
+
+    def recent_or_feishu(
+        self,
+        key: str,
+        limit: int = 20,
+        *,
+        app_id: str,
+        app_secret: str,
+        base_url: str = "https://open.feishu.cn",
+    ) -> list[dict[str, Any]]:
+        """The same; where nothing was written yet, the chat's history from Feishu."""
+
+def render_transcript(lines: Sequence[Mapping[str, Any]], me: str) -> str | None:
+    """Lines of :meth:`Transcripts.recent` for a model, fenced; only lines of ``me`` itself are shown as its own."""
+
+def text_of(message: Mapping[str, Any]) -> str:
+    """The text parts of a message, on lines of their own."""
+
+def provokes_answer(message: Mapping[str, Any]) -> bool:
+    """Whether an agent that answers automatically may answer this: not a task update, and nothing without hops left."""
