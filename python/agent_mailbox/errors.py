@@ -1,0 +1,80 @@
+"""What the verbs of a mailbox fail with: one class for each kind of failure."""
+
+from __future__ import annotations
+
+__all__ = [
+    "ClosedError",
+    "ConflictError",
+    "InvalidError",
+    "LoopRefusedError",
+    "MailboxError",
+    "NotAllowedError",
+    "NotFoundError",
+    "QuotaError",
+    "UnavailableError",
+    "UnsupportedError",
+]
+
+
+class MailboxError(Exception):
+    """What a verb failed with. ``str(error)`` is one sentence that says what to do."""
+
+    code: str
+    """The stable word of the failure: ``not_found``, ``loop_refused``, ``unavailable``, ..."""
+    hint: str | None
+    """What to do about it, where that is more than the sentence says."""
+    retry_after: float | None
+    """Seconds after which to try again, where the office knows."""
+    may_be_done: bool
+    """Whether the verb may have been carried out although it failed."""
+
+    def __init__(
+        self,
+        detail: str,
+        *,
+        code: str = "internal",
+        hint: str | None = None,
+        retry_after: float | None = None,
+        may_be_done: bool = False,
+    ) -> None:
+        super().__init__(detail)
+        self.code = code
+        self.hint = hint
+        self.retry_after = retry_after
+        self.may_be_done = may_be_done
+
+
+class InvalidError(MailboxError, ValueError):
+    """A field is missing, malformed or out of bounds (``invalid``, ``too_large``)."""
+
+
+class NotFoundError(MailboxError, LookupError):
+    """No such agent, session, message or task (``not_found``, ``gone``)."""
+
+
+class NotAllowedError(MailboxError):
+    """Not allowed (``unauthorized``, ``forbidden``, ``old_key``, ``not_connected``, ``not_allowed``)."""
+
+
+class LoopRefusedError(MailboxError):
+    """ttl or trace forbids this hop (``loop_refused``)."""
+
+
+class ConflictError(MailboxError):
+    """It exists already, has changed meanwhile, or the task cannot make this move (``conflict``, ``illegal_move``)."""
+
+
+class QuotaError(MailboxError):
+    """More than is allowed (``over_quota``, ``too_many_requests``)."""
+
+
+class UnsupportedError(MailboxError):
+    """This office has no such notion; the text says what it has instead (``unsupported``)."""
+
+
+class UnavailableError(MailboxError):
+    """The office cannot be reached or cannot write now; try again later (``unavailable``, ``internal``)."""
+
+
+class ClosedError(MailboxError):
+    """The mailbox was closed by this process (``closed``)."""

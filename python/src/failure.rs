@@ -1,0 +1,98 @@
+//! Failures as Python exceptions. The classes are written in Python (`agent_mailbox/errors.py`).
+
+use std::error::Error;
+
+use amb_core::{Code, OfficeError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+const CLASSES: [&str; 10] = [
+    "MailboxError",
+    "InvalidError",
+    "NotFoundError",
+    "NotAllowedError",
+    "LoopRefusedError",
+    "ConflictError",
+    "QuotaError",
+    "UnsupportedError",
+    "UnavailableError",
+    "ClosedError",
+];
+
+fn class_of(code: Code) -> &'static str {
+    match code {
+        Code::Invalid | Code::TooLarge => "InvalidError",
+        Code::NotFound | Code::Gone => "NotFoundError",
+        Code::Unauthorized | Code::Forbidden | Code::OldKey | Code::NotConnected | Code::NotAllowed => {
+            "NotAllowedError"
+        }
+        Code::LoopRefused => "LoopRefusedError",
+        Code::Conflict | Code::IllegalMove => "ConflictError",
+        Code::OverQuota | Code::TooManyRequests => "QuotaError",
+        Code::Unsupported => "UnsupportedError",
+        Code::Unavailable | Code::Internal => "UnavailableError",
+        _ => "MailboxError",
+    }
+}
+
+/// Puts the classes where the stubs say that they are.
+pub(crate) fn add_to(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let errors = errors(module.py())?;
+    CLASSES.iter().try_for_each(|name| module.add(*name, errors.getattr(*name)?))
+}
+
+fn errors(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("agent_mailbox.errors")
+}
+
+/// The exception for a failure of an office.
+pub(crate) fn raise(py: Python<'_>, error: &OfficeError) -> PyErr {
+    let seconds = error.wait().map(|wait| wait.as_secs_f64());
+    let hint = match error.code() {
+        // There is no other log that could say how.
+        Code::Internal => error.source().map(causes),
+        _ if error.may_be_done() => Some("it may have been carried out all the same; look before you repeat it".into()),
+        _ => seconds.map(|seconds| format!("try again in {} s", seconds.ceil())),
+    };
+    build(py, class_of(error.code()), error.detail(), error.code().as_str(), hint, seconds, error.may_be_done())
+}
+
+/// The exception for a field that is wrong.
+pub(crate) fn invalid(py: Python<'_>, detail: impl Into<String>) -> PyErr {
+    raise(py, &OfficeError::invalid(detail))
+}
+
+/// The exception for a mailbox that was closed.
+pub(crate) fn closed(py: Python<'_>) -> PyErr {
+    build(py, "ClosedError", "this mailbox was closed; open it again", "closed", None, None, false)
+}
+
+fn build(
+    py: Python<'_>,
+    class: &str,
+    detail: &str,
+    code: &str,
+    hint: Option<String>,
+    retry_after: Option<f64>,
+    may_be_done: bool,
+) -> PyErr {
+    let made = || -> PyResult<Bound<'_, PyAny>> {
+        let fields = PyDict::new(py);
+        fields.set_item("code", code)?;
+        fields.set_item("hint", hint)?;
+        fields.set_item("retry_after", retry_after)?;
+        fields.set_item("may_be_done", may_be_done)?;
+        errors(py)?.getattr(class)?.call((detail,), Some(&fields))
+    };
+    made().map_or_else(|failed| failed, PyErr::from_value)
+}
+
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        text = format!("{text}: {cause}");
+        next = cause.source();
+    }
+    text
+}

@@ -1,0 +1,31 @@
+//! The native half of the Python package `agent_mailbox`. What it offers, and to whom, is written down in
+//! `agent_mailbox/_native.pyi`.
+
+// The code that PyO3's macros make.
+#![allow(unsafe_code, unreachable_pub)]
+
+mod document;
+mod draft;
+mod failure;
+mod log;
+mod mailbox;
+mod render;
+mod runtime;
+mod seat;
+mod transcripts;
+mod wait;
+
+use pyo3::prelude::*;
+
+#[pymodule]
+fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    log::install();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    failure::add_to(module)?;
+    module.add_class::<mailbox::Mailbox>()?;
+    module.add_class::<transcripts::Transcripts>()?;
+    module.add_function(wrap_pyfunction!(render::render_transcript, module)?)?;
+    module.add_function(wrap_pyfunction!(render::text_of, module)?)?;
+    module.add_function(wrap_pyfunction!(render::provokes_answer, module)?)?;
+    Ok(())
+}

@@ -1,0 +1,91 @@
+//! Warnings of the offices, handed to Python's `logging` under the name `agent_mailbox`.
+//!
+//! They are kept in a bounded queue until a thread that holds the GIL comes by: a worker that waited for the GIL while it
+//! holds a lock could wait for ever.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::sync::{Mutex, PoisonError};
+
+use pyo3::prelude::*;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata, span};
+
+/// Warnings kept at most; the oldest make room.
+const MOST: usize = 256;
+
+static WAITING: Mutex<Waiting> = Mutex::new(Waiting { lines: VecDeque::new(), lost: 0 });
+
+struct Waiting {
+    lines: VecDeque<(Level, String)>,
+    lost: usize,
+}
+
+struct Warnings;
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, about: &Metadata<'_>) -> bool {
+        about.is_event() && *about.level() <= Level::WARN && about.target().starts_with("amb_")
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let mut line = Line::default();
+        event.record(&mut line);
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.lines.len() == MOST {
+            waiting.lines.pop_front();
+            waiting.lost += 1;
+        }
+        waiting.lines.push_back((*event.metadata().level(), line.message + &line.fields));
+    }
+
+    fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
+        span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
+    fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
+    fn enter(&self, _: &span::Id) {}
+    fn exit(&self, _: &span::Id) {}
+}
+
+#[derive(Default)]
+struct Line {
+    message: String,
+    fields: String,
+}
+
+impl Visit for Line {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        // Writing to a String cannot fail.
+        let _written = match field.name() {
+            "message" => write!(self.message, "{value:?}"),
+            name => write!(self.fields, " {name}={value:?}"),
+        };
+    }
+}
+
+/// Collects warnings, unless another part of the process does already.
+pub(crate) fn install() {
+    let _taken = tracing::subscriber::set_global_default(Warnings);
+}
+
+/// Hands what has come in to Python's `logging`.
+pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
+    let (lines, lost) = {
+        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        if waiting.lines.is_empty() {
+            return Ok(());
+        }
+        (std::mem::take(&mut waiting.lines), std::mem::take(&mut waiting.lost))
+    };
+    let logger = py.import("logging")?.call_method1("getLogger", ("agent_mailbox",))?;
+    if lost > 0 {
+        logger.call_method1("warning", ("%d earlier warnings were dropped", lost))?;
+    }
+    for (level, line) in lines {
+        let method = if level == Level::ERROR { "error" } else { "warning" };
+        logger.call_method1(method, ("%s", line))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,76 @@
+//! The threads on which the offices' work is done, and how Python's threads wait for it.
+
+use std::future::Future;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use amb_core::OfficeError;
+use pyo3::prelude::*;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::{failure, log};
+
+/// Threads that only wait for the network or for a hint.
+const WORKERS: usize = 2;
+/// Threads that work on files. Further calls wait for one of them.
+const BLOCKING: usize = 64;
+/// How long a wait goes on before signals are looked at: Ctrl-C ends a wait within this time.
+const SIGNALS: Duration = Duration::from_millis(250);
+
+static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
+
+/// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the parent's
+/// is never dropped, since it cannot be told to stop there.
+fn runtime() -> PyResult<&'static Runtime> {
+    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let process = std::process::id();
+    if let Some((owner, runtime)) = *runtime
+        && owner == process
+    {
+        return Ok(runtime);
+    }
+    let mut builder = Builder::new_multi_thread();
+    builder.worker_threads(WORKERS).max_blocking_threads(BLOCKING).thread_name("agent-mailbox").enable_all();
+    let made: &'static Runtime = Box::leak(Box::new(builder.build()?));
+    *runtime = Some((process, made));
+    Ok(made)
+}
+
+/// Waits for an office's answer with the GIL released.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    answer: impl Future<Output = Result<T, OfficeError>> + Send,
+) -> PyResult<T> {
+    let runtime = runtime()?;
+    let answer = py.detach(|| runtime.block_on(answer));
+    log::hand_over(py)?;
+    answer.map_err(|error| failure::raise(py, &error))
+}
+
+/// The same for what may take long: signals are handled meanwhile. When a handler raises, `stop` is called, which makes the
+/// answer come soon, and the answer is handed to `undo`.
+pub(crate) fn wait_long<T: Send>(
+    py: Python<'_>,
+    answer: impl Future<Output = Result<T, OfficeError>> + Send,
+    stop: impl Fn(),
+    undo: impl FnOnce(T),
+) -> PyResult<T> {
+    let runtime = runtime()?;
+    let mut answer = Box::pin(answer);
+    loop {
+        let waited = py.detach(|| {
+            runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut answer).await })
+        });
+        log::hand_over(py)?;
+        if let Ok(answer) = waited {
+            return answer.map_err(|error| failure::raise(py, &error));
+        }
+        if let Err(raised) = py.check_signals() {
+            stop();
+            if let Ok(answer) = py.detach(|| runtime.block_on(answer)) {
+                undo(answer);
+            }
+            return Err(raised);
+        }
+    }
+}
