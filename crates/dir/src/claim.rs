@@ -41,6 +41,14 @@ enum Held {
     Lease(Lease),
 }
 
+impl Claims {
+    /// The messages held, with the paths of their files. Forgets those that were handled elsewhere.
+    pub(crate) fn files(&mut self) -> Vec<(MessageId, PathBuf)> {
+        self.0.retain(|_, claim| claim.holds());
+        self.0.iter().map(|(id, claim)| (id.clone(), claim.path.clone())).collect()
+    }
+}
+
 impl Claim {
     /// Whether the message still lies where it was claimed, and the claim still holds.
     fn holds(&self) -> bool {
@@ -122,20 +130,19 @@ impl Desk {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
         let doing = "could not claim a message";
-        // Some network file systems lock only what is open for writing.
-        let opened =
-            open::regular_with(&path, open::options().read(true).write(true)).or_else(|_| open::regular(&path));
-        let file = match opened {
+        // For reading alone: closing a file that was open for writing is a hint to everybody who waits at this mailbox.
+        let mut file = match open::regular(&path) {
             Ok(file) => file.into_parts().0,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error).doing(doing),
         };
         let by_lock = match self.shared.options.claims {
             ClaimBy::Lease => None,
-            ClaimBy::Lock => match file.try_lock() {
+            ClaimBy::Lock => match lock_for_reading_or_writing(&mut file, &path) {
                 Ok(()) => Some(true),
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => None,
+                Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error).doing(doing),
             },
         };
@@ -182,6 +189,18 @@ impl Desk {
         for id in ids {
             claims.0.remove(id);
         }
+    }
+}
+
+/// Locks the file; some network file systems lock only what is open for writing, so it is opened so there.
+fn lock_for_reading_or_writing(file: &mut File, path: &Path) -> Result<(), TryLockError> {
+    match file.try_lock() {
+        Err(TryLockError::Error(error)) if error.raw_os_error() == Some(rustix::io::Errno::BADF.raw_os_error()) => {
+            let writable = open::regular_with(path, open::options().read(true).write(true));
+            *file = writable.map_err(TryLockError::Error)?.into_parts().0;
+            file.try_lock()
+        }
+        locked => locked,
     }
 }
 

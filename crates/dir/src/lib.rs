@@ -25,6 +25,7 @@ mod book;
 mod carry;
 pub mod channel;
 mod claim;
+mod consume;
 pub mod doctor;
 mod durable;
 mod events;
@@ -59,6 +60,7 @@ mod watch;
 
 pub use carry::Fate;
 pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
+pub use consume::HeldMail;
 pub use layout::Layout;
 pub use mount::{Home, MountLock};
 pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};

@@ -105,9 +105,10 @@ fn dispatch(directories: &Mutex<HashMap<PathBuf, Watched>>, event: notify::Resul
         return;
     }
     for path in &event.paths {
-        // Temporary files are not news; their rename is.
-        let hidden = path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-        if !hidden && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
+        // Temporary files are not news; their rename is. Nor are locks, which every look takes.
+        let name = path.file_name().map_or(&[][..], |name| name.as_encoded_bytes());
+        let is_news = !name.starts_with(b".") && !name.ends_with(b".lock");
+        if is_news && let Some(watched) = path.parent().and_then(|parent| entries.get(parent)) {
             wake(watched);
         }
     }
