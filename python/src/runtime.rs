@@ -58,9 +58,7 @@ pub(crate) fn wait_long<T: Send>(
     let runtime = runtime()?;
     let mut answer = Box::pin(answer);
     loop {
-        let waited = py.detach(|| {
-            runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut answer).await })
-        });
+        let waited = py.detach(|| runtime.block_on(async { tokio::time::timeout(SIGNALS, &mut answer).await }));
         log::hand_over(py)?;
         if let Ok(answer) = waited {
             return answer.map_err(|error| failure::raise(py, &error));

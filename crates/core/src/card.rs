@@ -165,7 +165,7 @@ impl Presence {
         let alive = claimed != Status::Offline && last_seen.is_some_and(|seen| is_alive(seen, now, timeout));
         let status = match (alive, current_tasks.is_empty()) {
             (false, _) => Status::Offline,
-            (true, true) => Status::Idle,
+            (true, true) => claimed,
             (true, false) => Status::Busy,
         };
         Self { status, last_seen, current_tasks }
@@ -212,6 +212,8 @@ mod tests {
         assert_eq!(at(1_031, Status::Idle, &[]), Status::Offline);
         assert_eq!(at(1_000, Status::Idle, &["t"]), Status::Busy);
         assert_eq!(at(1_000, Status::Offline, &[]), Status::Offline);
+        assert_eq!(at(1_030, Status::Busy, &[]), Status::Busy, "an agent may be busy with what is no task here");
+        assert_eq!(at(1_031, Status::Busy, &[]), Status::Offline);
         assert_eq!(at(990, Status::Idle, &[]), Status::Idle, "a clock that runs ahead is no death");
     }
 

@@ -36,6 +36,19 @@ impl DirSeat {
     }
 }
 
+impl DirSeat {
+    /// Says what the agent does, which is a sign of life, and, where given, which tasks it shows as its current ones until
+    /// one of its tasks here changes.
+    pub async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
+        self.run(move |desk| {
+            desk.check_lives_here()?;
+            desk.say(status, current_tasks)?;
+            desk.shared.fold_now(Wait::Cached)
+        })
+        .await
+    }
+}
+
 impl Desk {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.check_lives_here()?;
@@ -73,13 +86,13 @@ impl Desk {
         match alive {
             Some((alive, _)) if alive.status != Status::Offline => self.shared.touch(&self.me, self.shared.now())?,
             Some(_) => {
-                self.say(Status::Idle)?;
+                self.say(Status::Idle, None)?;
                 // Coming back is seen at once, as leaving is.
                 return self.shared.fold_now(Wait::Cached);
             }
             None => {
                 // A registration may have died between card and status.
-                self.say(Status::Idle)?;
+                self.say(Status::Idle, None)?;
                 return self.shared.fold_now(Wait::Cached);
             }
         }
@@ -87,11 +100,11 @@ impl Desk {
     }
 
     fn leave(&self) -> Result<()> {
-        self.say(Status::Offline)?;
+        self.say(Status::Offline, None)?;
         self.shared.fold_now(Wait::Cached)
     }
 
-    fn say(&self, status: Status) -> Result<()> {
+    fn say(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
         if self.shared.registered(&self.me)?.is_none() && self.shared.alive(&self.me)?.is_none() {
             // Not locked: that would make a place for the state of a name that nobody has.
             return Err(self.unregistered());
@@ -104,7 +117,8 @@ impl Desk {
             }
             None => return Err(self.unregistered()),
         };
-        self.shared.write_alive(&self.me, &Alive { status, ..alive })
+        let current_tasks = current_tasks.unwrap_or(alive.current_tasks);
+        self.shared.write_alive(&self.me, &Alive { status, current_tasks, ..alive })
     }
 
     /// Refuses to look into the mailbox of a name that nobody has, which would be as empty as any: it is most likely

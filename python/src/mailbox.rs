@@ -1,0 +1,371 @@
+//! One agent's mailbox: the class `Mailbox`.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use amb_client::{Client, SecretString, ServerUrl};
+use amb_core::office::{ClaimRequest, HistoryPage, Office, SearchQuery, TaskFilter};
+use amb_core::{AgentName, Card, MessageId, OfficeError, SessionId, Status, TaskId, TaskState};
+use amb_dir::{DirOffice, DirOptions, Layout};
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+
+use crate::seat::Seat;
+use crate::transcripts::{key, line};
+use crate::wait::Waits;
+use crate::{document, draft, failure, render, runtime};
+
+/// A wait without an end; longer than any process lives.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3_600);
+
+/// One agent's mailbox.
+#[pyclass(frozen, module = "agent_mailbox._native")]
+pub(crate) struct Mailbox {
+    seat: Arc<Seat>,
+    waits: Arc<Waits>,
+    /// What this object claimed and was not told to be done with, given back when it is closed.
+    held: Arc<Mutex<Vec<MessageId>>>,
+    /// The process that opened it. A forked child has none of its threads and shares its locks.
+    process: u32,
+}
+
+impl Mailbox {
+    fn new(seat: Seat) -> Self {
+        Self { seat: Arc::new(seat), waits: Arc::default(), held: Arc::default(), process: std::process::id() }
+    }
+
+    fn seat(&self, py: Python<'_>) -> PyResult<&Seat> {
+        if self.process != std::process::id() {
+            return Err(failure::invalid(py, "this mailbox was opened before a fork; open it anew in this process"));
+        }
+        match self.waits.is_closed() {
+            true => Err(failure::closed(py)),
+            false => Ok(&self.seat),
+        }
+    }
+
+    fn office(&self, py: Python<'_>) -> PyResult<&dyn Office> {
+        Ok(self.seat(py)?.office())
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, Vec<MessageId>> {
+        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    fn forget(&self, ids: &[MessageId]) {
+        self.held().retain(|held| !ids.contains(held));
+    }
+}
+
+/// An error of a text that is none of ours to parse.
+fn parsed<T, E>(py: Python<'_>, parsed: Result<T, E>) -> PyResult<T>
+where
+    OfficeError: From<E>,
+{
+    parsed.map_err(|bad| failure::raise(py, &OfficeError::from(bad)))
+}
+
+fn ids_of(py: Python<'_>, ids: &Bound<'_, PyTuple>) -> PyResult<Vec<MessageId>> {
+    ids.iter().map(|id| parsed(py, MessageId::parse(&id.extract::<String>()?))).collect()
+}
+
+/// A time in seconds, as Python has it.
+fn seconds(py: Python<'_>, what: &str, seconds: f64) -> PyResult<Duration> {
+    let bounded = seconds.min(FOR_EVER.as_secs_f64());
+    Duration::try_from_secs_f64(bounded)
+        .map_err(|_| failure::invalid(py, format!("{what} is a number of seconds, not {seconds}")))
+}
+
+/// A path as Python writes it, with its user's home for a leading `~`.
+pub(crate) fn path(py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    py.import("os.path")?.call_method1("expanduser", (path,))?.extract()
+}
+
+#[pymethods]
+impl Mailbox {
+    #[staticmethod]
+    #[pyo3(signature = (root, agent, *, layout=Some("nanobot"), poll_interval=5.0, transcripts=None, create_recipients=false))]
+    fn directory(
+        py: Python<'_>,
+        root: &Bound<'_, PyAny>,
+        agent: &str,
+        layout: Option<&str>,
+        poll_interval: f64,
+        transcripts: Option<&Bound<'_, PyAny>>,
+        create_recipients: bool,
+    ) -> PyResult<Self> {
+        let layout = layout.map(str::parse::<Layout>).transpose().map_err(|error| failure::raise(py, &error))?;
+        let poll_interval = seconds(py, "poll_interval", poll_interval)?;
+        if poll_interval.is_zero() {
+            return Err(failure::invalid(py, "poll_interval is more than 0"));
+        }
+        let transcripts = transcripts.map(|root| path(py, root)).transpose()?;
+        let options = DirOptions { layout, poll_interval, transcripts, create_recipients, ..DirOptions::default() };
+        let (root, agent) = (path(py, root)?, parsed(py, AgentName::parse(agent))?);
+        let office = py.detach(|| DirOffice::open(&root, options)).map_err(|error| failure::raise(py, &error))?;
+        Ok(Self::new(Seat::Directory(office.seat(agent))))
+    }
+
+    #[staticmethod]
+    fn server(py: Python<'_>, url: &str, api_key: String) -> PyResult<Self> {
+        let server: ServerUrl = url.parse().map_err(|error: OfficeError| failure::raise(py, &error))?;
+        let client = runtime::wait(py, Client::open(server, SecretString::from(api_key)))?;
+        Ok(Self::new(Seat::Server { client, cursor: Mutex::default() }))
+    }
+
+    #[getter]
+    fn name(&self) -> String {
+        self.seat.office().me().to_string()
+    }
+
+    #[getter]
+    fn r#where(&self) -> String {
+        self.seat.office().describe()
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.waits.is_closed()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<Mailbox of {} at {}>", self.name(), self.r#where())
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        if !self.waits.close() || self.process != std::process::id() {
+            return Ok(());
+        }
+        let held = std::mem::take(&mut *self.held());
+        if held.is_empty() {
+            return Ok(());
+        }
+        runtime::wait(py, self.seat.office().release(&held))
+    }
+
+    fn wake(&self) {
+        self.waits.wake();
+    }
+
+    fn __enter__(this: Bound<'_, Self>) -> Bound<'_, Self> {
+        this
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    #[pyo3(signature = (card=None))]
+    fn register(&self, py: Python<'_>, card: Option<&Bound<'_, PyAny>>) -> PyResult<Py<PyAny>> {
+        let card: Card = card.map_or(Ok(Card::default()), |card| document::parse(card, "this is no card"))?;
+        let entry = runtime::wait(py, self.office(py)?.register(card))?;
+        document::to_python(py, &entry)
+    }
+
+    fn heartbeat(&self, py: Python<'_>) -> PyResult<()> {
+        runtime::wait(py, self.office(py)?.heartbeat())
+    }
+
+    #[pyo3(signature = (status, current_tasks=None))]
+    fn set_status(&self, py: Python<'_>, status: &str, current_tasks: Option<Vec<String>>) -> PyResult<()> {
+        let status: Status = parsed(py, status.parse())?;
+        let tasks =
+            current_tasks.map(|ids| ids.iter().map(|id| parsed(py, TaskId::parse(id))).collect()).transpose()?;
+        runtime::wait(py, self.seat(py)?.set_status(status, tasks))
+    }
+
+    fn agents(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let agents = runtime::wait(py, self.office(py)?.agents())?;
+        document::to_python(py, &agents)
+    }
+
+    fn agent(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
+        let office = self.office(py)?;
+        let name = parsed(py, AgentName::parse(name))?;
+        let agents = runtime::wait(py, office.agents())?;
+        document::to_python(py, &agents.into_iter().find(|agent| agent.name == name))
+    }
+
+    #[pyo3(signature = (target, intro=None))]
+    fn connect(&self, py: Python<'_>, target: &str, intro: Option<String>) -> PyResult<Py<PyAny>> {
+        let target = parsed(py, AgentName::parse(target))?;
+        let requested = runtime::wait(py, self.office(py)?.connect(&target, intro))?;
+        document::to_python(py, &requested)
+    }
+
+    fn approve(&self, py: Python<'_>, code: &str) -> PyResult<Py<PyAny>> {
+        let connected = runtime::wait(py, self.office(py)?.approve(code))?;
+        document::to_python(py, &connected)
+    }
+
+    fn connections(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let connections = runtime::wait(py, self.office(py)?.connections())?;
+        document::to_python(py, &connections)
+    }
+
+    fn send(&self, py: Python<'_>, draft: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
+        let office = self.office(py)?;
+        let value = document::from_python(draft)?;
+        let sent = runtime::wait(py, async { office.send(draft::read(office, value).await?).await })?;
+        document::to_python(py, &sent)
+    }
+
+    #[pyo3(signature = (timeout=None, *, urgent_first=false, lease=300.0))]
+    fn next(
+        &self,
+        py: Python<'_>,
+        timeout: Option<f64>,
+        urgent_first: bool,
+        lease: f64,
+    ) -> PyResult<Option<Py<PyAny>>> {
+        let seat = self.seat(py)?;
+        let wait = timeout.map_or(Ok(FOR_EVER), |timeout| seconds(py, "timeout", timeout))?;
+        let request = ClaimRequest { limit: 1, urgent_first, lease: seconds(py, "lease", lease)? };
+        let waiting = self.waits.run(|stop| seat.next(request, wait, stop.ended()));
+        let claimed = runtime::wait_long(
+            py,
+            async { waiting.await.unwrap_or_else(|| Ok(Vec::new())) },
+            || self.waits.wake(),
+            |claimed| {
+                let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
+                // What cannot be given back now comes back by itself.
+                let _given_back = runtime::wait(py, seat.office().release(&ids));
+            },
+        )?;
+        let Some(message) = claimed.into_iter().next() else { return Ok(None) };
+        if self.waits.is_closed() {
+            // Claimed at the moment of closing: nobody could acknowledge it any more.
+            runtime::wait(py, seat.office().release(std::slice::from_ref(&message.id)))?;
+            return Ok(None);
+        }
+        self.held().push(message.id.clone());
+        document::to_python(py, &message).map(Some)
+    }
+
+    #[pyo3(signature = (*ids))]
+    fn ack(&self, py: Python<'_>, ids: &Bound<'_, PyTuple>) -> PyResult<u64> {
+        let ids = ids_of(py, ids)?;
+        let done = runtime::wait(py, self.office(py)?.ack(&ids))?;
+        self.forget(&ids);
+        Ok(done)
+    }
+
+    #[pyo3(signature = (*ids))]
+    fn release(&self, py: Python<'_>, ids: &Bound<'_, PyTuple>) -> PyResult<()> {
+        let ids = ids_of(py, ids)?;
+        runtime::wait(py, self.office(py)?.release(&ids))?;
+        self.forget(&ids);
+        Ok(())
+    }
+
+    fn claimed(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let claimed = runtime::wait(py, self.office(py)?.claimed())?;
+        document::to_python(py, &claimed)
+    }
+
+    #[pyo3(signature = (unread_only=false))]
+    fn inbox(&self, py: Python<'_>, unread_only: bool) -> PyResult<Py<PyAny>> {
+        let inbox = runtime::wait(py, self.office(py)?.inbox(unread_only))?;
+        document::to_python(py, &inbox)
+    }
+
+    #[pyo3(signature = (session, limit=20, before=None))]
+    fn read(&self, py: Python<'_>, session: &str, limit: u32, before: Option<&str>) -> PyResult<Py<PyAny>> {
+        let session = parsed(py, SessionId::parse(session))?;
+        let before = before.map(|id| parsed(py, MessageId::parse(id))).transpose()?;
+        let page = HistoryPage { before, ..parsed(py, HistoryPage::newest(limit))? };
+        let history = runtime::wait(py, self.office(py)?.read(&session, page))?;
+        document::to_python(py, &history)
+    }
+
+    fn message(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
+        let id = parsed(py, MessageId::parse(id))?;
+        let message = runtime::wait(py, self.office(py)?.message(&id))?;
+        document::to_python(py, &message)
+    }
+
+    #[pyo3(signature = (text, limit=None))]
+    fn search(&self, py: Python<'_>, text: String, limit: Option<u32>) -> PyResult<Py<PyAny>> {
+        let query = SearchQuery { text, limit, ..SearchQuery::default() };
+        let hits = runtime::wait(py, self.office(py)?.search(query))?;
+        document::to_python(py, &hits)
+    }
+
+    fn task(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
+        let office = self.office(py)?;
+        let id = parsed(py, TaskId::parse(id))?;
+        let task = runtime::wait(py, async {
+            let tasks = office.tasks(TaskFilter::default()).await?;
+            let found = tasks.into_iter().find(|task| task.id == id);
+            found.ok_or_else(|| OfficeError::not_found(format!("no task {id} that you gave or were given")))
+        })?;
+        document::to_python(py, &task)
+    }
+
+    #[pyo3(signature = (*, owned=None, state=None, open=false))]
+    fn tasks(&self, py: Python<'_>, owned: Option<bool>, state: Option<&str>, open: bool) -> PyResult<Py<PyAny>> {
+        let state = state.map(|state| parsed(py, state.parse::<TaskState>())).transpose()?;
+        let tasks = runtime::wait(py, self.office(py)?.tasks(TaskFilter { owned, state, open }))?;
+        document::to_python(py, &tasks)
+    }
+
+    #[pyo3(signature = (id, state, note=None))]
+    fn set_task_state(&self, py: Python<'_>, id: &str, state: &str, note: Option<String>) -> PyResult<Py<PyAny>> {
+        let (id, state) = (parsed(py, TaskId::parse(id))?, parsed(py, state.parse::<TaskState>())?);
+        let task = runtime::wait(py, self.office(py)?.set_task_state(&id, state, note))?;
+        document::to_python(py, &task)
+    }
+
+    #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments that seed 001 names")]
+    fn transcript_append(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        role: String,
+        content: String,
+        sender: String,
+        message_id: Option<String>,
+        timestamp_ms: Option<f64>,
+    ) -> PyResult<()> {
+        let key = self::key(py, key)?;
+        let line = line(role, content, sender, message_id, timestamp_ms);
+        runtime::wait(py, self.office(py)?.transcript_append(&key, line))
+    }
+
+    #[pyo3(signature = (key, limit=20))]
+    fn transcript_recent(&self, py: Python<'_>, key: &str, limit: usize) -> PyResult<Py<PyAny>> {
+        let key = self::key(py, key)?;
+        let lines = runtime::wait(py, self.office(py)?.transcript_recent(&key, limit))?;
+        document::to_python(py, &lines)
+    }
+
+    #[staticmethod]
+    fn render(message: &Bound<'_, PyAny>) -> PyResult<String> {
+        render::framed(message)
+    }
+
+    #[pyo3(signature = (limit=64))]
+    fn poll(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<Py<PyAny>>> {
+        let seat = self.seat(py)?;
+        let mail = runtime::wait(py, async { seat.directory()?.hold(limit).await })?;
+        {
+            let mut held = self.held();
+            held.clear();
+            held.extend(mail.iter().map(|held| held.message.id.clone()));
+        }
+        let filed = |mail: amb_dir::HeldMail| {
+            let mut fields = mail.fields;
+            fields.insert("filename".into(), mail.file_name.into());
+            document::to_python(py, &fields)
+        };
+        mail.into_iter().map(filed).collect()
+    }
+
+    fn mark_processed(&self, py: Python<'_>, filename: &str) -> PyResult<bool> {
+        let seat = self.seat(py)?;
+        runtime::wait(py, async { seat.directory()?.ack_file(filename).await })
+    }
+}

@@ -1,0 +1,36 @@
+//! What models are shown.
+
+use amb_core::render::{self, Nonce};
+use amb_core::transcript::Line;
+use amb_core::{AgentName, Message};
+use pyo3::prelude::*;
+
+use crate::document;
+use crate::failure;
+
+/// A message of ours from a dict.
+pub(crate) fn message(value: &Bound<'_, PyAny>) -> PyResult<Message> {
+    document::parse(value, "this is no message")
+}
+
+/// A message inside a frame with a fresh nonce.
+pub(crate) fn framed(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(render::render_incoming(&message(value)?, &Nonce::fresh()))
+}
+
+#[pyfunction]
+pub(crate) fn render_transcript(py: Python<'_>, lines: &Bound<'_, PyAny>, me: &str) -> PyResult<Option<String>> {
+    let lines: Vec<Line> = document::parse(lines, "these are no lines of a transcript")?;
+    let me = AgentName::parse(me).map_err(|bad| failure::invalid(py, bad.to_string()))?;
+    Ok(render::render_transcript(&lines, &me, &Nonce::fresh()))
+}
+
+#[pyfunction]
+pub(crate) fn text_of(message: &Bound<'_, PyAny>) -> PyResult<String> {
+    Ok(self::message(message)?.text())
+}
+
+#[pyfunction]
+pub(crate) fn provokes_answer(message: &Bound<'_, PyAny>) -> PyResult<bool> {
+    Ok(self::message(message)?.provokes_answer())
+}

@@ -1,0 +1,101 @@
+//! One agent's seat, in a directory or at a server.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use amb_client::Client;
+use amb_core::office::{ClaimRequest, Office, Result};
+use amb_core::{Cursor, Message, OfficeError, Status, TaskId};
+use amb_dir::DirSeat;
+use tokio::time::Instant;
+
+/// How long one look at a server's log lasts: a lease that runs out is announced by nothing.
+const LOOK: Duration = Duration::from_secs(20);
+
+pub(crate) enum Seat {
+    Directory(DirSeat),
+    Server {
+        client: Client,
+        /// Up to where the log was read before mail was last looked for.
+        cursor: Mutex<Option<Cursor>>,
+    },
+}
+
+impl Seat {
+    pub(crate) fn office(&self) -> &dyn Office {
+        match self {
+            Seat::Directory(seat) => seat,
+            Seat::Server { client, .. } => client,
+        }
+    }
+
+    /// The seat, for what only a directory has.
+    pub(crate) fn directory(&self) -> Result<&DirSeat> {
+        match self {
+            Seat::Directory(seat) => Ok(seat),
+            Seat::Server { .. } => Err(OfficeError::unsupported(
+                "a server keeps no files for its agents; take mail with `next` and acknowledge it with `ack`",
+            )),
+        }
+    }
+
+    pub(crate) async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
+        match (self, status) {
+            (Seat::Directory(seat), status) => seat.set_status(status, current_tasks).await,
+            (Seat::Server { client, .. }, Status::Offline) => client.leave().await,
+            // A server knows the tasks of its agents, and shows those as busy that have one.
+            (Seat::Server { client, .. }, _) => client.heartbeat().await,
+        }
+    }
+
+    /// Claims mail, waiting for some up to `wait` or until `stop` ends. A claim that was begun is always finished: dropping
+    /// it would keep mail from everybody until its lease, or this process, ends.
+    pub(crate) async fn next(
+        &self,
+        request: ClaimRequest,
+        wait: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<Message>> {
+        match self {
+            Seat::Directory(seat) => seat.claim_or_wait(request, wait, stop).await,
+            Seat::Server { client, cursor } => next_at(client, cursor, request, wait, stop).await,
+        }
+    }
+}
+
+async fn next_at(
+    client: &Client,
+    cursor: &Mutex<Option<Cursor>>,
+    request: ClaimRequest,
+    wait: Duration,
+    stop: impl Future<Output = ()>,
+) -> Result<Vec<Message>> {
+    let known = || cursor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let give_up = Instant::now().checked_add(wait);
+    let mut stop = pin!(stop);
+    // From before the first look, so that what comes in between is not missed.
+    let first = known().clone();
+    let mut since = match first {
+        Some(since) => since,
+        None => client.events(None, Duration::ZERO).await?.cursor,
+    };
+    loop {
+        let claimed = client.claim(request.clone()).await?;
+        if !claimed.is_empty() {
+            return Ok(claimed);
+        }
+        let left = give_up.map(|give_up| give_up.saturating_duration_since(Instant::now()));
+        if left.is_some_and(|left| left.is_zero()) {
+            return Ok(Vec::new());
+        }
+        let look = left.map_or(LOOK, |left| left.min(LOOK));
+        let page = tokio::select! {
+            () = &mut stop => return Ok(Vec::new()),
+            page = client.events(Some(since.clone()), look) => page?,
+        };
+        since = page.cursor;
+        *known() = Some(since.clone());
+    }
+}

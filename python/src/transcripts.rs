@@ -1,0 +1,90 @@
+//! Records of group chats: the class `Transcripts`.
+
+use std::path::PathBuf;
+
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_dir::transcript::TranscriptStore;
+use amb_dir::transcript::feishu::{App, FEISHU, FeishuHistory};
+use pyo3::prelude::*;
+
+use crate::{document, failure, mailbox, runtime};
+
+/// Records of group chats in a directory.
+#[pyclass(frozen, module = "agent_mailbox._native")]
+pub(crate) struct Transcripts {
+    root: PathBuf,
+    store: TranscriptStore,
+}
+
+/// A key as text.
+pub(crate) fn key(py: Python<'_>, key: &str) -> PyResult<TranscriptKey> {
+    key.parse().map_err(|error: amb_core::OfficeError| failure::raise(py, &error))
+}
+
+pub(crate) fn line(
+    role: String,
+    content: String,
+    sender: String,
+    message_id: Option<String>,
+    timestamp_ms: Option<f64>,
+) -> Line {
+    Line { role, content, sender, author: None, message_id, ts: timestamp_ms }
+}
+
+#[pymethods]
+impl Transcripts {
+    #[new]
+    fn new(py: Python<'_>, root: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let root = mailbox::path(py, root)?;
+        let opened = py.detach(|| TranscriptStore::open(&root));
+        Ok(Self { store: opened.map_err(|error| failure::raise(py, &error))?, root })
+    }
+
+    #[getter]
+    fn root(&self) -> PathBuf {
+        self.root.clone()
+    }
+
+    #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
+    #[allow(clippy::too_many_arguments, reason = "the arguments that seed 001 names")]
+    fn append(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        role: String,
+        content: String,
+        sender: String,
+        message_id: Option<String>,
+        timestamp_ms: Option<f64>,
+    ) -> PyResult<()> {
+        let key = self::key(py, key)?;
+        let line = line(role, content, sender, message_id, timestamp_ms);
+        runtime::wait(py, self.store.append(&key, line))
+    }
+
+    #[pyo3(signature = (key, limit=20))]
+    fn recent(&self, py: Python<'_>, key: &str, limit: usize) -> PyResult<Py<PyAny>> {
+        let key = self::key(py, key)?;
+        let lines = runtime::wait(py, self.store.recent(&key, limit))?;
+        document::to_python(py, &lines)
+    }
+
+    #[pyo3(signature = (key, limit=20, *, app_id, app_secret, base_url=FEISHU))]
+    fn recent_or_feishu(
+        &self,
+        py: Python<'_>,
+        key: &str,
+        limit: usize,
+        app_id: String,
+        app_secret: String,
+        base_url: &str,
+    ) -> PyResult<Py<PyAny>> {
+        let key = self::key(py, key)?;
+        let lines = runtime::wait(py, async {
+            amb_client::use_ring();
+            let feishu = FeishuHistory::new(reqwest::Client::builder(), base_url, App { app_id, app_secret })?;
+            self.store.recent_or_fallback(&key, limit, &feishu).await
+        })?;
+        document::to_python(py, &lines)
+    }
+}

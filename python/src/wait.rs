@@ -1,0 +1,90 @@
+//! Ending the waits of a mailbox's threads.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// Waits that other threads can end.
+#[derive(Default)]
+pub(crate) struct Waits {
+    state: Mutex<State>,
+    wake: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    waiting: usize,
+    /// Woken while nobody waited: the next wait ends at once.
+    woken: bool,
+    closed: bool,
+}
+
+impl Waits {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends all waits; if there are none, the following one.
+    pub(crate) fn wake(&self) {
+        let mut state = self.state();
+        match state.waiting {
+            0 => state.woken = true,
+            _ => self.wake.notify_waiters(),
+        }
+    }
+
+    /// Ends all waits, for good. Answers whether it did so for the first time.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = self.state();
+        self.wake.notify_waiters();
+        !std::mem::replace(&mut state.closed, true)
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.state().closed
+    }
+
+    /// Runs `work`, which gets a future that ends when it shall stop waiting. Without a wait if it was woken before.
+    pub(crate) async fn run<T, W>(&self, work: impl FnOnce(Stop) -> W) -> Option<T>
+    where
+        W: Future<Output = T>,
+    {
+        let mut stop = Box::pin(self.wake.notified());
+        {
+            let mut state = self.state();
+            if state.closed || std::mem::take(&mut state.woken) {
+                return None;
+            }
+            stop.as_mut().enable();
+            state.waiting += 1;
+        }
+        let (ended, when_ended) = tokio::sync::oneshot::channel();
+        let _waiting = Waiting(self);
+        let mut work = std::pin::pin!(work(Stop(when_ended)));
+        tokio::select! {
+            done = &mut work => return Some(done),
+            () = stop => {}
+        }
+        // An error says that the work is over.
+        let _over = ended.send(());
+        Some(work.await)
+    }
+}
+
+/// Ends when the work shall stop waiting.
+pub(crate) struct Stop(tokio::sync::oneshot::Receiver<()>);
+
+impl Stop {
+    pub(crate) async fn ended(self) {
+        // The sender goes only when the work is over.
+        let _told = self.0.await;
+    }
+}
+
+struct Waiting<'w>(&'w Waits);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.state().waiting -= 1;
+    }
+}
