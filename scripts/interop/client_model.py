@@ -6,9 +6,10 @@ by a call of the tool that the client offers. It writes down what each tool resu
 
 import json
 import re
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import completions
+from completions import text_of
 
 REPLY, NEWS = "four, says the stub", "a thread of my own"
 
@@ -57,12 +58,6 @@ class Conversation:
             {"to": "ben", "content": NEWS, "subject": "news"},
         )[len(results)]
         return found[steps[len(results)]], arguments
-
-
-def text_of(content):
-    if isinstance(content, str):
-        return content
-    return "\n".join(part.get("text", "") for part in content or [] if isinstance(part, dict))
 
 
 def anthropic(conversation, request):
@@ -116,21 +111,9 @@ def chat(conversation, request):
     """Chat completions, as nanobot speaks them."""
     offered = [tool["function"]["name"] for tool in request.get("tools", [])]
     results = [text_of(message.get("content")) for message in request["messages"] if message["role"] == "tool"]
-    call = conversation.next_call(offered, results) if offered else None
-    said, end = {"role": "assistant", "content": "stub is done"}, "stop"
-    if call:
-        function = {"name": call[0], "arguments": json.dumps(call[1])}
-        one = {"index": 0, "id": f"call_{len(results)}", "type": "function", "function": function}
-        said, end = {"role": "assistant", "content": None, "tool_calls": [one]}, "tool_calls"
-    base = {"id": "c", "created": int(time.time()), "model": request["model"]}
-    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
-    if not request.get("stream"):
-        choice = {"index": 0, "message": said, "finish_reason": end}
-        return json.dumps({**base, "object": "chat.completion", "choices": [choice], "usage": usage}), "application/json"
-    deltas = [({"index": 0, "delta": said, "finish_reason": None}), ({"index": 0, "delta": {}, "finish_reason": end})]
-    chunks = [{**base, "object": "chat.completion.chunk", "choices": [delta]} for delta in deltas]
-    chunks.append({**base, "object": "chat.completion.chunk", "choices": [], "usage": usage})
-    return "".join(f"data: {json.dumps(chunk)}\n\n" for chunk in chunks) + "data: [DONE]\n\n", "text/event-stream"
+    wanted = conversation.next_call(offered, results) if offered else None
+    said = completions.call(*wanted, id=f"call_{len(results)}") if wanted else {"content": "stub is done"}
+    return completions.completion(request, said)
 
 
 def gemini(conversation, request):
@@ -148,47 +131,23 @@ def gemini(conversation, request):
 def serve(conversation):
     """Serves on a free port of loopback; returns the server and its address."""
 
-    class Model(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    def answer(path, request):
+        conversation.requests.append((path, request))
+        if path.endswith("/messages"):
+            events = anthropic(conversation, request)
+        elif path.endswith("/responses"):
+            events = openai(conversation, request)
+        elif path.endswith("/chat/completions"):
+            return chat(conversation, request)
+        elif path.endswith(":streamGenerateContent"):
+            return f"data: {gemini(conversation, request)}\n\n", "text/event-stream"
+        elif path.endswith(":generateContent"):
+            return gemini(conversation, request), "application/json"
+        elif path.endswith("/count_tokens"):
+            return json.dumps({"input_tokens": 1}), "application/json"
+        else:
+            return "{}", "application/json"
+        body = "".join(f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n" for name, data in events)
+        return body, "text/event-stream"
 
-        def do_POST(self):
-            request = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or b"{}")
-            path = self.path.split("?")[0]
-            conversation.requests.append((path, request))
-            if path.endswith("/messages"):
-                events = anthropic(conversation, request)
-            elif path.endswith("/responses"):
-                events = openai(conversation, request)
-            elif path.endswith("/chat/completions"):
-                return self.say(*chat(conversation, request))
-            elif path.endswith(":streamGenerateContent"):
-                return self.say(f"data: {gemini(conversation, request)}\n\n", "text/event-stream")
-            elif path.endswith(":generateContent"):
-                return self.say(gemini(conversation, request), "application/json")
-            elif path.endswith("/count_tokens"):
-                return self.say(json.dumps({"input_tokens": 1}), "application/json")
-            else:
-                return self.say("{}", "application/json")
-            body = "".join(f"event: {name}\ndata: {json.dumps({'type': name, **data})}\n\n" for name, data in events)
-            self.say(body, "text/event-stream")
-
-        def do_GET(self):
-            self.say('{"data": [], "models": []}', "application/json")
-
-        def say(self, body, kind):
-            data = body.encode()
-            try:
-                self.send_response(200)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-            except OSError:
-                pass  # whoever asked has gone
-
-        def log_message(self, *_):
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Model)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    return server, f"http://127.0.0.1:{server.server_address[1]}"
+    return completions.serve(answer)
