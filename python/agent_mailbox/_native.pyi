@@ -8,46 +8,18 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, final
 
+from .errors import ClosedError as ClosedError
+from .errors import ConflictError as ConflictError
+from .errors import InvalidError as InvalidError
+from .errors import LoopRefusedError as LoopRefusedError
+from .errors import MailboxError as MailboxError
+from .errors import NotAllowedError as NotAllowedError
+from .errors import NotFoundError as NotFoundError
+from .errors import QuotaError as QuotaError
+from .errors import UnavailableError as UnavailableError
+from .errors import UnsupportedError as UnsupportedError
+
 __version__: str
-
-class MailboxError(Exception):
-    """What a verb failed with. ``str(error)`` is one sentence that says what to do."""
-
-    code: str
-    """The stable word of the failure: ``not_found``, ``loop_refused``, ``unavailable``, ..."""
-    hint: str | None
-    """What to do about it, where that is more than the sentence says."""
-    retry_after: float | None
-    """Seconds after which to try again, where the office knows."""
-    may_be_done: bool
-    """Whether the verb may have been carried out although it failed."""
-
-class InvalidError(MailboxError, ValueError):
-    """A field is missing, malformed or out of bounds (``invalid``, ``too_large``)."""
-
-class NotFoundError(MailboxError, LookupError):
-    """No such agent, session, message or task (``not_found``, ``gone``)."""
-
-class NotAllowedError(MailboxError, PermissionError):
-    """Not allowed (``unauthorized``, ``forbidden``, ``old_key``, ``not_connected``, ``not_allowed``)."""
-
-class LoopRefusedError(MailboxError):
-    """ttl or trace forbids this hop (``loop_refused``)."""
-
-class ConflictError(MailboxError):
-    """It exists already, has changed meanwhile, or the task cannot make this move (``conflict``, ``illegal_move``)."""
-
-class QuotaError(MailboxError):
-    """More than is allowed (``over_quota``, ``too_many_requests``)."""
-
-class UnsupportedError(MailboxError, NotImplementedError):
-    """This office has no such notion; the text says what it has instead (``unsupported``)."""
-
-class UnavailableError(MailboxError, OSError):
-    """The office cannot be reached or cannot write now; try again later (``unavailable``, ``internal``)."""
-
-class ClosedError(MailboxError):
-    """The mailbox was closed by this process (``closed``)."""
 
 @final
 class Mailbox:
@@ -92,6 +64,9 @@ class Mailbox:
     def wake(self) -> None:
         """Makes every :meth:`next` that waits now return None; if none waits, the following one."""
 
+    def __enter__(self) -> Mailbox: ...
+    def __exit__(self, *_raised: object) -> None: ...
+
     # Who is here.
     def register(self, card: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """Enters or replaces the card: description, capabilities, allow_from, max_concurrent_tasks. Other keys are ignored."""
@@ -121,6 +96,8 @@ class Mailbox:
         (seconds) and ``callback`` (channel, session_id, chat_id); ``reply_to`` (answers it), ``relay_of`` (passes it on) or
         ``parent`` (answers it if its sender is ``to``, else passes it on: ttl and trace go on); ``automatic`` (true: a
         program sends this by itself); ``correlation_id``; ``metadata``; ``idempotency_key``. Others raise InvalidError.
+        In a directory a program that counts hops itself may give ``ttl`` and ``trace`` instead of a parent; they can only
+        make the rules stricter.
 
         Returns message_id, session_id, subject, created_at and, of a task, task (id, state) and, where the office rejected
         it at once, reason.

@@ -1,12 +1,14 @@
 //! A draft from a dict: the fields of the contract, and what is shorter to write in Python.
 
+use amb_core::limits::MAX_TTL;
 use amb_core::message::AUTOMATIC;
 use amb_core::office::{Office, Result};
+use amb_core::route::Hop;
 use amb_core::task::parse_deadline;
 use amb_core::{AgentName, Draft, MessageId, OfficeError, Timestamp};
 use serde_json::{Map, Value, json};
 
-const FIELDS: [&str; 18] = [
+const FIELDS: [&str; 20] = [
     "to",
     "text",
     "parts",
@@ -25,17 +27,19 @@ const FIELDS: [&str; 18] = [
     "metadata",
     "idempotency_key",
     "type",
+    "ttl",
+    "trace",
 ];
 
-/// The draft that a dict describes; `office` says who sent the message that it follows.
-pub(crate) async fn read(office: &dyn Office, value: Value) -> Result<Draft> {
+/// The draft that a dict describes, and the hops that it says are left; `office` says who sent the message that it follows.
+pub(crate) async fn read(office: &dyn Office, value: Value) -> Result<(Draft, Option<Hop>)> {
     let Value::Object(mut fields) = value else {
         return Err(OfficeError::invalid("a draft is a dict with `to` and `text`"));
     };
     // A field that is left open says nothing.
     fields.retain(|_, value| !value.is_null());
     if let Some(unknown) = fields.keys().find(|key| !FIELDS.contains(&key.as_str())) {
-        let known = FIELDS[..FIELDS.len() - 1].join(", ");
+        let known = FIELDS[..FIELDS.len() - 3].join(", ");
         return Err(OfficeError::invalid(format!("a draft has no field {unknown:?}; it may have {known}")));
     }
     if let Some(kind) = fields.remove("type") {
@@ -57,6 +61,7 @@ pub(crate) async fn read(office: &dyn Office, value: Value) -> Result<Draft> {
         Some(Value::Bool(automatic)) => Some(automatic),
         Some(_) => return Err(OfficeError::invalid("`automatic` is true or false")),
     };
+    let within = hop_of(&mut fields)?;
     let parent = fields.remove("parent").map(|parent| id_of(&parent)).transpose()?;
     let draft: Draft = serde_json::from_value(Value::Object(fields)).map_err(|error| {
         let text = error.to_string();
@@ -69,7 +74,28 @@ pub(crate) async fn read(office: &dyn Office, value: Value) -> Result<Draft> {
     if automatic == Some(true) {
         draft.metadata.insert(AUTOMATIC.into(), true.into());
     }
-    Ok(draft)
+    Ok((draft, within))
+}
+
+/// What a program that counts hops itself says is left of them. What is no name cannot be compared with one.
+fn hop_of(fields: &mut Map<String, Value>) -> Result<Option<Hop>> {
+    let (ttl, trace) = (fields.remove("ttl"), fields.remove("trace"));
+    if ttl.is_none() && trace.is_none() {
+        return Ok(None);
+    }
+    let ttl = match ttl {
+        None => MAX_TTL,
+        Some(ttl) => {
+            let ttl = ttl.as_f64().ok_or_else(|| OfficeError::invalid("`ttl` is a number of hops"))?;
+            ttl.clamp(0.0, f64::from(MAX_TTL)) as u8
+        }
+    };
+    let trace = match trace {
+        None => Vec::new(),
+        Some(Value::Array(names)) => names.iter().filter_map(|name| AgentName::parse(name.as_str()?).ok()).collect(),
+        Some(_) => return Err(OfficeError::invalid("`trace` is a list of agents")),
+    };
+    Ok(Some(Hop { ttl, trace }))
 }
 
 fn id_of(value: &Value) -> Result<MessageId> {
@@ -84,7 +110,7 @@ fn read_deadline(fields: &mut Map<String, Value>) -> Result<()> {
         _ => return Ok(()),
     };
     let now = Timestamp::now();
-    let seconds = parse_deadline(&relative, now)?.duration_since(now).as_secs_f64().ceil();
+    let seconds = parse_deadline(&relative, now)?.duration_since(now).as_secs_f64().round().max(1.0);
     if fields.contains_key("deadline_in") {
         return Err(OfficeError::invalid("a deadline is a moment or a time from now, not both"));
     }

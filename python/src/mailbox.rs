@@ -206,9 +206,12 @@ impl Mailbox {
     }
 
     fn send(&self, py: Python<'_>, draft: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let office = self.office(py)?;
+        let seat = self.seat(py)?;
         let value = document::from_python(draft)?;
-        let sent = runtime::wait(py, async { office.send(draft::read(office, value).await?).await })?;
+        let sent = runtime::wait(py, async {
+            let (draft, within) = draft::read(seat.office(), value).await?;
+            seat.send(draft, within).await
+        })?;
         document::to_python(py, &sent)
     }
 

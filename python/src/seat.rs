@@ -6,8 +6,10 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use amb_client::Client;
+use amb_core::doc::Sent;
 use amb_core::office::{ClaimRequest, Office, Result};
-use amb_core::{Cursor, Message, OfficeError, Status, TaskId};
+use amb_core::route::Hop;
+use amb_core::{Cursor, Draft, Message, OfficeError, Status, TaskId};
 use amb_dir::DirSeat;
 use tokio::time::Instant;
 
@@ -47,6 +49,17 @@ impl Seat {
             (Seat::Server { client, .. }, Status::Offline) => client.leave().await,
             // A server knows the tasks of its agents, and shows those as busy that have one.
             (Seat::Server { client, .. }, _) => client.heartbeat().await,
+        }
+    }
+
+    /// Sends; where `within` says how many hops are left, with no more than these.
+    pub(crate) async fn send(&self, draft: Draft, within: Option<Hop>) -> Result<Sent> {
+        match (self, within) {
+            (Seat::Directory(seat), Some(within)) => seat.send_within(draft, within).await,
+            (Seat::Server { .. }, Some(_)) => Err(OfficeError::unsupported(
+                "a server counts hops itself; name the message that this follows as `parent` instead of ttl and trace",
+            )),
+            (seat, None) => seat.office().send(draft).await,
         }
     }
 

@@ -4,10 +4,12 @@ use std::path::Path;
 use std::sync::PoisonError;
 use std::time::Duration;
 
+use amb_core::doc::Sent;
 use amb_core::limits::MAX_CLAIMED;
 use amb_core::office::{ClaimRequest, Office};
+use amb_core::route::Hop;
 use amb_core::wire::nanobot;
-use amb_core::{Message, Object, OfficeError};
+use amb_core::{Draft, Message, Object, OfficeError};
 use tokio::time::Instant;
 
 use crate::layout::Layout;
@@ -59,6 +61,12 @@ impl DirSeat {
                 () = self.arrival(&mut changes, pause) => {}
             }
         }
+    }
+
+    /// Sends like [`Office::send`], but with no more hops than `within` says and never to anybody in its trace, unless as an
+    /// answer: for programs that count hops themselves.
+    pub async fn send_within(&self, draft: Draft, within: Hop) -> Result<Sent, OfficeError> {
+        self.run(move |desk| desk.send_within(draft, &within)).await
     }
 
     /// Claims what is unread and free, and answers everything that this seat holds then, oldest first; `limit` messages at
@@ -132,7 +140,7 @@ fn fields_of(layout: Layout, path: &Path, message: &Message) -> Result<Object, O
 
 #[cfg(test)]
 mod tests {
-    use amb_core::{AgentName, Card, Draft};
+    use amb_core::{AgentName, Card};
 
     use super::*;
     use crate::{DirOffice, DirOptions};

@@ -2,9 +2,10 @@
 
 use amb_core::doc::Sent;
 use amb_core::draft::Accepted;
+use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
-use amb_core::{Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
+use amb_core::{AgentName, Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::durable::nonce;
 use crate::failure::Doing;
@@ -38,9 +39,37 @@ impl Desk {
         }
     }
 
+    /// Sends a draft that has come through these hands already, with the hops that it says are left.
+    ///
+    /// A program that counts hops by itself names no message that it passes on. What it says can only make the rules
+    /// stricter: hops are never more than the office would give, and nobody gets a message again that had it.
+    pub(crate) fn send_within(&self, draft: Draft, within: &Hop) -> Result<Sent, OfficeError> {
+        draft.check()?;
+        self.check_lives_here()?;
+        let earlier = within.trace.iter().filter(|name| **name != self.me);
+        if draft.reply_to.is_none() && earlier.clone().any(|name| *name == draft.to) {
+            let trace = within.trace.iter().map(AgentName::to_string).collect();
+            return Err(route::Refused::Circular { target: draft.to, trace }.into());
+        }
+        let naming = Naming::Free { nonce: nonce() as u32 };
+        let mut composed = self.compose(draft, self.shared.stamp(), naming)?;
+        let message = &mut composed.message;
+        message.ttl = message.ttl.min(within.ttl);
+        if message.trace == [self.me.clone()] {
+            let most = MAX_TRACE - 1;
+            let skip = earlier.clone().count().saturating_sub(most);
+            message.trace = earlier.skip(skip).chain([&self.me]).cloned().collect();
+        }
+        self.send_composed(composed, naming)
+    }
+
     /// Sends a checked draft as of this moment.
     pub(crate) fn send_at(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Sent, OfficeError> {
-        let Composed { mut message, recipient, deadline, parent } = self.compose(draft, at, naming)?;
+        self.send_composed(self.compose(draft, at, naming)?, naming)
+    }
+
+    fn send_composed(&self, composed: Composed, naming: Naming) -> Result<Sent, OfficeError> {
+        let Composed { mut message, recipient, deadline, parent } = composed;
         if message.kind == Kind::Task {
             return self.send_task(message, &recipient, deadline, parent, naming);
         }

@@ -1,0 +1,230 @@
+"""Mailboxes of several agents, by the names of nanobot's ``MailboxManager``."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from ._native import Mailbox
+from .errors import ClosedError, MailboxError, NotFoundError, UnsupportedError
+
+__all__ = ["DEFAULT_ROOT", "MailboxManager"]
+
+#: Where nanobots keep their mailboxes.
+DEFAULT_ROOT = "~/.nanobot/mailboxes"
+#: Mailboxes that are kept open; the one that was used longest ago makes room, and its claims are given back.
+MOST_OPEN = 256
+#: Messages that one ``poll`` returns at most; the rest waits for the next.
+MOST_POLLED = 64
+#: How long a server keeps a polled message from other consumers, in seconds.
+LEASE = 300.0
+#: What file names end with where there are no files.
+ENDING = ".msg.json"
+
+
+class MailboxManager:
+    """Registers agents, sends and polls in a directory of mailboxes, or for agents of a server (:meth:`server`).
+
+    A polled message is held for this object: other processes that poll the same mailbox do not get it, and it comes back
+    when this process dies before ``mark_processed``. Every method may be called from several threads.
+    """
+
+    def __init__(self, mailboxes_root: str | os.PathLike[str] = DEFAULT_ROOT, *, poll_interval: float = 5.0) -> None:
+        self._start(lambda agent_id: Mailbox.directory(mailboxes_root, agent_id, poll_interval=poll_interval))
+
+    @classmethod
+    def server(cls, url: str, api_keys: Mapping[str, str]) -> MailboxManager:
+        """The same verbs for agents of a server, each by its key."""
+        keys = dict(api_keys)
+
+        def opened(agent_id: str) -> Mailbox:
+            if agent_id not in keys:
+                raise NotFoundError(f"no key for {agent_id}; give one for each agent that acts", code="not_found")
+            return Mailbox.server(url, keys[agent_id])
+
+        manager = cls.__new__(cls)
+        manager._start(opened)
+        # Anybody's eyes will do to look at the list of agents.
+        manager._watcher = next(iter(keys), manager._watcher)
+        return manager
+
+    def _start(self, opened: Callable[[str], Mailbox]) -> None:
+        self._opened = opened
+        self._open: OrderedDict[str, Mailbox] = OrderedDict()
+        self._lock = threading.Lock()
+        self._closed = False
+        self._watcher = "manager"
+        # On a server: what was polled and not yet marked, by agent and file name.
+        self._polled: dict[str, OrderedDict[str, dict[str, Any]]] = {}
+
+    def mailbox(self, agent_id: str) -> Mailbox:
+        """The mailbox of one agent, opened at the first use."""
+        with self._lock:
+            if self._closed:
+                raise ClosedError("this manager was closed", code="closed")
+            mailbox = self._open.get(agent_id)
+            if mailbox is not None:
+                self._open.move_to_end(agent_id)
+                return mailbox
+            mailbox = self._open[agent_id] = self._opened(agent_id)
+            oldest = self._open.popitem(last=False)[1] if len(self._open) > MOST_OPEN else None
+        if oldest is not None:
+            oldest.close()
+        return mailbox
+
+    def close(self) -> None:
+        """Gives back what was polled and not marked."""
+        with self._lock:
+            self._closed = True
+            open_now = list(self._open.values())
+            self._open.clear()
+        for mailbox in open_now:
+            mailbox.close()
+
+    def __enter__(self) -> MailboxManager:
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self.close()
+
+    def register(self, agent_id: str, card: Mapping[str, Any]) -> None:
+        """Enters the agent's card, or replaces it. Makes its mailbox."""
+        mailbox = self.mailbox(agent_id)
+        mailbox.register(card)
+        status, tasks = card.get("status"), card.get("current_tasks")
+        if status not in (None, "idle") or tasks:
+            mailbox.set_status(status or "idle", tasks)
+
+    def heartbeat(self, agent_id: str) -> None:
+        """A sign of life. One that has fallen out of the registry is put back."""
+        self.mailbox(agent_id).heartbeat()
+
+    def update_status(self, agent_id: str, status: str, current_tasks: list[str] | None = None) -> None:
+        """Says what the agent does, ``idle``, ``busy`` or ``offline``, and what it works on."""
+        self.mailbox(agent_id).set_status(status, current_tasks)  # type: ignore[arg-type]
+
+    def send(self, from_id: str, to_id: str, msg: Mapping[str, Any]) -> None:
+        """Sends ``msg``: ``type``, ``content`` (a text, or ``parts``), and where wanted ``task`` (its ``deadline``),
+        ``callback``, ``reply_to``, ``metadata``, ``subject``, ``ttl`` and ``trace``. It is on the disk when this returns.
+
+        What a sender cannot say about itself (``id``, ``from``, ``to``, ``timestamp``) the office fills in. A message that
+        answers another by ``reply_to`` goes back; to anybody else it counts as passed on.
+        """
+        mailbox = self.mailbox(from_id)
+        draft = _draft(to_id, msg)
+        answered = msg.get("reply_to")
+        if answered and _is_known(mailbox, answered):
+            # Its ttl and trace are the office's to count.
+            mailbox.send({**draft, "parent": answered})
+            return
+        hops = {key: msg[key] for key in ("ttl", "trace") if msg.get(key) is not None}
+        if answered:
+            draft["metadata"] = {**draft.get("metadata", {}), "reply_to": answered}
+        try:
+            mailbox.send({**draft, **hops})
+        except UnsupportedError:
+            mailbox.send(draft)
+
+    def poll(self, agent_id: str) -> list[dict[str, Any]]:
+        """Messages that were not marked as processed yet, oldest first, each with its ``filename``."""
+        mailbox = self.mailbox(agent_id)
+        try:
+            return mailbox.poll(MOST_POLLED)
+        except UnsupportedError:
+            return self._poll_server(agent_id, mailbox)
+
+    def _poll_server(self, agent_id: str, mailbox: Mailbox) -> list[dict[str, Any]]:
+        polled = self._polled.setdefault(agent_id, OrderedDict())
+        while len(polled) < MOST_POLLED:
+            message = mailbox.next(0, lease=LEASE)
+            if message is None:
+                break
+            filed = _filed(message)
+            # One whose lease ran out comes again, under the same name.
+            polled[filed["filename"]] = filed
+        return [dict(message) for message in polled.values()]
+
+    def mark_processed(self, agent_id: str, filename: str) -> None:
+        """The message in this file is done with. Marking twice is no error."""
+        mailbox = self.mailbox(agent_id)
+        polled = self._polled.get(agent_id)
+        if polled is None:
+            mailbox.mark_processed(filename)
+        elif filename in polled:
+            mailbox.ack(polled[filename]["id"])
+            del polled[filename]
+
+    def list_online_agents(self) -> list[dict[str, Any]]:
+        """The cards of all agents that are there, by name."""
+        return [_card(agent) for agent in self._anybody().agents() if agent["status"] != "offline"]
+
+    def get_agent(self, agent_id: str) -> dict[str, Any] | None:
+        """The card of one agent, or None."""
+        agent = self._anybody().agent(agent_id)
+        return None if agent is None else _card(agent)
+
+    def _anybody(self) -> Mailbox:
+        with self._lock:
+            name = next(reversed(self._open), self._watcher)
+        return self.mailbox(name)
+
+
+def _is_known(mailbox: Mailbox, message_id: str) -> bool:
+    try:
+        mailbox.message(message_id)
+    except MailboxError as error:
+        if error.code in ("not_found", "invalid"):
+            return False
+        raise
+    return True
+
+
+def _draft(to_id: str, msg: Mapping[str, Any]) -> dict[str, Any]:
+    content = msg.get("content")
+    if isinstance(content, Mapping):
+        content = content.get("parts", [content] if content else [])
+    parts = [content] if isinstance(content, str) else list(content or [])
+    draft: dict[str, Any] = {
+        "to": to_id,
+        "kind": msg.get("type", "message"),
+        "parts": [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts],
+    }
+    for key in ("callback", "metadata", "subject", "priority", "correlation_id"):
+        if msg.get(key):
+            draft[key] = msg[key]
+    task = msg.get("task")
+    if isinstance(task, Mapping) and task.get("deadline") and draft["kind"] == "task":
+        draft["deadline"] = task["deadline"]
+    return draft
+
+
+def _card(agent: Mapping[str, Any]) -> dict[str, Any]:
+    """An agent in the words of ``_registry.json``."""
+    return {
+        "agent_id": agent["name"],
+        "description": agent["description"],
+        "capabilities": agent["capabilities"],
+        "status": agent["status"],
+        "allow_from": agent["allow_from"],
+        "max_concurrent_tasks": agent["max_concurrent_tasks"],
+        "current_tasks": agent["current_tasks"],
+        "registered_at": agent.get("registered_at"),
+        "last_heartbeat": agent.get("last_seen"),
+    }
+
+
+def _filed(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message of a server in the words of a message file."""
+    filed = {key: value for key, value in message.items() if key not in ("kind", "parts", "sent_at", "session")}
+    filed["type"] = message["kind"]
+    filed["timestamp"] = message["sent_at"]
+    filed["content"] = {"parts": message["parts"]}
+    filed.setdefault("reply_to", None)
+    filed.setdefault("metadata", {})
+    if "session" in message:
+        filed["session_id"] = message["session"]
+    filed["filename"] = f"{message['id']}{ENDING}"
+    return filed
