@@ -1,0 +1,112 @@
+"""The section ``channels.mailbox`` of nanobot's configuration."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+@dataclass(frozen=True)
+class MailboxConfig:
+    """What the user says about the agent's mailbox. Keys are written ``agentId`` or ``agent_id``."""
+
+    enabled: bool = False
+    agent_id: str = ""
+    description: str = ""
+    capabilities: list[str] = field(default_factory=list)
+    allow_from: list[str] = field(default_factory=lambda: ["*"])
+    max_concurrent_tasks: int = 3
+    poll_interval: float = 5.0
+    """Seconds: the bound for finding mail where watching does not work, and the time between heartbeats."""
+    mailboxes_root: str = "~/.nanobot/mailboxes"
+
+    server_url: str = ""
+    """A network office in place of the directory; the agent is the one whose key this is."""
+    api_key: str = field(default="", repr=False)
+    """The key for ``server_url``; MAILBOX_API_KEY where it is empty."""
+
+    accept_tasks: bool = True
+    """Whether a task is accepted before the model sees it. Else the model decides, and its answer or ``mailbox_task`` says."""
+    progress_turns: bool = False
+    """Whether the updates "accepted" and "working" get a turn of the model too."""
+
+    transcripts: bool = False
+    """Whether group chats are recorded and shown to the model."""
+    transcripts_root: str = "~/.nanobot/transcripts"
+    transcript_lines: int = 20
+    feishu_url: str = ""
+    """Where Feishu's history is read from, if not from where the channel ``feishu`` says."""
+
+    @classmethod
+    def parse(cls, section: Any) -> MailboxConfig:
+        """Reads a section as nanobot hands it over: a dict, a model, or one of these. Unknown keys are others' business."""
+        if isinstance(section, cls):
+            return section
+        values = dict(section) if isinstance(section, Mapping) else _attributes(section)
+        found: dict[str, Any] = {}
+        for item in fields(cls):
+            value = values.get(_camel(item.name), values.get(item.name))
+            if value is not None:
+                found[item.name] = _checked(item.name, value, getattr(_DEFAULTS, item.name))
+        return cls(**found)
+
+    @property
+    def key(self) -> str:
+        """The key for the server, from the section or from the environment."""
+        return self.api_key or os.environ.get("MAILBOX_API_KEY", "")
+
+    def card(self) -> dict[str, Any]:
+        """What others see of the agent."""
+        return {
+            "description": self.description,
+            "capabilities": self.capabilities,
+            "allow_from": self.allow_from,
+            "max_concurrent_tasks": self.max_concurrent_tasks,
+        }
+
+    def to_section(self) -> dict[str, Any]:
+        """The section as it is written into ``config.json``."""
+        return {_camel(item.name): getattr(self, item.name) for item in fields(self)}
+
+
+_DEFAULTS = MailboxConfig()
+
+
+def _attributes(section: Any) -> dict[str, Any]:
+    if section is None:
+        return {}
+    dump = getattr(section, "model_dump", None)
+    return dict(dump()) if callable(dump) else dict(vars(section))
+
+
+def _checked(name: str, value: Any, default: Any) -> Any:
+    """The value if it has the kind of the default; one text alone counts as a list of one."""
+    if isinstance(default, list):
+        items = [value] if isinstance(value, str) else value
+        if isinstance(items, list | tuple) and all(isinstance(item, str) for item in items):
+            return list(items)
+    elif isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+    elif isinstance(default, int | float):
+        if isinstance(value, int | float) and not isinstance(value, bool) and value > 0:
+            return type(default)(value)
+    elif isinstance(value, str):
+        return value
+    kind = {list: "a list of texts", bool: "true or false", int: "a number above 0", float: "a number above 0"}
+    raise ValueError(f"channels.mailbox.{_camel(name)} is {kind.get(type(default), 'a text')}, not {value!r}")
+
+
+def from_nanobot() -> MailboxConfig | None:
+    """The section in the configuration that this process of nanobot uses; None where there is none."""
+    from nanobot.config.loader import load_config
+
+    section = getattr(load_config().channels, "mailbox", None)
+    return None if section is None else MailboxConfig.parse(section)

@@ -1,0 +1,193 @@
+"""Group chats whose bots hear each other: what is heard and said is recorded, and each turn is shown what the others said.
+
+A chat service tells a bot what people say and not what other bots say. Every bot writes both into one file for each chat, by
+channel and chat (never by topic or session), and reads there what the others wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+from loguru import logger
+
+from agent_mailbox import MailboxError, Transcripts, render_transcript
+from agent_mailbox.nanobot.config import MailboxConfig
+from agent_mailbox.nanobot.runtime import is_answer
+
+_MAX_SESSIONS = 1_000
+_GROUP_TYPES = ("group", "supergroup")
+_MAX_LINE = 4_000
+_MAX_SHOWN = 20_000
+"""Characters of one line, and of all lines, that a turn is shown."""
+_HEADING = "What was said in this chat, by people and by other agents, and not shown to you before:"
+
+
+def is_group(metadata: dict[str, Any]) -> bool:
+    """Whether a message's metadata says that it was written in a group, in the words of any channel."""
+    return metadata.get("chat_type") in _GROUP_TYPES or metadata.get("is_group") is True
+
+
+class GroupTranscripts:
+    """The records of the group chats of one gateway."""
+
+    def __init__(self, config: MailboxConfig, bus: Any) -> None:
+        self.me = config.agent_id
+        self.lines = config.transcript_lines
+        self._store = Transcripts(config.transcripts_root)
+        self._feishu_url = config.feishu_url
+        self._bus = bus
+        self._groups: OrderedDict[str, None] = OrderedDict()
+        self._shown: OrderedDict[str, set[Any]] = OrderedDict()
+        self._undo: list[Any] = []
+
+    @classmethod
+    def of(cls, config: MailboxConfig, bus: Any) -> GroupTranscripts | None:
+        """The records, where they are wanted."""
+        return cls(config, bus) if config.transcripts else None
+
+    # What is heard.
+
+    async def heard(self, channel: str, chat_id: str, sender: str, content: str, metadata: dict[str, Any]) -> None:
+        """Records what somebody said in a group. Bots that hear the same message write it once, by its id."""
+        if not is_group(metadata) or not content.strip():
+            return
+        key = f"{channel}:{chat_id}"
+        _keep(self._groups, key, None)
+        await self._append(key, "user", content, sender, metadata.get("message_id"))
+
+    async def context(self, request: Any) -> str | None:
+        """What was said in the chat of this request and not shown in its session before, fenced. Records the request itself."""
+        metadata = request.metadata or {}
+        if not is_group(metadata):
+            return None
+        key, session = f"{request.channel}:{request.chat_id}", request.session_key or ""
+        # An answer of a peer comes into the conversation too, and nobody said it there.
+        is_mail = bool(metadata.get("mailbox_id"))
+        before = await self.recent(key)
+        if not is_mail:
+            await self.heard(request.channel, request.chat_id, request.sender_id or "", request.original_user_text or "", metadata)
+        current = None if is_mail else metadata.get("message_id")
+        seen = self._shown.get(session, set())
+        lines = [line for line in before if _mark(line) not in seen and (current is None or line.get("message_id") != current)]
+        marks = {_mark(line) for line in before}
+        if current is not None:
+            marks.add(current)
+        _keep(self._shown, session, marks)
+        shown = render_transcript(_bounded(lines), self.me)
+        return f"{_HEADING}\n{shown}" if shown else None
+
+    async def recent(self, key: str) -> list[dict[str, Any]]:
+        """The last lines of a chat; where nothing is recorded yet, Feishu's own history if its credentials are configured."""
+        try:
+            feishu = self._feishu() if key.startswith("feishu:") else None
+            if feishu is None:
+                return await asyncio.to_thread(self._store.recent, key, self.lines)
+            return await asyncio.to_thread(lambda: self._store.recent_or_feishu(key, self.lines, **feishu))
+        except MailboxError as error:
+            logger.warning("the transcript of {} cannot be read: {}", key, error)
+            return []
+
+    def _feishu(self) -> dict[str, str] | None:
+        from nanobot.config.loader import load_config
+
+        section = getattr(load_config().channels, "feishu", None)
+        get = section.get if isinstance(section, dict) else lambda name: getattr(section, name, None)
+        app_id, app_secret = get("appId") or get("app_id"), get("appSecret") or get("app_secret")
+        if not app_id or not app_secret:
+            return None
+        url = self._feishu_url or ("https://open.larksuite.com" if get("domain") == "lark" else "https://open.feishu.cn")
+        return {"app_id": app_id, "app_secret": app_secret, "base_url": url}
+
+    # What is said.
+
+    async def said(self, channel: str, chat_id: str, content: str, metadata: dict[str, Any]) -> None:
+        """Records what this bot said in a group."""
+        key = f"{channel}:{chat_id}"
+        if content.strip() and (is_group(metadata) or key in self._groups):
+            await self._append(key, "assistant", content, self.me, None)
+
+    async def _append(self, key: str, role: str, content: str, sender: str, message_id: Any) -> None:
+        try:
+            await asyncio.to_thread(self._store.append, key, role, content, sender, str(message_id) if message_id else None)
+        except MailboxError as error:
+            logger.warning("the transcript of {} cannot be written: {}", key, error)
+
+    def hook(self) -> None:
+        """Has nanobot tell what is sent and, where nothing else does, what is heard. Undone by :meth:`unhook`."""
+        if self._undo:
+            return
+        from nanobot.channels.manager import ChannelManager
+
+        send_once, bus = ChannelManager._send_once, self._bus
+
+        async def recorded(channel: Any, msg: Any) -> None:
+            await send_once(channel, msg)
+            if channel.bus is bus and is_answer(msg):
+                await self.said(msg.channel, msg.chat_id, msg.content, msg.metadata or {})
+
+        # The one place that every answer passes, and that knows whether it was sent.
+        ChannelManager._send_once = staticmethod(recorded)
+        self._undo.append(lambda: setattr(ChannelManager, "_send_once", staticmethod(send_once)))
+        if has_context_providers():
+            return
+        publish = bus.publish_inbound
+
+        async def heard(msg: Any) -> None:
+            if not (msg.metadata or {}).get("mailbox_id"):
+                await self.heard(msg.channel, msg.chat_id, msg.sender_id, msg.content, msg.metadata or {})
+            await publish(msg)
+
+        bus.publish_inbound = heard
+        self._undo.append(lambda: delattr(bus, "publish_inbound"))
+
+    def unhook(self) -> None:
+        while self._undo:
+            self._undo.pop()()
+
+
+def has_context_providers() -> bool:
+    """Whether this nanobot (0.3 on) asks tools for what a turn shall be shown."""
+    from nanobot.agent.tools.base import Tool
+
+    return hasattr(Tool, "runtime_context_provider")
+
+
+def relevance_input(lines: Sequence[dict[str, Any]], me: str) -> list[dict[str, str]]:
+    """Lines as a check of relevance reads them: role, content and sender, with the agent's own as "you (this agent)"."""
+    return [
+        {
+            "role": line.get("role") or "user",
+            "content": line.get("content") or "",
+            "sender": "you (this agent)" if line.get("role") == "assistant" and line.get("sender") == me else line.get("sender") or "",
+        }
+        for line in lines
+    ]
+
+
+def _bounded(lines: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The newest lines that a turn has room for; a long one is cut, and says so."""
+    kept: list[dict[str, Any]] = []
+    room = _MAX_SHOWN
+    for line in reversed(lines):
+        content = line.get("content") or ""
+        if len(content) > _MAX_LINE:
+            line = {**line, "content": f"{content[:_MAX_LINE]} [cut: {len(content)} characters]"}
+        room -= len(line.get("content") or "")
+        if room < 0:
+            break
+        kept.append(line)
+    return kept[::-1]
+
+
+def _mark(line: dict[str, Any]) -> Any:
+    return line.get("message_id") or (line.get("ts"), line.get("sender"), line.get("content"))
+
+
+def _keep(memory: OrderedDict[str, Any], key: str, value: Any) -> None:
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > _MAX_SESSIONS:
+        memory.popitem(last=False)
