@@ -151,6 +151,7 @@ class GroupChat:
         with contextlib.suppress(OSError), bot.makefile() as lines:
             for line in lines:
                 self.said.put(json.loads(line)["text"])
+        self._bots.remove(bot)
 
     def say(self, sender, text, id, topic=None):
         """Somebody says something; returns what the bots answer."""

@@ -46,15 +46,22 @@ class Model:
         self._server, self.url = completions.serve(self._answer)
 
     def when(self, agent, marker, said):
-        """Has the agent say this where the marker stands in what it is told: a text, a call, or a function of the request."""
+        """Has the agent say this where the marker stands in what it is told: a text, or what a function of the request returns.
+
+        Where the function returns nothing, the next rule counts.
+        """
         self._rules.insert(0, (agent, marker, said))
 
     def call(self, name, **arguments):
-        """A call of a tool."""
-        return lambda _request: completions.call(name, arguments, id=f"call_{next(self._ids)}")
+        """A rule that calls a tool at the beginning of the turn."""
+        return lambda request: None if request.results else self.calls(name, **arguments)
+
+    def calls(self, name, **arguments):
+        """What the model says to call a tool."""
+        return completions.call(name, arguments, id=f"call_{next(self._ids)}")
 
     def send(self, to, content, **more):
-        """A task for another agent."""
+        """A rule that gives another agent a task."""
         return self.call("mailbox_send", to=to, content=content, kind="task", **more)
 
     def wait(self, predicate, what, seconds=60):
@@ -81,9 +88,10 @@ class Model:
 
     def _said(self, request):
         for agent, marker, said in self._rules:
-            if agent == request.agent and marker in request.text and not (callable(said) and request.results):
+            if agent == request.agent and marker in request.text:
                 said = said(request) if callable(said) else said
-                return {"content": said} if isinstance(said, str) else said
+                if said:
+                    return {"content": said} if isinstance(said, str) else said
         if request.results:
             return {"content": f"{request.agent} says: {request.results[-1]}"}
         if "This is what" in request.text:

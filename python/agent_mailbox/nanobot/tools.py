@@ -6,6 +6,7 @@ conversation it was sent from, so that its result comes back there.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from typing import Any
 
@@ -146,17 +147,19 @@ class MailboxSend(_MailboxTool):
         callback = self._callback(turn)
         if callback is not None:
             draft["callback"] = callback
-        sent = await box.send(draft)
-        task = sent.get("task")
+        desk = self._channel.desk if self._channel is not None else None
+        async with desk.sending if desk is not None else contextlib.nullcontext():
+            sent = await box.send(draft)
+            task = sent.get("task")
+            if desk is not None and task:
+                if task["state"] == "rejected":
+                    desk.note_told(task["id"])
+                elif callback is not None and callback.get("task"):
+                    desk.awaited.setdefault(callback["task"], set()).add(task["id"])
         if not task:
             return f"Sent to {to}. An answer comes back by itself."
-        desk = self._channel.desk if self._channel is not None else None
         if task["state"] == "rejected":
-            if desk is not None:
-                desk.note_told(task["id"])
             return f"Error: the task was rejected. {sent.get('reason', '')}".strip()
-        if desk is not None and callback is not None and callback.get("task"):
-            desk.awaited.setdefault(callback["task"], set()).add(task["id"])
         back = "The result comes back into this conversation by itself." if callback else "mailbox_task shows how it goes."
         return f"{to} has the task; its id is {task['id']}. {back}"
 

@@ -61,6 +61,8 @@ class Desk:
     def __init__(self, box: AsyncMailbox, config: MailboxConfig) -> None:
         self.box = box
         self.config = config
+        self.sending = asyncio.Lock()
+        """Held by a tool from before it sends until it has noted what came of it; an answer may be here sooner than that."""
         self.told: dict[str, None] = {}
         """Tasks of which the model was told in its own turn that the office rejected them."""
         self.awaited: dict[str, set[str]] = {}
@@ -74,6 +76,9 @@ class Desk:
     async def plan(self, mail: dict[str, Any]) -> Turn | None:
         """The turn that a mail needs; None where it needs none and is done with."""
         kind, task = mail["kind"], mail.get("task") or {}
+        if kind == "task_update" or mail.get("reply_to"):
+            async with self.sending:
+                pass
         if kind == "task_update":
             if task.get("state") in _PROGRESS and not self.config.progress_turns:
                 return None
