@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// Longest agent name.
 pub const MAX_NAME_CHARS: usize = 100;
+/// Longest name in bytes: with a time and a number it is the name of a file, which has at most 255.
+pub const MAX_NAME_BYTES: usize = 200;
 /// Shortest name that can be registered on a server.
 pub const MIN_SERVER_NAME_CHARS: usize = 3;
 /// Longest id of any kind, ours or another system's.

@@ -1,4 +1,7 @@
 //! The name of an agent: its address, and always one safe path component.
+//!
+//! *Plain* names, of ASCII letters, digits, `-`, `_` and `.`, go everywhere. Programs that share a directory with us also
+//! use letters of other scripts and single spaces; such names are read and answered there, and no server registers them.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -6,12 +9,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::limits::{MAX_NAME_CHARS, MIN_SERVER_NAME_CHARS};
+use crate::limits::{MAX_NAME_BYTES, MAX_NAME_CHARS, MIN_SERVER_NAME_CHARS};
+use crate::render::is_invisible;
 
-/// 1–100 of `A-Z a-z 0-9 - _ .`, not beginning with `.` or `_`.
+/// 1–100 letters, digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space between them.
 ///
-/// Parsed at the edge; nothing below handles a raw string. Because of the rule a name can stand in a path, a NATS
-/// subject's attribute or a log line as it is.
+/// Parsed at the edge; nothing below handles a raw string. Because of the rule a name can stand in a path or a log line as
+/// it is, and a [plain](Self::is_plain) one wherever ASCII does.
 ///
 /// ```
 /// use amb_core::AgentName;
@@ -35,6 +39,9 @@ pub enum BadName {
     /// A character that is not allowed anywhere.
     #[error("an agent name uses letters, digits, '-', '_' and '.', not {0:?}")]
     BadChar(char),
+    /// A space at an end, or two in a row.
+    #[error("a space stands between two words of an agent name, never at its ends")]
+    BadSpace,
     /// Begins with `.` or `_`, which would hide a file or imitate one of ours.
     #[error("an agent name cannot begin with {0:?}: in a directory such names are hidden files and the office's own")]
     BadStart(char),
@@ -76,14 +83,21 @@ impl AgentName {
     /// Parses a name.
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let first = text.chars().next().ok_or(BadName::Empty)?;
-        if let Some(bad) = text.chars().find(|c| !(c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))) {
-            return Err(BadName::BadChar(bad));
+        if !is_plain(text) {
+            let good = |c: char| matches!(c, '-' | '_' | '.' | ' ') || (c.is_alphanumeric() && !is_invisible(c));
+            if let Some(bad) = text.chars().find(|c| !good(*c)) {
+                return Err(BadName::BadChar(bad));
+            }
+            if text.starts_with(' ') || text.ends_with(' ') || text.contains("  ") {
+                return Err(BadName::BadSpace);
+            }
         }
         if matches!(first, '.' | '_') {
             return Err(BadName::BadStart(first));
         }
-        if text.len() > MAX_NAME_CHARS {
-            return Err(BadName::TooLong(text.len()));
+        let chars = text.chars().count();
+        if chars > MAX_NAME_CHARS || text.len() > MAX_NAME_BYTES {
+            return Err(BadName::TooLong(chars));
         }
         Ok(Self(text.into()))
     }
@@ -95,15 +109,23 @@ impl AgentName {
     /// directory, where names are file names and those with a leading `_` are the office's own (`_registry.json`).
     pub fn parse_for_server(text: &str) -> Result<Self, BadName> {
         let name = Self::parse(text)?;
-        if text.len() < MIN_SERVER_NAME_CHARS || text.contains('.') {
+        if text.len() < MIN_SERVER_NAME_CHARS || text.contains('.') || !name.is_plain() {
             return Err(BadName::NotForServer);
         }
         name.check_new()?;
         Ok(name)
     }
 
-    /// Whether a new agent may have this name.
+    /// Whether it has ASCII letters, digits, `-`, `_` and `.` alone.
+    pub fn is_plain(&self) -> bool {
+        is_plain(&self.0)
+    }
+
+    /// Whether a server may register a new agent of this name.
     pub fn check_new(&self) -> Result<(), BadName> {
+        if !self.is_plain() {
+            return Err(BadName::NotForServer);
+        }
         match RESERVED_NAMES.iter().any(|word| self.is_like(word)) {
             true => Err(BadName::Reserved(self.0.clone())),
             false => Ok(()),
@@ -138,6 +160,10 @@ impl AgentName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+fn is_plain(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
 }
 
 impl fmt::Display for AgentName {
@@ -188,10 +214,38 @@ mod tests {
         for good in ["a", "coder", "polecat-alpha", "A.b_c-9", &"x".repeat(100)] {
             assert_eq!(AgentName::parse(good).unwrap().as_str(), good);
         }
-        for bad in
-            ["", ".", "..", "../x", "a/b", "a\\b", "_registry", ".hidden", "a b", "a\n", "é", "a\0", &"x".repeat(101)]
-        {
+        for bad in [
+            "",
+            ".",
+            "..",
+            "../x",
+            "a/b",
+            "a\\b",
+            "_registry",
+            ".hidden",
+            " a",
+            "a ",
+            "a  b",
+            "a\n",
+            "a\u{a0}b",
+            "a\u{202e}b",
+            "a\u{3164}",
+            "é/x",
+            "a\0",
+            &"x".repeat(101),
+            &"代".repeat(100),
+        ] {
             assert!(AgentName::parse(bad).is_err(), "{bad:?} was taken for a name");
+        }
+    }
+
+    #[test]
+    fn letters_of_any_script_and_single_spaces_are_read_and_no_server_registers_them() {
+        for wide in ["代码 助手", "Zoë", "code reviewer", &"代".repeat(66)] {
+            let name = AgentName::parse(wide).unwrap();
+            assert!(name.as_str() == wide && !name.is_plain());
+            assert_eq!(AgentName::parse_for_server(wide), Err(BadName::NotForServer));
+            assert_eq!(name.check_new(), Err(BadName::NotForServer));
         }
     }
 

@@ -258,7 +258,7 @@ async fn pump(seat: DirSeat, every: Duration, inbound: mpsc::Sender<Delivery>, m
         }
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
-            () = seat.arrival(&mut changes, every) => {}
+            _ = seat.arrival(&mut changes, every) => {}
         }
         while let Ok(id) = given_back.try_recv() {
             seat.desk.release(&[id]);

@@ -17,6 +17,9 @@ use crate::letter;
 use crate::office::{Desk, DirSeat};
 use crate::open;
 
+/// The pause before the first repeated look for mail that could not be claimed; it doubles up to the poll interval.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+
 /// A message that this seat holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldMail {
@@ -42,6 +45,7 @@ impl DirSeat {
         let give_up = Instant::now().checked_add(wait);
         let poll_interval = self.desk.shared.options.poll_interval;
         let mut stop = std::pin::pin!(stop);
+        let mut looks = 0;
         loop {
             // Subscribed before looking, so that what comes in between is not missed.
             let mut changes = self.changes().await?;
@@ -54,11 +58,13 @@ impl DirSeat {
             if left.is_some_and(|left| left.is_zero()) {
                 return Ok(Vec::new());
             }
-            // A claim that another process gave back or took along when it died is announced by nothing.
-            let pause = left.map_or(poll_interval, |left| left.min(poll_interval));
+            // A claim that another process gave back or took along when it died is announced by nothing, nor is the moment
+            // when a sender lets go of the message that it has just announced.
+            let again = poll_interval.min(LOOK_AGAIN.saturating_mul(1 << u32::min(looks, 20)));
+            let pause = left.map_or(again, |left| left.min(again));
             tokio::select! {
                 () = &mut stop => return Ok(Vec::new()),
-                () = self.arrival(&mut changes, pause) => {}
+                is_change = self.arrival(&mut changes, pause) => looks = if is_change { 0 } else { looks + 1 },
             }
         }
     }
@@ -162,6 +168,28 @@ mod tests {
         fs_err::write(elsewhere.path().join("last"), "").unwrap();
         tokio::time::timeout(Duration::from_secs(60), last.changed()).await.unwrap().unwrap();
         seat.changes().await.unwrap().iter().map(|change| *change.borrow()).sum()
+    }
+
+    #[tokio::test]
+    async fn mail_that_somebody_held_for_a_moment_is_found_long_before_the_next_poll() {
+        let dir = tempfile::tempdir().unwrap();
+        let slow = DirOptions {
+            layout: Some(Layout::Nanobot),
+            poll_interval: Duration::from_secs(3_600),
+            ..DirOptions::default()
+        };
+        let holder = office(dir.path()).seat(name("ben"));
+        holder.register(Card::default()).await.unwrap();
+        holder.send(Draft::text(name("ben"), "Plan", "hello")).await.unwrap();
+        let held = holder.claim(ClaimRequest::default()).await.unwrap().remove(0).id;
+        let waiter = DirOffice::open(dir.path(), slow).unwrap().seat(name("ben"));
+        let never = std::future::pending();
+        let waiting = waiter.claim_or_wait(ClaimRequest::default(), Duration::from_secs(60), never);
+        let mut waiting = std::pin::pin!(waiting);
+        // It has looked, in vain, before the claim is given back.
+        assert!(tokio::time::timeout(Duration::from_millis(100), &mut waiting).await.is_err());
+        holder.release(&[held]).await.unwrap();
+        assert_eq!(waiting.await.unwrap().len(), 1);
     }
 
     #[tokio::test]

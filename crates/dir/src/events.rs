@@ -152,9 +152,9 @@ impl DirSeat {
         }
     }
 
-    /// Waits until mail arrives or the log grows, or until `timeout`; whichever comes first.
-    pub(crate) async fn arrival(&self, changes: &mut [watch::Receiver<u64>], timeout: Duration) {
-        let _look_again = tokio::time::timeout(timeout, any(changes)).await;
+    /// Waits until mail arrives or the log grows, or until `timeout`; whichever comes first. Returns whether it was a change.
+    pub(crate) async fn arrival(&self, changes: &mut [watch::Receiver<u64>], timeout: Duration) -> bool {
+        tokio::time::timeout(timeout, any(changes)).await.is_ok()
     }
 
     pub(crate) async fn changes(&self) -> Result<Vec<watch::Receiver<u64>>, OfficeError> {

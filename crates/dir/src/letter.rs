@@ -1,5 +1,6 @@
 //! One message file, in either layout: its name, its bytes, and the message in it.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 use std::path::Path;
 
@@ -155,7 +156,7 @@ pub(crate) fn is_unique(layout: Layout, name: &str, message: &Message) -> bool {
     match layout {
         Layout::Nanobot => {
             let rest = message.id.as_str().strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
-            let nonce = rest.and_then(|rest| rest.strip_prefix(message.from.as_str())?.strip_prefix('_'));
+            let nonce = rest.and_then(|rest| rest.strip_prefix(&*in_id(&message.from))?.strip_prefix('_'));
             nonce.is_some_and(|nonce| nonce.len() == 8 && digits(nonce, 8))
         }
         // Stamped to the microsecond.
@@ -202,12 +203,17 @@ pub(crate) fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     Ok(Some(bytes))
 }
 
+/// A name as it stands in an id, where there are no spaces.
+fn in_id(name: &AgentName) -> Cow<'_, str> {
+    if name.is_plain() { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.as_str().replace(' ', "-")) }
+}
+
 /// The id of a new message of `from`, and the names its file may get: the n-th if the others are taken.
 ///
 /// In the chipset layout the id is the name of the file, so the id is known for good only when the file has its name.
 pub(crate) fn new_id(layout: Layout, at: Timestamp, from: &AgentName, nonce: u32) -> MessageId {
     let text = match layout {
-        Layout::Nanobot => format!("msg_{:013}_{from}_{nonce:08x}", at.as_millisecond().max(0)),
+        Layout::Nanobot => format!("msg_{:013}_{}_{nonce:08x}", at.as_millisecond().max(0), in_id(from)),
         Layout::Chipset => stem(layout, &chipset_name(at, from, 0)).to_owned(),
     };
     // A name has at most 100 safe characters, so this is always an id.

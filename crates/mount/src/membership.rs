@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use amb_core::doc::AgentEntry;
 use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
+use amb_core::name::BadName;
 use amb_core::{AgentName, AllowFrom, Card, Code, Office, OfficeError, Presence, Status, Timestamp};
 use amb_dir::{DirSeat, Home};
 use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
@@ -305,11 +306,18 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
             agent
         }
         None => {
-            if entry.name.check_new().is_err() {
-                context
-                    .stats
-                    .collides(&entry.name, "the name is reserved, since it could be taken for more than an agent");
-                return Ok(None);
+            match entry.name.check_new() {
+                Ok(()) => {}
+                Err(BadName::NotForServer) => {
+                    let why = "the office takes names of ASCII letters, digits, '-', '_' and '.' alone";
+                    context.stats.collides(&entry.name, why);
+                    return Ok(None);
+                }
+                Err(_) => {
+                    let why = "the name is reserved, since it could be taken for more than an agent";
+                    context.stats.collides(&entry.name, why);
+                    return Ok(None);
+                }
             }
             let new = NewAgent {
                 name: entry.name.clone(),

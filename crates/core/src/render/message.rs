@@ -94,7 +94,13 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
     attributes.extend(purpose.attributes());
 
     let mut page = Page::new(nonce);
-    page.say("[Mailbox] New message from ").say(&from).say("\n").notice();
+    page.say("[Mailbox] New message from ");
+    // A name of several words is no sentence of ours.
+    match mail.from.is_plain() {
+        true => page.say(&from),
+        false => page.say("\"").say(&from).say("\""),
+    };
+    page.say("\n").notice();
     page.open(Tag::Mail, &attributes);
     if let Some(subject) = mail.subject {
         page.say("Subject: ").line(subject).say("\n");

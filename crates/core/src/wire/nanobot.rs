@@ -92,7 +92,7 @@ impl<'a> Pick<'a> for Seen<'a> {
 impl Seen<'_> {
     fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
         let from = parts::name(self.from, "from")?;
-        let kind = parts::kind(self.kind)?;
+        let kind = parts::any_kind(self.kind);
         let id = match self.id {
             Some(Json::Number(number)) => id_from(&number.to_string()),
             Some(id) => match id.text("id")? {
@@ -110,7 +110,15 @@ impl Seen<'_> {
             None => vec![from.clone()],
         };
         let reply_to = parts::reply_to(self.reply_to, "reply_to")?;
-        let task = self.task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?;
+        let mut metadata = parts::object(self.metadata, "metadata")?;
+        let task = match self.task {
+            // A text says nothing about where the task stands: kept for programs, and no news of a task.
+            Some(Json::Text(text)) if kind != Kind::Task => {
+                metadata.entry("task").or_insert_with(|| text.into_owned().into());
+                None
+            }
+            task => task.map(|task| parts::task(task, &kind, &id, reply_to.as_ref())).transpose()?,
+        };
         Ok(Message {
             to: parts::name(self.to, "to")?,
             sent_at,
@@ -126,7 +134,7 @@ impl Seen<'_> {
             task,
             callback: self.callback.map(parts::callback).transpose()?,
             reply_to,
-            metadata: parts::object(self.metadata, "metadata")?,
+            metadata,
             id,
             from,
             kind,
@@ -392,7 +400,6 @@ mod tests {
         for (field, bad) in [
             ("from", json!("../x")),
             ("to", json!(7)),
-            ("type", json!("two words")),
             ("ttl", json!("x")),
             ("id", json!([])),
             ("trace", json!("a")),

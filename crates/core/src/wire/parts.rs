@@ -5,7 +5,7 @@ use super::json::{Fields, Json};
 use super::stamp::instant;
 use crate::Object;
 use crate::id::{MessageId, TaskId};
-use crate::limits::{MAX_TRACE, MAX_TTL};
+use crate::limits::{MAX_KIND_CHARS, MAX_TRACE, MAX_TTL};
 use crate::message::{Callback, Kind, Part};
 use crate::name::AgentName;
 use crate::task::{TaskRef, TaskState};
@@ -74,6 +74,15 @@ pub(crate) fn task(
     reply_to: Option<&MessageId>,
 ) -> Result<TaskRef, WireError> {
     let (mut id, mut state, mut deadline, mut extra) = (None, None, None, Object::new());
+    let value = match value {
+        // Some programs name or describe the task in a plain text.
+        Json::Text(text) => {
+            let field = if TaskId::parse(&text).is_ok() { "id" } else { "description" };
+            let fields = if text.is_empty() { Vec::new() } else { vec![(field.into(), Json::Text(text))] };
+            Json::Map(Fields(fields))
+        }
+        value => value,
+    };
     for (key, value) in value.map("task")?.0 {
         match &*key {
             "id" => id = value.some(),
@@ -126,6 +135,14 @@ pub(crate) fn callback(value: Json<'_>) -> Result<Callback, WireError> {
 pub(crate) fn name(value: Option<Json<'_>>, field: &'static str) -> Result<AgentName, WireError> {
     let text = value.ok_or_else(|| WireError::missing(field))?.text(field)?;
     AgentName::parse(&text).map_err(|bad| WireError::field(field, format!("is not an agent's name: {bad}")))
+}
+
+/// The kind of another program's message: what is no word of ours becomes a label, and what is no text a plain message.
+pub(crate) fn any_kind(value: Option<Json<'_>>) -> Kind {
+    let Some(Json::Text(word)) = value else { return Kind::Message };
+    let shown = |c: char| !(c.is_whitespace() || c.is_control() || crate::render::is_invisible(c));
+    let label = || word.chars().take(MAX_KIND_CHARS).map(|c| if shown(c) { c } else { '_' }).collect::<String>();
+    word.parse().or_else(|_| label().parse()).unwrap_or_default()
 }
 
 /// A kind; none is a plain message.

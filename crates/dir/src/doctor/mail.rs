@@ -39,6 +39,12 @@ impl Desk {
                 )?;
             }
         }
+        let other: Vec<_> = listed(&inbox)?.into_iter().filter(|(name, _)| is_other_format(name)).collect();
+        if paths.layout == Layout::Nanobot && !other.is_empty() {
+            let counted = if other.len() == 1 { "1 file".into() } else { format!("{} files", other.len()) };
+            let detail = format!("{counted} of nanobot's p2p/v1 format, which is not read here: {}", names(&other));
+            examination.needs_a_person(Kind::OtherFormat, &inbox, detail, OTHER_FORMAT);
+        }
         for (name, path) in aside.clone() {
             // Somebody has mended it by hand: it can be delivered after all.
             if letter::is_mail(paths.layout, &name) && letter::open(paths.layout, &self.me, &path, &name).is_ok() {
@@ -68,6 +74,17 @@ impl Desk {
             examination.needs_a_person(Kind::RefusedAside, &paths.refused(&self.me), detail, remedy);
         }
         Ok(())
+    }
+
+    /// Directories at the root in which a nanobot of the other format keeps its state.
+    pub(super) fn examine_other_format(&self, examination: &mut Examination) {
+        let root = &self.shared.paths.root;
+        for path in ["_links", "_windows"].map(|name| root.join(name)) {
+            if self.shared.paths.layout == Layout::Nanobot && path.is_dir() {
+                let detail = "made by a nanobot that speaks p2p/v1, which is not read here";
+                examination.needs_a_person(Kind::OtherFormat, &path, detail, OTHER_FORMAT);
+            }
+        }
     }
 
     fn move_between(&self, path: &Path, directory: &Path, name: &str) -> std::io::Result<()> {
@@ -113,6 +130,18 @@ impl Desk {
             "written again from the agents' own files and what can be read of it; a broken one is kept in .amb";
         examination.found(Kind::BrokenRegistry, &path, problem, remedy, || Ok(()))
     }
+}
+
+/// What a person can do about files of the other format.
+const OTHER_FORMAT: &str =
+    "give the sender the mailbox channel of the package agent-mailbox, and remove what is done with";
+
+/// Whether a file is named as p2p/v1 names its own: `task_7_from_boss_0a1b2c3d.json`, and the same of results and bids.
+fn is_other_format(name: &str) -> bool {
+    let Some(stem) = name.strip_suffix(".json") else { return false };
+    let kind = ["task_", "result_", "bid_"].iter().any(|kind| stem.starts_with(kind));
+    let number = stem.rsplit('_').next().unwrap_or_default();
+    kind && stem.contains("_from_") && number.len() == 8 && number.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
 fn files(count: usize) -> String {

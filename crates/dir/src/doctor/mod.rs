@@ -46,6 +46,8 @@ pub enum Kind {
     CorruptAside,
     /// Messages that were put aside because their sender is not in allow_from.
     RefusedAside,
+    /// Files of another format of nanobot's, which this office does not read.
+    OtherFormat,
     /// A claim whose time is over.
     StaleLease,
     /// `_registry.json` is missing, does not parse, or does not list everybody.
@@ -145,6 +147,7 @@ impl Desk {
             self.examine_strays(&directory, examination)?;
         }
         self.examine_notes(examination)?;
+        self.examine_other_format(examination);
         self.examine_registry(examination)
     }
 

@@ -7,6 +7,7 @@ mod carrying;
 mod child;
 mod chipset_defects;
 mod conformance;
+mod foreign_files;
 mod foreign_tasks;
 mod histories;
 mod kills;

@@ -1,0 +1,124 @@
+//! Files and names that earlier nanobots wrote, and ours would not.
+
+use amb_core::office::ClaimRequest;
+use amb_core::{Code, Draft, Kind, Message, Office, TaskState};
+use amb_dir::doctor::{self, examine};
+use amb_dir::{DirSeat, Layout};
+use serde_json::{Value, json};
+
+use crate::world::{World, name, nanobot_file, text};
+
+async fn taken(seat: &DirSeat) -> Vec<Message> {
+    seat.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap()
+}
+
+async fn read(fields: Value) -> Message {
+    let world = World::new(Layout::Nanobot);
+    let (_coder, writer) = (world.agent("coder").await, world.agent("writer").await);
+    world.drop_file("writer", "1745659200_coder.msg.json", nanobot_file("coder", "writer", fields));
+    let mut messages = taken(&writer).await;
+    assert!(world.files("writer/corrupt").is_empty(), "it went to corrupt/");
+    messages.remove(0)
+}
+
+#[tokio::test]
+async fn a_task_that_is_a_plain_string_is_read() {
+    let named = read(json!({"type": "task", "task": "task_42"})).await.task.unwrap();
+    assert_eq!((named.id.as_str(), named.state), ("task_42", TaskState::Pending));
+    let described = read(json!({"type": "task", "id": "m1", "task": "write a sorting function"})).await.task.unwrap();
+    assert_eq!((described.id.as_str(), described.state), ("m1", TaskState::Pending));
+    assert_eq!(described.extra["description"], "write a sorting function");
+    assert_eq!(read(json!({"type": "task", "id": "m1", "task": ""})).await.task.unwrap().id.as_str(), "m1");
+}
+
+#[tokio::test]
+async fn a_string_task_of_another_type_is_kept_for_programs() {
+    for kind in ["message", "task_result", "task_update"] {
+        let message = read(json!({"type": kind, "task": "task_42"})).await;
+        assert_eq!(message.kind.as_str(), kind);
+        assert_eq!(message.task, None);
+        assert_eq!(message.metadata["task"], "task_42", "{kind}");
+    }
+}
+
+#[tokio::test]
+async fn a_type_that_nobody_knows_is_a_label() {
+    for (word, label) in
+        [("task_result", "task_result"), ("task | message", "task_|_message"), ("é\u{202e}", "é_"), ("", "message")]
+    {
+        assert_eq!(read(json!({ "type": word })).await.kind.as_str(), label);
+    }
+    assert_eq!(read(json!({"type": 7})).await.kind, Kind::Message);
+    assert_eq!(read(json!({"type": "x".repeat(1_000)})).await.kind.as_str().chars().count(), 64);
+}
+
+#[tokio::test]
+async fn an_agent_with_spaces_and_letters_of_any_script_is_read_and_answered() {
+    for peer in ["代码 助手", "Zoë", "code reviewer", "помощник-2"] {
+        let world = World::new(Layout::Nanobot);
+        let coder = world.agent("coder").await;
+        let registry = world.path().join("_registry.json");
+        let mut entries: Value = serde_json::from_slice(&fs_err::read(&registry).unwrap()).unwrap();
+        let now = amb_core::Timestamp::now().to_string();
+        entries[peer] = json!({"agent_id": peer, "status": "idle", "last_heartbeat": now, "allow_from": ["*"]});
+        fs_err::write(&registry, entries.to_string()).unwrap();
+        fs_err::create_dir_all(world.path().join(peer).join("inbox")).unwrap();
+        let file = format!("1745659200123_{peer}_0a1b2c3d.msg.json");
+        world.drop_file("coder", &file, nanobot_file(peer, "coder", json!({"trace": [peer]})));
+
+        let message = taken(&coder).await.remove(0);
+        assert_eq!((message.from.as_str(), message.trace.len()), (peer, 1));
+        coder.send(Draft::reply(&message, "answer")).await.unwrap();
+        let [answer] = <[String; 1]>::try_from(world.files(&format!("{peer}/inbox"))).unwrap();
+        let answer = fs_err::read(world.path().join(peer).join("inbox").join(answer)).unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!((&answer["from"], &answer["to"]), (&json!("coder"), &json!(peer)));
+        assert!(coder.agents().await.unwrap().iter().any(|agent| agent.name.as_str() == peer));
+        coder.ack(&[message.id]).await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_agent_with_such_a_name_has_a_mailbox_of_ours_too() {
+    let world = World::new(Layout::Nanobot);
+    let (coder, helper) = (world.agent("coder").await, world.agent("代码 助手").await);
+    coder.send(Draft::task(name("代码 助手"), "Sort", "sort it")).await.unwrap();
+    let task = taken(&helper).await.remove(0);
+    helper.set_task_state(&task.task.unwrap().id, TaskState::Completed, Some("sorted".into())).await.unwrap();
+    let update = taken(&coder).await.remove(0);
+    assert_eq!((update.from.as_str(), update.text().as_str()), ("代码 助手", "sorted"));
+    helper.send(text("coder", "first")).await.unwrap();
+    helper.send(text("coder", "second")).await.unwrap();
+    let ids: Vec<_> = taken(&coder).await.into_iter().map(|message| message.id).collect();
+    assert_eq!(ids.len(), 2);
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn no_such_name_leads_out_of_the_directory() {
+    let world = World::new(Layout::Nanobot);
+    let coder = world.agent("coder").await;
+    for bad in ["é/x", " x", "x ", "a  b", "a\u{202e}b", "a\u{200b}b", "a\tb", "é\0", "(you)", "a\u{3164}b"] {
+        assert!(amb_core::AgentName::parse(bad).is_err(), "{bad:?}");
+    }
+    let error = coder.send(text("代码", "hello")).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound);
+}
+
+#[tokio::test]
+async fn the_doctor_names_files_of_the_other_format() {
+    let world = World::new(Layout::Nanobot);
+    world.agent("coder").await;
+    let inbox = world.inbox("coder");
+    for file in ["task_7_from_boss_0a1b2c3d.json", "result_7_from_boss_0a1b2c3d.json", "bid_7_from_boss_0a1b2c3d.json"]
+    {
+        fs_err::write(inbox.join(file), "{}").unwrap();
+    }
+    fs_err::create_dir(world.path().join("_links")).unwrap();
+    let findings = examine(&world.office(), false).await.unwrap();
+    let named: Vec<_> = findings.iter().filter(|finding| finding.kind == doctor::Kind::OtherFormat).collect();
+    assert_eq!(named.len(), 2, "{findings:?}");
+    assert!(named.iter().any(|finding| finding.path == inbox && finding.detail.contains("3 files")));
+    assert!(named.iter().all(|finding| finding.detail.contains("p2p/v1")));
+    assert_eq!(world.files("coder/inbox").len(), 3, "nothing was moved");
+}
