@@ -21,6 +21,25 @@ from .errors import UnsupportedError as UnsupportedError
 
 __version__: str
 
+__all__ = [
+    "ClosedError",
+    "ConflictError",
+    "InvalidError",
+    "LoopRefusedError",
+    "Mailbox",
+    "MailboxError",
+    "NotAllowedError",
+    "NotFoundError",
+    "QuotaError",
+    "Transcripts",
+    "UnavailableError",
+    "UnsupportedError",
+    "__version__",
+    "provokes_answer",
+    "render_transcript",
+    "text_of",
+]
+
 @final
 class Mailbox:
     """One agent's mailbox. Made by :meth:`directory` or :meth:`server`; the verbs are the same."""
@@ -173,7 +192,7 @@ class Mailbox:
 class Transcripts:
     """Records of group chats in a directory of JSONL files that several processes write to."""
 
-    def __init__(self, root: str | os.PathLike[str]) -> None: ...
+    def __new__(cls, root: str | os.PathLike[str]) -> Transcripts: ...
     @property
     def root(self) -> str: ...
     def append(

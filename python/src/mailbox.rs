@@ -72,7 +72,8 @@ fn ids_of(py: Python<'_>, ids: &Bound<'_, PyTuple>) -> PyResult<Vec<MessageId>> 
 
 /// A time in seconds, as Python has it.
 fn seconds(py: Python<'_>, what: &str, seconds: f64) -> PyResult<Duration> {
-    let bounded = seconds.min(FOR_EVER.as_secs_f64());
+    // Not `min`, which takes what is not a number for the other one.
+    let bounded = if seconds > FOR_EVER.as_secs_f64() { FOR_EVER.as_secs_f64() } else { seconds };
     Duration::try_from_secs_f64(bounded)
         .map_err(|_| failure::invalid(py, format!("{what} is a number of seconds, not {seconds}")))
 }
@@ -85,7 +86,10 @@ pub(crate) fn path(py: Python<'_>, path: &Bound<'_, PyAny>) -> PyResult<PathBuf>
 #[pymethods]
 impl Mailbox {
     #[staticmethod]
-    #[pyo3(signature = (root, agent, *, layout=Some("nanobot"), poll_interval=5.0, transcripts=None, create_recipients=false))]
+    #[pyo3(
+        signature = (root, agent, *, layout=Some("nanobot"), poll_interval=5.0, transcripts=None, create_recipients=false),
+        text_signature = "(root, agent, *, layout='nanobot', poll_interval=5.0, transcripts=None, create_recipients=False)"
+    )]
     fn directory(
         py: Python<'_>,
         root: &Bound<'_, PyAny>,

@@ -69,7 +69,10 @@ impl Transcripts {
         document::to_python(py, &lines)
     }
 
-    #[pyo3(signature = (key, limit=20, *, app_id, app_secret, base_url=FEISHU))]
+    #[pyo3(
+        signature = (key, limit=20, *, app_id, app_secret, base_url=FEISHU),
+        text_signature = "($self, key, limit=20, *, app_id, app_secret, base_url='https://open.feishu.cn')"
+    )]
     fn recent_or_feishu(
         &self,
         py: Python<'_>,
