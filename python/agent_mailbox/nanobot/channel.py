@@ -29,6 +29,8 @@ _WAIT = 30.0
 _LEASE = 900.0
 """Seconds for which a server keeps a mail from others; the mail of a gateway that died comes back after them."""
 _MAX_BACKOFF = 30.0
+_SETTLED = 0.1
+"""Seconds from the beginning or end of a turn until it is shown."""
 _SWALLOWED = 2.0
 """Seconds in which an answer that a running turn did not take begins a turn of its own."""
 
@@ -150,6 +152,8 @@ class MailboxChannel(BaseChannel):
                 self.logger.warning("heartbeat failed: {}", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), self.config.poll_interval)
+                # A turn that is over by then is not worth two writes beside those of the turn itself.
+                await asyncio.sleep(_SETTLED)
 
     # Mail that comes.
 
@@ -316,7 +320,10 @@ async def open_mailbox(config: MailboxConfig) -> AsyncMailbox:
     """The agent's mailbox, in the directory or on the server that the configuration names."""
     if config.server_url:
         if not config.key:
-            raise ValueError("channels.mailbox.serverUrl needs channels.mailbox.apiKey, or MAILBOX_API_KEY in the environment")
+            raise ValueError(
+                "there is no key for channels.mailbox.serverUrl: `amb register NAME --server URL` keeps one for agentId, or set apiKey or "
+                "MAILBOX_API_KEY"
+            )
         return await AsyncMailbox.server(config.server_url, config.key)
     if not config.agent_id.strip():
         raise ValueError("channels.mailbox.agentId is empty: give this agent a name")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -30,7 +32,7 @@ class MailboxConfig:
     server_url: str = ""
     """A network office in place of the directory; the agent is the one whose key this is."""
     api_key: str = field(default="", repr=False)
-    """The key for ``server_url``; MAILBOX_API_KEY where it is empty."""
+    """The key for ``server_url``; where it is empty MAILBOX_API_KEY, or the one that ``amb register`` keeps for ``agent_id``."""
 
     accept_tasks: bool = True
     """Whether a task is accepted before the model sees it. Else the model decides, and its answer or ``mailbox_task`` says."""
@@ -59,8 +61,8 @@ class MailboxConfig:
 
     @property
     def key(self) -> str:
-        """The key for the server, from the section or from the environment."""
-        return self.api_key or os.environ.get("MAILBOX_API_KEY", "")
+        """The key for the server: from the section, from the environment, or from where ``amb register`` keeps it."""
+        return self.api_key or os.environ.get("MAILBOX_API_KEY", "") or _kept_key(self.server_url, self.agent_id)
 
     def card(self) -> dict[str, Any]:
         """What others see of the agent."""
@@ -77,6 +79,18 @@ class MailboxConfig:
 
 
 _DEFAULTS = MailboxConfig()
+
+
+def _kept_key(server: str, agent: str) -> str:
+    """The key that ``amb register`` or ``amb init`` keeps for this agent at this server; empty where there is none."""
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    directory = pathlib.Path(base) if os.path.isabs(base) else pathlib.Path.home() / ".config"
+    try:
+        known = json.loads((directory / "amb" / "keys.json").read_text())
+        keys = next((keys for url, keys in known.items() if url.rstrip("/") == server.rstrip("/")), {})
+        return str(keys.get(agent, ""))
+    except (OSError, ValueError, AttributeError):
+        return ""
 
 
 def _attributes(section: Any) -> dict[str, Any]:

@@ -46,6 +46,16 @@ def test_a_key_of_the_wrong_kind_is_named():
     assert "secret" not in repr(MailboxConfig.parse({"apiKey": "secret"}))
 
 
+def test_the_key_that_amb_keeps_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.delenv("MAILBOX_API_KEY", raising=False)
+    section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:8000"}
+    assert MailboxConfig.parse(section).key == ""
+    (tmp_path / "amb").mkdir()
+    (tmp_path / "amb/keys.json").write_text(json.dumps({"http://127.0.0.1:8000/": {"bot": "amb_1"}}))
+    assert MailboxConfig.parse(section).key == "amb_1"
+
+
 def test_a_message_has_the_metadata_of_the_design_and_is_answered_automatically(gateway, ann, run):
     async def body():
         async with gateway() as bot:
