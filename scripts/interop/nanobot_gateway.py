@@ -56,10 +56,12 @@ class Gateway:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(mine)}
         return {**kept, "HOME": str(self.home), "NO_COLOR": "1"}
 
-    def run(self, *arguments):
-        """What another command of nanobot's says in this home."""
-        done = subprocess.run([self._nanobot, *arguments], env=self._environment(), capture_output=True, text=True, timeout=120)
-        return done.stdout + done.stderr
+    def run(self, *arguments, program=None):
+        """What another command of nanobot's, or of another program, says in this home."""
+        command = [program or self._nanobot, *arguments]
+        done = subprocess.run(command, env=self._environment(), capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+        return done.stdout
 
     @property
     def log(self):

@@ -11,12 +11,14 @@ import os
 import pathlib
 import shutil
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
 import time
+import urllib.request
 
-from nanobot_gateway import Gateway, GroupChat, Person, until
+from nanobot_gateway import Gateway, GroupChat, Person, free_port, until
 from nanobot_model import Model
 
 import agent_mailbox
@@ -185,6 +187,43 @@ def same_name(case, _person):
     say(f"two gateways of one name answer each mail once: {both}")
 
 
+def network(case, _person):
+    """Two gateways at a server."""
+    amb = os.environ.get("AMB")
+    if not amb:
+        print("skip an office on the network: AMB names no binary")
+        return
+    url = f"http://127.0.0.1:{free_port()}"
+    database = f"sqlite:{case.work}/office.db"
+    server = subprocess.Popen([amb, "serve", "--listen", url.removeprefix("http://"), "--database-url", database], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        asks, does = (case.gateway(name, serverUrl=url) for name in ("dora", "emil"))
+        until(30, "the server answers", lambda: answers(url))
+        for gateway in (asks, does):
+            gateway.run("--server", url, "register", gateway.name, program=amb)
+        code = json.loads(asks.run("--server", url, "--as", "dora", "connect", "emil", "--json", program=amb))["verification_code"]
+        does.run("--server", url, "--as", "emil", "approve", code, program=amb)
+        for gateway in (asks.start(), does.start()):
+            gateway.ready()
+        case.model.when("dora", "job:far", case.model.send("emil", "work:far"))
+        case.model.when("emil", "work:far", "done from afar")
+        person = Person(asks)
+        person.say("please do job:far")
+        person.hears("emil has the task")
+        assert "done from afar" in person.hears("dora heard:")
+        for gateway in (asks, does):
+            gateway.stop()
+    finally:
+        server.terminate()
+        server.wait()
+    say("the same at a server, with the keys that amb keeps")
+
+
+def answers(url):
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{url}/health/live", timeout=1):
+        return True
+
+
 def group(case, _person):
     if not HAS_CONTEXT:
         print(f"skip group chats in the context: nanobot {VERSION} has no hook for it")
@@ -271,7 +310,7 @@ def main():
         until(30, "all are idle", lambda: all(case.is_status(name, "idle") for name in "abc"))
         person = Person(case.a)
         try:
-            for step in (delegated, waits_for_b, quota, killed, ring, group, soon, same_name):
+            for step in (delegated, waits_for_b, quota, killed, ring, group, network, soon, same_name):
                 if not wanted or step.__name__ in wanted:
                     begun = time.monotonic()
                     step(case, person)

@@ -15,6 +15,7 @@ from nanobot.bus.events import InboundMessage, OutboundMessage
 from nanobot.channels.base import BaseChannel
 
 from agent_mailbox import AsyncMailbox, ClosedError, MailboxError, UnavailableError
+from agent_mailbox.nanobot import words
 from agent_mailbox.nanobot.config import MailboxConfig
 from agent_mailbox.nanobot.conversations import Conversations
 from agent_mailbox.nanobot.runtime import ERROR_REPLY, gateway_of, is_status, subscribe
@@ -313,7 +314,7 @@ class MailboxChannel(BaseChannel):
             raise ClosedError("the mailbox is closed", code="closed")
         parts = [{"type": "text", "text": msg.content}] if msg.content.strip() else []
         parts += [{"type": "file", "path": path} for path in msg.media or []]
-        await box.send({"to": msg.chat_id, "parts": parts})
+        await box.send({"to": msg.chat_id, "parts": parts, "subject": words.subject_of(msg.content) or "files"})
 
 
 async def open_mailbox(config: MailboxConfig) -> AsyncMailbox:

@@ -14,6 +14,7 @@ from nanobot.agent.tools.base import Tool
 from nanobot.agent.tools.context import current_request_context
 
 from agent_mailbox import AsyncMailbox, MailboxError
+from agent_mailbox.nanobot import words
 from agent_mailbox.nanobot.channel import MailboxChannel, open_mailbox
 from agent_mailbox.nanobot.config import from_nanobot
 from agent_mailbox.nanobot.runtime import gateway_of, route_metadata
@@ -137,9 +138,7 @@ class MailboxSend(_MailboxTool):
         self, to: str = "", content: str = "", kind: str = "message", subject: str | None = None, deadline: str | None = None, **_: Any
     ) -> str:
         box, turn = await self._mailbox(), self._turn()
-        draft: dict[str, Any] = {"to": to, "text": content, "kind": kind}
-        if subject:
-            draft["subject"] = subject
+        draft: dict[str, Any] = {"to": to, "text": content, "kind": kind, "subject": subject or words.subject_of(content)}
         if deadline:
             draft["deadline"] = deadline
         if turn is not None:

@@ -57,3 +57,9 @@ def pieces(text: str, limit: int = 10_000) -> list[str]:
     room = limit - 40
     bodies = [text[at : at + room] for at in range(0, len(text), room)]
     return [f"[part {at} of {len(bodies)}]\n{body}" for at, body in enumerate(bodies, 1)]
+
+
+def subject_of(text: str) -> str:
+    """A subject for a thread that was given none: the beginning of its first line."""
+    line = text.strip().partition("\n")[0].strip()
+    return line if len(line) <= 60 else f"{line[:59].rstrip()}…"
