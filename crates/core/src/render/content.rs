@@ -12,7 +12,7 @@ use crate::message::{Kind, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// How this agent is called where others have names. No agent can have this name, since names have no spaces.
+/// How this agent is called where others have names. No agent can have this name, since names have no brackets.
 pub(crate) const YOU: &str = "you (this agent)";
 
 /// How `name` is called in what `me` reads. An agent may well be named "you", and is then not taken for the reader.
