@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 
 import pytest
@@ -47,13 +46,14 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 INTERRUPTED = """
-import signal, sys
+import sys
 from agent_mailbox import Mailbox
 mailbox = Mailbox.directory(sys.argv[1], "ann")
 mailbox.register()
-print("ready", flush=True)
 try:
-    mailbox.next()
+    print("ready", flush=True)
+    while True:
+        mailbox.next()
 except KeyboardInterrupt:
     sys.exit(7)
 """
@@ -174,11 +174,8 @@ def test_a_mailbox_is_not_used_across_a_fork(root: pathlib.Path) -> None:
 def test_ctrl_c_ends_a_wait(root: pathlib.Path, python: Start) -> None:
     waiting = python(INTERRUPTED, root)
     assert line(waiting) == "ready"
-    while waiting.poll() is None:
-        # The first may come before the wait began.
-        waiting.send_signal(signal.SIGINT)
-        time.sleep(0.05)
-    assert waiting.returncode in (7, -signal.SIGINT, 1)
+    waiting.send_signal(signal.SIGINT)
+    assert waiting.wait(PATIENCE) == 7
 
 
 def test_asyncio_waits_without_keeping_the_loop(agent: Callable[..., Mailbox], root: pathlib.Path) -> None:
