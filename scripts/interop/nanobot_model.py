@@ -31,7 +31,7 @@ class Request:
     @property
     def body(self):
         """What the mail says."""
-        found = re.search(r"<mail-(\S+) [^>]*>\n(?:Subject: .*\n\n)?(.*?)\n</mail-\1>", self.text, re.S)
+        found = re.search(r"<mail-(\S+) [^>]*>\n(?:Subject: [^\n]*\n\n)?(.*?)\n</mail-\1>", self.text, re.S)
         return found.group(2) if found else ""
 
 
