@@ -19,7 +19,7 @@ pub(crate) enum Client {
     Gemini,
     /// OpenClaw: ~/.openclaw/openclaw.json
     Openclaw,
-    /// nanobot: the tools, and the section of the mailbox channel, in ~/.nanobot/config.json
+    /// nanobot: the section of the mailbox channel, in ~/.nanobot/config.json; the tools too, where the channel is not installed
     Nanobot,
     /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
     Cursor,
@@ -60,6 +60,8 @@ pub(crate) struct Seat {
     pub(crate) server: Option<String>,
     /// What the client must put into the environment, since it passes on little of its own.
     pub(crate) environment: Vec<(&'static str, String)>,
+    /// Whether the client has a mailbox channel with tools of its own, so that it needs none by MCP.
+    pub(crate) has_plugin: bool,
 }
 
 impl Client {
@@ -114,6 +116,9 @@ impl Client {
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
+        if self == Client::Nanobot && seat.has_plugin {
+            return Ok(vec![channel(seat)]);
+        }
         let mut server = vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))];
         if !seat.environment.is_empty() {
             let variables = seat.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
@@ -124,8 +129,8 @@ impl Client {
             server.push(("toolTimeout", Item::Whole(60)));
         }
         let mut settings = vec![Setting::new(&self.path(name), Item::Table(server))];
-        if self == Client::Nanobot {
-            settings.extend(channel(seat));
+        if self == Client::Nanobot && seat.directory.is_some() {
+            settings.push(channel(seat));
         }
         if bridge {
             settings
@@ -151,19 +156,22 @@ fn arguments(seat: &Seat) -> Vec<String> {
     words
 }
 
-/// The section of nanobot's mailbox channel, which works on a directory. A nanobot without such a channel passes it over.
-fn channel(seat: &Seat) -> Option<Setting> {
-    let directory = seat.directory.as_ref()?;
+/// The section of nanobot's mailbox channel. A nanobot without such a channel passes it over. The key for a server is not in it:
+/// the channel finds it where `amb` keeps it.
+fn channel(seat: &Seat) -> Setting {
+    let office = match (&seat.directory, &seat.server) {
+        (None, Some(server)) => ("serverUrl", Item::text(server)),
+        (directory, _) => {
+            let directory = directory.as_deref().unwrap_or(Path::new("~/.nanobot/mailboxes"));
+            ("mailboxesRoot", Item::text(directory.display().to_string()))
+        }
+    };
     let mut channel = Setting::new(
         &["channels", "mailbox"],
-        Item::Table(vec![
-            ("enabled", Item::Flag(true)),
-            ("agentId", Item::text(seat.me.as_str())),
-            ("mailboxesRoot", Item::text(directory.display().to_string())),
-        ]),
+        Item::Table(vec![("enabled", Item::Flag(true)), ("agentId", Item::text(seat.me.as_str())), office]),
     );
     channel.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
-    Some(channel)
+    channel
 }
 
 #[cfg(test)]
@@ -179,6 +187,7 @@ mod tests {
             layout: None,
             server: server.then(|| "http://127.0.0.1:8000".into()),
             environment: Vec::new(),
+            has_plugin: false,
         }
     }
 
@@ -237,6 +246,20 @@ mod tests {
         let far = Client::Nanobot.settings(&seat(true), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &far).unwrap();
         assert!(text.contains("mcpServers") && !text.contains("channels"), "{text}");
+    }
+
+    #[test]
+    fn a_nanobot_with_the_channel_gets_no_second_set_of_tools() {
+        for (is_far, office) in [(false, "mailboxesRoot"), (true, "serverUrl")] {
+            let seat = Seat { has_plugin: true, ..seat(is_far) };
+            let settings = Client::Nanobot.settings(&seat, "mailbox", false).unwrap();
+            let text = apply(Format::Json, "{}", &settings).unwrap();
+            let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(value.get("tools"), None, "{text}");
+            let channel = &value["channels"]["mailbox"];
+            assert_eq!((&channel["enabled"], &channel["agentId"]), (&true.into(), &"ann".into()), "{text}");
+            assert!(channel[office].is_string(), "{text}");
+        }
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The section `channels.mailbox` of nanobot's configuration: what its user has said about the agent's mailbox.
 
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 
 use amb_core::card::AllowFrom;
@@ -65,12 +67,20 @@ fn list(name: &str, value: &Value) -> Result<Vec<String>> {
 }
 
 impl Section {
+    /// The agent's name, where it says one.
+    pub(crate) fn agent(&self) -> Option<&str> {
+        self.agent.as_deref()
+    }
+
+    /// The directory of the mailboxes, where it says one.
+    pub(crate) fn root(&self, home: &Path) -> Option<PathBuf> {
+        let root = self.root.as_ref()?;
+        Some(root.strip_prefix("~").map_or_else(|_| root.clone(), |rest| home.join(rest)))
+    }
+
     /// Whether it is about this agent in this directory.
     pub(crate) fn is_about(&self, agent: &AgentName, directory: &Path, home: &Path) -> bool {
-        let root = match &self.root {
-            Some(root) => root.strip_prefix("~").map_or_else(|_| root.clone(), |rest| home.join(rest)),
-            None => home.join(".nanobot/mailboxes"),
-        };
+        let root = self.root(home).unwrap_or_else(|| home.join(".nanobot/mailboxes"));
         // A directory that is not there yet has no links in it.
         let real = |path: &Path| {
             fs_err::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
@@ -101,9 +111,65 @@ impl Section {
     }
 }
 
+/// What shows that a Python has the mailbox channel.
+const PLUGIN: &str = "agent_mailbox/nanobot/channel.py";
+
+/// Whether the nanobot that the PATH finds has the mailbox channel, by the files beside its Python: nothing is started.
+pub(crate) fn has_plugin(path: &OsStr, home: &Path) -> bool {
+    let Some(script) = std::env::split_paths(path).map(|place| place.join("nanobot")).find(|script| script.is_file())
+    else {
+        return false;
+    };
+    // Tools that install programs put a link on the PATH; the script names the Python that it runs with.
+    let real = fs_err::canonicalize(&script).ok();
+    let prefix = |program: &Path| program.parent()?.parent().map(Path::to_owned);
+    let places =
+        [real.as_deref().and_then(prefix), interpreter(&script).as_deref().and_then(prefix), Some(home.join(".local"))];
+    places.into_iter().flatten().any(|prefix| is_below(&prefix))
+}
+
+/// The interpreter that a script's first line names.
+fn interpreter(script: &Path) -> Option<PathBuf> {
+    let mut line = Vec::new();
+    let file = std::io::Read::take(fs_err::File::open(script).ok()?, 1024);
+    BufReader::new(file).read_until(b'\n', &mut line).ok()?;
+    let line = String::from_utf8(line).ok()?;
+    line.strip_prefix("#!")?.split_whitespace().next().map(PathBuf::from)
+}
+
+/// Whether a Python under this prefix has it: `lib/python3.12/site-packages`, or Debian's `dist-packages`.
+fn is_below(prefix: &Path) -> bool {
+    let Ok(entries) = fs_err::read_dir(prefix.join("lib")) else { return false };
+    let pythons = entries.flatten().filter(|entry| entry.file_name().to_string_lossy().starts_with("python3"));
+    pythons.map(|entry| entry.path()).any(|python| {
+        ["site-packages", "dist-packages"].iter().any(|packages| python.join(packages).join(PLUGIN).is_file())
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_channel_is_found_beside_the_nanobot_of_the_path() {
+        let home = tempfile::tempdir().unwrap();
+        let (venv, bin) = (home.path().join("venv"), home.path().join("bin"));
+        let packages = venv.join("lib/python3.12/site-packages/agent_mailbox/nanobot");
+        for directory in [&venv.join("bin"), &bin, &packages] {
+            fs_err::create_dir_all(directory).unwrap();
+        }
+        let python = venv.join("bin/python");
+        fs_err::write(venv.join("bin/nanobot"), format!("#!{}\nimport sys\n", python.display())).unwrap();
+        let is_found = || has_plugin(bin.as_os_str(), home.path());
+        assert!(!is_found(), "no nanobot on the path");
+        fs_err::os::unix::fs::symlink(venv.join("bin/nanobot"), bin.join("nanobot")).unwrap();
+        assert!(!is_found(), "no channel in its Python");
+        fs_err::write(packages.join("channel.py"), "").unwrap();
+        assert!(is_found(), "by the link");
+        fs_err::remove_file(bin.join("nanobot")).unwrap();
+        fs_err::copy(venv.join("bin/nanobot"), bin.join("nanobot")).unwrap();
+        assert!(is_found(), "by the interpreter in its first line");
+    }
 
     #[test]
     fn what_the_user_said_is_on_the_card_in_either_spelling() {

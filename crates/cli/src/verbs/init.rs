@@ -24,6 +24,7 @@ Examples:
   amb init claude-code --as reviewer --dry-run         show what would change in .mcp.json
   amb init codex --as coder --server http://127.0.0.1:8000
   amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
+  amb init nanobot --as coder                          the mailbox channel, where agent-mailbox is installed
   amb init codex --undo")]
 pub(crate) struct Init {
     /// The client
@@ -41,6 +42,10 @@ pub(crate) struct Init {
     /// openclaw: also open the gateway's route that `amb bridge openclaw` uses
     #[arg(long)]
     bridge: bool,
+    /// nanobot: its mailbox channel (the Python package agent-mailbox) is installed, so it needs no tools by MCP; seen by itself
+    /// where nanobot is on the PATH
+    #[arg(long)]
+    plugin: bool,
     /// Show the change and make none
     #[arg(long)]
     dry_run: bool,
@@ -55,18 +60,20 @@ impl Init {
         if self.undo {
             return self.undo(&config, output);
         }
+        let section = match self.client {
+            Client::Nanobot => nanobot::section(config.text()).map_err(usage)?,
+            _ => None,
+        };
+        // What nanobot's user has said there already need not be said again.
+        let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
         let name = self.speaker(office).await?;
         let seat = self.seat(office, name.clone())?;
         let settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
         let plan = config.with(&settings).map_err(usage)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
-        let section = match self.client {
-            Client::Nanobot => nanobot::section(config.text()).map_err(usage)?,
-            _ => None,
-        };
         let registered = if self.dry_run { None } else { register(office, &name, section.as_ref(), output).await? };
-        let warnings = self.warnings(&seat);
+        let warnings = self.warnings(&seat, &config)?;
         let mut backup = None;
         if plan.changes() && !self.dry_run {
             backup = config.keep_backup(&settings)?;
@@ -87,21 +94,39 @@ impl Init {
             output.note(format!("warning: {warning}"));
         }
         if !self.dry_run {
-            output.note(self.next_step());
+            output.note(self.next_step(seat.has_plugin));
         }
         Ok(())
     }
 
     /// What the client will stumble over, though its file is right.
-    fn warnings(&self, seat: &Seat) -> Vec<String> {
+    fn warnings(&self, seat: &Seat, config: &Config) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
+        if seat.has_plugin {
+            let tools = Client::Nanobot
+                .settings(&Seat { has_plugin: false, ..seat.clone() }, &self.name, false)
+                .map_err(usage)?;
+            let there = tools
+                .first()
+                .map(|tools| command_at(config.format, config.text(), tools))
+                .transpose()
+                .map_err(usage)?;
+            if there.flatten().is_some() {
+                warnings.push(format!(
+                    "tools.mcpServers.{} is there from before, and the channel has tools of its own: `amb init nanobot --undo` \
+                     takes it out, then run this again",
+                    self.name
+                ));
+            }
+            return Ok(warnings);
+        }
         if seat.command == PROGRAM && !is_on_path(PROGRAM) {
             warnings.push(format!(
                 "{PROGRAM} is not on your PATH, and this file starts it by its name: put it into a directory of the PATH, or use \
                  --scope user"
             ));
         }
-        warnings
+        Ok(warnings)
     }
 
     fn undo(&self, config: &Config, output: Output) -> Result<(), Failure> {
@@ -113,6 +138,7 @@ impl Init {
             layout: None,
             server: None,
             environment: Vec::new(),
+            has_plugin: false,
         };
         let settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(config, &settings)?;
@@ -208,10 +234,23 @@ impl Init {
             layout: office.layout.map(|layout| layout.to_string()),
             server: office.server.as_ref().map(ToString::to_string),
             environment,
+            has_plugin: self.has_plugin()?,
         })
     }
 
-    fn next_step(&self) -> String {
+    /// Whether the client is a nanobot with the mailbox channel.
+    fn has_plugin(&self) -> Result<bool, Failure> {
+        if self.client != Client::Nanobot {
+            return match self.plugin {
+                true => Err(Failure::usage("--plugin is for nanobot")),
+                false => Ok(false),
+            };
+        }
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        Ok(self.plugin || nanobot::has_plugin(&path, &home::user()?))
+    }
+
+    fn next_step(&self, has_plugin: bool) -> String {
         match self.client {
             Client::ClaudeCode => {
                 format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
@@ -228,9 +267,28 @@ impl Init {
             Client::Openclaw => {
                 "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into()
             }
-            Client::Nanobot => "next: restart nanobot's gateway and ask it to check its mailbox".into(),
+            Client::Nanobot if has_plugin => "next: restart nanobot's gateway; it hears its mail by itself".into(),
+            Client::Nanobot => {
+                "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package agent-mailbox it hears \
+                 its mail by itself (docs/nanobot.md)"
+                    .into()
+            }
         }
     }
+}
+
+/// The office as it was named, and for the rest as nanobot's configuration names it.
+fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Failure> {
+    let mut office = office.clone();
+    if office.me.is_none()
+        && let Some(agent) = section.agent()
+    {
+        office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
+    }
+    if office.dir.is_none() && office.server.is_none() {
+        office.dir = section.root(&home::user()?);
+    }
+    Ok(office)
 }
 
 fn tell(output: Output, config: &Config, change: &str, dry_run: bool) -> Result<(), Failure> {

@@ -78,6 +78,24 @@ fn what_nanobots_user_said_about_the_mailbox_is_on_the_card() {
     assert_eq!(refused.status.code(), Some(4), "{}", String::from_utf8_lossy(&refused.stderr));
 }
 
+#[test]
+fn a_nanobot_with_the_channel_keeps_what_its_user_said_and_gets_no_second_set_of_tools() {
+    let machine = Machine::new();
+    machine.write(".nanobot/config.json", CONFIG);
+    machine.write("venv/lib/python3.12/site-packages/agent_mailbox/nanobot/channel.py", "");
+    machine.write("venv/bin/nanobot", "#!/usr/bin/python3\n");
+    let path = format!("{}:/usr/bin:/bin", machine.path("venv/bin").display());
+    // Neither the agent nor the directory is said: both stand in the section.
+    let ended = machine.command(&["init", "nanobot"]).env("PATH", path).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+    assert!(ended.status.success() && said.contains("hears its mail by itself"), "{said}");
+    let config = machine.read(".nanobot/config.json");
+    assert_eq!(config.get("tools"), None, "{config}");
+    assert_eq!(config["channels"]["mailbox"]["mailboxesRoot"], json!(machine.path("mail")), "{config}");
+    assert_eq!(config["channels"]["mailbox"]["maxConcurrentTasks"], json!(1), "{config}");
+    assert_eq!(machine.card("coder")["allow_from"], json!(["ann"]));
+}
+
 #[tokio::test]
 async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     let machine = Machine::new();
