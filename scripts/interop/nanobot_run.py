@@ -130,21 +130,26 @@ def quota(case, person):
 
 
 def killed(case, person):
-    hold = threading.Event()
-    case.model.when("a", "job:fragile", case.model.send("b", "work:fragile"))
-    case.model.when("b", "work:fragile", lambda _request: hold.wait(60) and "survived")
-    person.say("please do job:fragile")
+    for name, end in (("killed", case.b.kill), ("stopped", case.b.stop)):
+        in_the_middle(case, person, name, end)
+
+
+def in_the_middle(case, person, name, end):
+    hold, work = threading.Event(), f"work:{name}"
+    case.model.when("a", f"job:{name}", case.model.send("b", work))
+    case.model.when("b", work, lambda _request: hold.wait(60) and f"not harmed by being {name}")
+    person.say(f"please do job:{name}")
     person.hears("b has the task")
-    case.model.wait(lambda request: request.agent == "b" and "work:fragile" in request.text, "b works")
-    case.b.kill()
+    case.model.wait(lambda request: request.agent == "b" and work in request.text, "b works")
+    end()
     hold.set()
     case.b.start().ready()
-    assert "survived" in person.hears("a heard:")
-    states = until(10, "the end is told", lambda: (found := case.updates("a", "work:fragile")) and "completed" in found and found)
-    assert states.count("completed") == 1 and case.asks("a", "survived") == 1, states
-    repeated = [request for request in case.model.requests if request.agent == "b" and "work:fragile" in request.text]
+    assert f"being {name}" in person.hears("a heard:")
+    states = until(10, "the end is told", lambda: (found := case.updates("a", work)) and "completed" in found and found)
+    assert states.count("completed") == 1 and "failed" not in states and case.asks("a", f"being {name}") == 1, states
+    repeated = [request for request in case.model.requests if request.agent == "b" and work in request.text]
     assert "before a restart" in repeated[-1].text, repeated[-1].text
-    say(f"an agent killed in the middle of its turn: done once ({', '.join(states)})")
+    say(f"an agent {name} in the middle of its turn: done once ({', '.join(states)})")
 
 
 def ring(case, person):

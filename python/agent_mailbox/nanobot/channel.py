@@ -30,6 +30,8 @@ _WAIT = 30.0
 _LEASE = 900.0
 """Seconds for which a server keeps a mail from others; the mail of a gateway that died comes back after them."""
 _MAX_BACKOFF = 30.0
+_STOPPING = 10.0
+"""Seconds in which a gateway that cancelled a turn because it stops also stops this channel."""
 _SETTLED = 0.1
 """Seconds from the beginning or end of a turn until it is shown."""
 _SWALLOWED = 2.0
@@ -82,13 +84,16 @@ class MailboxChannel(BaseChannel):
         """Registers the agent and listens until :meth:`stop`."""
         self._stopped.clear()
         box = await open_mailbox(self.config)
-        self.box, self.desk = box, Desk(box, self.config)
+        self.box, self.desk = box, Desk(box, self.config, self.is_allowed)
         self._unsubscribe = subscribe(self.bus, self._on_event)
         if not self._unsubscribe:
             self.logger.warning("this nanobot does not tell when a turn ends: mail is acknowledged with the first answer")
         if self.transcripts is not None:
+            self.transcripts.me = box.name
             self.transcripts.hook()
         await self._register(box)
+        if self._stopped.is_set():
+            return
         self._running = True
         self.logger.info("mailbox of {} in {}", box.name, box.where)
         presence = asyncio.create_task(self._presence(box))
@@ -120,7 +125,7 @@ class MailboxChannel(BaseChannel):
 
     async def _register(self, box: AsyncMailbox) -> None:
         failures = 0
-        while True:
+        while not self._stopped.is_set():
             try:
                 await box.register(self.config.card())
                 await box.set_status("idle")
@@ -200,7 +205,8 @@ class MailboxChannel(BaseChannel):
         try:
             if turn is not None:
                 async with self._conversations.turn(turn.session_key):
-                    await self._run(desk, turn)
+                    if not await self._run(desk, turn):
+                        return
             await self._retrying(lambda: box.ack(mail["id"]), f"acknowledging {mail['id']}")
             is_done = True
         finally:
@@ -208,7 +214,8 @@ class MailboxChannel(BaseChannel):
             if not is_done:
                 await asyncio.shield(self._give_back(box, mail["id"]))
 
-    async def _run(self, desk: Desk, turn: Turn) -> None:
+    async def _run(self, desk: Desk, turn: Turn) -> bool:
+        """Returns whether the turn came to an end; one that a stopping gateway cancels does not."""
         self._turns[turn.id] = turn
         self._changed.set()
         try:
@@ -224,7 +231,15 @@ class MailboxChannel(BaseChannel):
             )
             await self._retrying(lambda: desk.started(turn), f"task {turn.task}")
             await turn.ended.wait()
+            if not turn.is_completed and self._unsubscribe:
+                # A gateway that stops cancels its turns before it stops its channels.
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._stopped.wait(), _STOPPING)
+                if self._stopped.is_set():
+                    return False
+                turn.is_failed = True
             await self._retrying(lambda: desk.finish(turn), f"the answer to {turn.id}")
+            return True
         finally:
             del self._turns[turn.id]
             self._changed.set()
@@ -263,8 +278,9 @@ class MailboxChannel(BaseChannel):
             if turn is not None:
                 turn.has_started = True
         elif kind == "TurnCompleted":
-            if turn is not None and getattr(event, "outcome", "completed") == "failed":
-                turn.is_failed = True
+            if turn is not None:
+                turn.is_completed = True
+                turn.is_failed = getattr(event, "outcome", "completed") == "failed"
         elif event.status == "idle":
             self._conversations.idle(context.session_key)
             if turn is not None:
@@ -276,6 +292,7 @@ class MailboxChannel(BaseChannel):
 
     def _end_swallowed(self, turn: Turn) -> None:
         if not turn.has_started:
+            turn.is_completed = True
             turn.ended.set()
 
     async def _end(self, turn: Turn) -> None:

@@ -143,7 +143,7 @@ class MailboxSend(_MailboxTool):
             draft["deadline"] = deadline
         if turn is not None:
             draft["parent"] = turn.id
-        callback = self._callback(turn)
+        callback = self._callback(turn, kind)
         if callback is not None:
             draft["callback"] = callback
         desk = self._channel.desk if self._channel is not None else None
@@ -154,7 +154,7 @@ class MailboxSend(_MailboxTool):
                 if task["state"] == "rejected":
                     desk.note_told(task["id"])
                 elif callback is not None and callback.get("task"):
-                    desk.awaited.setdefault(callback["task"], set()).add(task["id"])
+                    desk.note_awaited(callback["task"], task["id"])
         if not task:
             return f"Sent to {to}. An answer comes back by itself."
         if task["state"] == "rejected":
@@ -162,7 +162,7 @@ class MailboxSend(_MailboxTool):
         back = "The result comes back into this conversation by itself." if callback else "mailbox_task shows how it goes."
         return f"{to} has the task; its id is {task['id']}. {back}"
 
-    def _callback(self, turn: Turn | None) -> dict[str, Any] | None:
+    def _callback(self, turn: Turn | None, kind: str) -> dict[str, Any] | None:
         """The conversation of this call."""
         context = current_request_context()
         if context is None or context.channel in _NOT_A_CHAT or not context.chat_id:
@@ -171,8 +171,8 @@ class MailboxSend(_MailboxTool):
         if context.session_key:
             callback["session_id"] = context.session_key
         if context.channel == CHANNEL:
-            if turn is None or turn.task is None:
-                # Mail without a task ends with its answer: nothing waits for what comes later.
+            if turn is None or turn.task is None or kind != "task":
+                # A turn without a task ends with its answer, and one with a task waits for tasks alone.
                 return None
             callback["task"] = turn.task
         else:

@@ -6,8 +6,11 @@ Every step may be repeated: a process that dies gives its claims back, and the n
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
+
+from loguru import logger
 
 from agent_mailbox import AsyncMailbox, ConflictError, LoopRefusedError, Mailbox, NotFoundError, provokes_answer
 from agent_mailbox.nanobot import words
@@ -38,6 +41,8 @@ class Turn:
     is_moved: bool = False
     """Whether the model itself moved the task."""
     has_started: bool = False
+    is_completed: bool = False
+    """Whether it came to its end; else it was cancelled."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
@@ -55,12 +60,18 @@ class Turn:
         return None if not text or text == words.NO_ANSWER else text
 
 
+def _bound(memory: dict[str, Any]) -> None:
+    while len(memory) > 1_000:
+        memory.pop(next(iter(memory)))
+
+
 class Desk:
     """Decides what a mail needs, and carries the answer of its turn to the office."""
 
-    def __init__(self, box: AsyncMailbox, config: MailboxConfig) -> None:
+    def __init__(self, box: AsyncMailbox, config: MailboxConfig, is_allowed: Callable[[str], bool]) -> None:
         self.box = box
         self.config = config
+        self._is_allowed = is_allowed
         self.sending = asyncio.Lock()
         """Held by a tool from before it sends until it has noted what came of it; an answer may be here sooner than that."""
         self.told: dict[str, None] = {}
@@ -70,8 +81,11 @@ class Desk:
 
     def note_told(self, task: str) -> None:
         self.told[task] = None
-        while len(self.told) > 1_000:
-            self.told.pop(next(iter(self.told)))
+        _bound(self.told)
+
+    def note_awaited(self, task: str, piece: str) -> None:
+        self.awaited.setdefault(task, set()).add(piece)
+        _bound(self.awaited)
 
     async def plan(self, mail: dict[str, Any]) -> Turn | None:
         """The turn that a mail needs; None where it needs none and is done with."""
@@ -88,6 +102,12 @@ class Desk:
         callback = await self._callback(mail)
         if callback is not None:
             return await self._returned(mail, callback)
+        if not self._is_allowed(mail["from"]):
+            # A directory has refused it before; on a server whoever is connected can write.
+            logger.warning("mail {} is from {}, who is not in allowFrom", mail["id"], mail["from"])
+            if kind == "task" and task.get("id"):
+                await self._move(task["id"], "rejected", f"unauthorized: {self.box.name} does not take tasks from {mail['from']}")
+            return None
         if kind == "task" and task.get("id"):
             try:
                 return await self._task(mail, task)

@@ -193,7 +193,8 @@ def test_bad_files_and_a_broken_registry_stop_nothing(gateway, ann, root, run):
             (root / "_registry.json").write_text("{broken")
             ann.send({"to": "bot", "text": "still there?"})
             assert await until(lambda: ann.next(0))
-            await until(lambda: "bot" in json.loads((root / "_registry.json").read_text()))
+            await until(lambda: '"bot"' in (root / "_registry.json").read_text())
+            assert "bot" in json.loads((root / "_registry.json").read_text())
 
     run(body)
 
