@@ -30,6 +30,8 @@ _WAIT = 30.0
 _LEASE = 900.0
 """Seconds for which a server keeps a mail from others; the mail of a gateway that died comes back after them."""
 _MAX_BACKOFF = 30.0
+_BLIND = 600.0
+"""Seconds that a turn may take in a nanobot that does not tell when one ends."""
 _STOPPING = 10.0
 """Seconds in which a gateway that cancelled a turn because it stops also stops this channel."""
 _SETTLED = 0.1
@@ -230,7 +232,8 @@ class MailboxChannel(BaseChannel):
                 )
             )
             await self._retrying(lambda: desk.started(turn), f"task {turn.task}")
-            await turn.ended.wait()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(turn.ended.wait(), None if self._unsubscribe else _BLIND)
             if not turn.is_completed and self._unsubscribe:
                 # A gateway that stops cancels its turns before it stops its channels.
                 with contextlib.suppress(TimeoutError):
