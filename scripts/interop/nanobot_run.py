@@ -18,10 +18,9 @@ import threading
 import time
 import urllib.request
 
+import agent_mailbox
 from nanobot_gateway import Gateway, GroupChat, Person, free_port, until
 from nanobot_model import Model
-
-import agent_mailbox
 
 VERSION = importlib.metadata.version("nanobot-ai")
 NANOBOT = str(pathlib.Path(sys.executable).parent / "nanobot")
@@ -68,7 +67,8 @@ class Case:
     def updates(self, agent, text):
         """The states that were told to `agent` of the task that says this, in the order of the updates."""
         told = [json.loads(path.read_text()) for path in sorted((self.root / agent).glob("*/*.msg.json"))]
-        tasks = {task["id"] for task in self.mailbox(agent).tasks(owned=True) if text in str(self.mailbox(agent).message(task["message_id"])["parts"])}
+        box = self.mailbox(agent)
+        tasks = {task["id"] for task in box.tasks(owned=True) if text in str(box.message(task["message_id"])["parts"])}
         return [mail["task"]["state"] for mail in told if mail["type"] == "task_update" and mail["task"]["id"] in tasks]
 
 
@@ -200,7 +200,8 @@ def network(case, _person):
         return
     url = f"http://127.0.0.1:{free_port()}"
     database = f"sqlite:{case.work}/office.db"
-    server = subprocess.Popen([amb, "serve", "--listen", url.removeprefix("http://"), "--database-url", database], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    command = [amb, "serve", "--listen", url.removeprefix("http://"), "--database-url", database]
+    server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         asks, does = (case.gateway(name, serverUrl=url) for name in ("dora", "emil"))
         until(30, "the server answers", lambda: answers(url))
@@ -285,7 +286,8 @@ def soon(case, person):
     median, slowest = statistics.median(took), statistics.quantiles(took, n=10)[-1]
     print(
         f"     {MAILS} mails: p50 {median:.1f} ms, p90 {slowest:.1f} ms "
-        f"(sending itself: p50 {statistics.median(sending):.1f} ms; what a person says at the websocket: p50 {statistics.median(own):.1f} ms)",
+        f"(sending itself: p50 {statistics.median(sending):.1f} ms; "
+        f"what a person says at the websocket: p50 {statistics.median(own):.1f} ms)",
         flush=True,
     )
     if "MAX_MS" in os.environ:

@@ -144,14 +144,14 @@ class MailboxChannel(BaseChannel):
 
     async def _presence(self, box: AsyncMailbox) -> None:
         """Busy while a mail has its turn, idle while it listens; a heartbeat in between."""
-        shown = "idle"
+        is_shown_busy = False
         while True:
             self._changed.clear()
-            wanted = "busy" if self._turns else "idle"
+            is_busy = bool(self._turns)
             try:
-                if wanted != shown:
-                    await box.set_status(wanted)
-                    shown = wanted
+                if is_busy != is_shown_busy:
+                    await box.set_status("busy" if is_busy else "idle")
+                    is_shown_busy = is_busy
                 else:
                     await box.heartbeat()
             except ClosedError:

@@ -87,7 +87,7 @@ def _kept_key(server: str, agent: str) -> str:
     directory = pathlib.Path(base) if os.path.isabs(base) else pathlib.Path.home() / ".config"
     try:
         known = json.loads((directory / "amb" / "keys.json").read_text())
-        keys = next((keys for url, keys in known.items() if url.rstrip("/") == server.rstrip("/")), {})
+        keys: dict[str, Any] = next((keys for url, keys in known.items() if url.rstrip("/") == server.rstrip("/")), {})
         return str(keys.get(agent, ""))
     except (OSError, ValueError, AttributeError):
         return ""

@@ -7,10 +7,9 @@ import json
 import pytest
 from agent_mailbox.nanobot.channel import MailboxChannel
 from agent_mailbox.nanobot.config import MailboxConfig
+from conftest import until
 from nanobot.bus.events import OutboundMessage
 from nanobot.bus.outbound_events import ProgressEvent
-
-from conftest import until
 
 FORGED = {"channel": "websocket", "chat_id": "boss", "session_id": "websocket:boss"}
 
