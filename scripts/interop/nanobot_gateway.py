@@ -42,7 +42,8 @@ class Gateway:
         socket_section = {"enabled": True, "port": self.port, "websocketRequiresToken": False, "allowFrom": ["*"], "streaming": False}
         channels = {"sendProgress": False, "sendToolHints": False, "websocket": socket_section, "mailbox": section}
         if chat is not None:
-            channels["groupchat"] = {"enabled": True, "port": chat.port, "allowFrom": ["*"]}
+            # One that streams its answers and one that does not.
+            channels["groupchat"] = {"enabled": True, "port": chat.port, "allowFrom": ["*"], "streaming": name == "b"}
         config = {
             "providers": {"custom": {"apiKey": "EMPTY", "apiBase": f"{model.url}/v1"}},
             "agents": {"defaults": defaults},
