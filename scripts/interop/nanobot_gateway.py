@@ -1,6 +1,7 @@
 """Real gateways of nanobot in throwaway homes, people who talk with them, and a group chat that does not tell bots of each other."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import pathlib
@@ -29,6 +30,14 @@ def until(seconds, what, check):
     return found
 
 
+def built_in_skills():
+    package = pathlib.Path(importlib.util.find_spec("nanobot").origin).parent
+    return sorted(skill.parent.name for skill in package.glob("skills/*/SKILL.md"))
+
+
+CLOSED = 9  # a port at which nobody listens
+
+
 class Gateway:
     """`nanobot gateway` for one agent."""
 
@@ -38,6 +47,9 @@ class Gateway:
         self.port, self._process = free_port(), None
         (self.home / ".nanobot").mkdir(parents=True)
         defaults = {"provider": "custom", "model": name, "maxTokens": 512, "contextWindowTokens": 200000, "dream": {"enabled": False}}
+        # nanobot reads the descriptions of its own skills anew in each turn, which is most of what a turn costs it here.
+        if not os.environ.get("SKILLS"):
+            defaults["disabledSkills"] = built_in_skills()
         section = {"enabled": True, "agentId": agent or name, "description": f"{name} of the test", "mailboxesRoot": str(root), **mailbox}
         socket_section = {"enabled": True, "port": self.port, "websocketRequiresToken": False, "allowFrom": ["*"], "streaming": False}
         channels = {"sendProgress": False, "sendToolHints": False, "websocket": socket_section, "mailbox": section}
@@ -54,8 +66,10 @@ class Gateway:
 
     def _environment(self):
         mine = ("AMB_", "MAILBOX_", "NANOBOT_", "OPENAI_", "PYTHONPATH")
-        kept = {key: value for key, value in os.environ.items() if not key.startswith(mine)}
-        return {**kept, "HOME": str(self.home), "NO_COLOR": "1"}
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(mine) and not key.lower().endswith("_proxy")}
+        # Nothing outside is reached: nanobot would look there for its tokenizer's tables, again and again where there is no network.
+        outside = dict.fromkeys(("http_proxy", "https_proxy", "all_proxy"), f"http://127.0.0.1:{CLOSED}")
+        return {**kept, **outside, "no_proxy": "127.0.0.1,localhost", "HOME": str(self.home), "NO_COLOR": "1"}
 
     def run(self, *arguments, program=None):
         """What another command of nanobot's, or of another program, says in this home."""
