@@ -107,6 +107,15 @@ fn parse(layout: Layout, owner: &AgentName, name: &str, bytes: &[u8], seen_at: T
         let subject = message.subject.as_deref().unwrap_or(NO_SUBJECT);
         message.session = Some(SessionId::between(&message.from, &message.to, subject));
     }
+    if layout == Layout::Nanobot && answers_task_of(owner, &message) {
+        // Earlier nanobots copy the type and the task of what they answer, as it stood.
+        message.kind = Kind::TaskUpdate;
+        if let Some(task) = &mut message.task
+            && task.state == TaskState::Pending
+        {
+            task.state = TaskState::Completed;
+        }
+    }
     if message.kind == Kind::Task && message.task.is_none() {
         message.task = TaskId::parse(message.id.as_str()).ok().map(|id| amb_core::task::TaskRef {
             id,
@@ -116,6 +125,16 @@ fn parse(layout: Layout, owner: &AgentName, name: &str, bytes: &[u8], seen_at: T
         });
     }
     Ok(Letter { message, read })
+}
+
+/// Whether a task in somebody's mailbox has an id that this office made for a task of theirs: then it is the answer to it.
+fn answers_task_of(owner: &AgentName, message: &Message) -> bool {
+    let Some(task) = message.task.as_ref().filter(|_| message.kind == Kind::Task && message.from != *owner) else {
+        return false;
+    };
+    let rest = task.id.as_str().strip_prefix("msg_").and_then(|rest| rest.get(13..)?.strip_prefix('_'));
+    let nonce = rest.and_then(|rest| rest.strip_prefix(&*in_id(owner))?.strip_prefix('_'));
+    nonce.is_some_and(|nonce| nonce.len() == 8 && nonce.bytes().all(|byte| byte.is_ascii_hexdigit()))
 }
 
 /// Names the space in which second ids are hashed; it must never change.

@@ -1,7 +1,7 @@
 //! Files and names that earlier nanobots wrote, and ours would not.
 
-use amb_core::office::ClaimRequest;
-use amb_core::{Code, Draft, Kind, Message, Office, TaskState};
+use amb_core::office::{ClaimRequest, TaskFilter};
+use amb_core::{Callback, Code, Draft, Kind, Message, Office, TaskState};
 use amb_dir::doctor::{self, examine};
 use amb_dir::{DirSeat, Layout};
 use serde_json::{Value, json};
@@ -92,6 +92,31 @@ async fn an_agent_with_such_a_name_has_a_mailbox_of_ours_too() {
     let ids: Vec<_> = taken(&coder).await.into_iter().map(|message| message.id).collect();
     assert_eq!(ids.len(), 2);
     assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn an_answer_that_copies_its_task_ends_it() {
+    let world = World::new(Layout::Nanobot);
+    let coder = world.agent("coder").await;
+    fs_err::create_dir_all(world.path().join("writer").join("inbox")).unwrap();
+    let callback = Callback { channel: Some("feishu".into()), ..Callback::default() };
+    let draft = Draft { callback: Some(callback.clone()), ..Draft::task(name("writer"), "Sort", "sort it") };
+    let task = coder.send(draft).await.unwrap().task.unwrap();
+
+    let copied = |from: &str| {
+        let (now, task) = (amb_core::Timestamp::now().to_string(), json!({"id": task.id, "state": "pending"}));
+        let fields = json!({"type": "task", "task": task, "callback": {"channel": "evil"}, "timestamp": now});
+        nanobot_file(from, "coder", fields)
+    };
+    world.drop_file("coder", "1745659200123_writer_0a1b2c3d.msg.json", copied("writer"));
+    let answer = taken(&coder).await.remove(0);
+    assert_eq!((answer.kind, answer.task.unwrap().state), (Kind::TaskUpdate, TaskState::Completed));
+    assert_eq!(answer.callback, Some(callback));
+    assert_eq!(coder.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap(), []);
+
+    world.drop_file("coder", "1745659200124_eve_0a1b2c3d.msg.json", copied("eve"));
+    let forged = taken(&coder).await.remove(0);
+    assert_eq!((forged.from.as_str(), forged.callback), ("eve", None), "nobody else can answer");
 }
 
 #[tokio::test]
