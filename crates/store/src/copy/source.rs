@@ -30,13 +30,7 @@ pub(super) struct Page {
 impl Source {
     pub(super) fn open(path: &Path) -> Result<Self> {
         let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(StoreError::internal)?;
-        let source = Self(Mutex::new(db));
-        // Opening and closing the store sorts all mail, unless the disk is full.
-        if source.with(|db| db.prepare("SELECT 1 FROM tray")?.exists([]))? {
-            let detail = "there is mail that could not be put in its place; make room on the disk and try again";
-            return Err(StoreError::unavailable(detail));
-        }
-        Ok(source)
+        Ok(Self(Mutex::new(db)))
     }
 
     pub(super) fn with<T>(&self, look: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
@@ -54,8 +48,9 @@ impl Source {
     /// in no log.
     pub(super) fn fingerprint(&self) -> Result<String> {
         const LOOKS: [&str; 3] = [
-            "SELECT hex(public_id) || ' ' || log_floor || ' ' || coalesce((SELECT max(e.id) FROM entries e
-                    WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0)
+            "SELECT hex(public_id) || ' ' || log_floor
+                    || ' ' || coalesce((SELECT max(number) FROM deliveries WHERE agent_id = agents.id), 0)
+                    || ' ' || coalesce((SELECT max(number) FROM events WHERE agent_id = agents.id), 0)
              FROM agents ORDER BY id",
             "SELECT count(*) || ' ' || coalesce(max(last_seen), 0) || ' ' || total(here) FROM presence",
             "SELECT count(*) || ' ' || coalesce(max(updated_at), 0) FROM connections",

@@ -35,6 +35,13 @@ macro_rules! place {
     };
 }
 
+/// The logs of all agents.
+const LOG: &str = "(SELECT d.agent_id, d.number, m.session_id, d.message_id, d.priority, d.delivered_at, d.read_at,
+                           d.lease_until, NULL AS event, NULL AS at
+                    FROM deliveries d JOIN messages m ON m.id = d.message_id
+                    UNION ALL
+                    SELECT agent_id, number, NULL, NULL, NULL, NULL, NULL, NULL, event, at FROM events)";
+
 /// All tables, those that others refer to first.
 pub(super) const TABLES: [Table; 17] = [
     Table {
@@ -70,7 +77,7 @@ pub(super) const TABLES: [Table; 17] = [
             (
                 "head",
                 Number,
-                "max(agents.log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))",
+                "max(agents.log_floor, coalesce((SELECT max(number) FROM deliveries d WHERE d.agent_id = agents.id), 0), coalesce((SELECT max(number) FROM events e WHERE e.agent_id = agents.id), 0))",
             ),
         ],
     },
@@ -132,11 +139,7 @@ pub(super) const TABLES: [Table; 17] = [
             ("low_id", Number, ""),
             ("high_id", Number, ""),
             ("created_at", Instant, ""),
-            (
-                "last_seq",
-                Number,
-                "coalesce((SELECT max(m.id) & 4294967295 FROM messages m WHERE m.id > sessions.id << 32 AND m.id <= (sessions.id << 32 | 4294967295)), 0)",
-            ),
+            ("last_seq", Number, "coalesce((SELECT max(m.id) FROM messages m WHERE m.session_id = sessions.id), 0)"),
         ],
     },
     Table {
@@ -148,16 +151,20 @@ pub(super) const TABLES: [Table; 17] = [
     },
     Table {
         name: "messages",
-        key: &["m.id"],
-        from: "messages m JOIN sessions s ON s.id = m.id >> 32",
-        order: ("m.id", "session_id, seq"),
+        key: &["m.session_id", "m.id"],
+        from: "messages m JOIN sessions s ON s.id = m.session_id",
+        order: ("m.session_id, m.id", "session_id, seq"),
         columns: &[
-            ("session_id", Number, "m.id >> 32"),
-            ("seq", Number, place!("m.id")),
+            ("session_id", Number, "m.session_id"),
+            ("seq", Number, "m.id"),
             ("public_id", Id, "m.public_id"),
             ("sender_id", Number, ""),
             ("recipient_id", Number, "s.low_id + s.high_id - m.sender_id"),
-            ("delivery_number", Number, place!("m.delivery_id")),
+            (
+                "delivery_number",
+                Number,
+                "(SELECT d.number FROM deliveries d WHERE d.message_id = m.id AND s.group_id IS NULL)",
+            ),
             ("created_at", Instant, "m.created_at"),
             ("priority", Small, ""),
             ("ttl", Small, ""),
@@ -174,14 +181,14 @@ pub(super) const TABLES: [Table; 17] = [
     },
     Table {
         name: "entries",
-        key: &["id"],
-        from: "entries",
-        order: ("id", "agent_id, number"),
+        key: &["agent_id", "number"],
+        from: LOG,
+        order: ("agent_id, number", "agent_id, number"),
         columns: &[
-            ("agent_id", Number, "id >> 32"),
-            ("number", Number, place!("id")),
-            ("session_id", Number, "message_id >> 32"),
-            ("seq", Number, place!("message_id")),
+            ("agent_id", Number, ""),
+            ("number", Number, ""),
+            ("session_id", Number, ""),
+            ("seq", Number, "message_id"),
             ("priority", Small, ""),
             ("delivered_at", Instant, ""),
             ("read_at", Instant, ""),
@@ -192,13 +199,14 @@ pub(super) const TABLES: [Table; 17] = [
     },
     Table {
         name: "copies",
-        key: &["c.message_id", "c.agent_id"],
-        from: "copies c JOIN messages m ON m.id = c.message_id",
-        order: ("m.public_id, c.agent_id", "message_public_id, agent_id"),
+        key: &["d.message_id", "d.agent_id"],
+        from: "deliveries d JOIN messages m ON m.id = d.message_id
+               JOIN sessions s ON s.id = m.session_id AND s.group_id IS NOT NULL",
+        order: ("m.public_id, d.agent_id", "message_public_id, agent_id"),
         columns: &[
             ("message_public_id", Id, "m.public_id"),
-            ("agent_id", Number, "c.agent_id"),
-            ("number", Number, place!("c.entry_id")),
+            ("agent_id", Number, "d.agent_id"),
+            ("number", Number, "d.number"),
         ],
     },
     Table {

@@ -10,14 +10,14 @@ use super::cache::Peer;
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::letter::json;
 use crate::row;
 use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
 use crate::words;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
         if self.is_group(&new.name)? || self.is_agent(&new.name)? {
             return Err(words::name_taken(&new.name));

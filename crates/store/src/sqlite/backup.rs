@@ -8,7 +8,6 @@ use rusqlite::{Connection, OpenFlags};
 use serde::Serialize;
 
 use super::error::failed;
-use super::tray::unsorted;
 use crate::error::{Result, conflict};
 use crate::{StoreError, words};
 
@@ -154,9 +153,12 @@ pub(super) fn examine(path: &Path) -> Result<Contents> {
         Ok(u64::try_from(rows).unwrap_or(0))
     };
     let bytes = fs_err::metadata(path).map_err(cannot)?.len();
-    // What is accepted but not sorted yet is mail too; forms before the third had no tray.
-    let unsorted = if form >= 3 { count(unsorted!())? } else { 0 };
-    Ok(Contents { agents: count("FROM agents")?, messages: count("FROM messages")? + unsorted, bytes })
+    // Staged mail of the forms from the third to the sixth is mail too.
+    let staged = match form {
+        3..=6 => count("FROM tray t WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id)")?,
+        _ => 0,
+    };
+    Ok(Contents { agents: count("FROM agents")?, messages: count("FROM messages")? + staged, bytes })
 }
 
 /// Makes sure that a name in a directory is there after a crash.

@@ -70,8 +70,6 @@ pub(super) struct Thread {
     /// Its two members; `None` for a group.
     pub(super) pair: Option<(i64, i64)>,
     pub(super) group: Option<i64>,
-    /// The place of its newest message.
-    pub(super) last: i64,
 }
 
 /// All that the writer knows.
@@ -88,7 +86,7 @@ pub(super) struct Caches {
     pub(super) threads: Bounded<i64, Thread>,
     /// The number of the newest entry in each log.
     pub(super) heads: Bounded<i64, i64>,
-    /// What each agent has stored, in the tray too.
+    /// What each agent has stored.
     pub(super) stored: Bounded<i64, Stored>,
 }
 

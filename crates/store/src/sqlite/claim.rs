@@ -5,37 +5,36 @@ use amb_core::{Message, MessageId, Priority, Timestamp};
 use rusqlite::params;
 
 use super::error::failed;
-use super::keys::range;
-use super::messages::{DELIVERED, message_columns, message_row};
+use super::messages::delivered_message;
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::row::rank;
 use crate::types::{Agent, Written};
 
-/// Unread mail of one priority that nobody holds. The index of unread mail is by priority, then place.
-const FREE: &str = "SELECT id FROM entries
-    WHERE message_id IS NOT NULL AND read_at IS NULL AND priority = ?1 AND id BETWEEN ?2 AND ?3
-    AND (lease_until IS NULL OR lease_until <= ?4) ORDER BY id LIMIT ?5";
+/// Unread mail of one priority that nobody holds. The index of unread mail is by priority, then number.
+const FREE: &str = "SELECT number, message_id FROM deliveries
+    WHERE agent_id = ?1 AND read_at IS NULL AND priority = ?2
+    AND (lease_until IS NULL OR lease_until <= ?3) ORDER BY number LIMIT ?4";
 
-impl Desk {
+impl WriteTx {
     pub(super) fn claim(
         &mut self,
         caller: &Agent,
         request: &ClaimRequest,
         now: Timestamp,
     ) -> Result<Written<Vec<Message>>> {
-        let (first, last) = range(caller.key.0);
+        let me = caller.key.0;
         let limit = i64::try_from(request.limit).unwrap_or(i64::MAX);
-        let mut free: Vec<i64> = Vec::new();
+        let mut free: Vec<(i64, i64)> = Vec::new();
         for priority in Priority::ALL.into_iter().rev() {
-            let found: Vec<i64> = self
+            let found: Vec<(i64, i64)> = self
                 .db
                 .prepared(FREE)
                 .and_then(|mut select| {
-                    let values = params![rank(priority), first, last, now.as_microsecond(), limit];
-                    select.query_map(values, |row| row.get(0)).and_then(Iterator::collect)
+                    let values = params![me, rank(priority), now.as_microsecond(), limit];
+                    select.query_map(values, |row| Ok((row.get(0)?, row.get(1)?))).and_then(Iterator::collect)
                 })
                 .map_err(failed)?;
             free.extend(found);
@@ -46,17 +45,17 @@ impl Desk {
         free.truncate(request.limit);
         let until = now.saturating_add(request.lease).unwrap_or(Timestamp::MAX);
         let (mut messages, mut new, mut budget) = (Vec::with_capacity(free.len()), Vec::new(), Budget::page());
-        for delivery in free {
-            let (row, message) = self.claimed(delivery)?;
+        for (_, message) in free {
+            let row = delivered_message(&self.db, message, me)?;
             if !budget.takes(row.bytes()) {
                 break;
             }
             self.db
-                .prepared("UPDATE entries SET lease_until = ?2 WHERE id = ?1")
-                .and_then(|mut update| update.execute([delivery, until.as_microsecond()]))
+                .prepared("UPDATE deliveries SET lease_until = ?3 WHERE message_id = ?1 AND agent_id = ?2")
+                .and_then(|mut update| update.execute([message, me, until.as_microsecond()]))
                 .map_err(failed)?;
             if row.delivered_at.is_none() {
-                new.push((delivery, message));
+                new.push(message);
             }
             messages.push(row.message(&caller.name)?);
         }
@@ -64,28 +63,11 @@ impl Desk {
         Ok(Written { answer: messages, news })
     }
 
-    fn claimed(&self, delivery: i64) -> Result<(crate::row::MessageRow, i64)> {
-        let sql = concat!(
-            "SELECT ",
-            message_columns!(),
-            ", m.id FROM entries e
-             JOIN messages m ON m.id = e.message_id
-             JOIN sessions s ON s.id = m.id >> 32
-             JOIN agents f ON f.id = m.sender_id
-             JOIN agents t ON t.id = e.id >> 32
-             WHERE e.id = ?1"
-        );
-        self.db
-            .prepared(sql)
-            .and_then(|mut select| select.query_row([delivery], |row| Ok((message_row(row)?, row.get(DELIVERED)?))))
-            .map_err(failed)
-    }
-
     pub(super) fn release(&mut self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
-        for delivery in self.deliveries_of(caller, ids)? {
+        for message in self.delivered_to(caller, ids)? {
             self.db
-                .prepared("UPDATE entries SET lease_until = NULL WHERE id = ?1")
-                .and_then(|mut update| update.execute([delivery]))
+                .prepared("UPDATE deliveries SET lease_until = NULL WHERE message_id = ?1 AND agent_id = ?2")
+                .and_then(|mut update| update.execute([message, caller.key.0]))
                 .map_err(failed)?;
         }
         Ok(())

@@ -10,13 +10,13 @@ use uuid::Uuid;
 use super::error::{failed, is_taken};
 use super::keys::{maybe_instant_at, uuid_at};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::{Result, conflict};
 use crate::row;
 use crate::types::{Agent, Ask, Written};
 use crate::words;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn request_connection(
         &mut self,
         caller: &Agent,

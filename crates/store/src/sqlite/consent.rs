@@ -11,7 +11,7 @@ use super::connect::pair;
 use super::error::failed;
 use super::keys::{instant_at, uuid_at};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::row;
 use crate::types::{Agent, News, Written};
@@ -20,7 +20,7 @@ use crate::words;
 /// Requests that expire in one transaction.
 const SOME: i64 = 200;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn change_connection(
         &mut self,
         caller: &Agent,

@@ -9,7 +9,7 @@ use super::agents::{by_key, by_name};
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, uuid_at};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::letter::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
@@ -139,7 +139,7 @@ pub(super) fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
         .map_err(failed)
 }
 
-impl Desk {
+impl WriteTx {
     /// Returns the profile as it is then, and what the agent has stored.
     pub(super) fn update_profile(&mut self, caller: &Agent, patch: ProfilePatch) -> Result<(OwnRow, Stored)> {
         let (card, discoverable) = patched(&own(&self.db, caller)?, patch)?;

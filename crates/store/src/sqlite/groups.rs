@@ -12,16 +12,15 @@ use super::error::{failed, is_taken};
 use super::keys::instant_at;
 use super::messages::Found;
 use super::plans::Prepared;
-use super::post::To;
 use super::send::{Outcome, letter_post, placed};
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::letter::{self, Letter, Placed, no_session};
 use crate::row;
 use crate::types::{Agent, Written};
 use crate::words;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn create_group(&mut self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         if self.is_agent(name)? || self.is_group(name)? {
             return Err(words::name_taken(name));
@@ -199,7 +198,7 @@ impl Desk {
                 .and_then(|mut insert| insert.execute([*member, thread.id]))
                 .map_err(failed)?;
         }
-        let (_, copies) = self.post(thread.id, letter_post(caller, letter, &hop, None)?, To::Group(&members))?;
+        let (_, copies) = self.post(thread.id, letter_post(caller, letter, &hop, None)?, &members)?;
         Ok(placed(&thread, copies))
     }
 

@@ -11,10 +11,10 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{instant_at, maybe_uuid_at, owner_of, range, uuid_at};
+use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
 use super::messages::{DELIVERED, message_columns, message_row, shown_in_pair};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_session, not_in_session, session_uuid};
@@ -30,7 +30,7 @@ struct Viewed<'a> {
     other: Option<&'a AgentName>,
 }
 
-/// One page, newest first, and what of it the viewer has not read: the entries that deliver it.
+/// One page, newest first, and the rows of what the viewer has not read of it.
 struct Page {
     views: Vec<MessageView>,
     unread: Vec<i64>,
@@ -54,36 +54,32 @@ fn page_of_pair(
     limit: i64,
     shape: Shape,
 ) -> Result<Page> {
-    let (first, _) = range(session);
     let mut select = db
         .prepared(concat!(
-            "SELECT m.sender_id, m.delivery_id, e.read_at, m.kind, m.public_id, m.created_at, m.priority, m.reply_to,
+            "SELECT m.sender_id, m.id, e.read_at, m.kind, m.public_id, m.created_at, m.priority, m.reply_to,
                     m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata
-             FROM messages m LEFT JOIN entries e ON e.id = m.delivery_id
-             WHERE m.id > ?1 AND m.id < ?2 AND ",
+             FROM messages m LEFT JOIN deliveries e ON e.message_id = m.id
+             WHERE m.session_id = ?1 AND m.id < ?2 AND ",
             shown_in_pair!("?4"),
             " ORDER BY m.id DESC LIMIT ?3",
         ))
         .map_err(failed)?;
-    let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
+    let mut rows = select.query([session, before, limit, caller.key.0]).map_err(failed)?;
     let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
-        let (message, delivery) = pair_row(row, caller, other).map_err(failed)?;
+        let (message, id) = pair_row(row, caller, other).map_err(failed)?;
         if shape == Shape::Whole && !budget.takes(message.bytes()) {
             break;
         }
-        if !message.is_read
-            && let Some(delivery) = delivery
-            && owner_of(delivery) == caller.key.0
-        {
-            page.unread.push(delivery);
+        if !message.is_read && message.sender != caller.name {
+            page.unread.push(id);
         }
         page.views.push(message.view(shape)?);
     }
     Ok(page)
 }
 
-fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Result<(ViewRow, Option<i64>)> {
+fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Result<(ViewRow, i64)> {
     let mine = row.get::<_, i64>(0)? == caller.key.0;
     let kind: Option<String> = row.get(3)?;
     let message = ViewRow {
@@ -107,31 +103,29 @@ fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Resul
 /// A page of a group's session, with the viewer's own copy of each message: an agent sees what it sent and what came to
 /// it, not what was said before it joined or after it left.
 fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, limit: i64, shape: Shape) -> Result<Page> {
-    let (first, _) = range(session);
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", e.id, m.sender_id = ?4 AND EXISTS (SELECT 1 FROM copies o WHERE o.message_id = m.id) AND NOT EXISTS (
-             SELECT 1 FROM copies o JOIN entries r ON r.id = o.entry_id WHERE o.message_id = m.id AND r.read_at IS NULL)
+        ", e.message_id, m.sender_id = ?4 AND EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id)
+             AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id AND o.read_at IS NULL)
          FROM messages m
-         JOIN sessions s ON s.id = m.id >> 32
+         JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
-         LEFT JOIN copies c ON c.message_id = m.id AND c.agent_id = ?4
-         LEFT JOIN entries e ON e.id = c.entry_id
+         LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = ?4
          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
-         WHERE m.id > ?1 AND m.id < ?2 AND (m.sender_id = ?4 OR c.entry_id IS NOT NULL)
+         WHERE m.session_id = ?1 AND m.id < ?2 AND (m.sender_id = ?4 OR e.message_id IS NOT NULL)
          ORDER BY m.id DESC LIMIT ?3"
     );
     let mut select = db.prepared(sql).map_err(failed)?;
-    let mut rows = select.query([first, before, limit, caller.key.0]).map_err(failed)?;
+    let mut rows = select.query([session, before, limit, caller.key.0]).map_err(failed)?;
     let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
         let message = message_row(row).map_err(failed)?;
         if shape == Shape::Whole && !budget.takes(message.bytes()) {
             break;
         }
-        let delivery: Option<i64> = row.get(DELIVERED).map_err(failed)?;
-        page.unread.extend(delivery.filter(|_| message.read_at.is_none()));
+        let delivered: Option<i64> = row.get(DELIVERED).map_err(failed)?;
+        page.unread.extend(delivered.filter(|_| message.read_at.is_none()));
         let mut view = message.view(&caller.name, shape)?;
         view.is_read |= row.get::<_, bool>(DELIVERED + 1).map_err(failed)?;
         page.views.push(view);
@@ -155,7 +149,7 @@ impl Member {
     /// Its newest messages.
     fn recent(&self, db: &Connection, caller: &Agent, count: i64) -> Result<Vec<MessageView>> {
         let session = Viewed { id: self.id, other: self.group.is_none().then_some(&self.other) };
-        Ok(page(db, caller, &session, range(self.id).1, count, Shape::Preview)?.views)
+        Ok(page(db, caller, &session, i64::MAX, count, Shape::Preview)?.views)
     }
 
     /// By which sessions are in order, the newest first.
@@ -282,7 +276,7 @@ pub(super) fn pending(db: &Connection, caller: &Agent, now: Timestamp) -> Result
         .collect()
 }
 
-/// A page of a session as it is before it is marked, and the deliveries to mark.
+/// A page of a session as it is before it is marked, and the rows of the messages to mark.
 pub(super) fn history(
     db: &Connection,
     caller: &Agent,
@@ -309,14 +303,14 @@ pub(super) fn history(
         return Err(words::not_a_member());
     }
     let before = match &wanted.before {
-        None => range(id).1,
+        None => i64::MAX,
         Some(before) => {
             let wanted = message_uuid(before)?;
             let row: Option<i64> = db
-                .prepared("SELECT id FROM messages WHERE public_id = ?1")
-                .and_then(|mut select| select.query_row([wanted.as_bytes()], |row| row.get(0)).optional())
+                .prepared("SELECT id FROM messages WHERE public_id = ?1 AND session_id = ?2")
+                .and_then(|mut select| select.query_row(params![wanted.as_bytes(), id], |row| row.get(0)).optional())
                 .map_err(failed)?;
-            row.filter(|row| owner_of(*row) == id).ok_or_else(|| not_in_session(before))?
+            row.ok_or_else(|| not_in_session(before))?
         }
     };
     let other = other.as_deref().map(row::name).transpose()?;
@@ -332,41 +326,46 @@ pub(super) fn history(
     Ok((history, page.unread))
 }
 
-impl Desk {
-    /// Marks deliveries as read, which their reader and their senders see, and tells the senders.
-    pub(super) fn mark_read(&mut self, caller: &Agent, deliveries: &[i64], now: Timestamp) -> Result<Vec<News>> {
+impl WriteTx {
+    /// Marks messages that came to the caller as read, and tells their senders.
+    pub(super) fn mark_read(&mut self, caller: &Agent, messages: &[i64], now: Timestamp) -> Result<Vec<News>> {
         let mut news = Vec::new();
-        for delivery in deliveries {
-            let marked: Option<i64> = self
+        for message in messages {
+            let marked = self
                 .db
                 .prepared(
-                    "UPDATE entries SET read_at = ?2, delivered_at = coalesce(delivered_at, ?2), lease_until = NULL
-                     WHERE id = ?1 AND read_at IS NULL RETURNING message_id",
+                    "UPDATE deliveries SET read_at = ?3, delivered_at = coalesce(delivered_at, ?3), lease_until = NULL
+                     WHERE message_id = ?1 AND agent_id = ?2 AND read_at IS NULL",
                 )
-                .and_then(|mut update| update.query_row([*delivery, now.as_microsecond()], |row| row.get(0)).optional())
+                .and_then(|mut update| update.execute([*message, caller.key.0, now.as_microsecond()]))
                 .map_err(failed)?;
-            let Some(message) = marked else { continue };
+            if marked == 0 {
+                continue;
+            }
             self.db
-                .prepared("UPDATE session_members SET unread = unread - 1 WHERE agent_id = ?1 AND session_id = ?2")
-                .and_then(|mut update| update.execute([caller.key.0, owner_of(message)]))
+                .prepared(
+                    "UPDATE session_members SET unread = unread - 1
+                     WHERE agent_id = ?1 AND session_id = (SELECT session_id FROM messages WHERE id = ?2)",
+                )
+                .and_then(|mut update| update.execute([caller.key.0, *message]))
                 .map_err(failed)?;
             self.changed.agent(caller.key.0);
-            news.push(self.tell_receipt(*delivery, message, caller, now)?);
+            news.push(self.tell_receipt(*message, caller, now)?);
         }
         Ok(news)
     }
 
     /// Tells the sender of a message how far it has come on its way to the caller.
-    pub(super) fn tell_receipt(&mut self, delivery: i64, message: i64, caller: &Agent, now: Timestamp) -> Result<News> {
+    pub(super) fn tell_receipt(&mut self, message: i64, caller: &Agent, now: Timestamp) -> Result<News> {
         let (public_id, sender, created_at, delivered_at, read_at) = self
             .db
             .prepared(
                 "SELECT m.public_id, m.sender_id, m.created_at, e.delivered_at, e.read_at
-                 FROM messages m, entries e WHERE m.id = ?1 AND e.id = ?2",
+                 FROM messages m JOIN deliveries e ON e.message_id = m.id WHERE m.id = ?1 AND e.agent_id = ?2",
             )
             .and_then(|mut select| {
-                select.query_row([message, delivery], |row| {
-                    let at = super::keys::maybe_instant_at;
+                select.query_row([message, caller.key.0], |row| {
+                    let at = maybe_instant_at;
                     Ok((uuid_at(row, 0)?, row.get(1)?, instant_at(row, 2)?, at(row, 3)?, at(row, 4)?))
                 })
             })

@@ -11,12 +11,12 @@ use crate::unindexed::{Indexed, OneByOne};
 impl SqliteStore {
     /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
     async fn index(&self, agents: &[AgentKey]) -> Result<Indexed> {
-        let (pages, again) = self.read_for_all(agents, search::pages).await?;
+        let agents = agents.to_vec();
+        let pages = self.readers().read(move |db| search::pages(db, &agents)).await?;
         let indexer = self.indexer.clone();
         let added = tokio::task::spawn_blocking(move || indexer.add(&pages).map(|()| pages));
         let pages = added.await.map_err(StoreError::internal)??;
-        let again = again.into_iter().chain(pages.again);
-        Ok(Indexed { entries: pages.entries, again: again.collect() })
+        Ok(Indexed { entries: pages.entries, again: pages.again })
     }
 
     /// Makes messages unfindable.
@@ -32,8 +32,7 @@ impl SqliteStore {
                 Ok(agents) if agents.is_empty() => return Ok(0),
                 Ok(agents) => agents,
                 Err(()) => {
-                    // A process that was killed may have left mail in the tray, and words of mail that it removed.
-                    self.writer()?.write(|_| Ok(())).await?;
+                    // A process that was killed may have left words of mail that it removed.
                     self.forget(self.readers().read(search::left_over).await?).await?;
                     self.unindexed.complete(self.readers().read(search::behind).await?);
                     continue;
@@ -84,7 +83,7 @@ mod tests {
         index(&store).await;
         // A process that dies between the two steps of removing.
         let (old, _) = store.readers().read(|db| super::super::keep::old_mail(db, at(3), None)).await.unwrap();
-        store.writer().unwrap().write(move |desk| desk.remove_mail(&old)).await.unwrap();
+        store.writer().unwrap().write(move |tx| tx.remove_mail(&old)).await.unwrap();
         let words = || rusqlite::Connection::open(format!("{}-search", file.path().display())).unwrap();
         let docs = || words().query_row("SELECT count(*) FROM docs", [], |row| row.get::<_, i64>(0)).unwrap();
         assert_eq!(docs(), 2);
@@ -111,7 +110,7 @@ mod tests {
         // No text: the index cannot read it.
         let bad = rusqlite::Connection::open(file.path()).unwrap();
         let sql = "UPDATE messages SET content = CAST(x'ff' AS TEXT)
-                   WHERE id = (SELECT message_id FROM entries WHERE id >> 32 = ?1 AND message_id IS NOT NULL)";
+                   WHERE id = (SELECT message_id FROM deliveries WHERE agent_id = ?1)";
         assert_eq!(bad.execute(sql, [bob.key.0]).unwrap(), 1);
         index(&store).await;
         let query = SearchQuery { text: "needle".into(), ..SearchQuery::default() };

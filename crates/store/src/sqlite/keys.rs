@@ -7,7 +7,7 @@ use uuid::Uuid;
 /// Bits of the place in a composed row number.
 const PLACE: u32 = 32;
 
-/// The row number of a place in a log or in a session.
+/// The row number of a place in a transcript.
 pub(super) fn row(owner: i64, place: i64) -> i64 {
     (owner << PLACE) | place
 }
@@ -17,19 +17,14 @@ pub(super) fn range(owner: i64) -> (i64, i64) {
     (row(owner, 0), row(owner, i64::from(u32::MAX)))
 }
 
-/// Whose row it is.
-pub(super) fn owner_of(row: i64) -> i64 {
-    row >> PLACE
-}
-
 /// Its place with its owner.
 pub(super) fn place_of(row: i64) -> i64 {
     row & i64::from(u32::MAX)
 }
 
-/// A place as the number of an entry.
-pub(super) fn number_of(row: i64) -> u64 {
-    u64::try_from(place_of(row)).unwrap_or(0)
+/// A number in a log, of which none is negative.
+pub(super) fn number_of(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 /// An instant that we wrote.
@@ -65,7 +60,7 @@ mod tests {
     fn a_row_number_holds_its_owner_and_its_place() {
         for (owner, place) in [(1, 1), (7, 4_294_967_295), (2_147_483_647, 3)] {
             let row = row(owner, place);
-            assert_eq!((owner_of(row), place_of(row)), (owner, place));
+            assert_eq!((row >> PLACE, place_of(row)), (owner, place));
             let (first, last) = range(owner);
             assert!((first..=last).contains(&row));
         }

@@ -5,13 +5,13 @@ use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, owner_of, uuid_at};
+use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
 use super::plans::Prepared;
 use crate::error::Result;
 use crate::row::{self, MessageRow};
 
 /// The columns of [`message_row`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and `e`
-/// (the entry that delivers it).
+/// (its delivery).
 macro_rules! message_columns {
     () => {
         "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
@@ -20,6 +20,14 @@ macro_rules! message_columns {
 }
 pub(super) use message_columns;
 
+/// Whether the message of this alias was delivered to nobody.
+macro_rules! undelivered {
+    ($message:literal) => {
+        concat!("NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = ", $message, ".id)")
+    };
+}
+pub(super) use undelivered;
+
 /// Whether `m`, of a session between two, is shown to the agent $me: what was delivered to nobody is its sender's alone, and
 /// the rejection that the office wrote in the other's name is for that sender.
 macro_rules! shown_in_pair {
@@ -27,9 +35,12 @@ macro_rules! shown_in_pair {
         concat!(
             "CASE WHEN m.sender_id <> ",
             $me,
-            " THEN m.delivery_id IS NOT NULL
-             ELSE m.kind IS NOT 'task_update' OR NOT EXISTS (
-                 SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND n.delivery_id IS NULL) END"
+            " THEN NOT ",
+            super::messages::undelivered!("m"),
+            " ELSE m.kind IS NOT 'task_update' OR NOT EXISTS (
+                 SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND ",
+            super::messages::undelivered!("n"),
+            ") END"
         )
     };
 }
@@ -66,30 +77,16 @@ pub(super) fn message_row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
 /// A message, and who it went from and to.
 pub(super) struct Found {
     pub(super) row_id: i64,
+    pub(super) session: i64,
     pub(super) sender: i64,
-    pub(super) delivery: Option<i64>,
+    /// Whether it came to the other member of a session between two.
+    pub(super) delivered_in_pair: bool,
     /// The group whose session it is in.
     pub(super) group: Option<i64>,
     pub(super) row: MessageRow,
 }
 
 impl Found {
-    /// The row of its session.
-    pub(super) fn session(&self) -> i64 {
-        self.row_id >> 32
-    }
-
-    /// The entry that brought it to this agent.
-    pub(super) fn delivery_to(&self, db: &Connection, agent: i64) -> Result<Option<i64>> {
-        match self.delivery {
-            Some(delivery) => Ok(Some(delivery).filter(|delivery| owner_of(*delivery) == agent)),
-            None => db
-                .prepared("SELECT entry_id FROM copies WHERE message_id = ?1 AND agent_id = ?2")
-                .and_then(|mut select| select.query_row([self.row_id, agent], |row| row.get(0)).optional())
-                .map_err(failed),
-        }
-    }
-
     /// Whether this agent may see it; see [`shown_in_pair`].
     pub(super) fn is_shown_to(&self, db: &Connection, agent: i64) -> Result<bool> {
         if self.sender != agent {
@@ -101,7 +98,7 @@ impl Found {
         };
         let Some(answered) = answered else { return Ok(true) };
         let undelivered = db
-            .prepared("SELECT 1 FROM messages WHERE public_id = ?1 AND delivery_id IS NULL")
+            .prepared(concat!("SELECT 1 FROM messages n WHERE n.public_id = ?1 AND ", undelivered!("n")))
             .and_then(|mut select| select.exists([answered.as_bytes()]))
             .map_err(failed)?;
         Ok(!undelivered)
@@ -109,7 +106,9 @@ impl Found {
 
     /// Whether it came to this agent.
     pub(super) fn came_to(&self, db: &Connection, agent: i64) -> Result<bool> {
-        Ok(self.delivery_to(db, agent)?.is_some())
+        db.prepared("SELECT 1 FROM deliveries WHERE message_id = ?1 AND agent_id = ?2")
+            .and_then(|mut select| select.exists([self.row_id, agent]))
+            .map_err(failed)
     }
 
     /// The message as the office itself sees it, which is how its sender does.
@@ -128,11 +127,11 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.id, m.sender_id, m.delivery_id, s.group_id FROM messages m
-         JOIN sessions s ON s.id = m.id >> 32
+        ", m.id, m.session_id, m.sender_id, e.agent_id IS NOT NULL, s.group_id FROM messages m
+         JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
-         LEFT JOIN entries e ON e.id = m.delivery_id
+         LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id
          WHERE m.public_id = ?1"
     );
     db.prepared(sql)
@@ -142,12 +141,28 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
                     Ok(Found {
                         row: message_row(row)?,
                         row_id: row.get(DELIVERED)?,
-                        sender: row.get(DELIVERED + 1)?,
-                        delivery: row.get(DELIVERED + 2)?,
-                        group: row.get(DELIVERED + 3)?,
+                        session: row.get(DELIVERED + 1)?,
+                        sender: row.get(DELIVERED + 2)?,
+                        delivered_in_pair: row.get(DELIVERED + 3)?,
+                        group: row.get(DELIVERED + 4)?,
                     })
                 })
                 .optional()
         })
         .map_err(failed)
+}
+
+/// A message as it came to this agent.
+pub(super) fn delivered_message(db: &Connection, message: i64, agent: i64) -> Result<MessageRow> {
+    let sql = concat!(
+        "SELECT ",
+        message_columns!(),
+        " FROM deliveries e
+         JOIN messages m ON m.id = e.message_id
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         JOIN agents t ON t.id = e.agent_id
+         WHERE e.message_id = ?1 AND e.agent_id = ?2"
+    );
+    db.prepared(sql).and_then(|mut select| select.query_row([message, agent], message_row)).map_err(failed)
 }

@@ -36,7 +36,6 @@ mod sync;
 mod tasks;
 mod threads;
 mod transcripts;
-mod tray;
 mod usage;
 mod verbs;
 mod writer;

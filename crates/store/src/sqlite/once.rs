@@ -7,12 +7,12 @@ use serde::de::DeserializeOwned;
 
 use super::error::failed;
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::types::{Agent, Once, Written};
 use crate::{StoreError, letter, words};
 
-impl Desk {
+impl WriteTx {
     /// Runs a verb, unless the caller's request was answered before: then that answer is given, and nothing is changed.
     pub(super) fn once<T: Serialize + DeserializeOwned>(
         &mut self,

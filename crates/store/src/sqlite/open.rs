@@ -11,24 +11,17 @@ use super::backup::sync_directory;
 use super::checkpoint::Checkpoints;
 use super::error::failed;
 use super::lock::Lock;
-use super::plans::Prepared;
 use super::readers::Readers;
 use super::search::Indexer;
-use super::sight::{Counters, Sights};
+use super::sight::Sights;
 use super::sync::Durability;
-use super::tray::{AS_IF_SORTED, HoldsMail};
 use super::usage::Office;
-use super::writer::{Desk, STATEMENTS, Shared, Writer};
+use super::writer::{STATEMENTS, Shared, Writer};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::quota::Account;
-use crate::types::AgentKey;
 use crate::unindexed::Unindexed;
-
-/// How often a look at mail is tried that others put into place meanwhile, before it is left to those who look into the tray
-/// too, which is slow.
-const TRIES: u32 = 32;
 
 mod schema {
     refinery::embed_migrations!("migrations/sqlite");
@@ -41,12 +34,9 @@ pub struct SqliteStore {
     /// `None` once closed.
     writer: Mutex<Option<Writer>>,
     readers: Readers,
-    /// Those that look into the tray too, once there was need of them.
-    unsorted: Mutex<Option<Readers>>,
+    #[cfg(test)]
     durability: Arc<Durability>,
-    holds_mail: HoldsMail,
     pub(super) sights: Arc<Sights>,
-    placed: Arc<Counters>,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
@@ -81,12 +71,11 @@ impl SqliteStore {
         let indexer = Indexer::open(&path)?;
         let durability = Arc::new(Durability::default());
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let readers = Readers::open(&path, cores.clamp(2, 8), "", durability.clone())?;
+        let readers = Readers::open(&path, cores.clamp(2, 8), durability.clone())?;
         let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
         folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
         let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
-        let (unindexed, holds_mail) = (Arc::new(Unindexed::default()), HoldsMail::perhaps());
-        let (sights, placed) = (Arc::new(Sights::default()), Arc::new(Counters::default()));
+        let (unindexed, sights) = (Arc::<Unindexed>::default(), Arc::<Sights>::default());
         let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
         let office = Office::count(&db, account.clone())?;
         let (writer, thread) = Writer::start(
@@ -94,9 +83,7 @@ impl SqliteStore {
             office,
             Shared {
                 unindexed: unindexed.clone(),
-                holds_mail: holds_mail.clone(),
                 sights: sights.clone(),
-                placed: placed.clone(),
                 durability: durability.clone(),
                 known: known.clone(),
             },
@@ -107,11 +94,9 @@ impl SqliteStore {
             path,
             writer: Mutex::new(Some(writer)),
             readers,
-            unsorted: Mutex::new(None),
+            #[cfg(test)]
             durability,
-            holds_mail,
             sights,
-            placed,
             indexer,
             unindexed,
             known,
@@ -127,105 +112,14 @@ impl SqliteStore {
         writer.clone().ok_or_else(super::error::closed)
     }
 
-    /// The readers, for what has nothing to do with mail.
+    /// The connections that read.
     pub(super) fn readers(&self) -> &Readers {
         &self.readers
-    }
-
-    /// Looks at this agent's mail, here and now.
-    pub(super) async fn look_for<T>(&self, agent: AgentKey, look: impl Fn(&Connection) -> Result<T>) -> Result<T> {
-        for _ in 0..TRIES {
-            let Some(placed) = self.placed_for(agent).await? else { break };
-            let seen = self.readers.look(|db| unmoved(db, &self.placed, agent, placed, &look)).await?;
-            if let Some(seen) = seen {
-                return Ok(seen);
-            }
-        }
-        self.readers_of_unsorted()?.look(look).await
-    }
-
-    /// Looks at this agent's mail, on a thread that may block.
-    pub(super) async fn read_for<T, F>(&self, agent: AgentKey, look: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: Fn(&Connection) -> Result<T> + Clone + Send + 'static,
-    {
-        for _ in 0..TRIES {
-            let turn = self.readers.turn().await?;
-            let Some(placed) = self.placed_for(agent).await? else { break };
-            let (look, counters) = (look.clone(), self.placed.clone());
-            let seen = self.readers.read_by(turn, move |db| unmoved(db, &counters, agent, placed, look)).await?;
-            if let Some(seen) = seen {
-                return Ok(seen);
-            }
-        }
-        self.readers_of_unsorted()?.read(look).await
-    }
-
-    /// Looks at the mail of several agents at one moment, on a thread that may block. Returns with it those of them whose
-    /// mail was put into place meanwhile, at whom it did not look.
-    pub(super) async fn read_for_all<T, F>(&self, agents: &[AgentKey], look: F) -> Result<(T, Vec<AgentKey>)>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection, &[AgentKey]) -> Result<T> + Send + 'static,
-    {
-        let turn = self.readers.turn().await?;
-        let placed: Vec<u64> = agents.iter().map(|agent| self.placed.of(*agent)).collect();
-        let placed = match self.holds_mail.get() {
-            false => placed,
-            true => {
-                let agents = agents.to_vec();
-                let sort = move |desk: &mut Desk| {
-                    desk.sort_for_all(&agents)?;
-                    Ok(agents.iter().map(|agent| desk.placed.of(*agent)).collect())
-                };
-                self.writer()?.settle_all(sort).await?
-            }
-        };
-        let (agents, counters) = (agents.to_vec(), self.placed.clone());
-        let read = self.readers.read_by(turn, move |db| {
-            pin(db)?;
-            let still = |(agent, placed): &(AgentKey, u64)| counters.of(*agent) == *placed;
-            let (still, moved): (Vec<_>, Vec<_>) = agents.into_iter().zip(placed).partition(still);
-            let [still, moved] =
-                [still, moved].map(|some| some.into_iter().map(|(agent, _)| agent).collect::<Vec<_>>());
-            Ok((look(db, &still)?, moved))
-        });
-        read.await
-    }
-
-    /// Has this agent's mail put where readers look for it, and answers how much of it was by then: as long as that is so,
-    /// they see it whole. `None` where nothing can be put anywhere.
-    async fn placed_for(&self, agent: AgentKey) -> Result<Option<u64>> {
-        let placed = self.placed.of(agent);
-        if !self.holds_mail.get() {
-            return Ok(Some(placed));
-        }
-        match self.writer()?.settle(agent, move |desk| Ok(desk.placed.of(agent))).await {
-            Ok(placed) => Ok(Some(placed)),
-            Err(error) => {
-                tracing::warn!(%error, "reading mail that could not be sorted");
-                Ok(None)
-            }
-        }
-    }
-
-    /// Readers that see mail whole wherever it lies, at a high price: for a disk that takes no more writes, and for mail that
-    /// never comes to rest.
-    fn readers_of_unsorted(&self) -> Result<Readers> {
-        let mut readers = self.unsorted.lock().unwrap_or_else(PoisonError::into_inner);
-        if readers.is_none() {
-            *readers = Some(Readers::open(&self.path, 0, AS_IF_SORTED, self.durability.clone())?);
-        }
-        readers.clone().ok_or_else(super::error::closed)
     }
 
     pub(super) async fn shut(&self) {
         drop(self.writer.lock().unwrap_or_else(PoisonError::into_inner).take());
         self.readers.close();
-        if let Some(readers) = self.unsorted.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            readers.close();
-        }
         drop(self.checkpoints.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(thread) = thread {
@@ -244,23 +138,6 @@ impl Drop for SqliteStore {
             let _ = thread.join();
         }
     }
-}
-
-/// Looks at an agent's mail, unless some of it was put into place since there was so much.
-fn unmoved<T>(
-    db: &Connection,
-    placed: &Counters,
-    agent: AgentKey,
-    before: u64,
-    look: impl FnOnce(&Connection) -> Result<T>,
-) -> Result<Option<T>> {
-    pin(db)?;
-    if placed.of(agent) == before { look(db).map(Some) } else { Ok(None) }
-}
-
-/// Pins the read snapshot of a transaction: whatever is in it was counted before it was there.
-fn pin(db: &Connection) -> Result<()> {
-    db.prepared("SELECT 1 FROM main.agents WHERE id = 0").and_then(|mut s| s.exists([])).map_err(failed).map(drop)
 }
 
 /// What every connection wants.

@@ -59,9 +59,6 @@ pub(super) mod seen {
                 "SCAN down",
                 "SCAN n",
                 "SCAN w",
-                // Never more than fits into it.
-                "SCAN tray",
-                "SCAN laid",
                 "(subquery",
             ];
             if step.starts_with("SCAN") && !harmless.iter().any(|word| step.contains(word)) && !ordered(sql, &step) {

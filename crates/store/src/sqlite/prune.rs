@@ -4,31 +4,28 @@ use amb_core::Timestamp;
 use rusqlite::params;
 
 use super::error::failed;
-use super::keys::{owner_of, place_of};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 
 /// Rows in one transaction, so that sends do not wait for a long one.
 const SOME: i64 = 500;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn prune(&mut self, before: Timestamp) -> Result<u64> {
         let before = before.as_microsecond();
-        let mut select = self
+        let old: Vec<(i64, i64, i64)> = self
             .db
-            .prepared("SELECT id FROM entries WHERE message_id IS NULL AND at < ?1 ORDER BY at LIMIT ?2")
+            .prepared("SELECT id, agent_id, number FROM events WHERE at < ?1 ORDER BY at LIMIT ?2")
+            .and_then(|mut select| {
+                let rows = select.query_map([before, SOME], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?;
+                rows.collect()
+            })
             .map_err(failed)?;
-        let old: Vec<i64> =
-            select.query_map([before, SOME], |row| row.get(0)).and_then(Iterator::collect).map_err(failed)?;
-        drop(select);
-        for id in &old {
+        for (id, agent, number) in &old {
+            self.keep_floor(*agent, *number)?;
             self.db
-                .prepared("UPDATE agents SET log_floor = max(log_floor, ?2) WHERE id = ?1")
-                .and_then(|mut update| update.execute([owner_of(*id), place_of(*id)]))
-                .map_err(failed)?;
-            self.db
-                .prepared("DELETE FROM entries WHERE id = ?1")
+                .prepared("DELETE FROM events WHERE id = ?1")
                 .and_then(|mut delete| delete.execute([id]))
                 .map_err(failed)?;
         }
@@ -41,5 +38,14 @@ impl Desk {
             .and_then(|mut delete| delete.execute(params![before, SOME]))
             .map_err(failed)?;
         Ok((old.len() + answers) as u64)
+    }
+
+    /// Notes that an entry of a log is removed: its number is never given again.
+    pub(super) fn keep_floor(&self, agent: i64, number: i64) -> Result<()> {
+        self.db
+            .prepared("UPDATE agents SET log_floor = ?2 WHERE id = ?1 AND log_floor < ?2")
+            .and_then(|mut update| update.execute([agent, number]))
+            .map_err(failed)
+            .map(drop)
     }
 }

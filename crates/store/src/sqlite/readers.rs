@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rusqlite::{Connection, OpenFlags};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
 
 use super::error::{closed, failed};
 use super::open::tune;
@@ -31,18 +31,12 @@ struct Shared {
     durability: Arc<Durability>,
 }
 
-/// The right to read something that may take long.
-#[derive(Debug)]
-pub(super) struct Turn {
-    _permits: (OwnedSemaphorePermit, OwnedSemaphorePermit),
-}
-
 /// Reads at once that may take long.
 const LONG: usize = 2;
 
 impl Readers {
-    /// Opens `count` connections for short reads, and some more for long ones; `prepare` is run on each.
-    pub(super) fn open(path: &Path, count: usize, prepare: &str, durability: Arc<Durability>) -> Result<Self> {
+    /// Opens `count` connections for short reads, and some more for long ones.
+    pub(super) fn open(path: &Path, count: usize, durability: Arc<Durability>) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let count = count + LONG;
         let mut idle = Vec::with_capacity(count);
@@ -52,7 +46,6 @@ impl Readers {
             db.execute("ATTACH DATABASE ?1 AS search", [path_of(path).to_string_lossy()]).map_err(failed)?;
             // Less than the writer has: there are several of these, and the system keeps pages too.
             db.execute_batch("PRAGMA cache_size = -6000").map_err(failed)?;
-            db.execute_batch(prepare).map_err(failed)?;
             db.execute_batch("PRAGMA query_only = ON").map_err(failed)?;
             idle.push(db);
         }
@@ -75,27 +68,13 @@ impl Readers {
         T: Send + 'static,
         F: FnOnce(&Connection) -> Result<T> + Send + 'static,
     {
-        self.read_by(self.turn().await?, look).await
-    }
-
-    /// Waits for the turn to read something that may take long.
-    pub(super) async fn turn(&self) -> Result<Turn> {
         let long = self.shared.long.clone().acquire_owned().await.map_err(|_| closed())?;
         let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
-        Ok(Turn { _permits: (long, permit) })
-    }
-
-    /// Reads one consistent state, on a thread that may block, without having to wait for it.
-    pub(super) async fn read_by<T, F>(&self, turn: Turn, look: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
-    {
         let shared = self.shared.clone();
-        // The turn goes along: a caller that goes away meanwhile leaves the connection in use.
+        // The permits go along: a caller that goes away meanwhile leaves the connection in use.
         let task = tokio::task::spawn_blocking(move || {
             let seen = shared.with(|db| snapshot(db, look));
-            drop(turn);
+            drop((permit, long));
             seen
         });
         let seen = task.await.map_err(StoreError::internal)?;

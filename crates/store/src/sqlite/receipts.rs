@@ -9,10 +9,10 @@ use uuid::Uuid;
 
 use super::agents;
 use super::error::failed;
-use super::keys::{maybe_instant_at, number_of, owner_of, range, row};
+use super::keys::{maybe_instant_at, number_of};
 use super::messages::{DELIVERED, Found, find, message_columns, message_row};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::{message_uuid, no_message, session_uuid};
@@ -33,9 +33,9 @@ pub(super) fn message(db: &Connection, caller: &Agent, id: Uuid) -> Result<Messa
 pub(super) fn with_receipts(db: &Connection, caller: &Agent, found: Found) -> Result<MessageWithReceipts> {
     let sent = found.sender == caller.key.0;
     let mut row = found.row;
-    let receipts = match found.delivery {
-        Some(_) => vec![row.receipt()?],
-        None => group_receipts(db, found.row_id, row.at, (!sent).then_some(caller.key.0))?,
+    let receipts = match found.delivered_in_pair {
+        true => vec![row.receipt()?],
+        false => group_receipts(db, found.row_id, row.at, (!sent).then_some(caller.key.0))?,
     };
     if row.to.is_empty() {
         // A group's message is to whoever looks at it.
@@ -47,9 +47,8 @@ pub(super) fn with_receipts(db: &Connection, caller: &Agent, found: Found) -> Re
 fn group_receipts(db: &Connection, message: i64, at: Timestamp, only: Option<i64>) -> Result<Vec<Receipt>> {
     let mut select = db
         .prepared(
-            "SELECT a.name, e.delivered_at, e.read_at FROM copies c
-             JOIN entries e ON e.id = c.entry_id JOIN agents a ON a.id = c.agent_id
-             WHERE c.message_id = ?1 AND (?2 IS NULL OR c.agent_id = ?2) ORDER BY a.name",
+            "SELECT a.name, e.delivered_at, e.read_at FROM deliveries e JOIN agents a ON a.id = e.agent_id
+             WHERE e.message_id = ?1 AND (?2 IS NULL OR e.agent_id = ?2) ORDER BY a.name",
         )
         .map_err(failed)?;
     let found = select
@@ -67,22 +66,18 @@ fn group_receipts(db: &Connection, message: i64, at: Timestamp, only: Option<i64
 
 /// Messages that came to the caller, newest first.
 pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) -> Result<MessagePage> {
-    let (first, last) = range(caller.key.0);
-    let end = match query.before.map(u32::try_from) {
-        Some(Ok(before)) => row(caller.key.0, before.into()),
-        Some(Err(_)) | None => last,
-    };
+    let before = query.before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
     let mut sql = String::from(concat!(
         "SELECT ",
         message_columns!(),
-        ", e.id FROM entries e
+        ", e.number FROM deliveries e
          JOIN messages m ON m.id = e.message_id
-         JOIN sessions s ON s.id = m.id >> 32
+         JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
-         JOIN agents t ON t.id = e.id >> 32
-         WHERE e.id > ? AND e.id < ? AND e.message_id IS NOT NULL"
+         JOIN agents t ON t.id = e.agent_id
+         WHERE e.agent_id = ? AND e.number < ?"
     ));
-    let mut values: Vec<Value> = vec![first.into(), end.into()];
+    let mut values: Vec<Value> = vec![caller.key.0.into(), before.into()];
     if query.unread {
         sql.push_str(" AND e.read_at IS NULL");
     }
@@ -108,7 +103,7 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
         sql.push_str(" AND m.correlation_id = ?");
         values.push(correlation.to_string().into());
     }
-    sql.push_str(" ORDER BY e.id DESC LIMIT ?");
+    sql.push_str(" ORDER BY e.number DESC LIMIT ?");
     values.push(i64::from(query.limit).into());
     let mut select = db.prepared(&sql).map_err(failed)?;
     let mut found = select.query(params_from_iter(values)).map_err(failed)?;
@@ -126,20 +121,21 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
     Ok(MessagePage { messages, next: last.filter(|_| full) })
 }
 
-impl Desk {
+impl WriteTx {
     /// Marks messages as read; all of them came to the caller, or none is marked.
     pub(super) fn ack(&mut self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
-        let deliveries = self.deliveries_of(caller, ids)?;
-        let news = self.mark_read(caller, &deliveries, now)?;
+        let messages = self.delivered_to(caller, ids)?;
+        let news = self.mark_read(caller, &messages, now)?;
         Ok(Written { answer: news.len() as u64, news })
     }
 
-    /// The entries that brought these messages to the caller.
-    pub(super) fn deliveries_of(&self, caller: &Agent, ids: &[MessageId]) -> Result<Vec<i64>> {
+    /// The rows of these messages, all of which came to the caller.
+    pub(super) fn delivered_to(&self, caller: &Agent, ids: &[MessageId]) -> Result<Vec<i64>> {
         ids.iter()
             .map(|id| {
                 let found = find(&self.db, message_uuid(id)?)?.ok_or_else(|| no_message(id))?;
-                found.delivery_to(&self.db, caller.key.0)?.ok_or_else(|| no_message(id))
+                let came = found.came_to(&self.db, caller.key.0)?;
+                came.then_some(found.row_id).ok_or_else(|| no_message(id))
             })
             .collect()
     }
@@ -152,38 +148,34 @@ impl Desk {
         up_to: u64,
         now: Timestamp,
     ) -> Result<Written<Handed>> {
-        let me = caller.key.0;
-        let Ok(after) = u32::try_from(after) else { return Ok(Written::quiet(Handed { messages: 0, reached: up_to })) };
-        let end = u32::try_from(up_to).unwrap_or(u32::MAX);
+        let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
         let most = i64::try_from(MAX_HANDED).unwrap_or(i64::MAX);
-        let new: Vec<(i64, i64)> = self
+        let (new, numbers): (Vec<i64>, Vec<u64>) = self
             .db
             .prepared(
-                "SELECT id, message_id FROM entries
-                 WHERE id > ?1 AND id <= ?2 AND message_id IS NOT NULL AND delivered_at IS NULL ORDER BY id LIMIT ?3",
+                "SELECT message_id, number FROM deliveries
+                 WHERE agent_id = ?1 AND number > ?2 AND number <= ?3 AND delivered_at IS NULL ORDER BY number LIMIT ?4",
             )
             .and_then(|mut select| {
-                let rows = select.query_map([row(me, after.into()), row(me, end.into()), most], |row| {
-                    Ok((row.get(0)?, row.get(1)?))
+                let rows = select.query_map([caller.key.0, limit(after), limit(up_to), most], |row| {
+                    Ok((row.get::<_, i64>(0)?, number_of(row.get(1)?)))
                 })?;
                 rows.collect()
             })
             .map_err(failed)?;
         let news = self.mark_delivered(caller, &new, now)?;
-        let numbers = new.iter().map(|(delivery, _)| number_of(*delivery));
-        Ok(Written { answer: Handed::after(news.len() as u64, numbers, up_to), news })
+        Ok(Written { answer: Handed::after(news.len() as u64, numbers.into_iter(), up_to), news })
     }
 
-    /// Marks deliveries as handed over, and tells the senders.
-    pub(super) fn mark_delivered(&mut self, caller: &Agent, new: &[(i64, i64)], now: Timestamp) -> Result<Vec<News>> {
+    /// Marks messages as handed over to the caller, and tells the senders.
+    pub(super) fn mark_delivered(&mut self, caller: &Agent, new: &[i64], now: Timestamp) -> Result<Vec<News>> {
         let mut news = Vec::with_capacity(new.len());
-        for (delivery, message) in new {
-            debug_assert_eq!(owner_of(*delivery), caller.key.0);
+        for message in new {
             self.db
-                .prepared("UPDATE entries SET delivered_at = ?2 WHERE id = ?1")
-                .and_then(|mut update| update.execute([*delivery, now.as_microsecond()]))
+                .prepared("UPDATE deliveries SET delivered_at = ?3 WHERE message_id = ?1 AND agent_id = ?2")
+                .and_then(|mut update| update.execute([*message, caller.key.0, now.as_microsecond()]))
                 .map_err(failed)?;
-            news.push(self.tell_receipt(*delivery, *message, caller, now)?);
+            news.push(self.tell_receipt(*message, caller, now)?);
         }
         Ok(news)
     }

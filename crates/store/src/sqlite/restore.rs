@@ -131,8 +131,13 @@ fn arrive(from: &Path, coming: &Path, mut progress: impl FnMut(BytesDone)) -> Re
 
 /// Puts the numbers of all logs forward. Returns how many logs there are.
 pub(super) fn advance(db: &Connection) -> Result<u64> {
-    let head = "max(log_floor, coalesce((SELECT max(e.id) & 4294967295 FROM entries e
-                WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0))";
+    // A database of an earlier form has one table for the log, with agent << 32 | number as its row.
+    let of_entries = "coalesce((SELECT max(e.id) & 4294967295 FROM entries e
+                      WHERE e.id > agents.id << 32 AND e.id <= (agents.id << 32 | 4294967295)), 0)";
+    let of_both = "coalesce((SELECT max(number) FROM deliveries WHERE agent_id = agents.id), 0),
+                   coalesce((SELECT max(number) FROM events WHERE agent_id = agents.id), 0)";
+    let earlier = db.table_exists(None, "entries").map_err(failed)?;
+    let head = format!("max(log_floor, {})", if earlier { of_entries } else { of_both });
     let sql = format!("UPDATE agents SET log_floor = {head} + ?1 WHERE {head} < ?2");
     let logs = db.execute(&sql, [FORWARD, FAR]).map_err(failed)?;
     Ok(logs as u64)

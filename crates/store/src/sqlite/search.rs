@@ -13,8 +13,8 @@ use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
 use super::agents;
 use super::error::failed;
-use super::keys::{instant_at, number_of, owner_of, range, row, uuid_at};
-use super::messages::shown_in_pair;
+use super::keys::{instant_at, number_of, uuid_at};
+use super::messages::{shown_in_pair, undelivered};
 use super::open::tune;
 use super::plans::Prepared;
 use crate::StoreError;
@@ -192,8 +192,7 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
 pub(super) fn behind(db: &Connection) -> Result<Vec<AgentKey>> {
     db.prepared(
         "SELECT a.id FROM agents a LEFT JOIN search.cursors c ON c.agent_id = a.id
-         WHERE EXISTS (SELECT 1 FROM entries e WHERE e.id > (a.id << 32 | coalesce(c.number, 0))
-                       AND e.id <= (a.id << 32 | 4294967295))",
+         WHERE EXISTS (SELECT 1 FROM deliveries e WHERE e.agent_id = a.id AND e.number > coalesce(c.number, 0))",
     )
     .and_then(|mut select| select.query_map([], |row| row.get(0).map(AgentKey)).and_then(Iterator::collect))
     .map_err(failed)
@@ -228,38 +227,32 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
         .prepared("SELECT number FROM search.cursors WHERE agent_id = ?1")
         .and_then(|mut select| select.query_row([agent.0], |row| row.get(0)).optional())
         .map_err(failed)?;
-    let (_, end) = range(agent.0);
     let mut select = db
         .prepared(
-            "SELECT e.id, m.id, m.created_at, m.content, s.subject, m.sender_id, s.group_id IS NOT NULL,
+            "SELECT e.number, m.id, m.created_at, m.content, s.subject, m.sender_id,
                     iif(m.kind = 'task_update', m.reply_to, NULL)
-             FROM entries e LEFT JOIN messages m ON m.id = e.message_id LEFT JOIN sessions s ON s.id = m.id >> 32
-             WHERE e.id > ?1 AND e.id <= ?2 ORDER BY e.id LIMIT ?3",
+             FROM deliveries e JOIN messages m ON m.id = e.message_id JOIN sessions s ON s.id = m.session_id
+             WHERE e.agent_id = ?1 AND e.number > ?2 ORDER BY e.number LIMIT ?3",
         )
         .map_err(failed)?;
     let limit = i64::try_from(most).unwrap_or(i64::MAX);
-    let mut found = select.query([row(agent.0, done.unwrap_or(0)), end, limit]).map_err(failed)?;
+    let mut found = select.query([agent.0, done.unwrap_or(0), limit]).map_err(failed)?;
     let (mut last, mut entries, mut bytes) = (0, 0, 0);
     while bytes < BYTES
         && let Some(row) = found.next().map_err(failed)?
     {
-        let entry: i64 = row.get(0).map_err(failed)?;
-        last = number_of(entry);
+        last = number_of(row.get(0).map_err(failed)?);
         entries += 1;
-        let message: Option<i64> = row.get(1).map_err(failed)?;
-        let Some(message) = message else { continue };
-        let (sender, group): (i64, bool) = (row.get(5).map_err(failed)?, row.get(6).map_err(failed)?);
-        let mut who = format!("m{sender} f{sender} m{}", owner_of(entry));
-        if group {
-            for member in members(db, message)? {
-                who.push_str(&format!(" m{member}"));
-            }
+        let (message, sender): (i64, i64) = (row.get(1).map_err(failed)?, row.get(5).map_err(failed)?);
+        let mut who = format!("m{sender} f{sender}");
+        for recipient in recipients(db, message)? {
+            who.push_str(&format!(" m{recipient}"));
         }
         let content: String = row.get(3).map_err(failed)?;
         bytes += content.len();
         let (at, subject) = (row.get(2).map_err(failed)?, row.get(4).map_err(failed)?);
         pages.docs.push(Doc { message, at, content, subject, who });
-        let answered: Option<Vec<u8>> = row.get(7).map_err(failed)?;
+        let answered: Option<Vec<u8>> = row.get(6).map_err(failed)?;
         if let Some(rejected) = answered.map(|task| undelivered(db, agent, &task)).transpose()?.flatten() {
             bytes += rejected.content.len();
             pages.docs.push(rejected);
@@ -278,10 +271,11 @@ fn page(db: &Connection, agent: AgentKey, most: usize, pages: &mut Pages) -> Res
 /// The task that an update in this agent's log is about, where the agent sent it and the office rejected it at once: such a
 /// task is in no log, and is found by its sender alone.
 fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<Doc>> {
-    db.prepared(
-        "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.id >> 32
-         WHERE n.public_id = ?1 AND n.sender_id = ?2 AND n.delivery_id IS NULL AND s.group_id IS NULL",
-    )
+    db.prepared(concat!(
+        "SELECT n.id, n.created_at, n.content, s.subject FROM messages n JOIN sessions s ON s.id = n.session_id
+         WHERE n.public_id = ?1 AND n.sender_id = ?2 AND s.group_id IS NULL AND ",
+        undelivered!("n")
+    ))
     .and_then(|mut select| {
         select
             .query_row(params![task, sender.0], |row| {
@@ -293,8 +287,8 @@ fn undelivered(db: &Connection, sender: AgentKey, task: &[u8]) -> Result<Option<
     .map_err(failed)
 }
 
-fn members(db: &Connection, message: i64) -> Result<Vec<i64>> {
-    db.prepared("SELECT agent_id FROM copies WHERE message_id = ?1")
+fn recipients(db: &Connection, message: i64) -> Result<Vec<i64>> {
+    db.prepared("SELECT agent_id FROM deliveries WHERE message_id = ?1")
         .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
         .map_err(failed)
 }
@@ -329,7 +323,7 @@ pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Re
                    ORDER BY rowid DESC LIMIT ?4) w
              JOIN search.docs d ON d.doc = w.doc
              JOIN messages m ON m.id = d.message_id
-             JOIN sessions s ON s.id = m.id >> 32
+             JOIN sessions s ON s.id = m.session_id
              JOIN agents f ON f.id = m.sender_id
              WHERE s.group_id IS NOT NULL OR ",
             shown_in_pair!("?5"),

@@ -7,8 +7,8 @@ use amb_core::route::Hop;
 use super::cache::{Peer, Thread};
 use super::connect::pair;
 use super::messages::{self, Found};
-use super::post::{Post, To};
-use super::writer::Desk;
+use super::post::Post;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::letter::{self, Letter, Parent, Placed, json_of, no_session, trace_json};
 use crate::row::{kind_text, rank};
@@ -30,7 +30,7 @@ enum Recipient {
     Group(i64),
 }
 
-impl Desk {
+impl WriteTx {
     pub(super) fn send(&mut self, caller: &Agent, mut letter: Letter) -> Result<Outcome> {
         letter.at = self.newest.stamp(letter.at);
         let me = caller.key.0;
@@ -50,10 +50,7 @@ impl Desk {
                 let hop = letter.hop(parent.as_ref(), false)?;
                 self.place(caller, &peer, &thread, &letter, &hop)?
             }
-            Recipient::Group(group) => {
-                self.sort()?;
-                self.guarded(|desk| desk.place_in_group(caller, group, &letter))?
-            }
+            Recipient::Group(group) => self.guarded(|tx| tx.place_in_group(caller, group, &letter))?,
         };
         if let Some(once) = &letter.once {
             self.remember_answer(me, once, &letter.sent(&placed), letter.at)?;
@@ -93,7 +90,7 @@ impl Desk {
     /// The session that the letter goes to, made where it is missing.
     fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter, parent: Option<&Found>) -> Result<Thread> {
         let answered = match parent.filter(|_| letter.reply_to().is_some()) {
-            Some(found) => self.thread(found.session())?.filter(|thread| thread.pair == Some(pair(me, peer))),
+            Some(found) => self.thread(found.session)?.filter(|thread| thread.pair == Some(pair(me, peer))),
             None => None,
         };
         match letter.thread(answered.map(|thread| thread.public_id))? {
@@ -124,16 +121,12 @@ impl Desk {
         if letter.kind == Kind::Task {
             return self.place_task(caller, peer, thread, letter, hop);
         }
-        let post = letter_post(caller, letter, hop, None)?;
-        let copies = match letter.is_plain() {
-            true => vec![(AgentKey(peer.id), self.lay(thread.id, post, peer.id)?)],
-            false => self.post(thread.id, post, To::One(peer.id))?.1,
-        };
+        let (_, copies) = self.post(thread.id, letter_post(caller, letter, hop, None)?, &[peer.id])?;
         Ok(placed(thread, copies))
     }
 }
 
-/// What of a letter is written.
+/// Columns to insert for a letter.
 pub(super) fn letter_post<'a>(caller: &Agent, letter: &'a Letter, hop: &Hop, task: Option<String>) -> Result<Post<'a>> {
     Ok(Post {
         id: letter.id,

@@ -27,7 +27,7 @@ const WAITING: usize = 1;
 /// supply could take back what somebody has read.
 #[derive(Debug)]
 pub(super) struct Durability {
-    /// Transactions whose commit has begun, but for those that only sort: what they show was shown, durable, in the tray.
+    /// Transactions whose commit has begun.
     begun: AtomicU64,
     /// Transactions that are durable; `None` once the disk failed.
     synced: watch::Sender<Option<u64>>,

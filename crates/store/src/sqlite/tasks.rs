@@ -13,11 +13,11 @@ use uuid::Uuid;
 use super::cache::{Peer, Thread};
 use super::error::failed;
 use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
-use super::messages;
+use super::messages::{self, undelivered};
 use super::plans::Prepared;
-use super::post::{Post, To};
+use super::post::Post;
 use super::send::{letter_post, placed};
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::letter::{Letter, Placed, json, trace_json};
 use crate::row;
@@ -35,7 +35,9 @@ macro_rules! select_tasks {
                     t.message_public_id, t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback,
                     t.created_at, t.updated_at,
                     t.state = 'rejected' AND EXISTS (
-                        SELECT 1 FROM messages m WHERE m.id = t.message_id AND m.delivery_id IS NULL)
+                        SELECT 1 FROM messages m WHERE m.id = t.message_id AND ",
+            undelivered!("m"),
+            ")
              FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
              LEFT JOIN tasks p ON p.id = t.parent_id ",
             $rest
@@ -87,7 +89,7 @@ pub(super) fn list(db: &Connection, caller: &Agent, filter: &TaskFilter, limit: 
             &[&me, &filter.state.map(TaskState::as_str), &filter.open, &limit])?);
     }
     if filter.owned != Some(true) {
-        rows.extend(query(db, select_tasks!("WHERE t.assignee_id = ?1 AND (?2 IS NULL OR t.state = ?2) AND (NOT ?3 OR t.state IN ('pending', 'accepted', 'working')) AND NOT (t.state = 'rejected' AND EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id AND m.delivery_id IS NULL)) ORDER BY t.id DESC LIMIT ?4"),
+        rows.extend(query(db, select_tasks!("WHERE t.assignee_id = ?1 AND (?2 IS NULL OR t.state = ?2) AND (NOT ?3 OR t.state IN ('pending', 'accepted', 'working')) AND NOT (t.state = 'rejected' AND EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id))) ORDER BY t.id DESC LIMIT ?4"),
             &[&me, &filter.state.map(TaskState::as_str), &filter.open, &limit])?);
     }
     rows.sort_by_key(|task| std::cmp::Reverse(task.row));
@@ -127,7 +129,7 @@ pub(super) fn current(db: &Connection, assignee: i64) -> Result<usize> {
         .map_err(failed)
 }
 
-impl Desk {
+impl WriteTx {
     /// Writes a task. One that the office rejects goes to nobody's log but its sender's, as an update.
     pub(super) fn place_task(
         &mut self,
@@ -149,7 +151,7 @@ impl Desk {
             Decision::Reject(reason) => (TaskState::Rejected, Some(reason.to_string())),
         };
         let Some(task) = letter.task_ref(state) else { return Err(crate::StoreError::invalid("not a task")) };
-        let to = if reason.is_none() { To::One(peer.id) } else { To::Nobody };
+        let to: &[i64] = if reason.is_none() { &[peer.id] } else { &[] };
         let (message, copies) = self.post(thread.id, letter_post(caller, letter, hop, Some(json(&task)?))?, to)?;
         let callback = crate::letter::json_of(letter.callback.as_ref())?;
         let parent = match letter.parent.filter(|parent| parent.relay) {
@@ -233,7 +235,7 @@ impl Desk {
             parts: None,
             metadata: None,
         };
-        let (_, copies) = self.post(thread.id, post, To::One(to))?;
+        let (_, copies) = self.post(thread.id, post, &[to])?;
         let Some((agent, number)) = copies.first().copied() else { return Err(crate::letter::no_session()) };
         let event = Event::NewMessage(update.event(from_name.clone(), thread.public_id, &thread.subject));
         Ok(News { agent, entry: Entry { event, cursor: number.into() } })

@@ -10,12 +10,12 @@ use uuid::Uuid;
 use super::cache::Thread;
 use super::connect::pair;
 use super::error::failed;
-use super::keys::{place_of, range, uuid_at};
+use super::keys::uuid_at;
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 
-impl Desk {
+impl WriteTx {
     pub(super) fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
         let id = self
             .db
@@ -47,18 +47,12 @@ impl Desk {
         if let Some(thread) = self.caches.threads.get(&id) {
             return Ok(Some(thread.clone()));
         }
-        self.sort()?;
-        let (first, last) = range(id);
         let found = self
             .db
-            .prepared(
-                "SELECT public_id, subject, low_id, high_id, group_id,
-                        (SELECT max(id) FROM messages WHERE id BETWEEN ?2 AND ?3)
-                 FROM sessions WHERE id = ?1",
-            )
+            .prepared("SELECT public_id, subject, low_id, high_id, group_id FROM sessions WHERE id = ?1")
             .and_then(|mut select| {
                 select
-                    .query_row([id, first, last], |row| {
+                    .query_row([id], |row| {
                         let pair: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
                         Ok(Thread {
                             id,
@@ -66,7 +60,6 @@ impl Desk {
                             subject: row.get::<_, String>(1)?.into(),
                             pair: pair.0.zip(pair.1),
                             group: row.get(4)?,
-                            last: row.get::<_, Option<i64>>(5)?.map_or(0, place_of),
                         })
                     })
                     .optional()
@@ -104,7 +97,7 @@ impl Desk {
             .and_then(|mut insert| insert.execute([me, peer, id]))
             .map_err(failed)?;
         let subject: Arc<str> = subject.into();
-        let thread = Thread { id, public_id, subject, pair: Some((low, high)), group: None, last: 0 };
+        let thread = Thread { id, public_id, subject, pair: Some((low, high)), group: None };
         self.caches.by_subject.put((low, high, key.into()), id);
         self.caches.by_public_id.put(public_id, id);
         self.caches.threads.put(id, thread.clone());

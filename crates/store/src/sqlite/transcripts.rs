@@ -9,7 +9,7 @@ use super::agents::by_name;
 use super::error::failed;
 use super::keys::{number_of, place_of, range, row};
 use super::plans::Prepared;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
 use crate::letter::json;
@@ -49,7 +49,7 @@ fn owner_row(db: &Connection, caller: &Agent, owner: Option<&AgentName>) -> Resu
     }
 }
 
-impl Desk {
+impl WriteTx {
     pub(super) fn transcript_append(
         &mut self,
         caller: &Agent,
@@ -79,7 +79,7 @@ impl Desk {
                 .and_then(|mut select| select.query_row(params![id, message_id], |row| row.get(0)).optional())
                 .map_err(failed)?;
             if let Some(known) = known {
-                return Ok(Appended { number: number_of(known), duplicate: true });
+                return Ok(Appended { number: number_of(place_of(known)), duplicate: true });
             }
         }
         line.ts = line.ts.or_else(|| Some(now.as_millisecond() as f64));
@@ -186,7 +186,7 @@ fn lines(db: &Connection, sql: &str, id: i64, after: i64, limit: usize) -> Resul
             break;
         }
         let (id, author): (i64, String) = (row.get(0).map_err(failed)?, row.get(2).map_err(failed)?);
-        found.push(numbered_line(number_of(id), &line, &author)?);
+        found.push(numbered_line(number_of(place_of(id)), &line, &author)?);
     }
     Ok(found)
 }

@@ -1,18 +1,12 @@
 //! What each agent has stored, counted in the transaction that writes or removes it.
-//!
-//! The table `usage` counts what is in its place. A plain send goes to the tray and writes nothing here: what lies there is
-//! added to what the table says, and goes into the table when it is sorted, many messages at a time.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use amb_core::Usage;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::failed;
 use super::plans::Prepared;
-use super::tray::unsorted;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use crate::error::Result;
 use crate::quota::{Account, Charges, Stored};
 
@@ -44,15 +38,9 @@ pub(super) struct Office {
 }
 
 impl Office {
-    /// Counts it all, once at the start: the rows of all agents, and the tray.
+    /// Adds up the rows of all agents, once at the start.
     pub(super) fn count(db: &Connection, account: Arc<Account>) -> Result<Self> {
-        let sql = concat!(
-            "SELECT (SELECT ifnull(sum(messages), 0) FROM usage) + count(*),
-                    (SELECT ifnull(sum(bytes), 0) FROM usage) + ifnull(sum(",
-            message_bytes!("laid"),
-            "), 0) ",
-            unsorted!()
-        );
+        let sql = "SELECT ifnull(sum(messages), 0), ifnull(sum(bytes), 0) FROM usage";
         let count = |row: &rusqlite::Row<'_>| Ok(Stored { messages: row.get(0)?, bytes: row.get(1)? });
         let stored = db.query_row(sql, [], count).map_err(failed)?;
         account.set_office(stored);
@@ -82,49 +70,29 @@ impl Office {
     }
 }
 
-impl Desk {
+impl WriteTx {
     /// Refuses what would be more than this sender, or the office, may store. Asked before anything is written.
     pub(super) fn check_quota(&mut self, sender: i64, more: Stored) -> Result<()> {
         let stored = self.stored_by(sender)?;
         self.office.account.quotas().check(stored.usage(), self.office.now.usage(), more.usage())
     }
 
-    /// What this agent has stored, in the tray too.
+    /// What this agent has stored.
     pub(super) fn stored_by(&mut self, agent: i64) -> Result<Stored> {
         if let Some(known) = self.caches.stored.get(&agent) {
             return Ok(*known);
         }
-        let mut stored = in_place(&self.db, agent)?;
-        stored += self.laid_by(agent)?;
+        let stored = stored_by(&self.db, agent)?;
         self.caches.stored.put(agent, stored);
         Ok(stored)
     }
 
-    /// Counts what was laid in the tray.
-    pub(super) fn count_laid(&mut self, agent: i64, more: Stored) {
+    /// Counts what was written or removed.
+    pub(super) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
         self.office.now += more;
         if let Some(known) = self.caches.stored.get_mut(&agent) {
             *known += more;
         }
-    }
-
-    /// Counts what was put in its place, or removed from there.
-    pub(super) fn charge(&mut self, agent: i64, more: Stored) -> Result<()> {
-        self.count_laid(agent, more);
-        self.write_usage(agent, more)
-    }
-
-    /// The same for several agents.
-    pub(super) fn charge_all(&mut self, charges: Charges) -> Result<()> {
-        charges.into_iter().try_for_each(|(agent, more)| self.charge(agent, more))
-    }
-
-    /// Counts what came from the tray to its place.
-    pub(super) fn charge_sorted(&self, sorted: HashMap<i64, Stored>) -> Result<()> {
-        sorted.into_iter().try_for_each(|(agent, more)| self.write_usage(agent, more))
-    }
-
-    fn write_usage(&self, agent: i64, more: Stored) -> Result<()> {
         self.db
             .prepared(
                 "INSERT INTO usage (agent_id, messages, bytes) VALUES (?1, ?2, ?3)
@@ -135,10 +103,15 @@ impl Desk {
             .map_err(failed)
             .map(drop)
     }
+
+    /// The same for several agents.
+    pub(super) fn charge_all(&mut self, charges: Charges) -> Result<()> {
+        charges.into_iter().try_for_each(|(agent, more)| self.charge(agent, more))
+    }
 }
 
-/// What this agent has stored, but for the tray.
-fn in_place(db: &Connection, agent: i64) -> Result<Stored> {
+/// What this agent has stored.
+pub(super) fn stored_by(db: &Connection, agent: i64) -> Result<Stored> {
     let found = db
         .prepared("SELECT messages, bytes FROM usage WHERE agent_id = ?1")
         .and_then(|mut select| {
@@ -146,9 +119,4 @@ fn in_place(db: &Connection, agent: i64) -> Result<Stored> {
         })
         .map_err(failed)?;
     Ok(found.unwrap_or_default())
-}
-
-/// What this agent has stored, for a reader whose mail was sorted before.
-pub(super) fn sorted_usage(db: &Connection, agent: i64) -> Result<Usage> {
-    in_place(db, agent).map(Stored::usage)
 }

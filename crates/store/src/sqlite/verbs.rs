@@ -7,12 +7,12 @@ use amb_core::doc::{
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
-    AgentName, Draft, Entry, Kind, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
+    AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
 };
 use async_trait::async_trait;
 
 use super::send::Outcome;
-use super::writer::Desk;
+use super::writer::WriteTx;
 use super::{
     SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
     usage,
@@ -33,14 +33,9 @@ impl SqliteStore {
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        let (writer, key) = (self.writer()?, caller.key);
-        let (plain, task) = (letter.is_plain(), letter.kind == Kind::Task);
-        let send = move |desk: &mut Desk| desk.send(&caller, letter);
-        let outcome = match (plain, task) {
-            (true, _) => writer.write_unsorted(send).await?,
-            (false, false) => writer.write_own(key, send).await?,
-            (false, true) => writer.write(send).await?,
-        };
+        let (writer, plain) = (self.writer()?, letter.is_plain());
+        let send = move |tx: &mut WriteTx| tx.send(&caller, letter);
+        let outcome = if plain { writer.write_unguarded(send).await? } else { writer.write_own(send).await? };
         Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {
@@ -57,7 +52,7 @@ impl Store for SqliteStore {
         // The disk first: where that is full, it is what an operator has to hear of.
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || room::check(&path)).await.map_err(StoreError::internal)??;
-        self.writer()?.write_aside(|_| Ok(())).await?;
+        self.writer()?.write_own(|_| Ok(())).await?;
         self.readers().look(|_| Ok(())).await
     }
 
@@ -80,7 +75,7 @@ impl Store for SqliteStore {
 
     async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
         words::check_agent(&new)?;
-        self.writer()?.write_without_mail(move |desk| desk.register(new, now)).await
+        self.writer()?.write(move |tx| tx.register(new, now)).await
     }
 
     async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
@@ -108,21 +103,17 @@ impl Store for SqliteStore {
     ) -> Result<Written<ConnectionRequested>> {
         words::check_text("message", ask.intro.as_deref())?;
         let caller = caller.clone();
-        self.writer()?
-            .write(move |desk| desk.once(&caller, now, |desk| desk.request_connection(&caller, ask, now)))
-            .await
+        self.writer()?.write(move |tx| tx.once(&caller, now, |tx| tx.request_connection(&caller, ask, now))).await
     }
 
     async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>> {
         let (caller, code) = (caller.clone(), code.to_owned());
-        self.writer()?
-            .write(move |desk| desk.once(&caller, now, |desk| desk.approve_connection(&caller, &code, now)))
-            .await
+        self.writer()?.write(move |tx| tx.once(&caller, now, |tx| tx.approve_connection(&caller, &code, now))).await
     }
 
     async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
         let (caller, from) = (caller.clone(), from.clone());
-        self.writer()?.write(move |desk| desk.accept_connection(&caller, &from, now)).await
+        self.writer()?.write(move |tx| tx.accept_connection(&caller, &from, now)).await
     }
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
@@ -138,12 +129,12 @@ impl Store for SqliteStore {
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
-        let small = self.look_for(caller.key, |db| inbox::inbox(db, caller, &page, now, Some(SMALL_INBOX))).await?;
+        let small = self.readers().look(|db| inbox::inbox(db, caller, &page, now, Some(SMALL_INBOX))).await?;
         if let Some(inbox) = small {
             return Ok(inbox);
         }
         let caller = caller.clone();
-        let whole = self.read_for(caller.key, move |db| inbox::inbox(db, &caller, &page, now, None)).await?;
+        let whole = self.readers().read(move |db| inbox::inbox(db, &caller, &page, now, None)).await?;
         Ok(whole.unwrap_or_default())
     }
 
@@ -156,31 +147,30 @@ impl Store for SqliteStore {
     ) -> Result<Written<History>> {
         let session = session_uuid(session)?;
         let reader = caller.clone();
-        let (history, unread) =
-            self.look_for(caller.key, move |db| inbox::history(db, &reader, session, &page)).await?;
+        let (history, unread) = self.readers().look(move |db| inbox::history(db, &reader, session, &page)).await?;
         if unread.is_empty() {
             return Ok(Written::quiet(history));
         }
         let (caller, now) = (caller.clone(), to_micros(now));
-        let news = self.writer()?.write_own(caller.key, move |desk| desk.mark_read(&caller, &unread, now)).await?;
+        let news = self.writer()?.write_own(move |tx| tx.mark_read(&caller, &unread, now)).await?;
         Ok(Written { answer: history, news })
     }
 
     async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        self.look_for(agent, move |db| log::entries(db, agent.0, since, limit)).await
+        self.readers().look(move |db| log::entries(db, agent.0, since, limit)).await
     }
 
     async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        let head = self.look_for(agent, move |db| log::head(db, agent.0)).await?;
+        let head = self.readers().look(move |db| log::head(db, agent.0)).await?;
         Ok(u64::try_from(head).unwrap_or(0))
     }
 
     async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
-        self.look_for(agent, move |db| log::resume(db, agent.0, since)).await
+        self.readers().look(move |db| log::resume(db, agent.0, since)).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {
-        self.writer()?.write(move |desk| desk.prune(before)).await
+        self.writer()?.write(move |tx| tx.prune(before)).await
     }
 
     async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
@@ -195,25 +185,25 @@ impl Store for SqliteStore {
 
     async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        let look = |db: &_| Ok((directory::own(db, &caller)?, usage::sorted_usage(db, caller.key.0)?));
-        let (own, usage) = self.look_for(caller.key, look).await?;
+        let look = |db: &_| Ok((directory::own(db, &caller)?, usage::stored_by(db, caller.key.0)?.usage()));
+        let (own, usage) = self.readers().look(look).await?;
         own.profile(usage, self.account.quotas(), now)
     }
 
     async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
         let caller = caller.clone();
-        let (own, stored) = self.writer()?.write_without_mail(move |desk| desk.update_profile(&caller, patch)).await?;
+        let (own, stored) = self.writer()?.write(move |tx| tx.update_profile(&caller, patch)).await?;
         own.profile(stored.usage(), self.account.quotas(), now)
     }
 
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
         let agents = agents.to_vec();
-        self.writer()?.write_aside(move |desk| desk.seen(&agents, true, now)).await
+        self.writer()?.write_own(move |tx| tx.seen(&agents, true, now)).await
     }
 
     async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
         let caller = caller.key;
-        self.writer()?.write_aside(move |desk| desk.seen(&[caller], false, now)).await
+        self.writer()?.write_own(move |tx| tx.seen(&[caller], false, now)).await
     }
 
     async fn rotate_key(
@@ -225,17 +215,17 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<()> {
         let caller = caller.clone();
-        self.writer()?.write_aside(move |desk| desk.rotate_key(&caller, shown, &new, old_until, now)).await
+        self.writer()?.write_own(move |tx| tx.rotate_key(&caller, shown, &new, old_until, now)).await
     }
 
     async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
         let name = name.clone();
-        self.writer()?.write_aside(move |desk| desk.issue_key(&name, &new)).await
+        self.writer()?.write_own(move |tx| tx.issue_key(&name, &new)).await
     }
 
     async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        self.writer()?.write(move |desk| desk.delete_agent(&caller, shown, now)).await
+        self.writer()?.write(move |tx| tx.delete_agent(&caller, shown, now)).await
     }
 
     async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
@@ -256,41 +246,41 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Written<Connection>> {
         let (caller, peer, now) = (caller.clone(), peer.clone(), to_micros(now));
-        self.writer()?.write(move |desk| desk.change_connection(&caller, &peer, change, now)).await
+        self.writer()?.write(move |tx| tx.change_connection(&caller, &peer, change, now)).await
     }
 
     async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
-        self.writer()?.write_without_mail(move |desk| desk.expire_connections(now)).await
+        self.writer()?.write(move |tx| tx.expire_connections(now)).await
     }
 
     async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
         let (caller, id) = (caller.clone(), message_uuid(id)?);
-        self.look_for(caller.key, move |db| receipts::message(db, &caller, id)).await
+        self.readers().look(move |db| receipts::message(db, &caller, id)).await
     }
 
     async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
         let caller = caller.clone();
-        self.read_for(caller.key, move |db| receipts::messages(db, &caller, &query)).await
+        self.readers().read(move |db| receipts::messages(db, &caller, &query)).await
     }
 
     async fn ack(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
         let (caller, ids, now) = (caller.clone(), ids.to_vec(), to_micros(now));
-        self.writer()?.write_own(caller.key, move |desk| desk.ack(&caller, &ids, now)).await
+        self.writer()?.write_own(move |tx| tx.ack(&caller, &ids, now)).await
     }
 
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        self.writer()?.write_own(caller.key, move |desk| desk.delivered(&caller, after, up_to, now)).await
+        self.writer()?.write_own(move |tx| tx.delivered(&caller, after, up_to, now)).await
     }
 
     async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
         let (caller, now) = (caller.clone(), to_micros(now));
-        self.writer()?.write_own(caller.key, move |desk| desk.claim(&caller, &request, now)).await
+        self.writer()?.write_own(move |tx| tx.claim(&caller, &request, now)).await
     }
 
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         let (caller, ids) = (caller.clone(), ids.to_vec());
-        self.writer()?.write_own(caller.key, move |desk| desk.release(&caller, &ids)).await
+        self.writer()?.write_own(move |tx| tx.release(&caller, &ids)).await
     }
 
     async fn send_all(
@@ -302,9 +292,9 @@ impl Store for SqliteStore {
     ) -> Result<Written<Vec<Sent>>> {
         let (caller, to) = (caller.clone(), to.to_vec());
         let caller = letter::under_key_of(caller, &to, &draft)?;
-        let send = move |desk: &mut Desk| {
-            desk.once(&caller, now, |desk| {
-                let sent = desk.send_all(&caller, &to, &draft, now)?;
+        let send = move |tx: &mut WriteTx| {
+            tx.once(&caller, now, |tx| {
+                let sent = tx.send_all(&caller, &to, &draft, now)?;
                 Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))
             })
         };
@@ -337,13 +327,13 @@ impl Store for SqliteStore {
         words::check_text("note", note.as_deref())?;
         let (caller, id, now) = (caller.clone(), task_uuid(id)?, to_micros(now));
         self.writer()?
-            .write(move |desk| desk.once(&caller, now, |desk| desk.set_task_state(&caller, id, state, note, now)))
+            .write(move |tx| tx.once(&caller, now, |tx| tx.set_task_state(&caller, id, state, note, now)))
             .await
     }
 
     async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
         let now = to_micros(now);
-        self.writer()?.write_without_mail(move |desk| desk.sweep_overdue(now)).await
+        self.writer()?.write(move |tx| tx.sweep_overdue(now)).await
     }
 
     async fn transcript_append(
@@ -356,12 +346,12 @@ impl Store for SqliteStore {
     ) -> Result<Appended> {
         words::check_text("message_id", line.message_id.as_deref())?;
         let (caller, owner, key) = (caller.clone(), owner.cloned(), key.clone());
-        let append = move |desk: &mut Desk| {
-            desk.once(&caller, now, |desk| {
-                desk.transcript_append(&caller, owner.as_ref(), &key, line, now).map(Written::quiet)
+        let append = move |tx: &mut WriteTx| {
+            tx.once(&caller, now, |tx| {
+                tx.transcript_append(&caller, owner.as_ref(), &key, line, now).map(Written::quiet)
             })
         };
-        self.writer()?.write_aside(append).await.map(|written| written.answer)
+        self.writer()?.write_own(append).await.map(|written| written.answer)
     }
 
     async fn transcript_recent(
@@ -396,12 +386,12 @@ impl Store for SqliteStore {
         _now: Timestamp,
     ) -> Result<()> {
         let (caller, key, with) = (caller.clone(), key.clone(), with.clone());
-        self.writer()?.write_aside(move |desk| desk.transcript_share(&caller, &key, &with, access)).await
+        self.writer()?.write_own(move |tx| tx.transcript_share(&caller, &key, &with, access)).await
     }
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let caller = caller.clone();
-        self.read_for(caller.key, move |db| search::search(db, &caller, &query)).await
+        self.readers().read(move |db| search::search(db, &caller, &query)).await
     }
 
     async fn index_mail(&self) -> Result<u64> {
@@ -411,9 +401,7 @@ impl Store for SqliteStore {
     async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
         let (caller, name, now) = (caller.clone(), name.clone(), to_micros(now));
         self.writer()?
-            .write_without_mail(move |desk| {
-                desk.once(&caller, now, |desk| desk.create_group(&caller, &name, now).map(Written::quiet))
-            })
+            .write(move |tx| tx.once(&caller, now, |tx| tx.create_group(&caller, &name, now).map(Written::quiet)))
             .await
             .map(|written| written.answer)
     }
@@ -432,18 +420,18 @@ impl Store for SqliteStore {
     ) -> Result<Written<Group>> {
         let (caller, group, agent) = (caller.clone(), group.clone(), agent.clone());
         self.writer()?
-            .write(move |desk| desk.once(&caller, now, |desk| desk.invite_to_group(&caller, &group, &agent, now)))
+            .write(move |tx| tx.once(&caller, now, |tx| tx.invite_to_group(&caller, &group, &agent, now)))
             .await
     }
 
     async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
         let (caller, group, agent) = (caller.clone(), group.clone(), agent.clone());
-        self.writer()?.write_without_mail(move |desk| desk.remove_from_group(&caller, &group, &agent)).await
+        self.writer()?.write(move |tx| tx.remove_from_group(&caller, &group, &agent)).await
     }
 
     async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
         let (caller, group) = (caller.clone(), group.clone());
-        self.writer()?.write_without_mail(move |desk| desk.join_group(&caller, &group, joined)).await
+        self.writer()?.write(move |tx| tx.join_group(&caller, &group, joined)).await
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
@@ -451,13 +439,13 @@ impl Store for SqliteStore {
         if old.is_empty() {
             return Ok(Removed { messages: 0, next });
         }
-        let (messages, old) = self.writer()?.write(move |desk| Ok((desk.remove_mail(&old)?, old))).await?;
+        let (messages, old) = self.writer()?.write(move |tx| Ok((tx.remove_mail(&old)?, old))).await?;
         self.forget(old).await?;
         Ok(Removed { messages, next })
     }
 
     async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
         let (caller, after) = (caller.clone(), query.after.as_ref().map(message_uuid).transpose()?);
-        self.read_for(caller.key, move |db| keep::export(db, &caller, after, query.since, query.limit)).await
+        self.readers().read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
     }
 }

@@ -14,9 +14,8 @@ use tokio::sync::{mpsc, oneshot};
 use super::cache::Caches;
 use super::error::{closed, failed, is_failed_sync};
 use super::plans::Prepared;
-use super::sight::{Changed, Counters, Sights};
+use super::sight::{Changed, Sights};
 use super::sync::{Durability, Reply, Syncer, keep_log_after_failure};
-use super::tray::{HoldsMail, Tray};
 use super::usage::Office;
 use crate::StoreError;
 use crate::error::Result;
@@ -35,14 +34,11 @@ const PATIENCE: u32 = 2;
 /// Prepared statements kept: all that there are.
 pub(super) const STATEMENTS: usize = 256;
 
-/// What operations work with.
-pub(super) struct Desk {
+/// The write transaction under way: what operations work with.
+pub(super) struct WriteTx {
     pub(super) db: Connection,
     pub(super) caches: Caches,
-    pub(super) tray: Tray,
     pub(super) office: Office,
-    /// Counts, for each agent, what was put into its log or its sessions, before it is there for others to see.
-    pub(super) placed: Arc<Counters>,
     /// Whose new mail can be found by search after this transaction.
     pub(super) findable: Vec<AgentKey>,
     /// Who sees something else after this transaction.
@@ -55,37 +51,16 @@ pub(super) struct Desk {
 /// What an operation cannot do by itself.
 #[derive(Debug, Clone, Copy)]
 struct Needs {
-    /// Which mail must be where it belongs before it runs.
-    sorted: Sorted,
     /// A savepoint, because it may fail in the middle.
     savepoint: bool,
-    /// Its answer to wait for the disk. What only looks need not: whoever tells of what it saw waits then.
-    durable: bool,
-    /// That everybody is taken to see something else after it, because it does not say who does ([`Desk::changed`]).
+    /// That everybody is taken to see something else after it, because it does not say who does ([`WriteTx::changed`]).
     everybody: bool,
-}
-
-impl Needs {
-    /// This mail sorted, and all the care there is, but for the view of others.
-    fn of(sorted: Sorted) -> Self {
-        Self { sorted, savepoint: true, durable: true, everybody: false }
-    }
-}
-
-/// Some mail.
-#[derive(Debug, Clone, Copy)]
-enum Sorted {
-    All,
-    Of(AgentKey),
-    Nothing,
 }
 
 /// An operation in the queue.
 trait Job: Send {
-    /// Runs it within the transaction. What it answers is sent when that is durable, or when it is committed.
-    fn run(self: Box<Self>, desk: &mut Desk) -> Reply;
-    /// Whether its answer waits for the disk.
-    fn is_durable(&self) -> bool;
+    /// Runs it within the transaction. Its answer is sent when that is durable.
+    fn run(self: Box<Self>, tx: &mut WriteTx) -> Reply;
     /// Answers it without running it.
     fn refuse(self: Box<Self>, error: StoreError);
 }
@@ -99,29 +74,17 @@ struct Operation<T, F> {
 impl<T, F> Job for Operation<T, F>
 where
     T: Send + 'static,
-    F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+    F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
 {
-    fn run(self: Box<Self>, desk: &mut Desk) -> Reply {
+    fn run(self: Box<Self>, tx: &mut WriteTx) -> Reply {
         let Self { needs, operation, answer } = *self;
-        let before = desk.changes();
-        let sorted = match needs.sorted {
-            Sorted::All => desk.sort(),
-            Sorted::Of(agent) => desk.sort_for(agent.0),
-            Sorted::Nothing => Ok(()),
-        };
-        let outcome = sorted.and_then(|()| match needs.savepoint {
-            true => desk.guarded(operation),
-            false => desk.unguarded(operation),
-        });
-        if needs.everybody && desk.changes() != before {
-            desk.changed.everybody();
+        let before = tx.db.total_changes();
+        let outcome = if needs.savepoint { tx.guarded(operation) } else { tx.unguarded(operation) };
+        if needs.everybody && tx.db.total_changes() != before {
+            tx.changed.everybody();
         }
         // A caller that went away has no use for its answer; what was done stays done.
         Box::new(move |committed| drop(answer.send(outcome.and_then(|value| committed.map(|()| value)))))
-    }
-
-    fn is_durable(&self) -> bool {
-        self.needs.durable
     }
 
     fn refuse(self: Box<Self>, error: StoreError) {
@@ -133,10 +96,7 @@ where
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) unindexed: Arc<Unindexed>,
-    pub(super) holds_mail: HoldsMail,
     pub(super) sights: Arc<Sights>,
-    /// See [`Desk::placed`].
-    pub(super) placed: Arc<Counters>,
     pub(super) durability: Arc<Durability>,
     pub(super) known: Arc<KnownKeys>,
 }
@@ -156,96 +116,55 @@ impl Writer {
         sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let Shared { unindexed, holds_mail, sights, placed, durability, known } = shared;
+        let Shared { unindexed, sights, durability, known } = shared;
         let syncer = Syncer::start(durability.clone(), sync)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
-            let tray = Tray::new(holds_mail);
-            let desk = Desk {
+            let tx = WriteTx {
                 db,
                 caches: Caches::default(),
-                tray,
                 office,
-                placed,
                 findable: Vec::new(),
                 changed: Changed::default(),
                 ended_key: false,
                 newest: Newest::default(),
             };
-            Transactions { desk, sights, unindexed, known, durability, syncer }.run(jobs);
+            Transactions { tx, sights, unindexed, known, durability, syncer }.run(jobs);
         })?;
         Ok((Self { queue }, thread))
     }
 
-    /// Runs an operation, and answers when it is durable. All mail is sorted before it.
+    /// Runs an operation, and answers when it is durable. Everybody is taken to see something else after it.
     pub(super) async fn write<T, F>(&self, operation: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { everybody: true, ..Needs::of(Sorted::All) }, operation).await
+        self.enqueue(Needs { savepoint: true, everybody: true }, operation).await
     }
 
-    /// The same for an operation on one agent's own mail, which alone is sorted before it. It says itself who sees
-    /// something else after it.
-    pub(super) async fn write_own<T, F>(&self, agent: AgentKey, operation: F) -> Result<T>
+    /// The same for an operation that says itself who sees something else after it.
+    pub(super) async fn write_own<T, F>(&self, operation: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs::of(Sorted::Of(agent)), operation).await
+        self.enqueue(Needs { savepoint: true, everybody: false }, operation).await
     }
 
-    /// Has one agent's mail sorted, and answers at the commit what the operation, which only looks, finds then.
-    pub(super) async fn settle<T, F>(&self, agent: AgentKey, operation: F) -> Result<T>
+    /// The same for one that fails only before it writes anything, and so needs no savepoint.
+    pub(super) async fn write_unguarded<T, F>(&self, operation: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
-        self.enqueue(Needs { durable: false, ..Needs::of(Sorted::Of(agent)) }, operation).await
-    }
-
-    /// The same for an operation that has mail sorted itself.
-    pub(super) async fn settle_all<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(Needs { durable: false, ..Needs::of(Sorted::Nothing) }, operation).await
-    }
-
-    /// The same as [`Writer::write`] for an operation that looks at no mail, though it may change what anybody sees.
-    pub(super) async fn write_without_mail<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(Needs { everybody: true, ..Needs::of(Sorted::Nothing) }, operation).await
-    }
-
-    /// The same for an operation that has nothing to do with mail.
-    pub(super) async fn write_aside<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(Needs::of(Sorted::Nothing), operation).await
-    }
-
-    /// Runs an operation that has mail sorted only where it needs it, says itself who sees something else after it, and
-    /// fails only before it writes anything.
-    pub(super) async fn write_unsorted<T, F>(&self, operation: F) -> Result<T>
-    where
-        T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
-    {
-        self.enqueue(Needs { savepoint: false, ..Needs::of(Sorted::Nothing) }, operation).await
+        self.enqueue(Needs { savepoint: false, everybody: false }, operation).await
     }
 
     async fn enqueue<T, F>(&self, needs: Needs, operation: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&mut Desk) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut WriteTx) -> Result<T> + Send + 'static,
     {
         let (answer, answered) = oneshot::channel();
         self.queue.send(Box::new(Operation { needs, operation, answer })).await.map_err(|_| closed())?;
@@ -253,9 +172,9 @@ impl Writer {
     }
 }
 
-impl Desk {
+impl WriteTx {
     /// Runs an operation so that a failure leaves nothing of it behind.
-    pub(super) fn guarded<T>(&mut self, operation: impl FnOnce(&mut Desk) -> Result<T>) -> Result<T> {
+    pub(super) fn guarded<T>(&mut self, operation: impl FnOnce(&mut WriteTx) -> Result<T>) -> Result<T> {
         self.db.prepared("SAVEPOINT operation").and_then(|mut s| s.execute([])).map_err(failed)?;
         let (before, office) = (self.db.total_changes(), self.office.now());
         let outcome = caught(|| operation(self));
@@ -270,30 +189,18 @@ impl Desk {
 
     /// Runs an operation that fails only before it writes anything. Should it fail later all the same, it takes the whole
     /// transaction with it. That spares every send a savepoint, which costs as much as the send.
-    fn unguarded<T>(&mut self, operation: impl FnOnce(&mut Desk) -> Result<T>) -> Result<T> {
-        let before = self.changes();
+    fn unguarded<T>(&mut self, operation: impl FnOnce(&mut WriteTx) -> Result<T>) -> Result<T> {
+        let before = self.db.total_changes();
         let outcome = caught(|| operation(self));
-        if outcome.is_err() && self.changes() != before {
+        if outcome.is_err() && self.db.total_changes() != before {
             self.abandon();
         }
         outcome
     }
 
-    /// Rows changed so far, but for sorting, which changes nothing that anybody could see.
-    fn changes(&self) -> u64 {
-        self.db.total_changes() - self.tray.changes()
-    }
-
-    /// Something is put into this agent's log or sessions.
-    pub(super) fn puts(&mut self, agent: i64) {
-        self.placed.count(agent);
-        self.changed.agent(agent);
-    }
-
     /// What an operation put into the caches is as untrue as what it wrote.
     fn rolled_back(&mut self) {
         self.caches.clear();
-        self.tray.rolled_back();
     }
 
     fn begin(&self) -> Result<()> {
@@ -318,7 +225,7 @@ impl Desk {
 
 /// The thread at work.
 struct Transactions {
-    desk: Desk,
+    tx: WriteTx,
     sights: Arc<Sights>,
     unindexed: Arc<Unindexed>,
     known: Arc<KnownKeys>,
@@ -330,18 +237,11 @@ impl Transactions {
     fn run(mut self, mut jobs: mpsc::Receiver<Box<dyn Job>>) {
         let mut batch = Vec::with_capacity(BATCH);
         loop {
-            // Nobody waits, so the time is the tray's.
-            while self.desk.tray.wants_sorting() && jobs.is_empty() {
-                self.sort_slice();
-            }
             if jobs.blocking_recv_many(&mut batch, BATCH) == 0 {
                 break;
             }
             gather(&mut jobs, &mut batch);
             self.transaction(&mut batch);
-            if self.desk.tray.wants_sorting() {
-                self.sort_slice();
-            }
         }
         self.finish();
     }
@@ -351,89 +251,62 @@ impl Transactions {
     fn transaction(&mut self, batch: &mut Vec<Box<dyn Job>>) {
         let mut jobs = batch.drain(..).peekable();
         while jobs.peek().is_some() {
-            let desk = &mut self.desk;
-            if let Err(error) = self.durability.holds().and_then(|()| desk.begin()) {
+            let tx = &mut self.tx;
+            if let Err(error) = self.durability.holds().and_then(|()| tx.begin()) {
                 tracing::error!(error = %source_of(&error), "the database takes no writes");
-                desk.abandon();
+                tx.abandon();
                 jobs.for_each(|job| job.refuse(lost()));
                 return;
             }
-            let before = desk.changes();
-            let (mut replies, mut at_commit): (Vec<Reply>, Vec<Reply>) = (Vec::with_capacity(jobs.len()), Vec::new());
+            let before = tx.db.total_changes();
+            let mut replies: Vec<Reply> = Vec::with_capacity(jobs.len());
             for job in jobs.by_ref() {
-                let waiting = if job.is_durable() { &mut replies } else { &mut at_commit };
-                waiting.push(job.run(desk));
-                if desk.db.is_autocommit() {
+                replies.push(job.run(tx));
+                if tx.db.is_autocommit() {
                     break;
                 }
             }
-            // One that only looked, or sorted, shows nobody anything that has to become durable first.
-            let begun = desk.changes() != before || desk.db.is_autocommit();
+            // One that changed nothing shows nobody anything that has to become durable first.
+            let begun = tx.db.total_changes() != before || tx.db.is_autocommit();
             if begun {
                 self.durability.begin();
             }
-            let committed = if desk.db.is_autocommit() { Err(lost()) } else { desk.commit() };
+            let committed = if tx.db.is_autocommit() { Err(lost()) } else { tx.commit() };
             if let Err(error) = committed {
                 if std::error::Error::source(&error).and_then(|cause| cause.downcast_ref()).is_some_and(is_failed_sync)
                 {
                     self.durability.fail(&error);
                 }
                 tracing::error!(error = %source_of(&error), "a transaction was not committed");
-                desk.abandon();
+                tx.abandon();
                 // Whatever became of it.
-                desk.changed.everybody();
-                replies.drain(..).chain(at_commit.drain(..)).for_each(|reply| reply(Err(lost())));
+                tx.changed.everybody();
+                replies.drain(..).for_each(|reply| reply(Err(lost())));
             }
             self.show();
-            at_commit.into_iter().for_each(|reply| reply(Ok(())));
             self.syncer.answer(replies, begun);
-        }
-    }
-
-    /// Sorts some of the tray in a transaction of its own, while the disk still works on the one before and its senders are
-    /// answered. It is not synced: until it is durable by another's sync, its mail is in the tray.
-    fn sort_slice(&mut self) {
-        let desk = &mut self.desk;
-        match self
-            .durability
-            .holds()
-            .and_then(|()| desk.begin())
-            .and_then(|()| caught(|| desk.sort_slice()))
-            .and_then(|()| desk.commit())
-        {
-            Ok(()) => self.show(),
-            Err(error) => {
-                tracing::warn!(error = %source_of(&error), "the tray was not sorted; trying again later");
-                desk.abandon();
-            }
         }
     }
 
     /// Says what others can see from now on. Only after the commit: until then they see it as it was.
     fn show(&mut self) {
-        self.desk.tray.committed();
-        self.desk.office.committed();
-        self.sights.change(&mut self.desk.changed);
+        self.tx.office.committed();
+        self.sights.change(&mut self.tx.changed);
         // Here and not after the verb's `.await`: its caller may be gone by then.
-        if std::mem::take(&mut self.desk.ended_key) {
+        if std::mem::take(&mut self.tx.ended_key) {
             self.known.forget();
         }
-        self.desk.findable.drain(..).for_each(|agent| self.unindexed.add(agent));
+        self.tx.findable.drain(..).for_each(|agent| self.unindexed.add(agent));
     }
 
     fn finish(self) {
-        let Self { mut desk, syncer, durability, .. } = self;
+        let Self { tx, syncer, durability, .. } = self;
         syncer.finish();
-        if keep_log_after_failure(&desk.db, &durability) {
+        if keep_log_after_failure(&tx.db, &durability) {
             return;
         }
-        let sorted = desk.begin().and_then(|()| desk.sort()).and_then(|()| desk.commit());
-        if let Err(error) = sorted {
-            tracing::warn!(error = %source_of(&error), "mail was left in the tray at closing; the next start sorts it");
-            desk.abandon();
-        }
         // Leaves one file behind for backups made by copying; failing to is no loss.
-        if let Err(error) = desk.db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
+        if let Err(error) = tx.db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
             tracing::warn!(%error, "the write-ahead log was not folded in at closing; the next start does it");
         }
     }

@@ -4,6 +4,7 @@
 
 mod copies;
 mod files;
+mod migration;
 mod moving;
 mod postgres;
 mod postgres_engine;

@@ -30,6 +30,22 @@ fn recount(migration: &str) -> String {
     migration[start..].trim_end().trim_end_matches(';').to_owned()
 }
 
+/// Everything that agents stored in SQLite. The rejection that the office wrote in the name of a task's assignee is charged to
+/// the task's sender.
+const RECOUNT_SQLITE: &str = "
+    SELECT payer, sum(copies), sum(bytes) FROM (
+        SELECT iif(m.kind = 'task_update' AND EXISTS (
+                       SELECT 1 FROM messages n WHERE n.public_id = m.reply_to
+                       AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = n.id)),
+                   (SELECT agent_id FROM deliveries d WHERE d.message_id = m.id), m.sender_id) AS payer,
+               max(1, (SELECT count(*) FROM deliveries d WHERE d.message_id = m.id)) AS copies,
+               octet_length(m.content) + ifnull(octet_length(m.parts), 0) + ifnull(octet_length(m.metadata), 0)
+               + ifnull(octet_length(m.callback), 0) AS bytes
+        FROM messages m
+        UNION ALL
+        SELECT author_id, 1, octet_length(line) FROM transcript_lines
+    ) GROUP BY payer";
+
 /// An office in which all may write to each other, in one group of three.
 async fn office(desk: &Desk) -> Vec<Agent> {
     let mut agents = Vec::new();
@@ -156,8 +172,7 @@ fn some_limit(dice: &mut Dice) -> Quotas {
 fn recount_sqlite(path: &Path) -> BTreeMap<i64, (i64, i64)> {
     let db = rusqlite::Connection::open(path).unwrap();
     let mut all: BTreeMap<i64, (i64, i64)> = (1..=AGENTS.len() as i64).map(|agent| (agent, (0, 0))).collect();
-    let sql = recount(include_str!("../../migrations/sqlite/V6__usage.sql"));
-    let mut select = db.prepare(&sql).unwrap();
+    let mut select = db.prepare(RECOUNT_SQLITE).unwrap();
     let rows = select.query_map([], |row| Ok((row.get(0)?, (row.get(1)?, row.get(2)?)))).unwrap();
     all.extend(rows.map(Result::unwrap));
     all
@@ -189,7 +204,6 @@ async fn usage_on_sqlite_is_what_a_recount_says_through_random_histories_and_kil
                     desk.set_quotas(some_limit(&mut dice));
                 }
                 1 => {
-                    // Some of it is in the tray at that moment.
                     killed(&file.path(), &copy.path());
                     let reopened = Desk(Arc::new(SqliteStore::open(&copy.path()).await.unwrap()));
                     let after = shown(&reopened, &agents).await;
