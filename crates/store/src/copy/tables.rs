@@ -35,15 +35,8 @@ macro_rules! place {
     };
 }
 
-/// The logs of all agents.
-const LOG: &str = "(SELECT d.agent_id, d.number, m.session_id, d.message_id, d.priority, d.delivered_at, d.read_at,
-                           d.lease_until, NULL AS event, NULL AS at
-                    FROM deliveries d JOIN messages m ON m.id = d.message_id
-                    UNION ALL
-                    SELECT agent_id, number, NULL, NULL, NULL, NULL, NULL, NULL, event, at FROM events)";
-
 /// All tables, those that others refer to first.
-pub(super) const TABLES: [Table; 17] = [
+pub(super) const TABLES: [Table; 18] = [
     Table {
         name: "agents",
         key: &["id"],
@@ -151,7 +144,7 @@ pub(super) const TABLES: [Table; 17] = [
     },
     Table {
         name: "messages",
-        key: &["m.session_id", "m.id"],
+        key: &["m.id"],
         from: "messages m JOIN sessions s ON s.id = m.session_id",
         order: ("m.session_id, m.id", "session_id, seq"),
         columns: &[
@@ -180,22 +173,27 @@ pub(super) const TABLES: [Table; 17] = [
         ],
     },
     Table {
-        name: "entries",
-        key: &["agent_id", "number"],
-        from: LOG,
+        name: "deliveries",
+        key: &["message_id", "agent_id"],
+        from: "deliveries",
         order: ("agent_id, number", "agent_id, number"),
         columns: &[
             ("agent_id", Number, ""),
             ("number", Number, ""),
-            ("session_id", Number, ""),
+            ("session_id", Number, "(SELECT m.session_id FROM messages m WHERE m.id = message_id)"),
             ("seq", Number, "message_id"),
             ("priority", Small, ""),
             ("delivered_at", Instant, ""),
             ("read_at", Instant, ""),
             ("lease_until", Instant, ""),
-            ("event", Text, ""),
-            ("at", Instant, ""),
         ],
+    },
+    Table {
+        name: "events",
+        key: &["id"],
+        from: "events",
+        order: ("agent_id, number", "agent_id, number"),
+        columns: &[("agent_id", Number, ""), ("number", Number, ""), ("event", Text, ""), ("at", Instant, "")],
     },
     Table {
         name: "copies",
@@ -293,6 +291,15 @@ pub(super) const TABLES: [Table; 17] = [
 ];
 
 impl Table {
+    /// The table of PostgreSQL, and which of its rows are these: a log is one table there.
+    pub(super) fn target(&self) -> (&'static str, &'static str) {
+        match self.name {
+            "deliveries" => ("entries", "WHERE event IS NULL"),
+            "events" => ("entries", "WHERE event IS NOT NULL"),
+            name => (name, ""),
+        }
+    }
+
     /// Counts it in SQLite.
     pub(super) fn count_source(&self) -> String {
         format!("SELECT count(*) FROM {}", self.from)
@@ -351,7 +358,8 @@ impl Table {
             format!("coalesce('=' || {text}, '-')")
         });
         let row = values.collect::<Vec<_>>().join(" || chr(31) || ");
-        format!("SELECT {row} FROM {} ORDER BY {}", self.name, self.order.1)
+        let (table, only) = self.target();
+        format!("SELECT {row} FROM {table} {only} ORDER BY {}", self.order.1)
     }
 
     /// Writes rows that are a JSON array in $1.
@@ -371,7 +379,7 @@ impl Table {
             .collect();
         format!(
             "INSERT INTO {} ({}) SELECT {} FROM json_to_recordset($1::text::json) AS x ({})",
-            self.name,
+            self.target().0,
             names.join(", "),
             values.join(", "),
             types.join(", ")

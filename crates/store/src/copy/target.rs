@@ -74,7 +74,8 @@ impl Target {
 
     /// Removes a half copy.
     pub(super) async fn clear(&self) -> Result<()> {
-        let tables: Vec<&str> = TABLES.iter().map(|table| table.name).collect();
+        let mut tables: Vec<&str> = TABLES.iter().map(|table| table.target().0).collect();
+        tables.dedup();
         let sql = format!(
             "TRUNCATE {}, search_words, search_cursors; DROP TABLE copy_progress, copy_source",
             tables.join(", ")
