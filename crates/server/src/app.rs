@@ -12,7 +12,6 @@ use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::answers::Answers;
 use crate::concurrency::InUse;
 use crate::config::Config;
 use crate::deliveries::Deliveries;
@@ -21,6 +20,7 @@ use crate::hub::Hub;
 use crate::metrics::Metrics;
 use crate::rate::Limiter;
 use crate::replicas::ReplicaHints;
+use crate::response_cache::ResponseCache;
 
 /// Appends that a follower may fall behind before it just looks.
 const TRANSCRIPT_NEWS: usize = 64;
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     pub(crate) requests: InUse<IpAddr>,
     pub(crate) metrics: Metrics,
     /// What was answered lately.
-    pub(crate) answers: Answers,
+    pub(crate) response_cache: ResponseCache,
     /// Who gave a sign of life.
     pub(crate) heartbeats: Heartbeats,
     /// Other processes on the same database.
@@ -81,7 +81,7 @@ impl App {
             connections: InUse::new(config.connections_per_address),
             requests: InUse::new(config.requests_per_address),
             metrics: Metrics::new(),
-            answers: Answers::default(),
+            response_cache: ResponseCache::default(),
             heartbeats: Heartbeats::default(),
             replicas: ReplicaHints::default(),
             deliveries: Deliveries::default(),

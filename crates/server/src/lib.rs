@@ -9,7 +9,6 @@
 
 #![forbid(unsafe_code)]
 
-mod answers;
 mod app;
 mod body;
 mod caller;
@@ -34,6 +33,7 @@ mod query;
 mod rate;
 mod replicas;
 mod reply;
+mod response_cache;
 mod routes;
 mod serve;
 mod text;

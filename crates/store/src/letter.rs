@@ -158,11 +158,6 @@ impl Letter {
         Ok(Self { id, task_id: letter.task_id.map(|_| id), hop: Some(hop), ..letter })
     }
 
-    /// Whether it can be accepted without a look at other mail.
-    pub(crate) fn is_plain(&self) -> bool {
-        self.kind != Kind::Task && self.parent.is_none() && self.hop.is_none()
-    }
-
     /// The session it goes to: the one that it names; else `answered`, the session of the message that it replies to, where
     /// the recipient is in that one too; else the one of its subject.
     pub(crate) fn thread(&self, answered: Option<Uuid>) -> Result<Thread<'_>> {

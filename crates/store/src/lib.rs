@@ -57,7 +57,7 @@ pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
-    Agent, AgentKey, Ask, CodeMaker, Crossing, KeyHash, NewAgent, NewKey, News, Once, Sight, Written, fold_subject,
-    random_code, to_micros,
+    Agent, AgentKey, Ask, CodeMaker, Crossing, KeyHash, NewAgent, NewKey, News, Once, ViewVersion, Written,
+    fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;

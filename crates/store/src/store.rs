@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 use crate::error::Result;
 use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, ViewVersion, Written};
 
 /// What the network office remembers.
 ///
@@ -126,10 +126,10 @@ pub trait Store: Send + Sync {
     /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>>;
 
-    /// What [`Store::inbox`] and [`Store::history`] show this agent now. As long as it is the same they would answer the
+    /// The version of what [`Store::inbox`] and [`Store::history`] show this agent now. While it is the same they answer the
     /// same, but for requests whose time runs out; any change is in it before the change is answered. `None` where other
     /// processes may change it without a word.
-    fn sight(&self, _agent: AgentKey) -> Option<Sight> {
+    fn view_version(&self, _agent: AgentKey) -> Option<ViewVersion> {
         None
     }
 

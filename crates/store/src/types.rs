@@ -174,11 +174,11 @@ pub fn random_code() -> Result<String, OfficeError> {
     }
 }
 
-/// What an agent sees of its mail at some moment, as far as it can be told from what it sees at another.
+/// A version of what an agent sees of its mail: the same version, the same mail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Sight(pub(crate) u64);
+pub struct ViewVersion(pub(crate) u64);
 
-impl From<u64> for Sight {
+impl From<u64> for ViewVersion {
     /// For stores that count.
     fn from(count: u64) -> Self {
         Self(count)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use amb_core::{AgentName, Card, Draft, Timestamp};
 use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};
+use futures_util::{StreamExt, TryStreamExt};
 use tokio::task::JoinSet;
 
 /// Sends under way at once: enough to fill the batches.
@@ -18,14 +19,8 @@ const LENGTH: usize = 200;
 /// for each of the first: both keys, both names and the session.
 pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize) -> Result<(), Box<dyn Error>> {
     let store = amb_store::open(url).await?;
-    let mut known = Vec::new();
-    for number in 0..pairs {
-        known.push(pair(&store, &format!("pair-{number}")).await?);
-    }
-    let mut others_known = Vec::new();
-    for number in 0..others.div_ceil(OTHERS_EACH) {
-        others_known.push(pair(&store, &format!("other-{number}")).await?);
-    }
+    let known = make(&store, "pair", pairs).await?;
+    let others_known = make(&store, "other", others.div_ceil(OTHERS_EACH)).await?;
     // Round by round, so that sessions grow side by side as they do in life.
     let rounds = messages.max(if others == 0 { 0 } else { OTHERS_EACH });
     let text = "m".repeat(LENGTH);
@@ -57,18 +52,24 @@ pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize
     Ok(())
 }
 
+/// Makes so many pairs, many at a time so that they share transactions.
+async fn make(store: &Arc<dyn Store>, name: &str, count: usize) -> Result<Vec<(Agent, Agent)>, Box<dyn Error>> {
+    let pairs = (0..count).map(|number| pair(store, format!("{name}-{number}")));
+    Ok(futures_util::stream::iter(pairs).buffered(TOGETHER).try_collect().await?)
+}
+
 /// A key that can be known beforehand.
 fn key(pair: &str, side: &str) -> String {
     format!("amb_{}", KeyHash::of(&format!("{pair} {side}")).to_hex())
 }
 
-async fn pair(store: &Arc<dyn Store>, name: &str) -> Result<(Agent, Agent), Box<dyn Error>> {
+async fn pair(store: &Arc<dyn Store>, name: String) -> Result<(Agent, Agent), Box<dyn Error>> {
     let mut both = Vec::new();
     for side in ["from", "to"] {
         let new = NewAgent {
             name: AgentName::parse_for_server(&format!("{name}-{side}"))?,
-            key_hash: KeyHash::of(&key(name, side)),
-            key_prefix: key(name, side)[..8].to_owned(),
+            key_hash: KeyHash::of(&key(&name, side)),
+            key_prefix: key(&name, side)[..8].to_owned(),
             owner_contact: None,
             card: Card::default(),
         };

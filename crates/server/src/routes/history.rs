@@ -10,11 +10,11 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::answers::Asked;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, uuid};
+use crate::response_cache::Asked;
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]

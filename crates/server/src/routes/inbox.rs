@@ -10,11 +10,11 @@ use axum::response::Response;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use crate::answers::Asked;
 use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, boolean, uuid};
+use crate::response_cache::Asked;
 
 /// What to show.
 #[derive(Deserialize, IntoParams)]

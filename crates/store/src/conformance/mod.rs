@@ -199,8 +199,8 @@ macro_rules! conformance {
                 letters_that_overtake_each_other_do_not_go_back_in_time,
                 times_within_a_session_do_not_go_back_however_mail_comes,
                 a_log_has_no_gap_for_who_reads_it_while_mail_comes,
-                what_is_shown_is_the_same_while_its_sight_is,
-                a_history_is_the_same_while_its_sight_is,
+                what_is_shown_is_the_same_while_its_version_is,
+                a_history_is_the_same_while_its_version_is,
                 a_rotation_that_races_a_removal_revives_nobody,
             ]
             consent: [

@@ -7,7 +7,7 @@ use amb_core::office::{ClaimRequest, HistoryPage};
 use amb_core::{Code, Event, Kind, TaskState};
 
 use super::*;
-use crate::Sight;
+use crate::ViewVersion;
 
 /// Runs them all at once, each as a task of its own.
 async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
@@ -186,7 +186,7 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
             })
         })
         .collect();
-    let sorting = tokio::spawn({
+    let indexing = tokio::spawn({
         let desk = desk.clone();
         async move {
             loop {
@@ -208,22 +208,22 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
     for task in sending {
         task.await.unwrap();
     }
-    sorting.abort();
+    indexing.abort();
 }
 
-/// Does one thing after another, and looks after each whether anybody is shown something else under the same sight.
-pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
+/// Does one thing after another, and checks after each that nobody is shown something else under the same version.
+pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
     let everybody = [&alice, &bob, &carol];
-    let mut before: Vec<Option<(Option<Sight>, Inbox)>> = vec![None; 3];
+    let mut before: Vec<Option<(Option<ViewVersion>, Inbox)>> = vec![None; 3];
     macro_rules! then {
         ($act:expr) => {{
             let done = $act;
             for (agent, before) in everybody.iter().zip(&mut before) {
-                let now = (desk.sight(agent.key), desk.inbox(agent, false, at(9)).await.unwrap());
-                if let Some((Some(sight), shown)) = before.take()
-                    && now.0 == Some(sight)
+                let now = (desk.view_version(agent.key), desk.inbox(agent, false, at(9)).await.unwrap());
+                if let Some((Some(version), shown)) = before.take()
+                    && now.0 == Some(version)
                 {
                     assert_eq!(shown, now.1, "{} after {}", agent.name, stringify!($act));
                 }
@@ -267,22 +267,22 @@ pub async fn what_is_shown_is_the_same_while_its_sight_is(desk: Desk) {
 }
 
 /// The same of a history, which shows its sender what the other has read.
-pub async fn a_history_is_the_same_while_its_sight_is(desk: Desk) {
+pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "one").await.answer.session_id;
-    let mut before: Option<(Sight, History)> = None;
+    let mut before: Option<(ViewVersion, History)> = None;
     let mut look = async |done: &str| {
-        let sight = desk.sight(alice.key);
+        let version = desk.view_version(alice.key);
         let page = HistoryPage { limit: 50, before: None };
         let seen = desk.history(&alice, &session, page, at(9)).await.unwrap();
         if let Some((same, shown)) = before.take()
-            && sight == Some(same)
+            && version == Some(same)
         {
             assert_eq!(shown, seen.answer, "after {done}");
         }
         let read: Vec<_> = seen.answer.messages.iter().map(|message| message.is_read).collect();
         // What the look itself changed is not to be kept.
-        before = sight.filter(|_| seen.news.is_empty()).map(|sight| (sight, seen.answer));
+        before = version.filter(|_| seen.news.is_empty()).map(|version| (version, seen.answer));
         read
     };
     assert_eq!(look("a send").await, [false]);

@@ -13,9 +13,9 @@ use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
-use super::sight::Sights;
 use super::sync::Durability;
 use super::usage::Office;
+use super::view_version::ViewVersions;
 use super::writer::{STATEMENTS, Shared, Writer};
 use crate::StoreError;
 use crate::error::Result;
@@ -36,7 +36,7 @@ pub struct SqliteStore {
     readers: Readers,
     #[cfg(test)]
     durability: Arc<Durability>,
-    pub(super) sights: Arc<Sights>,
+    pub(super) versions: Arc<ViewVersions>,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) known: Arc<KnownKeys>,
@@ -75,7 +75,7 @@ impl SqliteStore {
         let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
         folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
         let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
-        let (unindexed, sights) = (Arc::<Unindexed>::default(), Arc::<Sights>::default());
+        let (unindexed, versions) = (Arc::<Unindexed>::default(), Arc::<ViewVersions>::default());
         let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
         let office = Office::count(&db, account.clone())?;
         let (writer, thread) = Writer::start(
@@ -83,7 +83,7 @@ impl SqliteStore {
             office,
             Shared {
                 unindexed: unindexed.clone(),
-                sights: sights.clone(),
+                versions: versions.clone(),
                 durability: durability.clone(),
                 known: known.clone(),
             },
@@ -96,7 +96,7 @@ impl SqliteStore {
             readers,
             #[cfg(test)]
             durability,
-            sights,
+            versions,
             indexer,
             unindexed,
             known,

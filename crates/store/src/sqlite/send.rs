@@ -45,9 +45,11 @@ impl WriteTx {
                 letter.to = peer.name.clone();
                 self.check_quota(me, letter.stored(1))?;
                 let parent = self.parent_of(caller, &letter)?;
-                let thread = self.thread_of(me, peer.id, &letter, parent.as_ref())?;
+                let answered = parent.as_ref().filter(|_| letter.reply_to().is_some()).map(|found| found.session);
                 let parent = parent.map(Found::message).transpose()?;
                 let hop = letter.hop(parent.as_ref(), false)?;
+                // May make a session: nothing after it but the message itself may fail.
+                let thread = self.thread_of(me, peer.id, &letter, answered)?;
                 self.place(caller, &peer, &thread, &letter, &hop)?
             }
             Recipient::Group(group) => self.guarded(|tx| tx.place_in_group(caller, group, &letter))?,
@@ -87,10 +89,10 @@ impl WriteTx {
         if letter.hop.is_some() { Ok(None) } else { Err(letter::no_message(&id.into())) }
     }
 
-    /// The session that the letter goes to, made where it is missing.
-    fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter, parent: Option<&Found>) -> Result<Thread> {
-        let answered = match parent.filter(|_| letter.reply_to().is_some()) {
-            Some(found) => self.thread(found.session)?.filter(|thread| thread.pair == Some(pair(me, peer))),
+    /// The session that the letter goes to, made where it is missing; `answered` is that of the message it replies to.
+    fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter, answered: Option<i64>) -> Result<Thread> {
+        let answered = match answered {
+            Some(session) => self.thread(session)?.filter(|thread| thread.pair == Some(pair(me, peer))),
             None => None,
         };
         match letter.thread(answered.map(|thread| thread.public_id))? {

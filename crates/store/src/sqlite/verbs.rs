@@ -7,15 +7,14 @@ use amb_core::doc::{
 use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
-    AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
+    AgentName, Draft, Entry, Kind, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
 };
 use async_trait::async_trait;
 
 use super::send::Outcome;
 use super::writer::WriteTx;
 use super::{
-    SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, room, search, tasks, transcripts,
-    usage,
+    SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, search, tasks, transcripts, usage,
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
@@ -23,7 +22,7 @@ use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, Pro
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
 use crate::tasks::task_uuid;
-use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, Sight, Written, to_micros};
+use crate::types::{Agent, AgentKey, Ask, Crossing, KeyHash, NewAgent, NewKey, ViewVersion, Written, to_micros};
 use crate::{StoreError, words};
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
@@ -33,9 +32,9 @@ impl SqliteStore {
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
         let caller = caller.clone();
-        let (writer, plain) = (self.writer()?, letter.is_plain());
+        let (writer, task) = (self.writer()?, letter.kind == Kind::Task);
         let send = move |tx: &mut WriteTx| tx.send(&caller, letter);
-        let outcome = if plain { writer.write_unguarded(send).await? } else { writer.write_own(send).await? };
+        let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
         Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {
@@ -51,7 +50,7 @@ impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
         // The disk first: where that is full, it is what an operator has to hear of.
         let path = self.path.clone();
-        tokio::task::spawn_blocking(move || room::check(&path)).await.map_err(StoreError::internal)??;
+        tokio::task::spawn_blocking(move || disk_space::check(&path)).await.map_err(StoreError::internal)??;
         self.writer()?.write_own(|_| Ok(())).await?;
         self.readers().look(|_| Ok(())).await
     }
@@ -124,8 +123,8 @@ impl Store for SqliteStore {
         self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
     }
 
-    fn sight(&self, agent: AgentKey) -> Option<Sight> {
-        Some(self.sights.of(agent))
+    fn view_version(&self, agent: AgentKey) -> Option<ViewVersion> {
+        Some(self.versions.of(agent))
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {

@@ -14,9 +14,9 @@ use tokio::sync::{mpsc, oneshot};
 use super::cache::Caches;
 use super::error::{closed, failed, is_failed_sync};
 use super::plans::Prepared;
-use super::sight::{Changed, Sights};
 use super::sync::{Durability, Reply, Syncer, keep_log_after_failure};
 use super::usage::Office;
+use super::view_version::{Changed, ViewVersions};
 use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -96,7 +96,7 @@ where
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) unindexed: Arc<Unindexed>,
-    pub(super) sights: Arc<Sights>,
+    pub(super) versions: Arc<ViewVersions>,
     pub(super) durability: Arc<Durability>,
     pub(super) known: Arc<KnownKeys>,
 }
@@ -116,7 +116,7 @@ impl Writer {
         sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
     ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let Shared { unindexed, sights, durability, known } = shared;
+        let Shared { unindexed, versions, durability, known } = shared;
         let syncer = Syncer::start(durability.clone(), sync)?;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
@@ -129,7 +129,7 @@ impl Writer {
                 ended_key: false,
                 newest: Newest::default(),
             };
-            Transactions { tx, sights, unindexed, known, durability, syncer }.run(jobs);
+            Transactions { tx, versions, unindexed, known, durability, syncer }.run(jobs);
         })?;
         Ok((Self { queue }, thread))
     }
@@ -226,7 +226,7 @@ impl WriteTx {
 /// The thread at work.
 struct Transactions {
     tx: WriteTx,
-    sights: Arc<Sights>,
+    versions: Arc<ViewVersions>,
     unindexed: Arc<Unindexed>,
     known: Arc<KnownKeys>,
     durability: Arc<Durability>,
@@ -291,7 +291,7 @@ impl Transactions {
     /// Says what others can see from now on. Only after the commit: until then they see it as it was.
     fn show(&mut self) {
         self.tx.office.committed();
-        self.sights.change(&mut self.tx.changed);
+        self.versions.change(&mut self.tx.changed);
         // Here and not after the verb's `.await`: its caller may be gone by then.
         if std::mem::take(&mut self.tx.ended_key) {
             self.known.forget();

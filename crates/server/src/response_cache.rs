@@ -1,14 +1,14 @@
-//! Answers that were given before. Agents ask for their inbox again and again, and mostly nothing has changed: then the same
-//! bytes are the answer, and the database is not asked.
+//! Responses that were given before. Agents ask for their inbox again and again, and mostly nothing has changed: then the
+//! same bytes are the response, and the database is not read.
 //!
-//! The store says whether something has changed ([`Store::sight`](amb_store::Store::sight)). It is asked before it is read,
-//! so an answer is never kept under a sight newer than itself.
+//! The store says whether something has changed ([`Store::view_version`](amb_store::Store::view_version)). It is asked before
+//! it is read, so a response is never kept under a version newer than itself.
 
 use parking_lot::RwLock;
 use std::collections::HashMap;
 
 use amb_core::OfficeError;
-use amb_store::{Agent, AgentKey, Sight};
+use amb_store::{Agent, AgentKey, ViewVersion};
 use axum::body::Bytes;
 use axum::http::{StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
@@ -18,16 +18,16 @@ use crate::app::App;
 use crate::problem::Problem;
 use crate::reply::{json_response, json_text};
 
-/// Most bytes kept of all answers together. Full means emptied: simpler than choosing, and rare.
+/// Most bytes kept of all responses together. Full means emptied: simpler than choosing, and rare.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
-/// Answers kept of one agent; the oldest goes first.
+/// Responses kept of one agent; the oldest goes first.
 const EACH: usize = 4;
 /// What an answer costs beside its text.
 const OVERHEAD: usize = 128;
 
-/// The answers.
+/// The responses that are kept.
 #[derive(Debug, Default)]
-pub(crate) struct Answers(RwLock<Kept>);
+pub(crate) struct ResponseCache(RwLock<Kept>);
 
 #[derive(Debug, Default)]
 struct Kept {
@@ -37,7 +37,7 @@ struct Kept {
 
 #[derive(Debug)]
 struct Answer {
-    sight: Sight,
+    version: ViewVersion,
     question: Box<str>,
     text: Bytes,
 }
@@ -48,11 +48,11 @@ impl Answer {
     }
 }
 
-impl Answers {
-    fn get(&self, agent: AgentKey, sight: Sight, question: &str) -> Option<Bytes> {
+impl ResponseCache {
+    fn get(&self, agent: AgentKey, version: ViewVersion, question: &str) -> Option<Bytes> {
         let kept = self.0.read();
         let given = kept.of.get(&agent)?.iter().find(|answer| *answer.question == *question)?;
-        (given.sight == sight).then(|| given.text.clone())
+        (given.version == version).then(|| given.text.clone())
     }
 
     fn keep(&self, agent: AgentKey, answer: Answer) {
@@ -80,19 +80,19 @@ pub(crate) struct Asked<'a> {
     app: &'a App,
     agent: AgentKey,
     question: &'a str,
-    sight: Option<Sight>,
+    version: Option<ViewVersion>,
 }
 
 impl<'a> Asked<'a> {
     /// To be called before the store is read.
     pub(crate) fn new(app: &'a App, caller: &Agent, uri: &'a Uri) -> Self {
         let question = uri.path_and_query().map_or("", |whole| whole.as_str());
-        Self { app, agent: caller.key, question, sight: app.store.sight(caller.key) }
+        Self { app, agent: caller.key, question, version: app.store.view_version(caller.key) }
     }
 
     /// The answer that was given before, if it is still true.
     pub(crate) fn again(&self) -> Option<Response> {
-        let text = self.app.answers.get(self.agent, self.sight?, self.question)?;
+        let text = self.app.response_cache.get(self.agent, self.version?, self.question)?;
         Some(json_response(StatusCode::OK, text))
     }
 
@@ -103,9 +103,9 @@ impl<'a> Asked<'a> {
             Ok(text) => text.into_boxed_slice().into(),
             Err(error) => return Problem::from(OfficeError::internal(error)).into_response(),
         };
-        if let Some(sight) = self.sight.filter(|_| lasting) {
-            let answer = Answer { sight, question: self.question.into(), text: text.clone() };
-            self.app.answers.keep(self.agent, answer);
+        if let Some(version) = self.version.filter(|_| lasting) {
+            let answer = Answer { version, question: self.question.into(), text: text.clone() };
+            self.app.response_cache.keep(self.agent, answer);
         }
         json_response(StatusCode::OK, text)
     }
@@ -115,8 +115,8 @@ impl<'a> Asked<'a> {
 mod tests {
     use super::*;
 
-    fn answer(sight: u64, question: &str, bytes: usize) -> Answer {
-        Answer { sight: sight.into(), question: question.into(), text: vec![b'x'; bytes].into() }
+    fn answer(version: u64, question: &str, bytes: usize) -> Answer {
+        Answer { version: version.into(), question: question.into(), text: vec![b'x'; bytes].into() }
     }
 
     fn agent(number: usize) -> AgentKey {
@@ -124,10 +124,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_is_given_again_to_the_same_agent_for_the_same_question_under_the_same_sight() {
-        let answers = Answers::default();
+    fn an_answer_is_given_again_to_the_same_agent_for_the_same_question_under_the_same_version() {
+        let answers = ResponseCache::default();
         answers.keep(agent(1), answer(7, "/inbox", 3));
-        let get = |number, sight: u64, question| answers.get(agent(number), sight.into(), question);
+        let get = |number, version: u64, question| answers.get(agent(number), version.into(), question);
         assert_eq!(get(1, 7, "/inbox").unwrap(), "xxx");
         assert!(get(2, 7, "/inbox").is_none(), "another agent's");
         assert!(get(1, 8, "/inbox").is_none(), "something changed");
@@ -138,7 +138,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_bounded_for_each_agent_and_for_all() {
-        let answers = Answers::default();
+        let answers = ResponseCache::default();
         for question in ["/a", "/b", "/c", "/d", "/e"] {
             answers.keep(agent(1), answer(1, question, 1));
         }
