@@ -51,9 +51,13 @@ CREATE TABLE events (
 INSERT INTO arrived SELECT id, public_id, id >> 32, sender_id, created_at, priority, ttl, kind, trace, reply_to,
                            correlation_id, task, callback, content, parts, metadata
 FROM messages ORDER BY id;
+-- In the order of messages, so that nothing has to be sorted.
 INSERT INTO deliveries
-SELECT message_id, id >> 32, id & 4294967295, priority, delivered_at, read_at, lease_until
-FROM entries WHERE message_id IS NOT NULL ORDER BY message_id;
+SELECT m.id, e.id >> 32, e.id & 4294967295, e.priority, e.delivered_at, e.read_at, e.lease_until
+FROM messages m JOIN entries e ON e.id = m.delivery_id ORDER BY m.id;
+INSERT INTO deliveries
+SELECT c.message_id, c.agent_id, e.id & 4294967295, e.priority, e.delivered_at, e.read_at, e.lease_until
+FROM copies c JOIN entries e ON e.id = c.entry_id ORDER BY c.message_id, c.agent_id;
 INSERT INTO events (agent_id, number, event, at)
 SELECT id >> 32, id & 4294967295, event, at FROM entries WHERE message_id IS NULL ORDER BY at, id;
 
