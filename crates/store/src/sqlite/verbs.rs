@@ -14,7 +14,8 @@ use async_trait::async_trait;
 use super::send::Outcome;
 use super::writer::WriteTx;
 use super::{
-    SqliteStore, agents, consent, directory, groups, inbox, keep, log, receipts, search, tasks, transcripts, usage,
+    SqliteStore, agents, consent, directory, disk_space, groups, inbox, keep, log, receipts, search, tasks,
+    transcripts, usage,
 };
 use crate::error::Result;
 use crate::letter::{self, Letter, message_uuid, session_uuid};
