@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
+use super::disk::Disk;
 use super::error::is_failed_sync;
-use super::sync::{Durability, keep_log_after_failure};
 
 /// How often it looks whether there is something to fold in.
 const PERIOD: Duration = Duration::from_millis(250);
@@ -23,22 +23,22 @@ pub(super) struct Checkpoints {
 }
 
 impl Checkpoints {
-    pub(super) fn start(db: Connection, durability: Arc<Durability>) -> io::Result<Self> {
+    pub(super) fn start(db: Connection, disk: Arc<Disk>) -> io::Result<Self> {
         let (stop, stopped) = sync_channel(0);
         let thread = std::thread::Builder::new().name("amb-sqlite-fold".into()).spawn(move || {
             let mut folded = 0;
             while stopped.recv_timeout(PERIOD) == Err(RecvTimeoutError::Timeout) {
-                let begun = durability.begun();
-                if begun == folded || durability.holds().is_err() {
+                let commits = disk.commits();
+                if commits == folded || disk.check().is_err() {
                     continue;
                 }
                 match db.execute_batch("PRAGMA wal_checkpoint(PASSIVE)") {
-                    Ok(()) => folded = begun,
-                    Err(error) if is_failed_sync(&error) => durability.fail(&error),
+                    Ok(()) => folded = commits,
+                    Err(error) if is_failed_sync(&error) => disk.fail(&error),
                     Err(error) => tracing::warn!(%error, "the write-ahead log was not folded in; trying again"),
                 }
             }
-            keep_log_after_failure(&db, &durability);
+            disk.keep_log_after_failure(&db);
         })?;
         Ok(Self { stop: Some(stop), thread: Some(thread) })
     }

@@ -1,7 +1,7 @@
 //! The store in one SQLite file.
 //!
-//! One connection writes, on a thread of its own ([`writer`]); another thread makes durable what it wrote ([`sync`]); a few
-//! read-only connections read ([`readers`]). Another process on the same file is refused ([`lock`]).
+//! One connection writes, on a thread of its own ([`writer`]), and syncs at each commit ([`disk`]); a few read-only connections
+//! read ([`readers`]). Another process on the same file is refused ([`lock`]).
 
 mod agents;
 mod backup;
@@ -11,6 +11,7 @@ mod claim;
 mod connect;
 mod consent;
 mod directory;
+mod disk;
 mod disk_space;
 mod error;
 mod groups;
@@ -31,7 +32,6 @@ mod receipts;
 mod restore;
 mod search;
 mod send;
-mod sync;
 mod tasks;
 mod threads;
 mod transcripts;

@@ -9,11 +9,11 @@ use rusqlite::{Connection, OpenFlags};
 
 use super::backup::sync_directory;
 use super::checkpoint::Checkpoints;
+use super::disk::Disk;
 use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
-use super::sync::Durability;
 use super::usage::Office;
 use super::view_version::ViewVersions;
 use super::writer::{STATEMENTS, Shared, Writer};
@@ -35,7 +35,7 @@ pub struct SqliteStore {
     writer: Mutex<Option<Writer>>,
     readers: Readers,
     #[cfg(test)]
-    durability: Arc<Durability>,
+    disk: Arc<Disk>,
     pub(super) versions: Arc<ViewVersions>,
     pub(super) indexer: Indexer,
     pub(super) unindexed: Arc<Unindexed>,
@@ -56,8 +56,8 @@ impl SqliteStore {
         opened.await.map_err(StoreError::internal)?
     }
 
-    /// Opens the file; `sync` makes the write-ahead log durable.
-    fn open_now(path: &Path, sync: impl Fn(&fs_err::File) -> std::io::Result<()> + Send + 'static) -> Result<Self> {
+    /// Opens the file; `sync` makes the write-ahead log durable that an earlier process left.
+    fn open_now(path: &Path, sync: impl Fn(&fs_err::File) -> std::io::Result<()>) -> Result<Self> {
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
             fs_err::create_dir_all(directory).map_err(cannot_open)?;
         }
@@ -67,14 +67,14 @@ impl SqliteStore {
         let mut db = Connection::open_with_flags(&path, flags).map_err(failed)?;
         prepare_writer(&db).map_err(failed)?;
         migrate(&mut db)?;
-        let log = inherit_log(&db, &path, &sync)?;
+        inherit_log(&db, &path, sync)?;
         let indexer = Indexer::open(&path)?;
-        let durability = Arc::new(Durability::default());
+        let disk = Arc::<Disk>::default();
         let cores = std::thread::available_parallelism().map_or(2, usize::from);
-        let readers = Readers::open(&path, cores.clamp(2, 8), durability.clone())?;
+        let readers = Readers::open(&path, cores.clamp(2, 8))?;
         let folding = Connection::open_with_flags(&path, flags).map_err(failed)?;
-        folding.execute_batch("PRAGMA synchronous = NORMAL").map_err(failed)?;
-        let checkpoints = Checkpoints::start(folding, durability.clone()).map_err(cannot_open)?;
+        folding.execute_batch("PRAGMA synchronous = FULL").map_err(failed)?;
+        let checkpoints = Checkpoints::start(folding, disk.clone()).map_err(cannot_open)?;
         let (unindexed, versions) = (Arc::<Unindexed>::default(), Arc::<ViewVersions>::default());
         let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
         let office = Office::count(&db, account.clone())?;
@@ -84,10 +84,9 @@ impl SqliteStore {
             Shared {
                 unindexed: unindexed.clone(),
                 versions: versions.clone(),
-                durability: durability.clone(),
+                disk: disk.clone(),
                 known: known.clone(),
             },
-            move || sync(&log),
         )
         .map_err(cannot_open)?;
         Ok(Self {
@@ -95,7 +94,7 @@ impl SqliteStore {
             writer: Mutex::new(Some(writer)),
             readers,
             #[cfg(test)]
-            durability,
+            disk,
             versions,
             indexer,
             unindexed,
@@ -150,18 +149,11 @@ pub(super) fn tune(db: &Connection) -> rusqlite::Result<()> {
 
 /// Opens the write-ahead log and syncs what is in it: a process that was killed may have left commits that nobody synced, and
 /// readers would see them; and that the log is there at all has to last too. Where that fails, the log stays as it is.
-///
-/// It is one and the same file for as long as a connection is open, and nothing but `sync` makes a commit in it durable.
-fn inherit_log(
-    db: &Connection,
-    path: &Path,
-    sync: impl Fn(&fs_err::File) -> std::io::Result<()>,
-) -> Result<fs_err::File> {
+fn inherit_log(db: &Connection, path: &Path, sync: impl Fn(&fs_err::File) -> std::io::Result<()>) -> Result<()> {
     let opened = fs_err::OpenOptions::new().write(true).open(format!("{}-wal", path.display())).map_err(cannot_open);
     let synced = opened.and_then(|log| {
         sync(&log).map_err(cannot_open)?;
-        sync_directory(path)?;
-        Ok(log)
+        sync_directory(path)
     });
     if synced.is_err()
         && let Err(error) = db.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)
@@ -174,9 +166,9 @@ fn inherit_log(
 fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
     tune(db)?;
     // Small pages: a send changes a page each of its narrow indexes, and all of that page goes to the log. An existing file
-    // keeps its size. NORMAL leaves the sync of a commit to us: see `sync`. The log is folded in at 64 MB at the latest.
+    // keeps its size. FULL syncs at each commit: see `disk`. The log is folded in at 64 MB at the latest.
     db.execute_batch(
-        "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA foreign_keys = ON;
+        "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
          PRAGMA wal_autocheckpoint = 32000; PRAGMA journal_size_limit = 67108864;",
     )
 }

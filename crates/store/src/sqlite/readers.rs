@@ -11,7 +11,6 @@ use super::error::{closed, failed};
 use super::open::tune;
 use super::plans::Prepared;
 use super::search::path_of;
-use super::sync::Durability;
 use crate::StoreError;
 use crate::error::Result;
 
@@ -28,7 +27,6 @@ struct Shared {
     permits: Arc<Semaphore>,
     /// Fewer, so that long reads leave connections to short ones.
     long: Arc<Semaphore>,
-    durability: Arc<Durability>,
 }
 
 /// Reads at once that may take long.
@@ -36,7 +34,7 @@ const LONG: usize = 2;
 
 impl Readers {
     /// Opens `count` connections for short reads, and some more for long ones.
-    pub(super) fn open(path: &Path, count: usize, durability: Arc<Durability>) -> Result<Self> {
+    pub(super) fn open(path: &Path, count: usize) -> Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let count = count + LONG;
         let mut idle = Vec::with_capacity(count);
@@ -50,7 +48,7 @@ impl Readers {
             idle.push(db);
         }
         let (permits, long) = (Arc::new(Semaphore::new(count)), Arc::new(Semaphore::new(LONG)));
-        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits, long, durability }) })
+        Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits, long }) })
     }
 
     /// Reads one consistent state, here and now: for what takes microseconds, where going to another thread and back
@@ -59,7 +57,7 @@ impl Readers {
         let permit = self.shared.permits.acquire().await.map_err(|_| closed())?;
         let seen = self.shared.with(|db| snapshot(db, look));
         drop(permit);
-        self.shared.durability.of_what_was_seen().await.and(seen)
+        seen
     }
 
     /// Reads one consistent state, on a thread that may block.
@@ -77,8 +75,7 @@ impl Readers {
             drop((permit, long));
             seen
         });
-        let seen = task.await.map_err(StoreError::internal)?;
-        self.shared.durability.of_what_was_seen().await.and(seen)
+        task.await.map_err(StoreError::internal)?
     }
 
     /// Takes no more reads, and lets go of the connections as they come free.

@@ -1,7 +1,6 @@
 //! The one thread that writes.
 //!
-//! It takes whatever waits in its queue, runs it in one transaction, commits, and has it answered when it is durable. So the
-//! cost of a sync is shared by everybody who waited for it. An operation runs under a savepoint of its own, so that one that
+//! It takes whatever waits in its queue, runs it in one transaction, commits, and answers. So the cost of a sync is shared by everybody who waited for it. An operation runs under a savepoint of its own, so that one that
 //! fails takes no other with it; a plain send needs none, because it fails only before it writes.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,9 +11,9 @@ use rusqlite::Connection;
 use tokio::sync::{mpsc, oneshot};
 
 use super::cache::Caches;
+use super::disk::Disk;
 use super::error::{closed, failed, is_failed_sync};
 use super::plans::Prepared;
-use super::sync::{Durability, Reply, Syncer, keep_log_after_failure};
 use super::usage::Office;
 use super::view_version::{Changed, ViewVersions};
 use crate::StoreError;
@@ -28,8 +27,6 @@ use crate::unindexed::Unindexed;
 const QUEUE: usize = 4_096;
 /// Operations in one transaction: enough to share a sync, few enough that the first does not wait long for the last.
 const BATCH: usize = 512;
-/// How often the processor is given away in vain before a transaction begins.
-const PATIENCE: u32 = 2;
 
 /// Prepared statements kept: all that there are.
 pub(super) const STATEMENTS: usize = 256;
@@ -57,9 +54,12 @@ struct Needs {
     everybody: bool,
 }
 
+/// Answers an operation, once it is known whether its transaction was committed.
+type Reply = Box<dyn FnOnce(Result<()>) + Send>;
+
 /// An operation in the queue.
 trait Job: Send {
-    /// Runs it within the transaction. Its answer is sent when that is durable.
+    /// Runs it within the transaction. Its answer is sent after the commit.
     fn run(self: Box<Self>, tx: &mut WriteTx) -> Reply;
     /// Answers it without running it.
     fn refuse(self: Box<Self>, error: StoreError);
@@ -97,7 +97,7 @@ where
 pub(super) struct Shared {
     pub(super) unindexed: Arc<Unindexed>,
     pub(super) versions: Arc<ViewVersions>,
-    pub(super) durability: Arc<Durability>,
+    pub(super) disk: Arc<Disk>,
     pub(super) known: Arc<KnownKeys>,
 }
 
@@ -109,15 +109,9 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
-    pub(super) fn start(
-        db: Connection,
-        office: Office,
-        shared: Shared,
-        sync: impl FnMut() -> std::io::Result<()> + Send + 'static,
-    ) -> std::io::Result<(Self, JoinHandle<()>)> {
+    pub(super) fn start(db: Connection, office: Office, shared: Shared) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
-        let Shared { unindexed, versions, durability, known } = shared;
-        let syncer = Syncer::start(durability.clone(), sync)?;
+        let Shared { unindexed, versions, disk, known } = shared;
         db.set_prepared_statement_cache_capacity(STATEMENTS);
         let thread = std::thread::Builder::new().name("amb-sqlite-writer".into()).spawn(move || {
             let tx = WriteTx {
@@ -129,7 +123,7 @@ impl Writer {
                 ended_key: false,
                 newest: Newest::default(),
             };
-            Transactions { tx, versions, unindexed, known, durability, syncer }.run(jobs);
+            Transactions { tx, versions, unindexed, known, disk }.run(jobs);
         })?;
         Ok((Self { queue }, thread))
     }
@@ -229,8 +223,7 @@ struct Transactions {
     versions: Arc<ViewVersions>,
     unindexed: Arc<Unindexed>,
     known: Arc<KnownKeys>,
-    durability: Arc<Durability>,
-    syncer: Syncer,
+    disk: Arc<Disk>,
 }
 
 impl Transactions {
@@ -240,7 +233,6 @@ impl Transactions {
             if jobs.blocking_recv_many(&mut batch, BATCH) == 0 {
                 break;
             }
-            gather(&mut jobs, &mut batch);
             self.transaction(&mut batch);
         }
         self.finish();
@@ -252,7 +244,7 @@ impl Transactions {
         let mut jobs = batch.drain(..).peekable();
         while jobs.peek().is_some() {
             let tx = &mut self.tx;
-            if let Err(error) = self.durability.holds().and_then(|()| tx.begin()) {
+            if let Err(error) = self.disk.check().and_then(|()| tx.begin()) {
                 tracing::error!(error = %source_of(&error), "the database takes no writes");
                 tx.abandon();
                 jobs.for_each(|job| job.refuse(lost()));
@@ -266,25 +258,25 @@ impl Transactions {
                     break;
                 }
             }
-            // One that changed nothing shows nobody anything that has to become durable first.
-            let begun = tx.db.total_changes() != before || tx.db.is_autocommit();
-            if begun {
-                self.durability.begin();
-            }
+            let changed = tx.db.total_changes() != before;
             let committed = if tx.db.is_autocommit() { Err(lost()) } else { tx.commit() };
-            if let Err(error) = committed {
+            let outcome = committed.map_err(|error| {
                 if std::error::Error::source(&error).and_then(|cause| cause.downcast_ref()).is_some_and(is_failed_sync)
                 {
-                    self.durability.fail(&error);
+                    self.disk.fail(&error);
                 }
                 tracing::error!(error = %source_of(&error), "a transaction was not committed");
                 tx.abandon();
                 // Whatever became of it.
                 tx.changed.everybody();
-                replies.drain(..).for_each(|reply| reply(Err(lost())));
+            });
+            if changed && outcome.is_ok() {
+                self.disk.count_commit();
             }
             self.show();
-            self.syncer.answer(replies, begun);
+            for reply in replies {
+                reply(outcome.map_err(|()| lost()));
+            }
         }
     }
 
@@ -300,30 +292,13 @@ impl Transactions {
     }
 
     fn finish(self) {
-        let Self { tx, syncer, durability, .. } = self;
-        syncer.finish();
-        if keep_log_after_failure(&tx.db, &durability) {
+        let Self { tx, disk, .. } = self;
+        if disk.keep_log_after_failure(&tx.db) {
             return;
         }
         // Leaves one file behind for backups made by copying; failing to is no loss.
         if let Err(error) = tx.db.execute_batch("PRAGMA wal_checkpoint(TRUNCATE)") {
             tracing::warn!(%error, "the write-ahead log was not folded in at closing; the next start does it");
-        }
-    }
-}
-
-/// Lets whoever is about to ask too share the transaction, until nobody comes any more. Where the machine is idle, this
-/// costs a microsecond; where it is busy, it saves most transactions.
-fn gather(jobs: &mut mpsc::Receiver<Box<dyn Job>>, batch: &mut Vec<Box<dyn Job>>) {
-    let mut in_vain = 0;
-    while in_vain < PATIENCE && batch.len() < BATCH {
-        std::thread::yield_now();
-        in_vain += 1;
-        while batch.len() < BATCH
-            && let Ok(job) = jobs.try_recv()
-        {
-            batch.push(job);
-            in_vain = 0;
         }
     }
 }

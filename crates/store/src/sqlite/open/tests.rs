@@ -1,7 +1,7 @@
 //! What opening promises about the write-ahead log.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::Store;
@@ -41,29 +41,23 @@ async fn a_log_left_by_a_killed_process_is_synced_before_anything_is_read() {
     assert!(fs_err::metadata(format!("{}-wal", crashed.display())).unwrap().len() > 0);
 }
 
-#[tokio::test]
-async fn looking_costs_no_sync() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("mail.db");
-    let synced = Arc::new(AtomicUsize::new(0));
-    let count = synced.clone();
-    let opened = tokio::task::spawn_blocking(move || {
-        SqliteStore::open_now(&path, move |log| {
-            count.fetch_add(1, Ordering::SeqCst);
-            log.sync_data()
-        })
-    });
-    let store = opened.await.unwrap().unwrap();
-    let new = crate::NewAgent {
+fn new_agent() -> crate::NewAgent {
+    crate::NewAgent {
         name: "alice".parse().unwrap(),
         key_hash: crate::KeyHash::of("key"),
         key_prefix: "amb_0123".into(),
         owner_contact: None,
         card: amb_core::Card::default(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn looking_costs_no_sync() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(&directory.path().join("mail.db")).await.unwrap();
     let now = amb_core::Timestamp::now();
-    let alice = store.register_agent(new, now).await.unwrap();
-    let (before, begun) = (synced.load(Ordering::SeqCst), store.durability.begun());
+    let alice = store.register_agent(new_agent(), now).await.unwrap();
+    let before = store.disk.commits();
     for _ in 0..3 {
         store.ready().await.unwrap();
         store.inbox(&alice, false, now).await.unwrap();
@@ -72,37 +66,31 @@ async fn looking_costs_no_sync() {
         store.delivered(&alice, 0, 10, now).await.unwrap();
         store.prune(now).await.unwrap();
     }
-    assert_eq!((synced.load(Ordering::SeqCst), store.durability.begun()), (before, begun));
+    assert_eq!(store.disk.commits(), before);
     store.close().await;
 }
 
 #[tokio::test]
-async fn after_a_failed_sync_nothing_is_folded_into_the_database() {
+async fn after_a_failed_sync_nothing_is_taken_or_folded_into_the_database() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("mail.db");
-    let broken = Arc::new(AtomicBool::new(false));
-    let (breaks, place) = (broken.clone(), path.clone());
-    let opened = tokio::task::spawn_blocking(move || {
-        SqliteStore::open_now(&place, move |log| match breaks.load(Ordering::SeqCst) {
-            true => Err(io::Error::other("broken")),
-            false => log.sync_data(),
-        })
-    });
-    let store = opened.await.unwrap().unwrap();
+    let store = SqliteStore::open(&path).await.unwrap();
     store.ready().await.unwrap();
-    broken.store(true, Ordering::SeqCst);
-    let key_hash = crate::KeyHash::of("key");
-    let new = crate::NewAgent {
-        name: "alice".parse().unwrap(),
-        key_hash,
-        key_prefix: "amb_0123".into(),
-        owner_contact: None,
-        card: amb_core::Card::default(),
-    };
-    store.register_agent(new, amb_core::Timestamp::now()).await.unwrap_err();
+    store.disk.fail(&io::Error::other("broken"));
+    let refused = store.register_agent(new_agent(), amb_core::Timestamp::now()).await.unwrap_err();
+    assert_eq!(refused.code(), amb_core::Code::Unavailable);
     let before = fs_err::read(&path).unwrap();
     store.close().await;
     assert!(fs_err::read(&path).unwrap() == before, "closing leaves the file as it is");
     let log = fs_err::metadata(format!("{}-wal", path.display())).unwrap();
     assert!(log.len() > 0, "and the log as it is");
+}
+
+#[test]
+fn the_writer_syncs_at_each_commit_and_a_new_file_has_small_pages() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Connection::open(directory.path().join("mail.db")).unwrap();
+    prepare_writer(&db).unwrap();
+    let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
+    assert_eq!((pragma("synchronous"), pragma("page_size")), (2, 2048));
 }
