@@ -165,11 +165,10 @@ fn inherit_log(db: &Connection, path: &Path, sync: impl Fn(&fs_err::File) -> std
 
 fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
     tune(db)?;
-    // Small pages: a send changes a page each of its narrow indexes, and all of that page goes to the log. An existing file
-    // keeps its size. FULL syncs at each commit: see `disk`. The log is folded in at 64 MB at the latest.
+    // FULL syncs at each commit: see `disk`.
     db.execute_batch(
-        "PRAGMA page_size = 2048; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
-         PRAGMA wal_autocheckpoint = 32000; PRAGMA journal_size_limit = 67108864;",
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON;
+         PRAGMA wal_autocheckpoint = 16000; PRAGMA journal_size_limit = 67108864;",
     )
 }
 

@@ -275,7 +275,7 @@ impl Transactions {
             }
             self.show();
             for reply in replies {
-                reply(outcome.map_err(|()| lost()));
+                reply(outcome.map_err(|()| self.disk.check().err().unwrap_or_else(lost)));
             }
         }
     }

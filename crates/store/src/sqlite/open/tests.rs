@@ -87,10 +87,10 @@ async fn after_a_failed_sync_nothing_is_taken_or_folded_into_the_database() {
 }
 
 #[test]
-fn the_writer_syncs_at_each_commit_and_a_new_file_has_small_pages() {
+fn the_writer_syncs_at_each_commit() {
     let directory = tempfile::tempdir().unwrap();
     let db = Connection::open(directory.path().join("mail.db")).unwrap();
     prepare_writer(&db).unwrap();
-    let pragma = |name: &str| db.pragma_query_value(None, name, |row| row.get::<_, i64>(0)).unwrap();
-    assert_eq!((pragma("synchronous"), pragma("page_size")), (2, 2048));
+    let full = 2;
+    assert_eq!(db.pragma_query_value(None, "synchronous", |row| row.get::<_, i64>(0)).unwrap(), full);
 }
