@@ -55,7 +55,7 @@ pub(crate) async fn fill(url: &str, pairs: usize, messages: usize, others: usize
 /// Makes so many pairs, many at a time so that they share transactions.
 async fn make(store: &Arc<dyn Store>, name: &str, count: usize) -> Result<Vec<(Agent, Agent)>, Box<dyn Error>> {
     let pairs = (0..count).map(|number| pair(store, format!("{name}-{number}")));
-    Ok(futures_util::stream::iter(pairs).buffered(TOGETHER).try_collect().await?)
+    futures_util::stream::iter(pairs).buffered(TOGETHER).try_collect().await
 }
 
 /// A key that can be known beforehand.
