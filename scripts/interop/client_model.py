@@ -65,9 +65,10 @@ def anthropic(conversation, request):
     parts = [part for message in request["messages"] if isinstance(message["content"], list) for part in message["content"]]
     told = [part for part in parts if part.get("type") == "tool_result"]
     results = [text_of(part.get("content")) for part in told if part["tool_use_id"].startswith("toolu_")]
-    # Claude Code shows a model the names of tools first, and what they take when it asks.
+    # Claude Code shows a model the names of tools first, and what they take when it asks, but for those that ask to be there.
     is_asked = len(told) > len(results)
-    if "ToolSearch" in offered and not is_asked:
+    is_there = any(name.endswith("mailbox_check") for name in offered)
+    if "ToolSearch" in offered and not is_asked and not is_there:
         wanted = ",".join(f"mcp__mailbox__{name}" for name in ("mailbox_check", "mailbox_read", "mailbox_send"))
         call, kind = ("ToolSearch", {"query": f"select:{wanted}"}), "search"
     else:

@@ -85,6 +85,8 @@ verbs! {
     Serve(serve),
     Mcp(mcp),
     Bridge(bridge),
+    Wake(wake),
+    Hook(hook),
     Init(init),
     Register(register),
     Agents(agents),

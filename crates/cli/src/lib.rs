@@ -21,6 +21,7 @@ mod profile;
 #[cfg(test)]
 mod reference;
 mod verbs;
+mod waking;
 
 use std::process::ExitCode;
 
@@ -38,7 +39,14 @@ pub fn main() -> ExitCode {
 
 fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
     output::init_log(cli.verbose);
-    cli.office.settle()?;
+    match cli.office.settle() {
+        // A hook says nothing rather than disturb its client.
+        Err(error) if matches!(cli.verb, args::Verb::Hook(_)) => {
+            tracing::debug!(%error, "nothing is told");
+            return Ok(());
+        }
+        settled => settled?,
+    }
     // Every verb talks to an office, and offices are async.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(cli.verb.run(&cli.office, output));

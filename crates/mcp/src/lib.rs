@@ -12,10 +12,11 @@
 //!
 //! Mail is what strangers wrote. The readable text of an answer comes fenced from [`amb_core::render`]; the structured
 //! content beside it is JSON, whose strings no body can leave, with invisible characters made visible. Doorbells
-//! (resource updates, channel notifications) carry names and counts, never words of a sender.
+//! (resource updates, channel notifications, wake-ups) carry names and counts, never words of a sender.
 
 #![forbid(unsafe_code)]
 
+mod activity;
 mod answer;
 mod arguments;
 mod budget;
@@ -35,6 +36,7 @@ mod stdio;
 mod subscriptions;
 mod tools;
 mod view;
+mod wake;
 mod watch;
 mod words;
 mod work;
@@ -44,4 +46,5 @@ pub use options::{Options, ServeError};
 pub use peers::{Delivery, LivePeers, Mailed, Peer};
 pub use seat::Seat;
 pub use stdio::{serve_io, serve_stdio};
+pub use wake::WakeOptions;
 pub use words::Words;

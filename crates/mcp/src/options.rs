@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::peers::LivePeers;
+use crate::wake::WakeOptions;
 
 /// How the door behaves. The default suits a client that was configured with one line.
 #[derive(Clone)]
@@ -12,6 +13,8 @@ pub struct Options {
     pub channel: bool,
     /// Tells the office every few seconds that the agent is alive while a client is connected on stdio.
     pub heartbeat: bool,
+    /// Wakes the client when mail waits, on stdio, by whichever of these doors leads to it.
+    pub wake: Option<WakeOptions>,
     /// Live goals for `list_peers` and `send_to_peer`, and what they say for `mailbox_check` and `mailbox_wait`; without it
     /// these tools speak of the office's agents and leave durable mail.
     pub peers: Option<Arc<dyn LivePeers>>,
@@ -28,6 +31,7 @@ impl Default for Options {
         Self {
             channel: true,
             heartbeat: true,
+            wake: None,
             peers: None,
             allowed_origins: Vec::new(),
             server_name: "agent-mailbox".into(),
@@ -41,6 +45,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("channel", &self.channel)
             .field("heartbeat", &self.heartbeat)
+            .field("wake", &self.wake)
             .field("peers", &self.peers.is_some())
             .field("allowed_origins", &self.allowed_origins)
             .field("server_name", &self.server_name)

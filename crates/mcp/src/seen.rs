@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use amb_core::{Cursor, Office, OfficeError};
 
+use crate::activity::Activity;
 use crate::seat::Seat;
 use crate::work::Work;
 
@@ -24,6 +25,8 @@ pub(crate) struct Seen {
     cursor: Mutex<Option<Cursor>>,
     /// What the model is working on.
     pub(crate) work: Work,
+    /// What the client was seen to do.
+    pub(crate) activity: Activity,
     /// Calls of `mailbox_wait` under way: while one is, it tells of new mail and the doorbell need not ring.
     waiting: AtomicUsize,
 }

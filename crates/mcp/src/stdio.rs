@@ -16,6 +16,7 @@ use crate::doorbell;
 use crate::handler::Handler;
 use crate::options::{Options, ServeError};
 use crate::seat::Seat;
+use crate::wake::Waker;
 use crate::watch::Watch;
 
 /// How long the office may take to note that the agent has left.
@@ -42,20 +43,28 @@ where
     let handler = Handler::single(seat.clone(), Arc::clone(&options), watch.clone());
     let (seen, client) = (handler.seen(), handler.client());
     seen.begin(&seat).await;
+    let mut waking = None;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
         // A client that comes and goes without a word is no failure.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
+    running.service().presented(running.peer());
+    if let Some(options) = options.wake.clone() {
+        let (seat, seen, watch, client) = (seat.clone(), Arc::clone(&seen), watch.clone(), client.clone());
+        waking = Some(tokio::spawn(Waker { options, seat, seen, watch, client }.run()));
+    }
     if options.channel {
-        running.service().presented(running.peer());
         let peer = running.peer().clone();
         tokio::spawn(doorbell::ring(peer, seat.clone(), seen, watch, options.peers.clone(), client));
     }
     let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(seat, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;
     closing.cancel();
+    if let Some(waking) = waking {
+        let _given_up_or_not = tokio::time::timeout(GOODBYE, waking).await;
+    }
     if let Some(alive) = alive {
         // No client waits for us any more: a goodbye that takes longer is left to the heartbeats that stay away.
         let _said_or_not = tokio::time::timeout(GOODBYE, alive).await;

@@ -166,6 +166,13 @@ impl Work {
         self.state().mails.retain(|mail| mail.id != *id);
     }
 
+    /// The mail of this agent in this thread that was shown last.
+    pub(crate) fn last_from(&self, from: &AgentName, session: &SessionId) -> Option<MessageId> {
+        let state = self.state();
+        let found = state.mails.iter().rev().find(|mail| mail.from == *from && mail.session.as_ref() == Some(session));
+        found.map(|mail| mail.id.clone())
+    }
+
     /// What a message to this agent may be passing on, latest first. Nothing where it answers that agent, which goes back,
     /// not round.
     pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<Mail> {

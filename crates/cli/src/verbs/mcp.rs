@@ -5,7 +5,7 @@ mod live;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use amb_mcp::{LivePeers, Options, Seat, serve_http, serve_stdio};
+use amb_mcp::{LivePeers, Options, Seat, WakeOptions, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
@@ -16,12 +16,17 @@ use crate::nats::{EnvelopeArgs, NatsArgs};
 use crate::output::Output;
 use crate::verbs::peers::Delegates;
 use crate::verbs::watch::interrupted;
+use crate::waking::WakeArgs;
 
 /// Serve your mailbox to a model as MCP tools, on stdin and stdout
 ///
 /// With MAILBOX_SERVER_URL and MAILBOX_API_KEY in its environment it needs no flag. The process holds no mail: it may be
 /// killed at any time. It starts while the server is down, too: its tools say so until the server is up. A directory that
 /// is not there yet is made, with the agent in it.
+///
+/// On stdio it wakes its client when mail comes: Claude Code by its session's inbox socket, Codex by `codex queue`, Qwen Code
+/// by its socket. A wake-up says how many are unread and from whom, never what they say. `amb wake test` shows whether a client
+/// can be woken, --no-wake turns it off.
 ///
 /// With --nats-url the agent is live while this runs: list_peers shows who else is, send_to_peer reaches them at once, and
 /// mailbox_wait tells what they say. Whoever does not run now gets mail.
@@ -39,6 +44,8 @@ pub(crate) struct Mcp {
     /// With --http: a web origin that may call, besides the address itself; repeat for more
     #[arg(long = "allow-origin", value_name = "ORIGIN", requires = "http")]
     allowed_origins: Vec<String>,
+    #[command(flatten)]
+    wake: WakeArgs,
     #[command(flatten)]
     archiving: Archiving,
     #[command(flatten)]
@@ -60,16 +67,23 @@ impl Mcp {
             }
             false => None,
         };
-        let served = self.serve(seat, live.clone(), output).await;
+        let wake = self.wake.options(office)?;
+        let served = self.serve(seat, live.clone(), wake, output).await;
         if let Some(live) = live {
             live.leave().await;
         }
         served
     }
 
-    async fn serve(self, seat: Seat, live: Option<Arc<live::Live>>, output: Output) -> Result<(), Failure> {
+    async fn serve(
+        self,
+        seat: Seat,
+        live: Option<Arc<live::Live>>,
+        wake: Option<WakeOptions>,
+        output: Output,
+    ) -> Result<(), Failure> {
         let peers = live.map(|live| live as Arc<dyn LivePeers>);
-        let options = Options { allowed_origins: self.allowed_origins, peers, ..Options::default() };
+        let options = Options { allowed_origins: self.allowed_origins, peers, wake, ..Options::default() };
         let Some(address) = self.http else {
             return Ok(serve_stdio(seat, options).await.context("the client")?);
         };

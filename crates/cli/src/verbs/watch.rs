@@ -1,5 +1,7 @@
 //! `amb watch`: mail as it comes.
 
+mod bell;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +29,9 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 ///
 /// Goes on after an outage of the office where it was, and misses nothing that came meanwhile.
 ///
+/// With --bell it prints one line when there is mail to look at, also for mail that waited, at most every ten seconds: for plugins
+/// that wake a client. It ends with the process that started it.
+///
 /// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
 /// printed, and of several watchers each message goes to one.
 #[derive(Debug, clap::Args)]
@@ -40,6 +45,9 @@ pub(crate) struct Watch {
     /// Begin after this cursor instead of now
     #[arg(long, value_name = "CURSOR", conflicts_with = "ack")]
     since: Option<String>,
+    /// One line for each wake-up instead: how many are unread and from whom, no words of a sender
+    #[arg(long, conflicts_with_all = ["ack", "since"])]
+    bell: bool,
     /// Stop after this many
     #[arg(long, value_name = "N")]
     count: Option<u64>,
@@ -77,6 +85,9 @@ impl Watch {
 
     async fn watch(self, seat: &dyn Office, output: Output) -> Result<(), Failure> {
         let mut left = self.count.unwrap_or(u64::MAX);
+        if self.bell {
+            return bell::ring(seat, output, left).await;
+        }
         let mut cursor = match &self.since {
             Some(since) => Cursor::new(since.as_str()),
             None => seat.events(None, Duration::ZERO).await?.cursor,

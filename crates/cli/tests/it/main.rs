@@ -4,6 +4,7 @@
 
 mod bridge;
 mod directory;
+mod hook;
 mod init;
 mod keeping;
 mod mcp;
@@ -35,3 +36,5 @@ mod server_proxy;
 mod server_replicas;
 mod server_verbs;
 mod setup_prompt;
+mod wake;
+mod wake_world;

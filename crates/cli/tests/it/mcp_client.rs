@@ -5,7 +5,7 @@ use std::process::{ExitStatus, Stdio};
 
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 use crate::server_office::soon;
 
@@ -29,12 +29,23 @@ pub(crate) struct Model {
 impl Model {
     /// Starts the command, which is `amb mcp` in some office, and shakes hands.
     pub(crate) async fn start(command: &mut Command) -> Self {
+        // The only client that is rung for on its channel.
+        Self::start_as(command, json!({"name": "claude-code", "version": "1"})).await
+    }
+
+    /// The same, and what the process says on stderr.
+    pub(crate) async fn start_with_stderr(command: &mut Command) -> (Self, ChildStderr) {
+        let mut model = Self::start(command.stderr(Stdio::piped())).await;
+        let stderr = model.child.stderr.take().unwrap();
+        (model, stderr)
+    }
+
+    /// The same as a client that presents itself so.
+    pub(crate) async fn start_as(command: &mut Command, who: Value) -> Self {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         let stdin = child.stdin.take().unwrap();
         let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
         let mut model = Self { child, stdin, stdout, asked: 0, greeting: Value::Null };
-        // The only client that is rung for on its channel.
-        let who = json!({"name": "claude-code", "version": "1"});
         let hello = json!({"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": who});
         model.greeting = model.request("initialize", hello).await;
         model.say(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;

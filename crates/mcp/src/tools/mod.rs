@@ -14,7 +14,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use amb_core::{Office, OfficeError};
-use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -76,11 +76,17 @@ fn tool(name: &'static str, description: &'static str, effect: Effect, takes: Js
     Tool::new(name, description, takes).with_raw_output_schema(Arc::new(gives)).with_annotations(hints)
 }
 
+/// Claude Code shows a model the names of tools first and looks their schemas up when asked; what is marked so is there from
+/// the start, so that a woken model needs no search.
+fn always_loaded(tool: Tool) -> Tool {
+    tool.with_meta(MetaObject([("anthropic/alwaysLoad".to_owned(), true.into())].into_iter().collect()))
+}
+
 static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     vec![
-        check::tool(),
-        read::tool(),
-        send::tool(),
+        always_loaded(check::tool()),
+        always_loaded(read::tool()),
+        always_loaded(send::tool()),
         wait::tool(),
         task::tool(),
         connect::connect_tool(),

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::doc::Sent;
 use amb_core::office::{Outgoing, Result, TaskFilter};
-use amb_core::{AgentName, Code, Draft, MessageId, Office, OfficeError};
+use amb_core::{AgentName, Code, Draft, Kind, MessageId, Office, OfficeError, Timestamp};
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
@@ -24,6 +24,12 @@ pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> R
     let to = draft.to.clone();
     let named = draft.reply_to.is_some() || draft.relay_of.is_some();
     let lifted = user_request && work.was_refused(&to);
+    // What a model answers because it was woken, nobody decided to send: it costs hops, so that two models that wake each
+    // other come to an end.
+    let automatic = desk.seen.activity.is_woken(Timestamp::now()) && !lifted && is_answer(desk, &mut draft);
+    if automatic {
+        draft = draft.automatic();
+    }
     // What one sends oneself goes nowhere, so nothing is passed on by it.
     if !named && !lifted && to != *desk.office.me() {
         draft.relay_of = passed_on(desk, &draft).await?;
@@ -39,12 +45,24 @@ pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> R
         draft.relay_of = None;
         sent = desk.office.send(draft).await;
     }
-    if derived.is_some() && matches!(&sent, Err(error) if error.code() == Code::LoopRefused) {
+    if (derived.is_some() || automatic) && matches!(&sent, Err(error) if error.code() == Code::LoopRefused) {
         work.refused(&to);
     }
     let sent = sent?;
     work.sent(&to, &sent.session_id);
     Ok(Posted { sent, passes_on: derived })
+}
+
+/// Whether a draft answers mail of its recipient's. One that names only the thread is made to name the mail, from which its
+/// hops are counted on.
+fn is_answer(desk: &Desk, draft: &mut Draft) -> bool {
+    if draft.kind != Kind::Message || draft.relay_of.is_some() {
+        return false;
+    }
+    if let (None, Some(session)) = (&draft.reply_to, &draft.session) {
+        draft.reply_to = desk.seen.work.last_from(&draft.to, session);
+    }
+    draft.reply_to.is_some()
 }
 
 /// The mail that this draft passes on: of all that the model was shown lately, that a consumer of this agent holds (a bridge

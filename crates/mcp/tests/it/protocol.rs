@@ -50,9 +50,26 @@ async fn the_tools_cost_a_model_no_more_than_their_budget() {
     let office = MemoryOffice::new();
     let mut client = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
     let result = client.result("tools/list", json!({})).await;
-    let cost = tokens(&result["tools"]);
+    // What a client is told about a tool beside it, no model sees.
+    let mut tools = result["tools"].clone();
+    for tool in tools.as_array_mut().unwrap() {
+        tool.as_object_mut().unwrap().remove("_meta");
+    }
+    let cost = tokens(&tools);
     println!("tools/list: about {cost} tokens, {} characters", result["tools"].to_string().len());
     assert!(cost <= MOST_TOKENS, "tools/list costs about {cost} tokens");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn the_tools_that_a_woken_model_needs_are_there_without_a_search() {
+    let office = MemoryOffice::new();
+    let mut client = Client::open(&office, "alice", Era::Handshake("2025-11-25")).await;
+    let result = client.result("tools/list", json!({})).await;
+    let tools = result["tools"].as_array().unwrap().iter();
+    let marked =
+        tools.filter(|tool| tool["_meta"]["anthropic/alwaysLoad"] == true).map(|tool| tool["name"].as_str().unwrap());
+    assert_eq!(marked.collect::<Vec<_>>(), ["mailbox_check", "mailbox_read", "mailbox_send"]);
     client.close().await;
 }
 

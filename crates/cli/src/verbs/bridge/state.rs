@@ -63,6 +63,10 @@ type Variable = (OsString, OsString);
 pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     let mut all: Vec<Variable> = std::env::vars_os().filter(|(name, _)| exec::is_inherited(name)).collect();
     for wanted in more {
+        let name = wanted.split_once('=').map_or(wanted.as_str(), |(name, _)| name);
+        if amb_wake::is_secret(name.as_ref()) {
+            return Err(Failure::usage(format!("--env {name}: by this a client lets its own children in; it is not passed on")));
+        }
         all.push(match wanted.split_once('=') {
             Some((name, value)) => (name.into(), value.into()),
             None => {

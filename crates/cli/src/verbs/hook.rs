@@ -1,0 +1,108 @@
+//! `amb hook`: what a client's hook runs between two steps.
+
+mod shape;
+
+use std::io::Read;
+use std::time::Duration;
+
+use amb_core::{Office, Timestamp};
+use amb_wake::{PREFIX, Place, SessionKey, Summary};
+use serde_json::Value;
+
+use self::shape::{Client, Event};
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::waking;
+
+/// How long all of it may take. An office that is down must not hold a client up.
+const PATIENCE: Duration = Duration::from_millis(800);
+/// The most that is read of what a client says, in bytes: results of tools can be long.
+const MOST: u64 = 16 * 1024 * 1024;
+
+/// Tell a client of mail between two steps: JSON in, JSON out
+///
+/// For the hooks of coding agents. Says how many messages are unread and from whom, never what they say, once for each mail;
+/// prints nothing where there is nothing new. With `stop` the client goes on instead of ending its turn, only while there is mail
+/// that it was not told of, and never twice in a row. Where the office is out of reach it is silent and ends with 0.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  echo '{\"session_id\":\"s\",\"hook_event_name\":\"PostToolUse\"}' | amb --as ben hook claude post-tool
+  in Claude Code's settings:  {\"hooks\":{\"Stop\":[{\"hooks\":[{\"type\":\"command\",\"command\":\"amb --as ben hook claude stop\"}]}]}}")]
+pub(crate) struct Hook {
+    /// Whose hook it is
+    #[arg(value_enum)]
+    client: Client,
+    /// What has happened
+    #[arg(value_enum)]
+    event: Event,
+}
+
+impl Hook {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        // A hook that fails is a client that stumbles, so whatever goes wrong is told in the log alone.
+        match tokio::time::timeout(PATIENCE, self.answer(office)).await {
+            Ok(Ok(Some(answer))) => output.say(answer.to_string())?,
+            Ok(Ok(None)) => {}
+            Ok(Err(error)) => tracing::debug!(?error, "nothing is told"),
+            Err(_) => tracing::debug!("nothing is told: the office takes its time"),
+        }
+        Ok(())
+    }
+
+    /// What the client is told, if anything.
+    async fn answer(&self, office: &OfficeArgs) -> Result<Option<Value>, Failure> {
+        let input = tokio::task::spawn_blocking(read_input).await.unwrap_or(Value::Null);
+        let is_again = shape::is_again(&input);
+        if self.event == Event::Stop && is_again {
+            return Ok(None);
+        }
+        let seat = office.open().await?;
+        let place = waking::place(office, seat.me())?;
+        let key = SessionKey { client: self.client.name().into(), session: self.client.session(&input) };
+        if self.event == Event::Prompt && is_from_user(&input) {
+            place.change_hooks(&key, |memory| memory.user_turn_at = Some(Timestamp::now()))?;
+        }
+        if !self.client.is_heard(self.event) {
+            return Ok(None);
+        }
+        let Some(summary) = untold(&*seat, &place, &key).await? else { return Ok(None) };
+        Ok(Some(self.client.answer(self.event, &input, &summary)))
+    }
+}
+
+fn read_input() -> Value {
+    let mut text = String::new();
+    let read = std::io::stdin().lock().take(MOST).read_to_string(&mut text);
+    read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
+}
+
+/// Whether a prompt is the user's own and not one of our rings.
+fn is_from_user(input: &Value) -> bool {
+    let prompt = input["prompt"].as_str().or_else(|| input["user_prompt"].as_str());
+    prompt.is_some_and(|prompt| !prompt.contains(PREFIX))
+}
+
+/// Mail that this session was not told of, which is remembered as told from now on.
+async fn untold(seat: &dyn Office, place: &Place, key: &SessionKey) -> Result<Option<Summary>, Failure> {
+    let inbox = seat.inbox(true).await?;
+    let known = place.ledger(key)?;
+    let me = seat.me();
+    let mut fresh = amb_wake::unread(seat, &inbox, |mail| known.shown.contains(&mail.id)).await?;
+    if fresh.is_empty() {
+        return Ok(None);
+    }
+    let is_new = place.change_hooks(key, |memory| {
+        let is_new = fresh.iter().any(|mail| !memory.knows(mail.id.as_str()));
+        fresh.retain(|mail| !memory.knows(mail.id.as_str()));
+        fresh.iter().for_each(|mail| memory.remember(mail.id.as_str()));
+        is_new
+    })?;
+    Ok(is_new.then(|| Summary {
+        me: me.clone(),
+        unread: inbox.unread(),
+        newest: fresh.first().map(|mail| mail.id.clone()),
+        from: fresh.iter().map(|mail| mail.from.clone()).collect(),
+    }))
+}

@@ -1,0 +1,65 @@
+//! `amb wake`: whether clients are woken, and what became of it.
+
+mod status;
+mod test;
+
+use clap::ValueEnum;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// See whether mail wakes your client, and what was rung
+///
+/// `amb mcp` wakes the client that started it; this shows what it did, or tries it once.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb wake test                    in a shell of the client: rings once, and says by which door
+  amb --as ben wake test --client codex
+  amb wake status                  sessions, their last rings, and who is rung for which mailbox")]
+pub(crate) struct Wake {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum What {
+    /// Ring once, and say by which door it went, or why there is none and what to change
+    Test {
+        /// Which client; found out where not said
+        #[arg(long, value_enum)]
+        client: Option<Client>,
+    },
+    /// Show every session that was rung: the ledger, the lease, rings that failed or that nothing followed
+    Status,
+}
+
+/// Clients that people use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Client {
+    /// Claude Code
+    #[value(alias = "claude-code")]
+    Claude,
+    /// Codex
+    Codex,
+    /// Qwen Code
+    Qwen,
+    /// Gemini CLI
+    Gemini,
+    /// Cursor
+    Cursor,
+    /// Copilot CLI
+    Copilot,
+    /// opencode
+    Opencode,
+}
+
+impl Wake {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        match self.what {
+            What::Test { client } => test::run(office, client, output).await,
+            What::Status => status::run(office, output),
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! `amb wake status`.
+
+use std::path::{Path, PathBuf};
+
+use amb_core::Timestamp;
+use amb_wake::{Lease, Ledger, Limits, Place};
+use serde::Serialize;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::{Output, ago, preview};
+use crate::waking;
+
+/// A session, for programs.
+#[derive(Serialize)]
+struct Shown {
+    agent: String,
+    state: &'static str,
+    holds_lease: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hint: Option<&'static str>,
+    #[serde(flatten)]
+    ledger: Ledger,
+}
+
+/// The document of `amb wake status --json`.
+#[derive(Serialize)]
+struct Document {
+    sessions: Vec<Shown>,
+    leases: Vec<LeaseShown>,
+}
+
+#[derive(Serialize)]
+struct LeaseShown {
+    agent: String,
+    #[serde(flatten)]
+    lease: Lease,
+}
+
+pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+    let mut document = Document { sessions: Vec::new(), leases: Vec::new() };
+    for (agent, place) in mailboxes(office)? {
+        let lease = place.lease()?;
+        for ledger in place.ledgers()? {
+            let holds_lease = lease.as_ref().is_some_and(|lease| {
+                Some(lease.process) == ledger.process
+                    && lease.client == ledger.client
+                    && lease.session == ledger.session
+            });
+            let state = state(&ledger);
+            let hint = matches!(state, "unheard" | "held" | "given up").then(|| hint(&ledger.client));
+            document.sessions.push(Shown { agent: agent.clone(), state, holds_lease, hint, ledger });
+        }
+        document.leases.extend(lease.map(|lease| LeaseShown { agent, lease }));
+    }
+    if output.json {
+        return Ok(output.document(&document)?);
+    }
+    if document.sessions.is_empty() {
+        output.note("no client was woken yet; `amb wake test` in a shell of the client tries it");
+        return Ok(());
+    }
+    let head = ["AGENT", "CLIENT", "SESSION", "STATE", "LEASE", "RINGS", "LAST", "DOOR", "WAITING"];
+    let rows = document.sessions.iter().map(|shown| {
+        let ledger = &shown.ledger;
+        vec![
+            shown.agent.clone(),
+            ledger.client.clone(),
+            preview(&ledger.session, 36),
+            shown.state.to_owned(),
+            if shown.holds_lease { "yes" } else { "" }.to_owned(),
+            ledger.total.to_string(),
+            ledger.rung_at.map(ago).unwrap_or_default(),
+            ledger.door.clone().unwrap_or_default(),
+            ledger.rung_for.len().to_string(),
+        ]
+    });
+    output.table(&head, rows)?;
+    for shown in &document.sessions {
+        if let Some(failed) = &shown.ledger.failed {
+            output.note(format!("{}: {}: {}", shown.agent, ago(failed.at), preview(&failed.detail, 300)));
+        }
+        if let Some(hint) = shown.hint {
+            output.note(format!("{}: {hint}", shown.agent));
+        }
+    }
+    Ok(())
+}
+
+/// One word for how it stands. `rung` says that a ring was handed over, never that it was seen.
+fn state(ledger: &Ledger) -> &'static str {
+    let is_over = !ledger.process.is_some_and(|process| process.is_alive());
+    let unheard_after = Limits::default().outstanding;
+    match ledger {
+        _ if is_over => "ended",
+        Ledger { given_up_at: Some(_), .. } => "given up",
+        Ledger { failed: Some(_), .. } => "failed",
+        Ledger { receipt: Some(receipt), heard_at, rung_at, .. } if receipt == "held" && heard_at < rung_at => "held",
+        Ledger { rung_at: None, .. } => "ready",
+        Ledger { heard_at, rung_at, .. } if heard_at > rung_at => "heard",
+        Ledger { rung_at: Some(at), rung_for, .. }
+            if !rung_for.is_empty() && Timestamp::now().duration_since(*at) > unheard_after =>
+        {
+            "unheard"
+        }
+        _ => "rung",
+    }
+}
+
+fn hint(client: &str) -> &'static str {
+    match client {
+        "claude" => {
+            "the session may hold messages of other processes: look at its screen, or set \"crossSessionInbound\": \"accept\" in \
+             Claude Code's user settings; a permission prompt that waits holds them too"
+        }
+        "codex" => "the thread may be busy, wait for an approval, or be one of `codex exec`, which no ring reaches",
+        _ => "the session may hold messages for review: see /peers, or set agents.crossSessionInbound to \"accept\"",
+    }
+}
+
+/// The mailboxes whose clients were rung: of the agent that is speaking, or all.
+pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, Place)>, Failure> {
+    let mut found = Vec::new();
+    for root in directories(&waking::all()?)? {
+        for path in directories(&root)? {
+            let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
+            if office.me.as_ref().is_none_or(|me| me.as_str() == name) {
+                found.push((name, Place::new(path)));
+            }
+        }
+    }
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    Ok(found)
+}
+
+fn directories(path: &Path) -> Result<Vec<PathBuf>, Failure> {
+    match fs_err::read_dir(path) {
+        Ok(entries) => {
+            let paths: Result<Vec<_>, _> = entries.map(|entry| entry.map(|entry| entry.path())).collect();
+            Ok(paths?.into_iter().filter(|path| path.is_dir()).collect())
+        }
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,158 @@
+//! `amb wake test`.
+
+use std::path::PathBuf;
+
+use amb_core::OfficeError;
+use amb_wake::{ClaudeInbox, CodexQueue, Door, Ledger, PREFIX, Rung};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::Client;
+use super::status::mailboxes;
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::waking;
+
+/// What the client is told: nothing that it could take for work.
+const LINE: &str = "this is a test of the wake-up, no mail. Answer \"awake\" and stop.";
+
+pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Output) -> Result<(), Failure> {
+    let sessions = sessions(office)?;
+    let client = client.or_else(|| here(&sessions)).ok_or_else(|| {
+        none(
+            "no client was found: run this in a shell of Claude Code, Codex or Qwen Code, or name it with --client"
+                .into(),
+        )
+    })?;
+    let door = match client {
+        Client::Claude => claude(&sessions)?,
+        Client::Codex => codex(&sessions)?,
+        Client::Qwen => qwen()?,
+        Client::Gemini | Client::Cursor | Client::Copilot => return Err(none(no_door(client))),
+        Client::Opencode => {
+            return Err(none(
+                "opencode is woken by a plugin of its own, which `amb init opencode` writes; nothing can be rung from outside"
+                    .into(),
+            ));
+        }
+    };
+    let session = door.key();
+    let Rung { door: way, receipt } = door
+        .ring(&format!("{PREFIX}{LINE}"), false)
+        .await
+        .map_err(|trouble| Failure::Office(OfficeError::unavailable(format!("{}; {}", trouble.detail, door.hint()))))?;
+    if output.json {
+        let document = json!({"client": session.client, "session": session.session, "door": way, "receipt": receipt});
+        return Ok(output.document(&document)?);
+    }
+    let receipt = receipt.map_or(String::new(), |receipt| format!("; the client says: {receipt}"));
+    output.say(format!("rung {} session {} by its {way}{receipt}", session.client, session.session))?;
+    output.note(format!("no turn begins? {}", door.hint()));
+    Ok(())
+}
+
+fn none(detail: String) -> Failure {
+    Failure::Office(OfficeError::not_found(detail))
+}
+
+/// Sessions that `amb mcp` serves now, the one active last first.
+fn sessions(office: &OfficeArgs) -> Result<Vec<Ledger>, Failure> {
+    let mut all = Vec::new();
+    for (_, place) in mailboxes(office)? {
+        let holder = place.lease()?.map(|lease| lease.process);
+        let mut ledgers = place.ledgers()?;
+        ledgers.retain(|ledger| ledger.process.is_some_and(|process| process.is_alive()));
+        ledgers.sort_by_key(|ledger| ledger.process != holder);
+        all.extend(ledgers);
+    }
+    Ok(all)
+}
+
+/// The client whose shell this is, else the one that is rung for the mailbox.
+fn here(sessions: &[Ledger]) -> Option<Client> {
+    if waking::claude().is_some() {
+        return Some(Client::Claude);
+    }
+    if std::env::var_os("CODEX_THREAD_ID").is_some() {
+        return Some(Client::Codex);
+    }
+    if waking::qwen().is_some() {
+        return Some(Client::Qwen);
+    }
+    match sessions.first()?.client.as_str() {
+        "claude" => Some(Client::Claude),
+        "codex" => Some(Client::Codex),
+        _ => Some(Client::Qwen),
+    }
+}
+
+/// What a Claude Code session says of itself, as far as it is rung from outside.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    session_id: String,
+    #[serde(default)]
+    version: Option<String>,
+    #[serde(default)]
+    messaging_socket_path: Option<PathBuf>,
+}
+
+fn claude(sessions: &[Ledger]) -> Result<Door, Failure> {
+    if let Some(inbox) = waking::claude() {
+        return Ok(Door::Claude(inbox));
+    }
+    let wanted: Vec<&str> =
+        sessions.iter().filter(|ledger| ledger.client == "claude").map(|l| l.session.as_str()).collect();
+    let registry = waking::claude_registry();
+    let entries = registry.iter().filter_map(|path| fs_err::read_dir(path).ok()).flatten().flatten();
+    let records = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
+    let records = records.filter_map(|entry| serde_json::from_slice::<Record>(&fs_err::read(entry.path()).ok()?).ok());
+    let found = records.into_iter().find(|record| wanted.contains(&record.session_id.as_str()));
+    let what = "run this in a shell of the session, where CLAUDE_CODE_MESSAGING_SOCKET is set; Claude Code has it from 2.1.224 on, not with \
+                --bare, and some providers turn it off";
+    match found {
+        Some(Record { session_id, messaging_socket_path: Some(socket), .. }) => {
+            Ok(Door::Claude(ClaudeInbox { socket, token: None, session: session_id, registry }))
+        }
+        Some(Record { version, .. }) => {
+            let version = version.unwrap_or_else(|| "of an unknown version".into());
+            Err(none(format!("the session (Claude Code {version}) has no inbox socket: 2.1.224 or later has one")))
+        }
+        None => Err(none(format!("no Claude Code session of this agent has an inbox socket: {what}"))),
+    }
+}
+
+fn codex(sessions: &[Ledger]) -> Result<Door, Failure> {
+    let here = std::env::var("CODEX_THREAD_ID").ok();
+    let known = || sessions.iter().find(|ledger| ledger.client == "codex").map(|ledger| ledger.session.clone());
+    let thread = here.or_else(known).filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| {
+        none(
+            "no thread of Codex is known: it is told with the first call of a tool, so let the model call mailbox_check once; or run this in \
+             a shell of Codex, where CODEX_THREAD_ID is set. Codex queues messages from 0.149 on"
+                .into(),
+        )
+    })?;
+    let control = waking::codex_control().filter(|path| path.exists());
+    Ok(Door::Codex(CodexQueue { program: "codex".into(), thread, control }))
+}
+
+fn qwen() -> Result<Door, Failure> {
+    waking::qwen().map(Door::Qwen).ok_or_else(|| {
+        none("QWEN_CODE_MESSAGING_TOKEN is not set: run this in a shell of Qwen Code, 0.23 or later".into())
+    })
+}
+
+fn no_door(client: Client) -> String {
+    let (name, verb, what) = match client {
+        Client::Gemini => {
+            ("Gemini CLI", "gemini", "SessionStart, BeforeAgent, AfterTool and AfterAgent in ~/.gemini/settings.json")
+        }
+        Client::Cursor => ("Cursor", "cursor", "sessionStart, postToolUse and stop in ~/.cursor/hooks.json"),
+        _ => ("Copilot CLI", "copilot", "sessionStart, postToolUse and agentStop in .github/hooks/*.json"),
+    };
+    format!(
+        "{name} has no way into a session that is idle. While it works, hooks tell it of mail: `amb hook {verb} EVENT` for {what}. To run it \
+         as a resident agent instead, see `amb bridge --help`"
+    )
+}

@@ -1,0 +1,133 @@
+//! How the client that started this process can be woken, as the environment says, and where that is written down.
+
+use std::path::{Path, PathBuf};
+
+use amb_core::AgentName;
+use amb_mcp::WakeOptions;
+use amb_wake::{ClaudeInbox, Limits, Place, QwenInbox};
+use clap::ValueEnum;
+use jiff::SignedDuration;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::{home, output};
+
+/// Names the space in which offices are hashed into names of directories; it must never change.
+const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x1c5e_7d20_9b34_5af8_8e61_42d7_b90c_f3a6);
+
+/// Which sessions of an agent are woken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum Which {
+    /// The most recently active one
+    #[default]
+    One,
+    /// Each
+    All,
+}
+
+/// Waking the client.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct WakeArgs {
+    /// Do not wake the client when mail comes
+    #[arg(long, conflicts_with_all = ["wake", "wake_again"])]
+    no_wake: bool,
+    /// Which sessions of the agent are woken
+    #[arg(long, value_enum, default_value_t)]
+    wake: Which,
+    /// When to wake again while mail stays unread: spans, each after the one before; then it is given up
+    #[arg(long, value_name = "SPANS", default_value = "1m,5m,30m")]
+    wake_again: String,
+}
+
+impl WakeArgs {
+    /// What `amb mcp` needs; nothing where it is turned off.
+    pub(crate) fn options(&self, office: &OfficeArgs) -> Result<Option<WakeOptions>, Failure> {
+        if self.no_wake {
+            return Ok(None);
+        }
+        let wrong = || Failure::usage("--wake-again takes spans such as 1m,5m,30m, and at most 10 of them");
+        let spans = self.wake_again.split(',').filter(|span| !span.trim().is_empty());
+        let again: Option<Vec<SignedDuration>> = spans.map(|span| output::span(span.trim())).collect();
+        let again = again.filter(|again| again.len() <= 10).ok_or_else(wrong)?;
+        // A home is no condition for serving mail.
+        let Ok(root) = root(office) else {
+            tracing::warn!("no wake-ups: there is no home directory to keep their ledger in");
+            return Ok(None);
+        };
+        Ok(Some(WakeOptions {
+            root,
+            limits: Limits { again, ..Limits::default() },
+            all: self.wake == Which::All,
+            claude: claude(),
+            qwen: qwen(),
+            codex: "codex".into(),
+            codex_control: codex_control(),
+        }))
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
+}
+
+/// The inbox of the Claude Code session that started this process.
+pub(crate) fn claude() -> Option<ClaudeInbox> {
+    let socket = variable("CLAUDE_CODE_MESSAGING_SOCKET")?;
+    Some(ClaudeInbox {
+        session: variable("CLAUDE_CODE_SESSION_ID").unwrap_or_else(|| socket.clone()),
+        socket: socket.into(),
+        token: variable("CLAUDE_CODE_MESSAGING_TOKEN").map(Into::into),
+        registry: claude_registry(),
+    })
+}
+
+/// Where Claude Code's sessions say what they are doing.
+pub(crate) fn claude_registry() -> Option<PathBuf> {
+    let config = variable("CLAUDE_CONFIG_DIR").map(PathBuf::from);
+    config.or_else(|| Some(home::user().ok()?.join(".claude"))).map(|config| config.join("sessions"))
+}
+
+/// The inbox of the Qwen Code session that started this process.
+pub(crate) fn qwen() -> Option<QwenInbox> {
+    let token = variable("QWEN_CODE_MESSAGING_TOKEN")?;
+    let home = variable("QWEN_HOME").map(PathBuf::from).or_else(|| Some(home::user().ok()?.join(".qwen")))?;
+    let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
+    // A socket's path must be short, and a state directory's may not be.
+    let runtime = runtime.unwrap_or_else(|| "/tmp".into());
+    Some(QwenInbox { registry: home.join("sessions"), token: token.into(), runtime })
+}
+
+/// The socket of Codex' app server.
+pub(crate) fn codex_control() -> Option<PathBuf> {
+    let home = variable("CODEX_HOME").map(PathBuf::from).or_else(|| Some(home::user().ok()?.join(".codex")))?;
+    Some(home.join("app-server-control/app-server-control.sock"))
+}
+
+/// Where all wake-ups of this user are written down.
+pub(crate) fn all() -> Result<PathBuf, Failure> {
+    Ok(home::state_dir()?.join("wake"))
+}
+
+/// Where those of one office are.
+fn root(office: &OfficeArgs) -> Result<PathBuf, Failure> {
+    let name = match &office.server {
+        Some(server) => server.to_string(),
+        // The same directory by another path is the same office, and one that is not there yet has a path already.
+        None => canonical(&office.root()?).display().to_string(),
+    };
+    Ok(all()?.join(uuid::Uuid::new_v5(&OFFICES, name.as_bytes()).simple().to_string()))
+}
+
+fn canonical(path: &Path) -> PathBuf {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    match (fs_err::canonicalize(&path), path.parent(), path.file_name()) {
+        (Ok(found), ..) => found,
+        (Err(_), Some(parent), Some(name)) => canonical(parent).join(name),
+        _ => path,
+    }
+}
+
+/// Where those of one mailbox are.
+pub(crate) fn place(office: &OfficeArgs, me: &AgentName) -> Result<Place, Failure> {
+    Ok(Place::new(root(office)?.join(me.as_str())))
+}

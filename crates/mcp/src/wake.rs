@@ -1,0 +1,333 @@
+//! Wakes the client when mail waits that it was not shown. [`amb_wake`] has the rules and the doors; here they are told what
+//! the office and the client do.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::{MessageId, Office, OfficeError, Timestamp};
+use amb_wake::{
+    Bell, ClaudeInbox, CodexQueue, Decision, Door, Facts, Failed, Lease, Limits, Place, Process, QwenInbox, Rung,
+    Summary, Trouble, TroubleKind, Waiting,
+};
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use crate::doorbell::CLAUDE_CODE;
+use crate::inbox;
+use crate::seat::Seat;
+use crate::seen::Seen;
+use crate::watch::Watch;
+
+/// Between two looks at the mailbox, however fast mail comes.
+const PACE: Duration = Duration::from_millis(100);
+/// How long the mailbox goes without a look although nothing was heard from the office: a hint may be lost.
+const LOOK: Duration = Duration::from_secs(60);
+/// How soon mail that another consumer holds is looked at again.
+const HELD: Duration = Duration::from_secs(1);
+/// Mail that hooks are told not to tell of again.
+const MOST_SHOWN: usize = 256;
+
+/// How clients can be woken. The caller reads the environment: this crate does not.
+#[derive(Debug, Clone)]
+pub struct WakeOptions {
+    /// The directory of this office's ledgers; a mailbox has one of its own in it.
+    pub root: PathBuf,
+    /// How often.
+    pub limits: Limits,
+    /// Whether every session of the agent is rung, not the most recently active one alone.
+    pub all: bool,
+    /// Claude Code's inbox, where it started this process.
+    pub claude: Option<ClaudeInbox>,
+    /// Qwen Code's inbox, where it started this process.
+    pub qwen: Option<QwenInbox>,
+    /// The command `codex`.
+    pub codex: OsString,
+    /// The socket of Codex' app server, which may not be there.
+    pub codex_control: Option<PathBuf>,
+}
+
+impl WakeOptions {
+    /// Which door leads to a client of this name that was last seen in this thread. Variables of one client are inherited by
+    /// another that was started from it, so a variable alone does not tell.
+    fn door(&self, client: Option<&str>, thread: Option<String>) -> Option<Door> {
+        if let Some(thread) = thread {
+            let control = self.codex_control.clone().filter(|path| path.exists());
+            return Some(Door::Codex(CodexQueue { program: self.codex.clone(), thread, control }));
+        }
+        match client? {
+            CLAUDE_CODE => self.claude.clone().map(Door::Claude),
+            name if name.contains("qwen") => self.qwen.clone().map(Door::Qwen),
+            _ => None,
+        }
+    }
+}
+
+/// What waits.
+struct Look {
+    waiting: Vec<Waiting>,
+    unread: u64,
+    newest: Option<MessageId>,
+    /// Unread mail that the client was shown.
+    shown: Vec<MessageId>,
+    /// Whether a consumer of the same agent holds some: it may give it back.
+    is_held: bool,
+}
+
+/// Everything that ringing one client needs.
+pub(crate) struct Waker {
+    pub(crate) options: WakeOptions,
+    pub(crate) seat: Seat,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) watch: Watch,
+    pub(crate) client: watch::Receiver<Option<String>>,
+}
+
+impl Waker {
+    /// Rings until the client is gone.
+    pub(crate) async fn run(mut self) {
+        let parent = Process::parent();
+        let began = Timestamp::now();
+        let mut changes = self.watch.listen();
+        tokio::select! {
+            () = self.watch.ready() => {}
+            () = self.watch.closing().cancelled() => return,
+        }
+        let closing = self.watch.closing().clone();
+        let mut session: Option<Session> = None;
+        let mut last_look = Instant::now();
+        let mut next = Some(Instant::now());
+        loop {
+            tokio::select! {
+                change = changes.recv() => match change {
+                    Ok(_) | Err(RecvError::Lagged(_)) => while changes.try_recv().is_ok() {},
+                    Err(RecvError::Closed) => break,
+                },
+                () = self.seen.activity.changed() => {}
+                changed = self.client.changed() => if changed.is_err() { break },
+                () = at(next) => {}
+                () = closing.cancelled() => break,
+            }
+            tokio::select! {
+                () = sleep_until(last_look + PACE) => {}
+                () = closing.cancelled() => break,
+            }
+            // A client that died while something else keeps our input open is nobody to ring.
+            if Process::parent() != parent {
+                tracing::info!("the client is gone; no more wake-ups");
+                break;
+            }
+            last_look = Instant::now();
+            next = tokio::select! {
+                next = self.step(&mut session, began) => next,
+                () = closing.cancelled() => break,
+            };
+        }
+        if let Some(session) = session {
+            session.release();
+        }
+    }
+
+    /// Looks once and does what the rules say; returns when to look again.
+    async fn step(&mut self, session: &mut Option<Session>, began: Timestamp) -> Option<Instant> {
+        let later = Some(Instant::now() + LOOK);
+        let client = self.client.borrow().clone();
+        let door = self.options.door(client.as_deref(), self.seen.activity.codex_thread())?;
+        let Ok(office) = self.seat.office().await else { return later };
+        let current = match Session::of(session.take(), door, &self.options, &**office) {
+            Ok(current) => session.insert(current),
+            Err(error) => {
+                tracing::warn!(%error, "no wake-ups: the ledger cannot be kept");
+                return later;
+            }
+        };
+        match current.step(&self.options, &**office, &self.seen, began).await {
+            Ok(next) => next,
+            Err(error) => {
+                tracing::debug!(%error, "cannot look for mail to wake the client for");
+                later
+            }
+        }
+    }
+}
+
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// One session of the client.
+struct Session {
+    door: Door,
+    place: Place,
+    bell: Bell,
+}
+
+impl Session {
+    /// The session that this door leads to: the one before, or another.
+    fn of(before: Option<Self>, door: Door, options: &WakeOptions, office: &dyn Office) -> std::io::Result<Self> {
+        let key = door.key();
+        if let Some(before) = before {
+            if before.door.key() == key {
+                return Ok(Self { door, ..before });
+            }
+            before.release();
+        }
+        let place = Place::new(options.root.join(office.me().as_str()));
+        if let Err(error) = place.clean() {
+            tracing::debug!(%error, "old ledgers stay");
+        }
+        let mut ledger = place.ledger(&key)?;
+        let me = Process::me();
+        if ledger.process != Some(me) {
+            // Another run of the client: what the one before it was rung for may never have reached its model.
+            (ledger.process, ledger.tries, ledger.given_up_at) = (Some(me), 0, None);
+            ledger.rung_for.clear();
+        }
+        ledger.office = office.describe();
+        let session = Self { door, place, bell: Bell::new(options.limits.clone(), ledger) };
+        session.save()?;
+        Ok(session)
+    }
+
+    fn release(&self) {
+        if let Err(error) = self.place.release(Process::me()) {
+            tracing::debug!(%error, "the lease stays until others see that this process is gone");
+        }
+    }
+
+    fn save(&self) -> std::io::Result<()> {
+        self.place.save(&self.door.key(), self.bell.ledger())
+    }
+
+    async fn step(
+        &mut self,
+        options: &WakeOptions,
+        office: &dyn Office,
+        seen: &Seen,
+        began: Timestamp,
+    ) -> Result<Option<Instant>, OfficeError> {
+        let hooks = self.place.hooks(&self.door.key()).unwrap_or_default();
+        seen.activity.user_spoke(hooks.user_turn_at);
+        let called_at = seen.activity.called_at();
+        // Claimed whether mail waits or not: whoever is active last is the one to ring.
+        let holds_lease = self.claim(options, called_at.unwrap_or(began));
+        let look = look(office, seen).await?;
+        let now = Timestamp::now();
+        let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
+        let before = self.bell.ledger().clone();
+        self.bell.ledger_mut().shown.clone_from(&look.shown);
+        // What a hook has told of is as good as rung for.
+        self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
+        let facts = Facts {
+            now,
+            waiting: &look.waiting,
+            wait_open: seen.is_waiting(),
+            called_at,
+            user_turn_at: hooks.user_turn_at,
+            client,
+            holds_lease,
+        };
+        let decision = self.bell.decide(&facts);
+        tracing::trace!(?decision, waiting = look.waiting.len(), is_held = look.is_held, holds_lease, "looked");
+        let next = match decision {
+            Decision::Quiet(_) if look.is_held => Some(Instant::now() + HELD),
+            Decision::Quiet(_) => Some(Instant::now() + LOOK),
+            Decision::Later(at) => {
+                let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
+                Some(Instant::now() + wait.min(LOOK))
+            }
+            Decision::GiveUp => {
+                self.bell.given_up(now);
+                tracing::warn!(
+                    unread = look.unread,
+                    hint = self.door.hint(),
+                    "rung in vain, giving up until more mail comes"
+                );
+                Some(Instant::now() + LOOK)
+            }
+            Decision::Ring => {
+                self.ring(office, seen, &look, now).await;
+                return Ok(Some(Instant::now() + PACE));
+            }
+        };
+        if *self.bell.ledger() != before
+            && let Err(error) = self.save()
+        {
+            tracing::warn!(%error, "the ledger of wake-ups cannot be written");
+        }
+        Ok(next)
+    }
+
+    fn claim(&self, options: &WakeOptions, active_at: Timestamp) -> bool {
+        let key = self.door.key();
+        let mine = Lease { process: Process::me(), client: key.client, session: key.session, active_at };
+        match self.place.claim(&mine) {
+            Ok(held) => held || options.all,
+            Err(error) => {
+                tracing::warn!(%error, "the lease of wake-ups cannot be read");
+                options.all
+            }
+        }
+    }
+
+    /// Asked only where it matters: before a reminder.
+    async fn client_state(&self, now: Timestamp) -> amb_wake::ClientState {
+        let ledger = self.bell.ledger();
+        let is_reminder =
+            ledger.rung_at.is_some_and(|rung| now.duration_since(rung) > jiff::SignedDuration::from_secs(1));
+        if is_reminder { self.door.state().await } else { Default::default() }
+    }
+
+    async fn ring(&mut self, office: &dyn Office, seen: &Seen, look: &Look, now: Timestamp) {
+        self.bell.ringing(now, &look.waiting);
+        if let Err(error) = self.save() {
+            // A ring that is not written down could be made again and again.
+            tracing::warn!(%error, "not rung: the ledger of wake-ups cannot be written");
+            return;
+        }
+        let mut from: Vec<_> = look.waiting.iter().map(|mail| mail.from.clone()).collect();
+        from.dedup();
+        let summary = Summary { me: office.me().clone(), unread: look.unread, newest: look.newest.clone(), from };
+        let urgent = look.waiting.iter().any(|mail| mail.urgent);
+        seen.activity.rung(now);
+        match self.door.ring(&summary.line(), urgent).await {
+            Ok(Rung { door, receipt }) => {
+                tracing::info!(door, unread = look.unread, "rung");
+                let ledger = self.bell.ledger_mut();
+                (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
+            }
+            Err(Trouble { kind, detail }) => {
+                tracing::warn!(detail, "the client could not be woken; its mail waits");
+                if kind == TroubleKind::Gone {
+                    // Another session of the agent may be reachable.
+                    self.release();
+                }
+                self.bell.ledger_mut().failed = Some(Failed { at: now, detail });
+            }
+        }
+        if let Err(error) = self.save() {
+            tracing::warn!(%error, "what became of a ring cannot be written");
+        }
+    }
+}
+
+/// What may be rung for: unread, worth a ring, not shown to this client and not in the hands of a bridge of the same agent.
+async fn look(office: &dyn Office, seen: &Seen) -> Result<Look, OfficeError> {
+    let inbox = inbox::whole(office, true).await?;
+    let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
+    let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);
+    let shown = shown.map(|mail| mail.id.clone()).collect();
+    let mut waiting = amb_wake::unread(office, &inbox, |mail| seen.knows(mail.id.as_str())).await?;
+    let before = waiting.len();
+    if before > 0 {
+        let claimed = office.claimed().await?;
+        waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
+    }
+    let newest = waiting.first().map(|mail| mail.id.clone());
+    Ok(Look { is_held: waiting.len() < before, waiting, unread: inbox.unread(), newest, shown })
+}

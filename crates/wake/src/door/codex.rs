@@ -1,0 +1,96 @@
+//! Codex (0.149 and later): its own command that queues a message for a thread, and its app server for urgent mail.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::time::timeout;
+
+use super::{Rung, Trouble, TroubleKind, app_server};
+use crate::bell::ClientState;
+use crate::secret::is_secret;
+
+/// How long the command may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How much of what the command says goes into the reason.
+const REASON_CHARS: usize = 300;
+
+/// A thread of Codex.
+#[derive(Debug, Clone)]
+pub struct CodexQueue {
+    /// The command: `codex`.
+    pub program: OsString,
+    /// The thread, from the metadata of the client's last call.
+    pub thread: String,
+    /// The app server's socket, where there is one: `$CODEX_HOME/app-server-control/app-server-control.sock`.
+    pub control: Option<PathBuf>,
+}
+
+impl CodexQueue {
+    /// Whether a text can be a thread's id: it is given to a command, and comes from a client.
+    pub fn is_thread(id: &str) -> bool {
+        (8..=64).contains(&id.len())
+            && !id.starts_with('-')
+            && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+    }
+
+    pub(crate) async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, Trouble> {
+        // A turn on the app server joins one that is under way; a queued message waits for its end.
+        if let Some(control) = self.control.as_ref().filter(|_| urgent) {
+            match app_server::start_turn(control, &self.thread, line).await {
+                Ok(()) => return Ok(Rung { door: "codex app server", receipt: None }),
+                Err(error) => tracing::debug!(%error, "no turn on the app server; queueing"),
+            }
+        }
+        self.queue(line).await
+    }
+
+    async fn queue(&self, line: &str) -> Result<Rung, Trouble> {
+        let failed = |detail: String| Trouble::new(TroubleKind::Failed, detail);
+        let mut command = Command::new(&self.program);
+        command.args(["queue", "--resume", "--thread", &self.thread, "--message", line]);
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
+            command.env_remove(name);
+        }
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let child = command.spawn().map_err(|error| {
+            failed(format!("cannot run codex: {error}; put it into the PATH that Codex gives its MCP servers"))
+        })?;
+        let Ok(ended) = timeout(PATIENCE, child.wait_with_output()).await else {
+            return Err(failed(format!("`codex queue` did not end within {} s and was killed", PATIENCE.as_secs())));
+        };
+        let ended = ended.map_err(|error| failed(format!("`codex queue`: {error}")))?;
+        if ended.status.success() {
+            return Ok(Rung { door: "codex queue", receipt: None });
+        }
+        let said = String::from_utf8_lossy(&ended.stderr);
+        let said: String = amb_core::render::visible::line(said.trim()).chars().take(REASON_CHARS).collect();
+        let kind = if said.contains("no rollout found") { TroubleKind::Gone } else { TroubleKind::Failed };
+        Err(Trouble::new(kind, format!("`codex queue` ended with {}: {said}", ended.status)))
+    }
+
+    /// What the app server says of the thread, where there is one.
+    pub(crate) async fn state(&self) -> ClientState {
+        let Some(control) = &self.control else { return ClientState::Unknown };
+        match app_server::thread_status(control, &self.thread).await.as_deref() {
+            Ok("active") => ClientState::Busy,
+            Ok("idle" | "notLoaded") => ClientState::Idle,
+            _ => ClientState::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_looks_like_an_id_is_given_to_a_command() {
+        assert!(CodexQueue::is_thread("019a2b3c-4d5e-7f60-8123-456789abcdef"));
+        for bad in ["", "--message=x", "a b c d e f", "../../x/y/z", "$(reboot)", &"a".repeat(65)] {
+            assert!(!CodexQueue::is_thread(bad), "{bad}");
+        }
+    }
+}

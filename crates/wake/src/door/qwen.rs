@@ -1,0 +1,215 @@
+//! Qwen Code (0.23 and later): the documented socket between its sessions, with receipts.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{UnixListener, UnixStream};
+use tokio::time::timeout;
+
+use super::{Rung, Trouble, TroubleKind};
+use crate::process::Process;
+
+/// How long the socket may take, and how long a receipt.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The most that is read of a receipt, in bytes.
+const MOST: u64 = 64 * 1024;
+
+/// A session's inbox.
+#[derive(Debug, Clone)]
+pub struct QwenInbox {
+    /// Where sessions say how they are reached: `$QWEN_HOME/sessions`.
+    pub registry: PathBuf,
+    /// `QWEN_CODE_MESSAGING_TOKEN`: with it the session knows us for its own child.
+    pub token: SecretString,
+    /// A directory of this user's own in which a socket for receipts can be bound; its path must be short.
+    pub runtime: PathBuf,
+}
+
+/// How a session is reached. Its own token, which it lets other programs in by, is not read.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Record {
+    schema_version: u32,
+    pid: u32,
+    session_id: String,
+    ipc_path: Option<PathBuf>,
+}
+
+impl QwenInbox {
+    /// The record of the session that started this process. `/clear` changes its id, so it is read each time.
+    fn record(&self) -> Option<Record> {
+        let above = Process::me().ancestors();
+        let entries = fs_err::read_dir(&self.registry).ok()?;
+        entries.flatten().take(256).find_map(|entry| {
+            let path = entry.path();
+            let name = path.file_name()?.to_str()?.strip_suffix(".json")?.to_owned();
+            let pid: u32 = name.split('-').next()?.parse().ok()?;
+            if !above.contains(&pid) {
+                return None;
+            }
+            let record: Record = serde_json::from_slice(&fs_err::read(&path).ok()?).ok()?;
+            (record.pid == pid && record.schema_version == 1).then_some(record)
+        })
+    }
+
+    pub(crate) fn session(&self) -> String {
+        self.record().map_or_else(|| "unknown".into(), |record| record.session_id)
+    }
+
+    pub(crate) async fn ring(&self, line: &str) -> Result<Rung, Trouble> {
+        let failed = |detail: String| Trouble::new(TroubleKind::Failed, detail);
+        let record = self.record();
+        let Some((socket, session)) = record.and_then(|record| Some((record.ipc_path?, record.session_id))) else {
+            let detail = format!("no session above this process has an inbox in {}", self.registry.display());
+            return Err(Trouble::new(TroubleKind::Gone, detail));
+        };
+        let receipts =
+            Receipts::bind(&self.runtime).map_err(|error| failed(format!("no socket for receipts: {error}")))?;
+        let id = uuid::Uuid::now_v7().to_string();
+        let auth = json!({"msgV": 1, "type": "auth", "token": self.token.expose_secret()});
+        let frame = json!({
+            "msgV": 1, "msgId": id, "type": "user", "from": receipts.path, "replyToken": receipts.token.expose_secret(),
+            "fromName": "agent-mailbox", "toSessionId": session, "priority": "next",
+            "message": {"role": "user", "content": line},
+        });
+        let send = async {
+            let mut stream = UnixStream::connect(&socket).await?;
+            stream.write_all(format!("{auth}\n{frame}\n").as_bytes()).await?;
+            stream.shutdown().await
+        };
+        match timeout(PATIENCE, send).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                return Err(Trouble::new(TroubleKind::Gone, format!("nobody listens on Qwen Code's socket: {error}")));
+            }
+            Err(_) => return Err(failed("Qwen Code's socket takes nothing".into())),
+        }
+        // Receipts are best effort: none is no failure.
+        let receipt = timeout(PATIENCE, receipts.first(&id)).await.ok();
+        let refused = |detail: &str| Err(Trouble::new(TroubleKind::Refused, format!("Qwen Code {detail}")));
+        match receipt.as_deref() {
+            Some("refused") => refused("refuses messages of other processes; see agents.crossSessionInbound"),
+            Some("denied") => refused("was told by its user not to take this"),
+            Some("dropped" | "expired" | "misaddressed") => {
+                Err(failed(format!("Qwen Code did not take it: {}", receipt.as_deref().unwrap_or_default())))
+            }
+            _ => Ok(Rung { door: "qwen inbox socket", receipt }),
+        }
+    }
+}
+
+/// A socket to which receipts are sent, removed when it is dropped.
+struct Receipts {
+    listener: UnixListener,
+    path: PathBuf,
+    /// By which a receipt shows that it is one of the session's.
+    token: SecretString,
+}
+
+impl Receipts {
+    fn bind(runtime: &Path) -> io::Result<Self> {
+        let mut bytes = [0; 40];
+        getrandom::fill(&mut bytes).map_err(io::Error::other)?;
+        let path = runtime.join(format!("amb-{}.sock", hex::encode(&bytes[32..])));
+        let listener = UnixListener::bind(&path)?;
+        fs_err::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+        Ok(Self { listener, path, token: hex::encode(&bytes[..32]).into() })
+    }
+
+    /// The status in the first receipt for this message.
+    async fn first(&self, id: &str) -> String {
+        loop {
+            if let Ok((stream, _)) = self.listener.accept().await
+                && let Ok(Some(status)) = timeout(PATIENCE, self.status(stream, id)).await
+            {
+                return status;
+            }
+        }
+    }
+
+    async fn status(&self, stream: UnixStream, id: &str) -> Option<String> {
+        let mut lines = BufReader::new(stream.take(MOST)).lines();
+        let mut let_in = false;
+        while let Some(line) = lines.next_line().await.ok()? {
+            let frame: Value = serde_json::from_str(&line).ok()?;
+            match frame["type"].as_str() {
+                Some("auth") => let_in = frame["token"].as_str() == Some(self.token.expose_secret()),
+                Some("control") if let_in && frame["action"] == "delivery_status" && frame["origMsgId"] == id => {
+                    let known = ["held", "delivered", "denied", "refused", "expired", "misaddressed", "dropped"];
+                    let status = frame["status"].as_str()?;
+                    return known.contains(&status).then(|| status.to_owned());
+                }
+                _ => {}
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Receipts {
+    fn drop(&mut self) {
+        if let Err(error) = fs_err::remove_file(&self.path) {
+            tracing::debug!(%error, "the socket for receipts stays behind");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A session that sends this receipt for whatever it gets; returns what it got.
+    async fn session(listener: UnixListener, status: &'static str) -> Vec<Value> {
+        let (stream, _) = listener.accept().await.unwrap();
+        let mut lines = BufReader::new(stream).lines();
+        let mut got: Vec<Value> = Vec::new();
+        while let Some(line) = lines.next_line().await.unwrap() {
+            got.push(serde_json::from_str(&line).unwrap());
+        }
+        let frame = &got[1];
+        let auth = json!({"msgV": 1, "type": "auth", "token": frame["replyToken"]});
+        let receipt = json!({"msgV": 1, "msgId": "r", "type": "control", "action": "delivery_status", "status": status,
+            "origMsgId": frame["msgId"], "reason": "words of somebody"});
+        let mut back = UnixStream::connect(frame["from"].as_str().unwrap()).await.unwrap();
+        back.write_all(format!("{auth}\n{receipt}\n").as_bytes()).await.unwrap();
+        got
+    }
+
+    #[tokio::test]
+    async fn receipts_say_what_became_of_a_ring() {
+        let home = tempfile::tempdir().unwrap();
+        let pid = Process::parent().unwrap().pid;
+        let socket = home.path().join("q.sock");
+        let record =
+            json!({"schemaVersion": 1, "pid": pid, "sessionId": "s-1", "ipcPath": socket, "ipcToken": "theirs"});
+        fs_err::write(home.path().join(format!("{pid}.json")), record.to_string()).unwrap();
+        fs_err::write(home.path().join("1.json"), record.to_string()).unwrap();
+        let inbox = QwenInbox {
+            registry: home.path().to_owned(),
+            token: "hush".to_owned().into(),
+            runtime: home.path().to_owned(),
+        };
+        assert_eq!(inbox.session(), "s-1");
+        for (status, ends) in
+            [("delivered", Ok("delivered")), ("held", Ok("held")), ("refused", Err(TroubleKind::Refused))]
+        {
+            let listener = UnixListener::bind(&socket).unwrap();
+            let (rung, got) = tokio::join!(inbox.ring("hello"), session(listener, status));
+            assert_eq!(got[0], json!({"msgV": 1, "type": "auth", "token": "hush"}));
+            assert_eq!((&got[1]["toSessionId"], &got[1]["message"]["content"]), (&json!("s-1"), &json!("hello")));
+            match (rung, ends) {
+                (Ok(rung), Ok(receipt)) => assert_eq!(rung.receipt.as_deref(), Some(receipt)),
+                (Err(trouble), Err(kind)) => assert_eq!(trouble.kind, kind),
+                (rung, _) => panic!("{status}: {rung:?}"),
+            }
+            fs_err::remove_file(&socket).unwrap();
+        }
+        let left = fs_err::read_dir(home.path()).unwrap().count();
+        assert_eq!(left, 2, "no socket stays behind");
+    }
+}

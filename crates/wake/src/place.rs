@@ -1,0 +1,156 @@
+//! Where a mailbox's ledgers and its lease lie.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use crate::file;
+use crate::hooks::HookMemory;
+use crate::lease::{Lease, LeaseFile};
+use crate::ledger::Ledger;
+use crate::process::Process;
+
+/// Names the space in which sessions are hashed into names of files; it must never change.
+const SESSIONS: uuid::Uuid = uuid::Uuid::from_u128(0x7b0f_41c9_2e86_5d13_a4f7_90c2_6d1b_38e5);
+/// Ledgers that nobody has written for this long are removed.
+const OLD: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// A client's session: `claude` and its id.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionKey {
+    /// The client.
+    pub client: String,
+    /// Its own name for the session.
+    pub session: String,
+}
+
+impl SessionKey {
+    fn file(&self, what: &str) -> String {
+        let hash = uuid::Uuid::new_v5(&SESSIONS, self.session.as_bytes());
+        format!("{}-{}.{what}.json", self.client, hash.simple())
+    }
+}
+
+/// The directory of one mailbox.
+#[derive(Debug, Clone)]
+pub struct Place {
+    root: PathBuf,
+}
+
+impl Place {
+    /// In this directory, which is made when something is written.
+    pub fn new(root: impl Into<PathBuf>) -> Self {
+        Self { root: root.into() }
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    fn lease_file(&self) -> LeaseFile {
+        LeaseFile { path: self.root.join("lease.json") }
+    }
+
+    /// Who is rung for this mailbox.
+    pub fn lease(&self) -> io::Result<Option<Lease>> {
+        self.lease_file().held()
+    }
+
+    /// Takes or renews the lease; returns whether it is the caller's now.
+    pub fn claim(&self, mine: &Lease) -> io::Result<bool> {
+        self.lease_file().claim(mine)
+    }
+
+    /// Gives the lease up, if it is this process's.
+    pub fn release(&self, process: Process) -> io::Result<()> {
+        self.lease_file().release(process)
+    }
+
+    /// The ledger of a session, empty where there is none.
+    pub fn ledger(&self, key: &SessionKey) -> io::Result<Ledger> {
+        let kept: Option<Ledger> = file::read(&self.root.join(key.file("ledger")))?;
+        let (client, session) = (key.client.clone(), key.session.clone());
+        Ok(kept.unwrap_or_else(|| Ledger { client, session, ..Ledger::default() }))
+    }
+
+    /// Writes a session's ledger.
+    pub fn save(&self, key: &SessionKey, ledger: &Ledger) -> io::Result<()> {
+        file::write(&self.root.join(key.file("ledger")), ledger)
+    }
+
+    /// All ledgers, the one that was rung last first.
+    pub fn ledgers(&self) -> io::Result<Vec<Ledger>> {
+        let mut all: Vec<Ledger> = Vec::new();
+        for path in self.files()? {
+            if path.to_str().is_some_and(|path| path.ends_with(".ledger.json")) {
+                all.extend(file::read(&path)?);
+            }
+        }
+        all.sort_by_key(|ledger| std::cmp::Reverse(ledger.rung_at));
+        Ok(all)
+    }
+
+    /// What the hooks of a session know.
+    pub fn hooks(&self, key: &SessionKey) -> io::Result<HookMemory> {
+        Ok(file::read(&self.root.join(key.file("hook")))?.unwrap_or_default())
+    }
+
+    /// Changes what the hooks of a session know; hooks that run at the same time take turns.
+    pub fn change_hooks<T>(&self, key: &SessionKey, change: impl FnOnce(&mut HookMemory) -> T) -> io::Result<T> {
+        let _locked = file::lock(&self.root.join("hook.lock"))?;
+        let before = self.hooks(key)?;
+        let mut memory = before.clone();
+        let made = change(&mut memory);
+        if memory != before {
+            file::write(&self.root.join(key.file("hook")), &memory)?;
+        }
+        Ok(made)
+    }
+
+    /// Removes what belongs to sessions that are long over.
+    pub fn clean(&self) -> io::Result<()> {
+        for path in self.files()? {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let ours = [".ledger.json", ".hook.json", ".tmp"].iter().any(|end| name.ends_with(end));
+            let written = fs_err::metadata(&path).and_then(|about| about.modified());
+            let age = written.map(|at| SystemTime::now().duration_since(at).unwrap_or_default());
+            if ours && age.is_ok_and(|age| age > OLD) {
+                fs_err::remove_file(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn files(&self) -> io::Result<Vec<PathBuf>> {
+        match fs_err::read_dir(&self.root) {
+            Ok(entries) => entries.map(|entry| entry.map(|entry| entry.path())).collect(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_have_ledgers_of_their_own_whatever_they_are_called() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path().join("wake"));
+        let key = |session: &str| SessionKey { client: "codex".into(), session: session.into() };
+        for (n, session) in ["a", "../../b", "c/d"].iter().enumerate() {
+            let mut ledger = place.ledger(&key(session)).unwrap();
+            assert_eq!(ledger.total, 0);
+            ledger.total = n as u64 + 1;
+            place.save(&key(session), &ledger).unwrap();
+        }
+        assert_eq!(place.ledger(&key("../../b")).unwrap().total, 2);
+        assert_eq!(place.ledgers().unwrap().len(), 3);
+        place.change_hooks(&key("a"), |memory| memory.remember("m1")).unwrap();
+        assert!(place.hooks(&key("a")).unwrap().knows("m1") && !place.hooks(&key("c/d")).unwrap().knows("m1"));
+        place.clean().unwrap();
+        assert_eq!(place.ledgers().unwrap().len(), 3, "nothing is old");
+    }
+}
