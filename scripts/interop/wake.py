@@ -13,6 +13,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import client_model
@@ -87,8 +88,6 @@ def between_steps(client, model, urgent):
     time.sleep(APART)
     model.answers_to, model.slow = set(), 3
     turns, rung = len(model.turns), model.rung_mid_turn
-    import threading
-
     user = threading.Thread(target=client.say, args=("Work on something for a while.",))
     user.start()
     wait_for(lambda: model.doing == "slow", "a turn under way")

@@ -40,7 +40,7 @@ class Claude:
         environment = clean(home) | {"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "stub", "DISABLE_AUTOUPDATER": "1"}
         environment |= {"CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1"}
         command = ["claude", "-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose", "--mcp-config", str(config)]
-        command += ["--strict-mcp-config", "--allowedTools", "mcp__mailbox", *(["--resume", resume] if resume else [])]
+        command += ["--strict-mcp-config", "--allowedTools", "mcp__mailbox,Bash(sleep:*)", *(["--resume", resume] if resume else [])]
         self.log = open(project / "claude.log", "a")
         self.process = subprocess.Popen(
             command, cwd=project, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True

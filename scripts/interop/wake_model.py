@@ -25,13 +25,13 @@ class Agent(client_model.Conversation):
         # When each turn's first request came, and how many requests there were in all.
         self.turns, self.calls, self.empty, self.rung_mid_turn = [], 0, 0, 0
         self.answered, self.read = 0, []
-        # To whom it answers, what a user asks it to do first, and how long it thinks before its second call.
+        # To whom it answers, what a user asks it to do first, and for how long it runs a command of its own first.
         self.answers_to, self.errand, self.slow = set(), None, 0
         self.reset()
 
     def reset(self):
         with self.lock:
-            self.doing, self.queue, self.steps = None, [], 0
+            self.doing, self.queue = None, []
 
     def next_call(self, offered, results):
         found = {name.rsplit("__", 1)[-1]: name for name in offered}
@@ -45,21 +45,23 @@ class Agent(client_model.Conversation):
                 self.turns.append(arrived)
                 self.rings_before = self.rings()
             call = self.decide(results)
-            slow, self.slow = (self.slow, 0) if self.doing == "slow" else (0, self.slow)
-        time.sleep(slow)
+        if call and call[0] == "sleep":
+            # A command that takes its time, in the client's own shell.
+            call = ("Bash", {"command": call[1], "description": "wait"}) if "Bash" in found else ("exec_command", {"cmd": call[1]})
         return call and (found[call[0]], call[1])
 
     def rings(self):
         """Rings in what the model was told so far."""
-        return json.dumps(self.requests[-1][1]).count(RING)
+        asked = (request for _, request in reversed(self.requests) if "mailbox_check" in json.dumps(request.get("tools", [])))
+        return json.dumps(next(asked)).count(RING)
 
     def decide(self, results):
         if self.doing is None and self.errand:
             errand, self.errand, self.doing = self.errand, None, "errand"
             return "mailbox_send", errand
         if self.doing is None and self.slow:
-            self.doing, self.steps = "slow", 1
-            return "list_peers", {}
+            seconds, self.slow, self.doing = self.slow, 0, "slow"
+            return "sleep", f"sleep {seconds}"
         if self.doing == "errand":
             self.doing = None
             return None

@@ -114,6 +114,11 @@ impl Model {
         }
     }
 
+    /// Kills the process that was started, whose children may live on.
+    pub(crate) async fn kill(&mut self) {
+        self.child.kill().await.unwrap();
+    }
+
     /// The client goes: the process ends by itself.
     pub(crate) async fn close(mut self) -> ExitStatus {
         drop(self.stdin);

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use amb_core::{Draft, Office, Timestamp};
 use amb_dir::{DirOffice, DirOptions};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
 use crate::mcp_client::Model;
 use crate::server_office::soon;
@@ -75,6 +75,7 @@ async fn of_two_sessions_of_an_agent_the_one_active_last_is_woken() {
     let (mut first, mut second) = (Inbox::new(town.home.path(), "one"), Inbox::new(town.home.path(), "two"));
     let mut one = Model::start(&mut town.claude(&first)).await;
     let two = Model::start(&mut town.claude(&second)).await;
+    town.status_until(|status| status["sessions"].as_array().unwrap().len() == 2).await;
     one.call("mailbox_check", json!({})).await;
     town.status_until(|status| {
         status["sessions"].as_array().unwrap().iter().any(|s| s["session"] == "one" && s["holds_lease"] == true)
@@ -265,7 +266,14 @@ async fn a_command_of_a_bridge_gets_no_token_of_a_client() {
     let environment = fs_err::read_to_string(&found).unwrap();
     assert!(environment.contains("AMB_FROM=ann") && !environment.contains(TOKEN), "{environment}");
     let mut asked = town.seat("ben");
-    asked.env("QWEN_CODE_MESSAGING_TOKEN", TOKEN).args(["bridge", "exec", "--env", "QWEN_CODE_MESSAGING_TOKEN", "--", "true"]);
+    asked.env("QWEN_CODE_MESSAGING_TOKEN", TOKEN).args([
+        "bridge",
+        "exec",
+        "--env",
+        "QWEN_CODE_MESSAGING_TOKEN",
+        "--",
+        "true",
+    ]);
     assert_eq!(asked.output().await.unwrap().status.code(), Some(2));
 }
 
@@ -275,7 +283,8 @@ async fn mail_that_a_bridge_holds_wakes_nobody() {
     let mut inbox = Inbox::new(town.home.path(), "one");
     let go = town.home.path().join("go");
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done; echo answered", go.display());
-    let _bridge = town.seat("ben").args(["bridge", "exec", "--", "sh", "-c", &script]).kill_on_drop(true).spawn().unwrap();
+    let _bridge =
+        town.seat("ben").args(["bridge", "exec", "--", "sh", "-c", &script]).kill_on_drop(true).spawn().unwrap();
     town.mail("for the bridge").await;
     let mut ann = Model::start(town.seat("ann").arg("mcp")).await;
     let office = DirOffice::open(&town.home.path().join("mail"), DirOptions::default()).unwrap();
@@ -299,7 +308,9 @@ async fn a_test_rings_once_or_says_what_is_missing() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
     let mut here = town.seat("ben");
-    here.args(["wake", "test"]).env("CLAUDE_CODE_MESSAGING_SOCKET", &inbox.path).env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
+    here.args(["wake", "test"])
+        .env("CLAUDE_CODE_MESSAGING_SOCKET", &inbox.path)
+        .env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
     let said = town.run(&mut here).await;
     assert!(said.contains("by its claude inbox socket") && !said.contains(TOKEN), "{said}");
     assert!(inbox.ring().await.contains("test of the wake-up"));
@@ -337,4 +348,25 @@ async fn a_watcher_can_print_one_line_for_each_wake_up() {
     let said = town.run(town.seat("ben").args(["watch", "--bell", "--count", "1"])).await;
     assert!(said.starts_with("Agent Mailbox: 1 unread for ben (newest msg_") && !said.contains("words"), "{said}");
     assert_eq!(said.lines().count(), 1);
+}
+
+#[tokio::test]
+async fn a_client_that_was_killed_is_not_rung_although_its_pipes_stay_open() {
+    let town = Town::new().await;
+    let mut inbox = Inbox::new(town.home.path(), "one");
+    let mcp = town.claude(&inbox);
+    let mut client = tokio::process::Command::new("sh");
+    client
+        .args(["-c", "exec 3<&0; \"$@\" <&3 & wait", "sh"])
+        .arg(mcp.as_std().get_program())
+        .args(mcp.as_std().get_args());
+    client.env_clear().envs(mcp.as_std().get_envs().filter_map(|(name, value)| Some((name, value?))));
+    client.env("AMB_LOG", "amb_mcp=info").kill_on_drop(true);
+    let (mut model, stderr) = Model::start_with_stderr(&mut client).await;
+    town.status_until(|status| status["sessions"][0]["state"] == "ready").await;
+    model.kill().await;
+    town.mail("too late").await;
+    let mut lines = BufReader::new(stderr).lines();
+    while !soon(lines.next_line()).await.unwrap().unwrap().contains("the client is gone; no more wake-ups") {}
+    assert_eq!(inbox.more(), 0);
 }

@@ -65,7 +65,9 @@ pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     for wanted in more {
         let name = wanted.split_once('=').map_or(wanted.as_str(), |(name, _)| name);
         if amb_wake::is_secret(name.as_ref()) {
-            return Err(Failure::usage(format!("--env {name}: by this a client lets its own children in; it is not passed on")));
+            return Err(Failure::usage(format!(
+                "--env {name}: by this a client lets its own children in; it is not passed on"
+            )));
         }
         all.push(match wanted.split_once('=') {
             Some((name, value)) => (name.into(), value.into()),
