@@ -1,10 +1,11 @@
 //! How the client that started this process can be woken, as the environment says, and where that is written down.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use amb_core::AgentName;
 use amb_mcp::WakeOptions;
-use amb_wake::{ClaudeInbox, Limits, Place, QwenInbox};
+use amb_wake::{ClaudeInbox, Limits, Place, Process, QwenInbox};
 use clap::ValueEnum;
 use jiff::SignedDuration;
 
@@ -60,7 +61,7 @@ impl WakeArgs {
             all: self.wake == Which::All,
             claude: claude(),
             qwen: qwen(),
-            codex: "codex".into(),
+            codex: codex_program(),
             codex_control: codex_control(),
         }))
     }
@@ -95,6 +96,14 @@ pub(crate) fn qwen() -> Option<QwenInbox> {
     // A socket's path must be short, and a state directory's may not be.
     let runtime = runtime.unwrap_or_else(|| "/tmp".into());
     Some(QwenInbox { registry: home.join("sessions"), token: token.into(), runtime })
+}
+
+/// The program that queues messages for Codex: the very one that started this process, which is of the same version and needs no
+/// launcher; else whichever is in the path.
+fn codex_program() -> OsString {
+    let parent = Process::parent().and_then(|parent| parent.executable());
+    let is_codex = |path: &PathBuf| path.file_name().is_some_and(|name| name == "codex");
+    parent.filter(is_codex).map_or_else(|| "codex".into(), PathBuf::into_os_string)
 }
 
 /// The socket of Codex' app server.

@@ -1,5 +1,7 @@
 //! A process that cannot be taken for a later one with the same pid.
 
+use std::path::PathBuf;
+
 use rustix::process::{Pid, getpid, getppid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +40,11 @@ impl Process {
             }
             None => false,
         }
+    }
+
+    /// The program that it runs, if that is still there and the system tells.
+    pub fn executable(&self) -> Option<PathBuf> {
+        fs_err::read_link(format!("/proc/{}/exe", self.pid)).ok().filter(|path| path.is_file())
     }
 
     /// The pids of the processes above this one, nearest first.
