@@ -57,8 +57,9 @@ impl Activity {
         self.state().codex_thread.clone()
     }
 
-    pub(crate) fn rung(&self, at: Timestamp) {
-        self.state().rung_at = Some(at);
+    /// Notes when the client was last rung; returns when it had been before.
+    pub(crate) fn rung(&self, at: Option<Timestamp>) -> Option<Timestamp> {
+        std::mem::replace(&mut self.state().rung_at, at)
     }
 
     pub(crate) fn user_spoke(&self, at: Option<Timestamp>) {
@@ -107,7 +108,7 @@ mod tests {
     fn a_client_is_woken_until_its_user_speaks() {
         let (activity, now) = (Activity::default(), Timestamp::now());
         assert!(!activity.is_woken(now));
-        activity.rung(now);
+        activity.rung(Some(now));
         assert!(activity.is_woken(now) && !activity.is_woken(now + WOKEN));
         activity.user_spoke(Some(now + SignedDuration::from_secs(1)));
         assert!(!activity.is_woken(now));

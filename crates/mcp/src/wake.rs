@@ -294,7 +294,8 @@ impl Session {
         from.dedup();
         let summary = Summary { me: office.me().clone(), unread: look.unread, newest: look.newest.clone(), from };
         let urgent = look.waiting.iter().any(|mail| mail.urgent);
-        seen.activity.rung(now);
+        // The turn may begin before the door is done.
+        let rung_before = seen.activity.rung(Some(now));
         match self.door.ring(&summary.line(), urgent).await {
             Ok(Rung { door, receipt }) => {
                 tracing::info!(door, unread = look.unread, "rung");
@@ -303,6 +304,7 @@ impl Session {
             }
             Err(Trouble { kind, detail }) => {
                 tracing::warn!(detail, "the client could not be woken; its mail waits");
+                seen.activity.rung(rung_before);
                 if kind == TroubleKind::Gone {
                     // Another session of the agent may be reachable.
                     self.release();

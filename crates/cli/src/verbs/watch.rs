@@ -30,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 /// Goes on after an outage of the office where it was, and misses nothing that came meanwhile.
 ///
 /// With --bell it prints one line when there is mail to look at, also for mail that waited, at most every ten seconds: for plugins
-/// that wake a client. It ends with the process that started it.
+/// that wake a client. It is silent while `amb mcp` wakes a client of the same agent, and ends with the process that started it.
 ///
 /// With --ack the watcher is a consumer: mail that waited is printed first, each message is acknowledged after it was
 /// printed, and of several watchers each message goes to one.
@@ -72,7 +72,7 @@ impl Watch {
         let _archiving = self.archiving.start(office)?;
         let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));
         let ended = tokio::select! {
-            ended = self.watch(&*seat, output) => ended,
+            ended = self.watch(&*seat, office, output) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
@@ -83,10 +83,11 @@ impl Watch {
         ended
     }
 
-    async fn watch(self, seat: &dyn Office, output: Output) -> Result<(), Failure> {
+    async fn watch(self, seat: &dyn Office, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut left = self.count.unwrap_or(u64::MAX);
         if self.bell {
-            return bell::ring(seat, output, left).await;
+            let place = crate::waking::place(office, seat.me()).ok();
+            return bell::ring(seat, place, output, left).await;
         }
         let mut cursor = match &self.since {
             Some(since) => Cursor::new(since.as_str()),

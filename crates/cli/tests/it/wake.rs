@@ -370,3 +370,20 @@ async fn a_client_that_was_killed_is_not_rung_although_its_pipes_stay_open() {
     while !soon(lines.next_line()).await.unwrap().unwrap().contains("the client is gone; no more wake-ups") {}
     assert_eq!(inbox.more(), 0);
 }
+
+#[tokio::test]
+async fn a_watcher_is_silent_while_a_client_of_the_same_agent_is_woken() {
+    let town = Town::new().await;
+    let mut inbox = Inbox::new(town.home.path(), "one");
+    let model = Model::start(&mut town.claude(&inbox)).await;
+    town.status_until(|status| status["sessions"][0]["holds_lease"] == true).await;
+    let mut watcher = town.seat("ben");
+    let watcher = watcher.args(["watch", "--bell", "--count", "1"]).stdout(Stdio::piped()).spawn().unwrap();
+    town.mail("one ring").await;
+    assert!(inbox.ring().await.contains("1 unread"));
+    assert_eq!(town.status().await["leases"][0]["client"], "claude");
+    // The client gone, the watcher rings for what is still unread.
+    drop(model);
+    let said = soon(watcher.wait_with_output()).await.unwrap();
+    assert!(String::from_utf8_lossy(&said.stdout).contains("1 unread for ben"));
+}

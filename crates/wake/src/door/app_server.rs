@@ -102,3 +102,71 @@ impl Session {
 fn unreachable(error: tokio_tungstenite::tungstenite::Error) -> AppServerError {
     AppServerError::Unreachable(error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::UnixListener;
+    use tokio_tungstenite::accept_async;
+
+    use super::*;
+
+    /// An app server whose thread is in this state; returns what it was asked, until its client hangs up.
+    async fn server(listener: UnixListener, status: &str) -> Vec<Value> {
+        let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
+        let mut asked = Vec::new();
+        while let Some(Ok(frame)) = socket.next().await {
+            let Message::Text(text) = frame else { continue };
+            let request: Value = serde_json::from_str(&text).unwrap();
+            let answer = match request["method"].as_str().unwrap() {
+                "thread/read" => json!({"id": request["id"], "result": {"thread": {"status": {"type": status}}}}),
+                "turn/start" if status == "broken" => {
+                    json!({"id": request["id"], "error": {"code": -32001, "message": "overloaded"}})
+                }
+                _ => json!({"id": request["id"], "result": {}}),
+            };
+            // Notifications and requests of its own come in between.
+            socket.send(Message::text(json!({"method": "turn/started", "params": {}}).to_string())).await.unwrap();
+            socket
+                .send(Message::text(json!({"id": request["id"], "method": "item/ask", "params": {}}).to_string()))
+                .await
+                .unwrap();
+            if request.get("id").is_some() {
+                socket.send(Message::text(answer.to_string())).await.unwrap();
+            }
+            asked.push(request);
+        }
+        asked
+    }
+
+    fn methods(asked: &[Value]) -> Vec<&str> {
+        asked.iter().map(|request| request["method"].as_str().unwrap()).collect()
+    }
+
+    #[tokio::test]
+    async fn a_turn_is_started_in_a_thread_that_is_loaded_first_where_it_is_not() {
+        let home = tempfile::tempdir().unwrap();
+        for (status, wanted) in [
+            ("active", &["initialize", "initialized", "thread/read", "turn/start"][..]),
+            ("notLoaded", &["initialize", "initialized", "thread/read", "thread/resume", "turn/start"]),
+        ] {
+            let socket = home.path().join(format!("{status}.sock"));
+            let listener = UnixListener::bind(&socket).unwrap();
+            let (started, asked) = tokio::join!(start_turn(&socket, "t-1", "hello"), server(listener, status));
+            started.unwrap();
+            assert_eq!(methods(&asked), wanted);
+            let turn = asked.last().unwrap();
+            assert_eq!(turn["params"], json!({"threadId": "t-1", "input": [{"type": "text", "text": "hello"}]}));
+            assert!(turn.get("jsonrpc").is_none());
+        }
+    }
+
+    #[tokio::test]
+    async fn a_refusal_and_a_server_that_is_gone_are_told() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("s.sock");
+        assert!(matches!(start_turn(&socket, "t", "x").await, Err(AppServerError::Unreachable(_))));
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (started, _) = tokio::join!(start_turn(&socket, "t", "x"), server(listener, "broken"));
+        assert!(started.unwrap_err().to_string().contains("overloaded"));
+    }
+}

@@ -5,7 +5,7 @@ use std::time::Duration;
 use amb_client::Backoff;
 use amb_core::Timestamp;
 use amb_core::office::Office;
-use amb_wake::{Bell, ClientState, Decision, Facts, Ledger, Limits, Process, Summary};
+use amb_wake::{Bell, ClientState, Decision, Facts, Lease, Ledger, Limits, Place, Process, Summary};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -16,7 +16,13 @@ use crate::output::Output;
 const PARENT: Duration = Duration::from_secs(5);
 
 /// Rings by lines on stdout: counts, ids and names, no words of a sender. Ends with the process that started it.
-pub(super) async fn ring(seat: &dyn Office, output: Output, mut left: u64) -> Result<(), Failure> {
+/// Silent while an `amb mcp` of the same agent rings its client, or another watcher does.
+pub(super) async fn ring(
+    seat: &dyn Office,
+    place: Option<Place>,
+    output: Output,
+    mut left: u64,
+) -> Result<(), Failure> {
     let parent = Process::parent();
     // Whoever reads the lines has no way to say that it looked, so each mail is told of once.
     let limits = Limits { again: Vec::new(), outstanding: SignedDuration::ZERO, ..Limits::default() };
@@ -24,7 +30,8 @@ pub(super) async fn ring(seat: &dyn Office, output: Output, mut left: u64) -> Re
     let mut backoff = Backoff::default();
     let mut cursor = None;
     while left > 0 && Process::parent() == parent {
-        let round = round(seat, &mut bell, output, &mut cursor);
+        let holds_lease = place.as_ref().is_none_or(holds_lease);
+        let round = round(seat, &mut bell, holds_lease, output, &mut cursor);
         match round.await {
             Ok(rung) => {
                 left -= u64::from(rung);
@@ -37,13 +44,29 @@ pub(super) async fn ring(seat: &dyn Office, output: Output, mut left: u64) -> Re
             Err(error) => return Err(error),
         }
     }
+    if let Some(Err(error)) = place.map(|place| place.release(Process::me())) {
+        tracing::debug!(%error, "the lease stays until others see that this process is gone");
+    }
     Ok(())
+}
+
+/// Whether this watcher is the one that rings: it takes the lease where nobody has it, and gives way to any client that is known
+/// to be active.
+fn holds_lease(place: &Place) -> bool {
+    let process = Process::me();
+    let mine =
+        Lease { process, client: "bell".into(), session: process.pid.to_string(), active_at: Timestamp::UNIX_EPOCH };
+    place.claim(&mine).unwrap_or_else(|error| {
+        tracing::warn!(%error, "the lease of wake-ups cannot be read");
+        true
+    })
 }
 
 /// Looks once, rings if it is time, else waits for something to happen; returns whether it rang.
 async fn round(
     seat: &dyn Office,
     bell: &mut Bell,
+    holds_lease: bool,
     output: Output,
     cursor: &mut Option<amb_core::Cursor>,
 ) -> Result<bool, Failure> {
@@ -63,7 +86,7 @@ async fn round(
         called_at: None,
         user_turn_at: None,
         client: ClientState::Unknown,
-        holds_lease: true,
+        holds_lease,
     };
     let wait = match bell.decide(&facts) {
         Decision::Ring => {
