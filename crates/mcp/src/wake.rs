@@ -69,11 +69,8 @@ impl WakeOptions {
 struct Look {
     waiting: Vec<Waiting>,
     unread: u64,
-    newest: Option<MessageId>,
     /// Unread mail that the client was shown.
     shown: Vec<MessageId>,
-    /// Whether a consumer of the same agent holds some: it may give it back.
-    is_held: bool,
 }
 
 /// Everything that ringing one client needs.
@@ -216,7 +213,7 @@ impl Session {
         let called_at = seen.activity.called_at();
         // Claimed whether mail waits or not: whoever is active last is the one to ring.
         let holds_lease = self.claim(options, called_at.unwrap_or(began));
-        let look = look(office, seen).await?;
+        let mut look = look(office, seen).await?;
         let now = Timestamp::now();
         let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
         let before = self.bell.ledger().clone();
@@ -233,9 +230,8 @@ impl Session {
             holds_lease,
         };
         let decision = self.bell.decide(&facts);
-        tracing::trace!(?decision, waiting = look.waiting.len(), is_held = look.is_held, holds_lease, "looked");
+        tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
         let next = match decision {
-            Decision::Quiet(_) if look.is_held => Some(Instant::now() + HELD),
             Decision::Quiet(_) => Some(Instant::now() + LOOK),
             Decision::Later(at) => {
                 let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
@@ -251,6 +247,13 @@ impl Session {
                 Some(Instant::now() + LOOK)
             }
             Decision::Ring => {
+                // What a bridge of the same agent holds is in good hands. Asked now, not when the mail was noticed: its sender
+                // holds it too until it is quite done.
+                let claimed = office.claimed().await?;
+                look.waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
+                if look.waiting.is_empty() {
+                    return Ok(Some(Instant::now() + HELD));
+                }
                 self.ring(office, seen, &look, now).await;
                 return Ok(Some(Instant::now() + PACE));
             }
@@ -292,7 +295,8 @@ impl Session {
         }
         let mut from: Vec<_> = look.waiting.iter().map(|mail| mail.from.clone()).collect();
         from.dedup();
-        let summary = Summary { me: office.me().clone(), unread: look.unread, newest: look.newest.clone(), from };
+        let newest = look.waiting.first().map(|mail| mail.id.clone());
+        let summary = Summary { me: office.me().clone(), unread: look.unread, newest, from };
         let urgent = look.waiting.iter().any(|mail| mail.urgent);
         // The turn may begin before the door is done.
         let rung_before = seen.activity.rung(Some(now));
@@ -318,18 +322,12 @@ impl Session {
     }
 }
 
-/// What may be rung for: unread, worth a ring, not shown to this client and not in the hands of a bridge of the same agent.
+/// What may be rung for: unread, worth a ring, not shown to this client.
 async fn look(office: &dyn Office, seen: &Seen) -> Result<Look, OfficeError> {
     let inbox = inbox::whole(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
     let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);
     let shown = shown.map(|mail| mail.id.clone()).collect();
-    let mut waiting = amb_wake::unread(office, &inbox, |mail| seen.knows(mail.id.as_str())).await?;
-    let before = waiting.len();
-    if before > 0 {
-        let claimed = office.claimed().await?;
-        waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
-    }
-    let newest = waiting.first().map(|mail| mail.id.clone());
-    Ok(Look { is_held: waiting.len() < before, waiting, unread: inbox.unread(), newest, shown })
+    let waiting = amb_wake::unread(office, &inbox, |mail| seen.knows(mail.id.as_str())).await?;
+    Ok(Look { waiting, unread: inbox.unread(), shown })
 }

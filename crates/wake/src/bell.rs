@@ -70,7 +70,7 @@ pub enum ClientState {
 pub struct Facts<'f> {
     /// The moment.
     pub now: Timestamp,
-    /// Unread mail that may be rung for: not shown to this client, not held by a consumer of the same agent.
+    /// Unread mail that may be rung for: worth a ring, and not shown to this client.
     pub waiting: &'f [Waiting],
     /// Whether a call of `mailbox_wait` is under way, which tells of mail by itself.
     pub wait_open: bool,
