@@ -63,6 +63,25 @@ pub enum Input {
     Json,
 }
 
+/// Finds out whether there is such a command, without running it.
+///
+/// # Errors
+/// Says what is wrong with it: it is not there, or may not be run.
+pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -> Result<(), TurnError> {
+    let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
+    let Some(program) = command.first() else { return Err(unreachable("no command was given".into())) };
+    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
+    match find(program, path) {
+        Found::Runnable => Ok(()),
+        Found::NotExecutable(path) => {
+            Err(unreachable(format!("{} is not executable; `chmod +x` makes it so", path.display())))
+        }
+        Found::Nowhere => Err(unreachable(format!(
+            "there is no command {program}; give its whole path, or put it into a directory of the PATH"
+        ))),
+    }
+}
+
 /// Runs a command for each mail.
 #[derive(Debug, Clone, Default)]
 pub struct Exec {
@@ -87,18 +106,7 @@ impl Runtime for Exec {
     }
 
     async fn check(&self) -> Result<(), TurnError> {
-        let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
-        let Some(program) = self.command.first() else { return Err(unreachable("no command was given".into())) };
-        let path = self.environment.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.as_os_str());
-        match find(program, path) {
-            Found::Runnable => Ok(()),
-            Found::NotExecutable(path) => {
-                Err(unreachable(format!("{} is not executable; `chmod +x` makes it so", path.display())))
-            }
-            Found::Nowhere => Err(unreachable(format!(
-                "there is no command {program}; give its whole path, or put it into a directory of the PATH"
-            ))),
-        }
+        check_command(&self.command, &self.environment)
     }
 
     async fn end_leftovers(&self) -> std::io::Result<()> {

@@ -71,7 +71,7 @@ impl Ledger {
     /// Opens the ledger for a bridge. A second bridge of the same agent on this machine is refused.
     pub fn open(root: &Path) -> io::Result<Self> {
         // What agents say to each other is for this user alone.
-        for part in ["mail", "dead", "again", "sessions", "commands"] {
+        for part in ["mail", "dead", "again", "sessions", "commands", "conversations"] {
             let path = root.join(part);
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
             made.map_err(|error| io::Error::new(error.kind(), format!("cannot make {}: {error}", path.display())))?;
@@ -97,6 +97,11 @@ impl Ledger {
     /// Where a runtime that is a command writes its runs down.
     pub fn commands(&self) -> PathBuf {
         self.root.join("commands")
+    }
+
+    /// Where a runtime that keeps conversations by itself remembers them.
+    pub fn conversations(&self) -> PathBuf {
+        self.root.join("conversations")
     }
 
     /// Opens the ledger to look at it while a bridge may be running.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod acp;
 mod crash;
 mod exec;
 mod faults;

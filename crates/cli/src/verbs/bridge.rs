@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::openclaw::{Gateway, Route};
 use amb_bridge::{Bridge as Bridged, Conversations, Ledger, Options, Runtime, Tasks};
@@ -36,6 +37,7 @@ const DEFAULT_GATEWAY_PORT: u16 = 18789;
 #[command(after_help = "\
 Examples:
   OPENCLAW_GATEWAY_TOKEN=... amb --as ben bridge openclaw
+  amb --as ben bridge acp -- gemini --acp                  one agent that stays, and remembers each peer
   amb --as ben bridge exec -- ./answer.sh                  mail on stdin, the answer from stdout
   amb --as ben bridge exec --input prompt -- claude -p     a Claude Code turn for each mail
   amb bridge status
@@ -49,6 +51,8 @@ pub(crate) struct Bridge {
 enum Action {
     /// Wake an OpenClaw agent through its gateway
     Openclaw(OpenClaw),
+    /// Keep an agent that speaks the Agent Client Protocol running, and give it each mail
+    Acp(Resident),
     /// Run a command for each mail
     Exec(Command),
     /// Show this user's bridges and how they are
@@ -159,6 +163,45 @@ struct Command {
     command: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --as ben bridge acp --env GEMINI_API_KEY -- gemini --acp
+  amb --as ben bridge acp --permissions read --cwd ~/src/app -- qwen --acp
+  amb --as ben bridge acp --sessions thread -- opencode acp
+  amb --as ben bridge acp -- copilot --acp
+  amb --as ben bridge acp --env ANTHROPIC_API_KEY -- npx @agentclientprotocol/claude-agent-acp
+  amb --as ben bridge acp --env OPENAI_API_KEY -- npx @agentclientprotocol/codex-acp
+
+One process is kept for all mail, with a session for each peer. What the agent asks permission for is
+refused unless --permissions says otherwise. Of your own environment it gets PATH, HOME, USER, LOGNAME,
+SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
+struct Resident {
+    /// What is allowed when the agent asks: reject (nothing), read (what only looks) or allow (everything)
+    #[arg(long, value_name = "RULE", default_value = "reject", value_parser = permissions)]
+    permissions: Permissions,
+    /// Which mail shares a session, and with it the agent's memory: that of a peer, of a thread, or all of it (one)
+    #[arg(long, value_name = "WHICH", default_value = "peer", value_parser = sessions)]
+    sessions: Conversations,
+    /// The directory in which the agent works; the present one unless named
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// The agent's way of authentication that is asked for before the first session
+    #[arg(long, value_name = "METHOD")]
+    auth: Option<String>,
+    /// A variable of your environment that the agent gets, too, or NAME=VALUE; repeat for more
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Vec<String>,
+    /// How long a turn may take; then it is cancelled
+    #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    turn_timeout: u64,
+    #[command(flatten)]
+    common: Common,
+    /// The agent's command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
 /// A route, or none for the first that the gateway offers.
 #[derive(Debug, Clone, Copy)]
 struct Chosen(Option<Route>);
@@ -176,6 +219,24 @@ fn input(text: &str) -> Result<Input, String> {
         "prompt" => Ok(Input::Prompt),
         "json" => Ok(Input::Json),
         _ => Err("the input is text, prompt or json".into()),
+    }
+}
+
+fn permissions(text: &str) -> Result<Permissions, String> {
+    match text {
+        "reject" => Ok(Permissions::Reject),
+        "read" => Ok(Permissions::Read),
+        "allow" => Ok(Permissions::Allow),
+        _ => Err("permissions are reject, read or allow".into()),
+    }
+}
+
+fn sessions(text: &str) -> Result<Conversations, String> {
+    match text {
+        "peer" => Ok(Conversations::Peer("peer:".into())),
+        "thread" => Ok(Conversations::Thread),
+        "one" => Ok(Conversations::One("one".into())),
+        _ => Err("sessions are peer, thread or one".into()),
     }
 }
 
@@ -211,6 +272,7 @@ impl Bridge {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.action {
             Action::Openclaw(openclaw) => openclaw.run(office, output).await,
+            Action::Acp(resident) => resident.run(office, output).await,
             Action::Exec(command) => command.run(office, output).await,
             Action::Status(which) => look::status(office, which.state.as_deref(), output),
             Action::Dead { action: Dead::List(which) } => look::dead(office, which.state.as_deref(), output),
@@ -293,6 +355,34 @@ impl Command {
         let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
         let mut runtime = Exec { records: Some(ledger.commands()), ..runtime };
         runtime.environment.extend(state::environment(office, seat.me())?);
+        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
+    }
+}
+
+impl Resident {
+    async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let options = Options {
+            conversations: self.sessions,
+            requests: Some("requests".to_owned()),
+            ..self.common.options(self.turn_timeout, Tasks::Ask)
+        };
+        let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
+        let mut environment = state::inherited(&self.environment)?;
+        exec::check_command(&self.command, &environment).map_err(|error| Failure::usage(error.detail))?;
+        let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        environment.extend(state::environment(office, seat.me())?);
+        let runtime = Acp::new(AcpOptions {
+            command: self.command,
+            environment,
+            directory: fs_err::canonicalize(&cwd)?,
+            permissions: self.permissions,
+            authenticate: self.auth,
+            records: Some(ledger.commands()),
+            memory: Some(ledger.conversations()),
+            ..AcpOptions::default()
+        });
         carry(seat, Arc::new(runtime), ledger, options, &state, output).await
     }
 }

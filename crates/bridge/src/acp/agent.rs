@@ -1,0 +1,322 @@
+//! One running agent: a child that speaks JSON-RPC, a line a message, on its stdin and stdout.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::collected::Collected;
+use super::lines::{Line, Lines};
+use super::permissions::Permissions;
+use super::wire::{self, Incoming, RpcError};
+use crate::processes::{self, Run};
+
+/// The longest line that is read, in bytes. Agents show whole files in their updates.
+const MAX_LINE: usize = 8 * 1024 * 1024;
+/// So many lines in a row that are no messages end the agent: it speaks something else.
+const MAX_GARBAGE: u32 = 1_000;
+/// How long the agent may leave its input unread.
+const WRITE_LIMIT: Duration = Duration::from_secs(10);
+/// How long what it has printed is read after it has ended.
+const AFTERGLOW: Duration = Duration::from_millis(500);
+/// How much of its complaints is kept, in bytes.
+const COMPLAINTS: usize = 2_000;
+
+/// Why a request came to nothing.
+#[derive(Debug)]
+pub(super) enum CallError {
+    /// The agent's process has ended, or was ended: why.
+    Ended(String),
+    /// The agent says no.
+    Rpc(RpcError),
+    /// No answer in time. The request stays open at the agent.
+    Late,
+}
+
+/// A running agent. Dropping it ends its process and all that the process started.
+pub(super) struct Agent {
+    shared: Arc<Shared>,
+    reading: AbortHandle,
+    run: Mutex<Option<Run>>,
+    next: AtomicU64,
+    /// Its session for each conversation, and when it was last used.
+    pub(super) sessions: Mutex<HashMap<String, Session>>,
+}
+
+/// A session that the agent has open.
+#[derive(Debug, Clone)]
+pub(super) struct Session {
+    pub(super) id: String,
+    pub(super) used: tokio::time::Instant,
+}
+
+struct Shared {
+    stdin: tokio::sync::Mutex<ChildStdin>,
+    state: Mutex<State>,
+    permissions: Permissions,
+}
+
+#[derive(Default)]
+struct State {
+    /// Requests without an answer yet. At most one for each turn under way, and those given up on.
+    pending: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
+    /// The answers under way, by session.
+    turns: HashMap<String, Collected>,
+    /// Why the agent has ended.
+    ended: Option<String>,
+    /// The end of what it printed on stderr.
+    complaints: Vec<u8>,
+}
+
+impl Agent {
+    /// Starts the process. Whether it speaks the protocol is not known yet.
+    pub(super) fn start(
+        command: &[String],
+        environment: &[(OsString, OsString)],
+        directory: &Path,
+        records: Option<&Path>,
+        permissions: Permissions,
+    ) -> Result<Arc<Self>, String> {
+        let [program, arguments @ ..] = command else { return Err("no command was given".into()) };
+        let not_noted = |error: std::io::Error| format!("the run cannot be written down: {error}");
+        let mut run = Run::prepare(records).map_err(not_noted)?;
+        let mut starting = Command::new(program);
+        starting.args(arguments).env_clear().envs(environment.iter().cloned()).env(processes::MARK, run.id());
+        starting.current_dir(directory).process_group(0).kill_on_drop(true);
+        starting.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = starting.spawn().map_err(|error| format!("cannot run {program}: {error}"))?;
+        run.began(child.id()).map_err(not_noted)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) = (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err("the agent has no pipes".into());
+        };
+        let shared = Arc::new(Shared { stdin: tokio::sync::Mutex::new(stdin), state: Mutex::default(), permissions });
+        let reading = tokio::spawn(Arc::clone(&shared).read(child, stdout, stderr)).abort_handle();
+        let (next, sessions) = (AtomicU64::new(1), Mutex::default());
+        Ok(Arc::new(Self { shared, reading, run: Mutex::new(Some(run)), next, sessions }))
+    }
+
+    /// Why it has ended, if it has.
+    pub(super) fn ended(&self) -> Option<String> {
+        self.shared.state().ended.clone()
+    }
+
+    /// Asks, and waits for the answer.
+    pub(super) async fn call(&self, method: &str, params: &Value, limit: Duration) -> Result<Value, CallError> {
+        let mut answer = self.ask(method, params).await?;
+        answer.within(limit).await
+    }
+
+    /// Sends a request whose answer is waited for later.
+    pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<Asked, CallError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (tell, told) = oneshot::channel();
+        {
+            let mut state = self.shared.state();
+            if let Some(why) = &state.ended {
+                return Err(CallError::Ended(why.clone()));
+            }
+            state.pending.insert(id, tell);
+        }
+        self.send(&wire::request(id, method, params)).await?;
+        Ok(Asked { told, shared: Arc::clone(&self.shared) })
+    }
+
+    pub(super) async fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
+        self.send(&wire::notification(method, params)).await
+    }
+
+    async fn send(&self, message: &Value) -> Result<(), CallError> {
+        match self.shared.write(message).await {
+            Ok(()) => Ok(()),
+            Err(why) => {
+                self.end(&why);
+                Err(CallError::Ended(self.ended().unwrap_or(why)))
+            }
+        }
+    }
+
+    /// From now on what is said in this session is an answer.
+    pub(super) fn listen(&self, session: &str) {
+        self.shared.state().turns.insert(session.to_owned(), Collected::default());
+    }
+
+    /// Whether a turn runs in this session.
+    pub(super) fn is_listened_to(&self, session: &str) -> bool {
+        self.shared.state().turns.contains_key(session)
+    }
+
+    /// The answer in this session, which ends here.
+    pub(super) fn heard(&self, session: &str) -> String {
+        self.shared.state().turns.remove(session).map(Collected::finish).unwrap_or_default()
+    }
+
+    /// Ends the process with all that it started.
+    pub(super) fn end(&self, why: &str) {
+        self.shared.close(why);
+        self.reading.abort();
+        drop(self.run.lock().unwrap_or_else(PoisonError::into_inner).take());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.end("the bridge has ended it");
+    }
+}
+
+/// A request that was sent.
+pub(super) struct Asked {
+    told: oneshot::Receiver<Result<Value, RpcError>>,
+    shared: Arc<Shared>,
+}
+
+impl Asked {
+    /// Waits for the answer. May be called again where it was late.
+    pub(super) async fn within(&mut self, limit: Duration) -> Result<Value, CallError> {
+        match timeout(limit, &mut self.told).await {
+            Ok(Ok(answer)) => answer.map_err(CallError::Rpc),
+            Ok(Err(_)) => {
+                let why = self.shared.state().ended.clone();
+                Err(CallError::Ended(why.unwrap_or_else(|| "the agent has ended".into())))
+            }
+            Err(_) => Err(CallError::Late),
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn write(&self, message: &Value) -> Result<(), String> {
+        let mut line = message.to_string();
+        line.push('\n');
+        let writing = async {
+            let mut stdin = self.stdin.lock().await;
+            stdin.write_all(line.as_bytes()).await?;
+            stdin.flush().await
+        };
+        match timeout(WRITE_LIMIT, writing).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(format!("the agent takes no input: {error}")),
+            Err(_) => Err(format!("the agent has not read its input for {WRITE_LIMIT:?}")),
+        }
+    }
+
+    /// Notes the end, unless it is known already; all who wait hear of it.
+    fn close(&self, why: &str) {
+        let mut state = self.state();
+        if state.ended.is_none() {
+            let complaints = String::from_utf8_lossy(&state.complaints).trim().to_owned();
+            state.ended = Some(if complaints.is_empty() { why.to_owned() } else { format!("{why}: {complaints}") });
+        }
+        state.pending.clear();
+        state.turns.clear();
+    }
+
+    /// Reads all that the agent says, until it ends.
+    async fn read(self: Arc<Self>, mut child: Child, stdout: ChildStdout, mut stderr: impl AsyncReadExt + Unpin) {
+        let complaining = async {
+            let mut some = [0; 4096];
+            while let Ok(count @ 1..) = stderr.read(&mut some).await {
+                let mut state = self.state();
+                state.complaints.extend_from_slice(&some[..count]);
+                let extra = state.complaints.len().saturating_sub(COMPLAINTS);
+                state.complaints.drain(..extra);
+            }
+        };
+        let mut lines = Lines::new(BufReader::new(stdout), MAX_LINE);
+        let listening = async {
+            tokio::select! {
+                why = self.take_in(&mut lines) => match timeout(AFTERGLOW, child.wait()).await {
+                    Ok(Ok(status)) => format!("the agent ended with {status}"),
+                    _ => why,
+                },
+                status = child.wait() => {
+                    // Something that it has started may hold the pipe open for as long as it lives.
+                    let _ = timeout(AFTERGLOW, self.take_in(&mut lines)).await;
+                    status.map_or_else(|error| error.to_string(), |status| format!("the agent ended with {status}"))
+                }
+            }
+        };
+        let why = {
+            let mut complaining = std::pin::pin!(complaining);
+            let mut listening = std::pin::pin!(listening);
+            tokio::select! {
+                why = &mut listening => {
+                    let _ = timeout(AFTERGLOW, &mut complaining).await;
+                    why
+                }
+                // It may close its stderr and go on.
+                () = &mut complaining => listening.await,
+            }
+        };
+        self.close(&why);
+    }
+
+    /// Takes in lines; returns why there are no more.
+    async fn take_in(&self, lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+        let mut garbage = 0;
+        loop {
+            let parsed = match lines.next().await {
+                Ok(Some(Line::Whole(line))) => wire::parse(&line),
+                Ok(Some(Line::TooLong)) => None,
+                Ok(None) => return "the agent has closed its output".into(),
+                Err(error) => return format!("the agent cannot be read: {error}"),
+            };
+            let Some(message) = parsed else {
+                garbage += 1;
+                tracing::debug!(lines = garbage, "the agent printed a line that is no message");
+                if garbage >= MAX_GARBAGE {
+                    return format!("the agent printed {garbage} lines that are no messages of the protocol");
+                }
+                continue;
+            };
+            garbage = 0;
+            if let Err(why) = self.take(message).await {
+                return why;
+            }
+        }
+    }
+
+    async fn take(&self, message: Incoming) -> Result<(), String> {
+        match message {
+            Incoming::Response { id, result } => {
+                if let Some(tell) = self.state().pending.remove(&id) {
+                    // Whoever asked may have gone.
+                    let _ = tell.send(result);
+                }
+                Ok(())
+            }
+            Incoming::Notification { method, params } => {
+                let session = params.get("sessionId").and_then(Value::as_str);
+                if method == "session/update"
+                    && let (Some(session), Some(update)) = (session, params.get("update"))
+                    && let Some(turn) = self.state().turns.get_mut(session)
+                {
+                    turn.add(update);
+                }
+                Ok(())
+            }
+            Incoming::Request { id, method, params } => {
+                let answer = match method.as_str() {
+                    "session/request_permission" => wire::response(&id, &self.permissions.answer(&params)),
+                    _ => wire::not_offered(&id, &method),
+                };
+                self.write(&answer).await
+            }
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! Resident agents: one process, a session for each conversation, and what becomes of both when something fails.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_bridge::acp::{Acp, AcpOptions, Permissions};
+use amb_bridge::{Connection, Conversations, Ledger, Options, Runtime, Trouble};
+
+use crate::world::{World, quick, until};
+
+/// A fake agent and what it was asked.
+struct Fake {
+    mode: &'static str,
+    place: PathBuf,
+}
+
+impl Fake {
+    fn new(world: &World, mode: &'static str) -> Self {
+        let place = world.state.path().join("fake");
+        fs_err::create_dir_all(place.join("conversations")).unwrap();
+        Self { mode, place }
+    }
+
+    fn options(&self) -> AcpOptions {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fake_acp.py");
+        let place = self.place.display().to_string();
+        AcpOptions {
+            command: vec!["python3".into(), script.into(), self.mode.into(), place],
+            environment: std::env::vars_os().filter(|(name, _)| name == "PATH" || name == "HOME").collect(),
+            directory: self.place.clone(),
+            memory: Some(self.place.join("conversations")),
+            start_limit: Duration::from_secs(20),
+            cancel_limit: Duration::from_secs(10),
+            ..AcpOptions::default()
+        }
+    }
+
+    fn agent(&self) -> Arc<dyn Runtime> {
+        Arc::new(Acp::new(self.options()))
+    }
+
+    fn log(&self) -> Vec<String> {
+        let text = fs_err::read_to_string(self.place.join("log")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    fn count(&self, what: &str) -> usize {
+        self.log().iter().filter(|line| *line == what).count()
+    }
+}
+
+/// Time enough for a Python to start on a busy machine.
+fn patient() -> Options {
+    Options { turn_timeout: Duration::from_secs(20), conversations: Conversations::Peer("peer:".into()), ..quick() }
+}
+
+#[tokio::test]
+async fn one_process_and_one_session_answer_a_peer() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "ok");
+    let bridge = world.start_with(fake.agent(), patient());
+    for _ in 0..3 {
+        let mail = world.mail().await;
+        world.has_one_answer(&mail, "an ACP agent").await;
+    }
+    assert_eq!((fake.count("initialize"), fake.count("session/new")), (1, 1), "{:?}", fake.log());
+    assert!(world.status().unwrap().runtime.ends_with("(fake 1)"));
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn each_thread_has_its_session_where_that_is_wanted() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "ok");
+    let options = Options { conversations: Conversations::Thread, ..patient() };
+    let bridge = world.start_with(fake.agent(), options);
+    for _ in 0..2 {
+        let mail = world.mail().await;
+        world.is_answered(&mail).await;
+    }
+    assert_eq!((fake.count("initialize"), fake.count("session/new")), (1, 2), "{:?}", fake.log());
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn turns_of_two_sessions_run_side_by_side() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "together");
+    let options = Options { conversations: Conversations::Thread, concurrency: 4, ..patient() };
+    let bridge = world.start_with(fake.agent(), options);
+    // Neither is answered before both have begun.
+    let (one, two) = (world.mail().await, world.mail().await);
+    world.is_answered(&one).await;
+    world.is_answered(&two).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn permission_is_refused_unless_the_rule_says_otherwise() {
+    for (permissions, answer) in [(Permissions::Reject, "reject_once"), (Permissions::Allow, "allow_once")] {
+        let world = World::new().await;
+        let fake = Fake::new(&world, "asks");
+        let agent = Acp::new(AcpOptions { permissions, ..fake.options() });
+        let bridge = world.start_with(Arc::new(agent), patient());
+        let mail = world.mail().await;
+        world.is_answered(&mail).await;
+        assert_eq!(world.replies(&mail).await, [answer]);
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_in_a_turn_is_started_again_and_told_what_was_said() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "dies");
+    let bridge = world.start_with(fake.agent(), patient());
+    let first = world.mail().await;
+    world.is_answered(&first).await;
+    let second = world.mail().await;
+    world.has_one_answer(&second, "after a crash").await;
+    assert_eq!((fake.count("initialize"), fake.count("session/new")), (2, 2), "{:?}", fake.log());
+    assert_eq!(fake.count("handed over: question 0 question 1"), 1, "{:?}", fake.log());
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_mail_on_which_the_agent_always_dies_is_given_up_and_others_go_on() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "always-dies");
+    let bridge = world.start_with(fake.agent(), Options { max_failures: 2, ..patient() });
+    world.mail().await;
+    world.status_says("mail given up", |status| status.given_up == 1).await;
+    let dead = Ledger::look(&world.ledger()).dead().unwrap();
+    assert_eq!(dead[0].trouble, Trouble::Lost);
+    assert!(dead[0].reason.contains("exit status: 9") && dead[0].reason.contains("out of memory"), "{dead:?}");
+    let next = world.mail().await;
+    world.is_answered(&next).await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn a_session_at_rest_is_loaded_again_and_its_old_words_are_no_answer() {
+    for (mode, new, handed_over) in [("loads", 1, 0), ("load-fails", 2, 1), ("ok", 2, 1)] {
+        let world = World::new().await;
+        let fake = Fake::new(&world, mode);
+        for _ in 0..2 {
+            let bridge = world.start_with(fake.agent(), patient());
+            let mail = world.mail().await;
+            world.is_answered(&mail).await;
+            assert_eq!(world.replies(&mail).await, [format!("answer to {}", mail.id)], "{mode}");
+            world.status_says("end of the mail", |status| status.replied == 1).await;
+            bridge.stop().await;
+        }
+        assert_eq!(fake.count("session/new"), new, "{mode}: {:?}", fake.log());
+        assert_eq!(fake.count("handed over: question 0 question 1"), handed_over, "{mode}: {:?}", fake.log());
+    }
+}
+
+#[tokio::test]
+async fn a_turn_that_takes_too_long_is_cancelled_and_the_session_stays() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "slow");
+    let options = Options { turn_timeout: Duration::from_millis(300), max_failures: 2, ..patient() };
+    let bridge = world.start_with(fake.agent(), options);
+    world.mail().await;
+    world.status_says("mail given up", |status| status.given_up == 1).await;
+    assert_eq!(Ledger::look(&world.ledger()).dead().unwrap()[0].trouble, Trouble::Timeout);
+    assert_eq!((fake.count("cancelled"), fake.count("session/new")), (2, 1), "{:?}", fake.log());
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_does_not_heed_a_cancel_is_killed_with_all_that_it_started() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "deaf");
+    let agent = Acp::new(AcpOptions { cancel_limit: Duration::from_millis(50), ..fake.options() });
+    let options = Options { turn_timeout: Duration::from_millis(300), max_failures: 1, ..patient() };
+    let bridge = world.start_with(Arc::new(agent), options);
+    world.mail().await;
+    world.status_says("mail given up", |status| status.given_up == 1).await;
+    let place = fake.place.display().to_string();
+    until("end of its processes", async || !is_running(&place)).await;
+    bridge.stop().await;
+}
+
+/// Whether a process works in this directory, but as a corpse that nobody has buried.
+fn is_running(place: &str) -> bool {
+    let processes = fs_err::read_dir("/proc").unwrap().flatten();
+    processes
+        .filter_map(|entry| fs_err::read_link(entry.path().join("cwd")).ok())
+        .any(|cwd| cwd == std::path::Path::new(place))
+}
+
+#[tokio::test]
+async fn a_stopped_bridge_leaves_no_agent_running() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "slow");
+    let bridge = world.start_with(fake.agent(), patient());
+    world.mail().await;
+    until("turn", async || fake.count("session/prompt") == 1).await;
+    bridge.stop().await;
+    let place = fake.place.display().to_string();
+    until("end of its processes", async || !is_running(&place)).await;
+}
+
+#[tokio::test]
+async fn an_answer_without_end_is_cut_and_lines_without_end_are_passed_over() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "huge");
+    let bridge = world.start_with(fake.agent(), patient());
+    let mail = world.mail().await;
+    world.status_says("answer", |status| status.replied == 1).await;
+    let parts = world.replies(&mail).await;
+    assert_eq!(parts.len(), 20);
+    assert!(parts[0].contains("yyy") && !parts[0].contains('x'), "the line of 9 MiB is passed over");
+    assert!(parts[19].contains("[cut: "), "{}", parts[19]);
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_no_message_is_passed_over() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "garbage");
+    let bridge = world.start_with(fake.agent(), patient());
+    let mail = world.mail().await;
+    world.has_one_answer(&mail, "among garbage").await;
+    bridge.stop().await;
+}
+
+#[tokio::test]
+async fn an_agent_that_takes_no_turns_makes_mail_wait_and_says_why() {
+    let cases = [
+        ("babble", Trouble::Unreachable, "no messages of the protocol"),
+        ("locked", Trouble::Unauthorized, "--auth"),
+        ("future", Trouble::NotOffered, "version 7"),
+    ];
+    for (mode, wanted, words) in cases {
+        let world = World::new().await;
+        let fake = Fake::new(&world, mode);
+        let bridge = world.start_with(fake.agent(), patient());
+        let mail = world.mail().await;
+        let status = world.status_says("trouble", |status| matches!(status.connection, Connection::Down { .. })).await;
+        let Connection::Down { trouble, detail, .. } = status.connection else { panic!("{mode}: up") };
+        assert_eq!(trouble, wanted, "{mode}: {detail}");
+        assert!(detail.contains(words), "{mode}: {detail}");
+        bridge.stop().await;
+        let bridge = world.start_with(Fake::new(&world, "ok").agent(), patient());
+        world.is_answered(&mail).await;
+        bridge.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_refusal_is_final_and_an_error_is_tried_again() {
+    let world = World::new().await;
+    let bridge = world.start_with(Fake::new(&world, "refuses").agent(), patient());
+    world.mail().await;
+    world.status_says("mail given up", |status| status.given_up == 1).await;
+    let dead = Ledger::look(&world.ledger()).dead().unwrap().remove(0);
+    assert_eq!((dead.trouble, dead.failures), (Trouble::Refused, 1));
+    bridge.stop().await;
+
+    let world = World::new().await;
+    let fake = Fake::new(&world, "error");
+    let bridge = world.start_with(fake.agent(), patient());
+    let mail = world.mail().await;
+    world.has_one_answer(&mail, "after an error").await;
+    assert!(world.status().unwrap().last_error.unwrap().contains("quota"));
+    bridge.stop().await;
+}
