@@ -17,7 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::file::{self, Sync};
 use crate::page::Page;
-use crate::runtime::Trouble;
+use crate::runtime::{Trouble, TurnError};
+use crate::status::Connection;
 
 /// The memory of one agent's bridge. Only one bridge holds it at a time.
 #[derive(Debug)]
@@ -205,6 +206,29 @@ impl Ledger {
 
     pub(crate) fn write_status(&self, status: &crate::Status) -> io::Result<()> {
         file::write(&self.root.join("status.json"), status, Sync::Later)
+    }
+
+    /// Notes that a bridge failed as a whole, and when it is started again. For whoever keeps it running.
+    pub fn note_failed(
+        &self,
+        agent: &AgentName,
+        office: String,
+        runtime: String,
+        error: &TurnError,
+        next_try: Timestamp,
+    ) -> io::Result<()> {
+        let known = self.status()?;
+        let mut status = known.unwrap_or_else(|| crate::Status::new(agent.clone(), office, runtime));
+        let now = Timestamp::now();
+        let since = match &status.connection {
+            Connection::Down { since, .. } => *since,
+            _ => now,
+        };
+        let (trouble, detail) = (error.trouble, error.detail.clone());
+        status.connection = Connection::Down { trouble, detail, since, next_try };
+        (status.pid, status.updated_at) = (std::process::id(), now);
+        (status.under_way, status.last_error) = (Vec::new(), Some(error.detail.clone()));
+        self.write_status(&status)
     }
 
     /// What the bridge last said about itself.

@@ -48,6 +48,14 @@ impl Failure {
         Failure::Office(OfficeError::invalid(detail))
     }
 
+    /// What went wrong, in a sentence.
+    pub(crate) fn sentence(&self) -> String {
+        match self {
+            Failure::Office(error) => error.detail().to_owned(),
+            Failure::Other(error) => format!("{error:#}"),
+        }
+    }
+
     /// Tells the caller on stderr and answers the exit code.
     pub(crate) fn report(self, output: Output) -> ExitCode {
         match self {

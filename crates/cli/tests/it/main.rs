@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test that cannot go on fails, and says why.
 
 mod bridge;
+mod bridge_run;
 mod directory;
 mod hook;
 mod init;

@@ -1,0 +1,98 @@
+//! `amb bridge acp`: an agent that stays and speaks the Agent Client Protocol.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
+use amb_bridge::{Conversations, Options, Tasks, exec};
+
+use super::carry::{carry, memory, seat};
+use super::{Common, LONGEST_TURN, state};
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --as ben bridge acp --env GEMINI_API_KEY -- gemini --acp
+  amb --as ben bridge acp --permissions read --cwd ~/src/app -- qwen --acp
+  amb --as ben bridge acp --sessions thread -- opencode acp
+  amb --as ben bridge acp -- copilot --acp
+  amb --as ben bridge acp --env ANTHROPIC_API_KEY -- npx @agentclientprotocol/claude-agent-acp
+  amb --as ben bridge acp --env OPENAI_API_KEY -- npx @agentclientprotocol/codex-acp
+
+One process is kept for all mail, with a session for each peer. What the agent asks permission for is
+refused unless --permissions says otherwise. Of your own environment it gets PATH, HOME, USER, LOGNAME,
+SHELL, TERM, NO_COLOR, LANG, LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
+pub(super) struct Resident {
+    /// What is allowed when the agent asks: reject (nothing), read (what only looks) or allow (everything)
+    #[arg(long, value_name = "RULE", default_value = "reject", value_parser = permissions)]
+    permissions: Permissions,
+    /// Which mail shares a session, and with it the agent's memory: that of a peer, of a thread, or all of it (one)
+    #[arg(long, value_name = "WHICH", default_value = "peer", value_parser = sessions)]
+    sessions: Conversations,
+    /// The directory in which the agent works; the present one unless named
+    #[arg(long, value_name = "DIR")]
+    cwd: Option<PathBuf>,
+    /// The agent's way of authentication that is asked for before the first session
+    #[arg(long, value_name = "METHOD")]
+    auth: Option<String>,
+    /// A variable of your environment that the agent gets, too, or NAME=VALUE; repeat for more
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Vec<String>,
+    /// How long a turn may take; then it is cancelled
+    #[arg(long, value_name = "SECONDS", default_value_t = acp::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    turn_timeout: u64,
+    #[command(flatten)]
+    common: Common,
+    /// The agent's command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn permissions(text: &str) -> Result<Permissions, String> {
+    match text {
+        "reject" => Ok(Permissions::Reject),
+        "read" => Ok(Permissions::Read),
+        "allow" => Ok(Permissions::Allow),
+        _ => Err("permissions are reject, read or allow".into()),
+    }
+}
+
+fn sessions(text: &str) -> Result<Conversations, String> {
+    match text {
+        "peer" => Ok(Conversations::Peer("peer:".into())),
+        "thread" => Ok(Conversations::Thread),
+        "one" => Ok(Conversations::One("one".into())),
+        _ => Err("sessions are peer, thread or one".into()),
+    }
+}
+
+impl Resident {
+    pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let options = Options {
+            conversations: self.sessions,
+            requests: Some("requests".to_owned()),
+            ..self.common.options(self.turn_timeout, Tasks::Ask)
+        };
+        let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
+        let mut environment = state::inherited(&self.environment)?;
+        exec::check_command(&self.command, &environment).map_err(|error| Failure::usage(error.detail))?;
+        let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        environment.extend(state::environment(office, seat.me())?);
+        let runtime = Acp::new(AcpOptions {
+            command: self.command,
+            environment,
+            directory: fs_err::canonicalize(&cwd)?,
+            permissions: self.permissions,
+            authenticate: self.auth,
+            records: Some(ledger.commands()),
+            memory: Some(ledger.conversations()),
+            ..AcpOptions::default()
+        });
+        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
+    }
+}

@@ -1,0 +1,77 @@
+//! What every bridge does: takes its seat, opens its memory, and works until it is stopped.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
+use amb_core::{Backoff, Office};
+
+use super::state;
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::verbs::init::enlist;
+use crate::verbs::watch::interrupted;
+
+/// The memory of the bridge, and where it is.
+pub(super) fn memory(
+    office: &OfficeArgs,
+    seat: &dyn Office,
+    state: Option<&Path>,
+) -> Result<(PathBuf, Ledger), Failure> {
+    let root = match state {
+        Some(state) => state.to_owned(),
+        None => state::place(office, seat.me())?,
+    };
+    let ledger = Ledger::open(&root)?;
+    Ok((root, ledger))
+}
+
+/// The seat, waited for where the office is not there yet: a bridge may be started before its server.
+pub(super) async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
+    let mut backoff = Backoff::default();
+    loop {
+        let opened = async {
+            let seat = office.open().await?;
+            if enlist(&*seat, office.nanobot_section(seat.me()).as_ref()).await? {
+                tracing::info!(agent = %seat.me(), "registered");
+            }
+            Ok(seat)
+        };
+        match opened.await {
+            Err(Failure::Office(error)) if error.is_passing() => {
+                tracing::warn!(%error, "the office cannot be used now; trying again");
+                tokio::select! {
+                    () = tokio::time::sleep(error.wait().unwrap_or_else(|| backoff.pause())) => {}
+                    interrupted = interrupted() => {
+                        interrupted?;
+                        return Err(Failure::Office(error));
+                    }
+                }
+            }
+            other => return other,
+        }
+    }
+}
+
+pub(super) async fn carry(
+    seat: Arc<dyn Office>,
+    runtime: Arc<dyn Runtime>,
+    ledger: Ledger,
+    options: Options,
+    state: &Path,
+    output: Output,
+) -> Result<(), Failure> {
+    let (me, at) = (seat.me().clone(), seat.describe());
+    output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
+    output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
+    // Said when it is so: the runtime was asked whether it takes turns.
+    let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
+    let options = Options { on_ready: Some(on_ready), ..options };
+    let shutdown = async {
+        if let Err(error) = interrupted().await {
+            tracing::error!(%error, "cannot listen for signals; stopping");
+        }
+    };
+    Ok(Bridged::new(seat, runtime, ledger, options).run(shutdown).await?)
+}

@@ -1,0 +1,71 @@
+//! `amb bridge exec`: a command for each mail.
+
+use std::sync::Arc;
+
+use amb_bridge::exec::{self, Exec, Input};
+use amb_bridge::{Options, Runtime, Tasks};
+
+use super::carry::{carry, memory, seat};
+use super::{Common, LONGEST_TURN, state};
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb --as ben bridge exec -- tr a-z A-Z
+  amb --as ben bridge exec --input prompt --env ANTHROPIC_API_KEY -- claude -p
+  amb --as ben bridge exec --input prompt --env OPENAI_API_KEY -- codex exec -
+  amb --as ben bridge exec --input json -- ./handle.py
+
+What the command prints is the reply; nothing printed, no reply. A code other than 0 is a
+failure: the mail is tried again, and given up in the end. The command finds AMB_FROM, AMB_TO,
+AMB_SUBJECT, AMB_MESSAGE_ID, AMB_SESSION_ID, AMB_KIND, AMB_PRIORITY and AMB_TASK_ID in its
+environment. Of your own environment it gets PATH, HOME, USER, LOGNAME, SHELL, TERM, NO_COLOR, LANG,
+LANGUAGE, LC_*, TZ, TMPDIR and XDG_*, and what --env names.")]
+pub(super) struct Command {
+    /// What the command gets on stdin: text, prompt (fenced, for models) or json
+    #[arg(long, default_value = "text", value_parser = input)]
+    input: Input,
+    /// A variable of your environment that the command gets, too, or NAME=VALUE; repeat for more
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Vec<String>,
+    /// How long the command may run; it is killed with all that it started
+    #[arg(long, value_name = "SECONDS", default_value_t = exec::DEFAULT_TIMEOUT.as_secs(), value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    turn_timeout: u64,
+    #[command(flatten)]
+    common: Common,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+fn input(text: &str) -> Result<Input, String> {
+    match text {
+        "text" => Ok(Input::Text),
+        "prompt" => Ok(Input::Prompt),
+        "json" => Ok(Input::Json),
+        _ => Err("the input is text, prompt or json".into()),
+    }
+}
+
+impl Command {
+    pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let is_model = self.input == Input::Prompt;
+        let options = Options {
+            // A program that is no model would take such a turn for mail.
+            requests: is_model.then(|| "requests".to_owned()),
+            ..self.common.options(self.turn_timeout, if is_model { Tasks::Ask } else { Tasks::Accept })
+        };
+        let inherited = state::inherited(&self.environment)?;
+        let runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };
+        runtime.check().await.map_err(|error| Failure::usage(error.detail))?;
+        let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        let mut runtime = Exec { records: Some(ledger.commands()), ..runtime };
+        runtime.environment.extend(state::environment(office, seat.me())?);
+        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
+    }
+}

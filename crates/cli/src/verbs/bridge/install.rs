@@ -1,0 +1,178 @@
+//! `amb bridge install`: the bridges of a file, kept running by the machine's own service manager.
+
+mod environment;
+mod unit;
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use serde_json::json;
+use std::io::Write;
+
+use self::unit::Service;
+use super::run::file::{Entry, read};
+use crate::failure::Failure;
+use crate::home;
+use crate::output::Output;
+
+/// Which service manager a file is written for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Manager {
+    /// A user unit of systemd
+    Systemd,
+    /// A launch agent of macOS
+    Launchd,
+}
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb bridge install bridges.toml --print          show what would be written
+  GEMINI_API_KEY=... amb bridge install bridges.toml
+  amb bridge install bridges.toml --remove
+
+The unit runs `amb bridge run FILE`, and is started again when it fails. Keys are not in it: the
+variables that the file names under env are kept, with their present values and your PATH, in an
+environment file of their own that only you can read.")]
+pub(super) struct Install {
+    /// The file that names the bridges
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// The service's name; the file's own unless named
+    #[arg(long, value_name = "NAME", value_parser = name)]
+    name: Option<String>,
+    /// A further variable of your environment that is kept for the bridges; repeat for more
+    #[arg(long = "env", value_name = "NAME")]
+    environment: Vec<String>,
+    /// The service manager; that of this system unless named
+    #[arg(long, value_enum, value_name = "MANAGER")]
+    manager: Option<Manager>,
+    /// Show what would be written, without the values of variables, and write nothing
+    #[arg(long)]
+    print: bool,
+    /// Take the service away again
+    #[arg(long, conflicts_with = "print")]
+    remove: bool,
+}
+
+/// The name becomes part of a file's name and of a unit's.
+fn name(text: &str) -> Result<String, String> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    match text.len() {
+        1..=64 if text.chars().all(is_plain) && !text.starts_with(['-', '.']) => Ok(text.to_owned()),
+        _ => Err("a name has 1 to 64 letters, digits, - _ and .".into()),
+    }
+}
+
+impl Install {
+    pub(super) fn run(self, output: Output) -> Result<(), Failure> {
+        let service = self.service()?;
+        if self.remove {
+            return remove(&service, output);
+        }
+        let entries = read(&self.file)?;
+        let variables = environment::collect(&entries, &self.environment)?;
+        let missing: Vec<&str> =
+            wanted(&entries).filter(|name| !variables.iter().any(|(known, _)| known == name)).collect();
+        if self.print {
+            output.say(format!("# {}", service.place.display()))?;
+            output.say(service.text())?;
+            output.say(format!("# {} (mode 0600)", service.environment.display()))?;
+            return Ok(output.say(environment::render(&variables, true).trim_end())?);
+        }
+        // The environment first: the unit must never start without it.
+        write(&service.environment, &environment::render(&variables, false), 0o600)?;
+        write(&service.place, &service.text(), 0o644)?;
+        if let Some(link) = service.link() {
+            enable(&link, &service.place)?;
+        }
+        if output.json {
+            let names: Vec<&str> = variables.iter().map(|(name, _)| name.as_str()).collect();
+            return Ok(output.document(&json!({
+                "unit": service.place, "environment": service.environment, "variables": names, "missing": missing,
+            }))?);
+        }
+        output.note(format!("written: {} and {}", service.place.display(), service.environment.display()));
+        for name in missing {
+            output.note(format!("warning: {name} is not in your environment; set it and run this again"));
+        }
+        output.note(service.next_step());
+        Ok(())
+    }
+
+    fn service(&self) -> Result<Service, Failure> {
+        let file = std::path::absolute(&self.file).context("the file's path")?;
+        let stem = file.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let chosen = match &self.name {
+            Some(chosen) => chosen.clone(),
+            None => name(stem).map_err(|why| Failure::usage(format!("{stem:?}: {why}; choose one with --name")))?,
+        };
+        let usual = if cfg!(target_os = "macos") { Manager::Launchd } else { Manager::Systemd };
+        let program = std::env::current_exe().context("where this program is")?;
+        let units = match std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from) {
+            Some(path) if path.is_absolute() => path,
+            _ => home::user()?.join(".config"),
+        };
+        let manager = self.manager.unwrap_or(usual);
+        let place = match manager {
+            Manager::Systemd => units.join(format!("systemd/user/amb-bridge-{chosen}.service")),
+            Manager::Launchd => home::user()?.join(format!("Library/LaunchAgents/agent-mailbox.bridge.{chosen}.plist")),
+        };
+        let environment = home::config_dir()?.join(format!("bridge-{chosen}.env"));
+        Ok(Service { name: chosen, manager, program, file, place, environment })
+    }
+}
+
+fn wanted(entries: &[Entry]) -> impl Iterator<Item = &str> {
+    entries.iter().flat_map(|entry| entry.variables.iter().map(String::as_str))
+}
+
+fn remove(service: &Service, output: Output) -> Result<(), Failure> {
+    let mut removed = Vec::new();
+    for path in service.link().into_iter().chain([service.place.clone(), service.environment.clone()]) {
+        match fs_err::remove_file(&path) {
+            Ok(()) => removed.push(path),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    if output.json {
+        return Ok(output.document(&json!({ "removed": removed }))?);
+    }
+    for path in &removed {
+        output.note(format!("removed: {}", path.display()));
+    }
+    output.note(if removed.is_empty() { "there is no such service".to_owned() } else { service.last_step() });
+    Ok(())
+}
+
+/// Writes a file whole or not at all, with this mode from the beginning.
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
+    let directory = path.parent().context("a file has a directory")?;
+    fs_err::create_dir_all(directory)?;
+    let draft = path.with_extension(format!("amb-tmp{}", std::process::id()));
+    let written = (|| -> std::io::Result<()> {
+        let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
+        file.write_all(text.as_bytes())?;
+        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        file.sync_all()?;
+        fs_err::rename(&draft, path)?;
+        fs_err::File::open(directory)?.sync_all()
+    })();
+    if written.is_err() {
+        // What failed is told; a draft that cannot be removed adds nothing to it.
+        let _ = fs_err::remove_file(&draft);
+    }
+    Ok(written?)
+}
+
+/// Has the unit started with the user's session, as `systemctl --user enable` does.
+fn enable(link: &Path, unit: &Path) -> Result<(), Failure> {
+    fs_err::create_dir_all(link.parent().context("a link has a directory")?)?;
+    match fs_err::os::unix::fs::symlink(unit, link) {
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,65 @@
+//! The environment of installed bridges: what they need and a service manager does not pass on.
+
+use super::Entry;
+use crate::failure::Failure;
+
+/// Kept besides what the bridges want: without them commands and files are looked for elsewhere than they were.
+const USUAL: [&str; 5] = ["PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "LANG"];
+
+/// The variables and their present values. One that was named on the command line must be there.
+pub(super) fn collect(entries: &[Entry], named: &[String]) -> Result<Vec<(String, String)>, Failure> {
+    let mut all: Vec<(String, String)> = Vec::new();
+    let wanted = USUAL.into_iter().chain(super::wanted(entries)).map(|name| (name, false));
+    for (name, must) in wanted.chain(named.iter().map(|name| (name.as_str(), true))) {
+        if !name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+            || name.starts_with(|c: char| c.is_ascii_digit())
+        {
+            return Err(Failure::usage(format!("{name:?} is no name of a variable")));
+        }
+        match std::env::var(name) {
+            Ok(value) if value.contains(['\n', '\0']) => {
+                return Err(Failure::usage(format!("{name} has more than one line and cannot be kept")));
+            }
+            Ok(value) if !all.iter().any(|(known, _)| known == name) => all.push((name.to_owned(), value)),
+            Err(_) if must => return Err(Failure::usage(format!("--env {name}: there is no such variable"))),
+            _ => {}
+        }
+    }
+    Ok(all)
+}
+
+/// As systemd and a shell both read it. Hidden values are for people.
+pub(super) fn render(variables: &[(String, String)], is_hidden: bool) -> String {
+    let line = |(name, value): &(String, String)| match is_hidden {
+        true => format!("{name}=•••\n"),
+        false => format!("{name}={}\n", quoted(value)),
+    };
+    variables.iter().map(line).collect()
+}
+
+fn quoted(value: &str) -> String {
+    let mut out = String::from("\"");
+    for c in value.chars() {
+        if matches!(c, '"' | '\\' | '`' | '$') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_was_written_and_people_see_no_value() {
+        let value = r#"a b'c"d\e$HOME`id`#f"#;
+        let variables = vec![("KEY".to_owned(), value.to_owned())];
+        assert_eq!(render(&variables, true), "KEY=•••\n");
+        let script = format!("{}printf %s \"$KEY\"", render(&variables, false));
+        let read = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert_eq!(String::from_utf8(read.stdout).unwrap(), value);
+    }
+}

@@ -1,0 +1,115 @@
+//! `amb bridge openclaw`: an OpenClaw agent, through its gateway.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use amb_bridge::openclaw::{Gateway, Route};
+use amb_bridge::{Conversations, Options, Tasks};
+
+use super::carry::{carry, memory, seat};
+use super::{Common, LONGEST_TURN};
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::init::{Client, Scope, json};
+use crate::output::Output;
+use crate::verbs::init::places;
+
+/// Where OpenClaw's gateway listens unless it is told otherwise.
+const DEFAULT_GATEWAY_PORT: u16 = 18789;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  OPENCLAW_GATEWAY_TOKEN=... amb --as ben bridge openclaw
+  amb --as ben bridge openclaw --session agent:main:main    in your own conversation with it
+
+The token is read from OPENCLAW_GATEWAY_TOKEN; it is gateway.auth.token in openclaw.json.
+The route websocket needs nothing more; chat needs gateway.http.endpoints.chatCompletions.enabled,
+sessions_send needs sessions_send in gateway.tools.allow. auto takes the first that works.")]
+pub(super) struct OpenClaw {
+    /// How turns are asked for: auto, chat, websocket or sessions_send
+    #[arg(long, default_value = "auto", value_parser = route)]
+    route: Chosen,
+    /// The gateway's address; where it is not said, the port in openclaw.json on this machine, else 18789
+    #[arg(long, value_name = "URL", env = "OPENCLAW_GATEWAY_URL")]
+    gateway_url: Option<String>,
+    /// One OpenClaw session for all mail, such as your own, agent:main:main; otherwise each peer has its own, such as
+    /// agent:main:mailbox:ann
+    #[arg(long, value_name = "KEY")]
+    session: Option<String>,
+    /// A session for each peer, of the agent that --session names
+    #[arg(long)]
+    session_per_peer: bool,
+    /// How long a turn may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=LONGEST_TURN))]
+    turn_timeout: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// A route, or none for the first that the gateway offers.
+#[derive(Debug, Clone, Copy)]
+struct Chosen(Option<Route>);
+
+fn route(text: &str) -> Result<Chosen, String> {
+    match text {
+        "auto" => Ok(Chosen(None)),
+        _ => text.parse().map(|route| Chosen(Some(route))),
+    }
+}
+
+impl OpenClaw {
+    pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let config = openclaw_config()?;
+        let token = std::env::var("OPENCLAW_GATEWAY_TOKEN").unwrap_or_default();
+        if token.is_empty() {
+            output.note(format!(
+                "OPENCLAW_GATEWAY_TOKEN is not set; set it to gateway.auth.token of {}, unless your gateway lets everybody in",
+                config.display()
+            ));
+        }
+        let url = match self.gateway_url {
+            Some(url) => url,
+            None => format!("http://127.0.0.1:{}", gateway_port(&config, output).unwrap_or(DEFAULT_GATEWAY_PORT)),
+        };
+        let gateway = Gateway::new(&url, token).map_err(Failure::usage)?;
+        let named = self.session.as_deref().unwrap_or("agent:main:main");
+        let agent = named.split(':').nth(1).filter(|agent| !agent.is_empty()).unwrap_or("main");
+        let conversations = match &self.session {
+            Some(session) if !self.session_per_peer => Conversations::One(session.clone()),
+            _ => Conversations::Peer(format!("agent:{agent}:mailbox:")),
+        };
+        let options = Options {
+            conversations,
+            // Who wants to be connected is for the person to decide, who is found there.
+            requests: Some(named.to_owned()),
+            ..self.common.options(self.turn_timeout, Tasks::Ask)
+        };
+        let seat = seat(office).await?;
+        let _archiving = self.common.archiving.start(office)?;
+        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        carry(seat, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
+    }
+}
+
+/// OpenClaw's configuration, where `amb init openclaw` finds it, too.
+fn openclaw_config() -> Result<PathBuf, Failure> {
+    let (path, _) =
+        Client::Openclaw.place(Scope::User, &places()?).map_err(|error| Failure::usage(format!("{error:#}")))?;
+    Ok(path)
+}
+
+/// The port that the gateway's configuration names.
+fn gateway_port(config: &Path, output: Output) -> Option<u16> {
+    let found = fs_err::read_to_string(config).ok().map(|text| json::value_at(&text, &["gateway", "port"]));
+    match found.transpose() {
+        Ok(value) => value.flatten().and_then(|port| u16::try_from(port.as_u64()?).ok()),
+        Err(error) => {
+            output.note(format!(
+                "{}: {error:#}; the gateway is looked for at port {DEFAULT_GATEWAY_PORT}",
+                config.display()
+            ));
+            None
+        }
+    }
+}

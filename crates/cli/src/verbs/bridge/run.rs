@@ -1,0 +1,157 @@
+//! `amb bridge run`: several bridges in one process, each started again when it fails.
+
+pub(super) mod file;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use amb_bridge::{Ledger, Trouble, TurnError};
+use amb_core::{Code, Timestamp};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+
+use self::file::{Entry, read};
+use super::state;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::verbs::watch::interrupted;
+
+/// The waits before a bridge that failed is started again: 1, 2, 4 … 60 s.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// One that has run for so long starts again after the first wait.
+const STEADY: Duration = Duration::from_secs(60);
+/// How long a bridge may take to give back what it holds. Less than systemd's own patience.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb bridge run bridges.toml
+  amb bridge run --check bridges.toml      only read it, and show the command of each bridge
+
+The file has a table for each bridge. `kind` is openclaw, acp or exec, `as` the agent, `command` what
+runs; everything else is a flag of that kind of bridge, or --dir, --server and --layout:
+
+  [bridges.reviewer]
+  kind = \"acp\"
+  as = \"reviewer\"
+  dir = \"~/mail\"
+  command = [\"gemini\", \"--acp\"]
+  permissions = \"read\"
+  env = [\"GEMINI_API_KEY\"]               a name: the value is taken from the environment
+
+  [bridges.shout]
+  kind = \"exec\"
+  as = \"shout\"
+  server = \"http://127.0.0.1:8000\"
+  command = [\"tr\", \"a-z\", \"A-Z\"]
+
+Paths in it are meant from where the file is; ~ is your home.")]
+pub(super) struct Run {
+    /// The file that names the bridges
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Read the file, show what would run, and run nothing
+    #[arg(long)]
+    check: bool,
+}
+
+impl Run {
+    pub(super) async fn run(self, output: Output) -> Result<(), Failure> {
+        let entries = read(&self.file)?;
+        if self.check {
+            let rows = entries.iter().map(|entry| vec![entry.name.clone(), entry.shown()]);
+            return Ok(output.table(&["BRIDGE", "COMMAND"], rows)?);
+        }
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(async move {
+            if let Err(error) = interrupted().await {
+                tracing::error!(%error, "cannot listen for signals; stopping");
+            }
+            // Where all bridges have ended nobody listens.
+            let _ = stop.send(true);
+        });
+        let mut running = JoinSet::new();
+        for entry in entries {
+            running.spawn(supervise(entry, stopped.clone(), output));
+        }
+        while let Some(ended) = running.join_next().await {
+            if let Err(error) = ended {
+                tracing::error!(%error, "a bridge is not looked after any more");
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Keeps one bridge running until it is to stop.
+async fn supervise(entry: Entry, mut stopped: watch::Receiver<bool>, output: Output) {
+    let mut failures = 0;
+    while !*stopped.borrow() {
+        let begun = Instant::now();
+        let failure = match once(&entry, &mut stopped, output).await {
+            Ok(()) => return,
+            Err(failure) => failure,
+        };
+        failures = if begun.elapsed() >= STEADY { 1 } else { failures + 1 };
+        let wait = Duration::from_secs(1 << (failures - 1).min(6)).min(LONGEST_WAIT);
+        let (name, sentence) = (&entry.name, failure.sentence());
+        output.note(format!("{name}: failed ({failures} in a row) and is started again in {wait:?}: {sentence}"));
+        // Held while the bridge is down, so that `amb bridge status` shows it.
+        let _held = note_down(&entry, &failure, wait).inspect_err(
+            |error| tracing::debug!(bridge = %entry.name, error = error.sentence(), "no status is written"),
+        );
+        tokio::select! {
+            () = sleep(wait) => {}
+            () = is_stopped(&mut stopped) => {}
+        }
+    }
+}
+
+async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
+    // Whoever would say so is gone only when the process ends.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Runs a bridge once, until it fails or is to stop.
+async fn once(entry: &Entry, stopped: &mut watch::Receiver<bool>, output: Output) -> Result<(), Failure> {
+    let (action, office) = entry.parse()?;
+    // A task of its own: one that panics ends alone.
+    let mut bridge = tokio::spawn(async move { action.bridge(&office, output).await });
+    let ended = tokio::select! {
+        ended = &mut bridge => ended,
+        () = is_stopped(stopped) => {
+            // It has had the same signal.
+            match timeout(STOP_LIMIT, &mut bridge).await {
+                Ok(ended) => ended,
+                Err(_) => {
+                    bridge.abort();
+                    tracing::warn!(bridge = %entry.name, "did not end in time; what it holds comes back when its leases end");
+                    return Ok(());
+                }
+            }
+        }
+    };
+    ended.unwrap_or_else(|error| Err(anyhow::Error::new(error).context("the bridge crashed").into()))
+}
+
+/// Writes down that a bridge has failed, and when it is started again.
+fn note_down(entry: &Entry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
+    let (_, office) = entry.parse()?;
+    let me = office.speaker()?;
+    let place = match &entry.state {
+        Some(place) => place.clone(),
+        None => state::place(&office, &me)?,
+    };
+    let ledger = Ledger::open(&place)?;
+    let trouble = match failure {
+        Failure::Office(error) if error.code() == Code::Unauthorized => Trouble::Unauthorized,
+        _ => Trouble::Unreachable,
+    };
+    let error = TurnError::new(trouble, failure.sentence());
+    let at = office.server.as_ref().map_or_else(|| "directory".to_owned(), ToString::to_string);
+    let next_try = Timestamp::now().checked_add(wait).unwrap_or_else(|_| Timestamp::now());
+    ledger.note_failed(&me, at, entry.shown(), &error, next_try)?;
+    Ok(ledger)
+}

@@ -1,0 +1,221 @@
+//! A file that names several bridges. Each table is the same as a command line, so every flag works in it.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde::Deserialize;
+use toml::{Table, Value};
+
+use super::super::Action;
+use crate::args::{Cli, OfficeArgs, Verb};
+use crate::failure::Failure;
+use crate::home;
+
+/// The most bridges that one file names.
+const MAX_BRIDGES: usize = 64;
+/// Keys that are paths.
+const PATHS: [&str; 3] = ["dir", "state", "cwd"];
+/// Keys that stand before the verb: which office, and who speaks.
+const OFFICE: [&str; 4] = ["as", "dir", "server", "layout"];
+
+/// One bridge.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// Its name in the file.
+    pub(crate) name: String,
+    /// Its command line, without the program.
+    words: Vec<String>,
+    /// Where it keeps its memory, where that was said.
+    pub(crate) state: Option<PathBuf>,
+    /// The variables of the environment that it wants, by name.
+    pub(crate) variables: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    bridges: Table,
+}
+
+/// Reads a file. What is wrong in it is told before anything runs.
+pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
+    let usage = |error: anyhow::Error| Failure::usage(format!("{}: {error:#}", path.display()));
+    let text = fs_err::read_to_string(path)?;
+    let base = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
+    entries(&text, &base, &home::user()?).map_err(usage)
+}
+
+fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<Entry>> {
+    let file: File = toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end()))?;
+    if file.bridges.is_empty() || file.bridges.len() > MAX_BRIDGES {
+        bail!("it names {} bridges; 1 to {MAX_BRIDGES} run together", file.bridges.len());
+    }
+    let mut all = Vec::new();
+    for (name, table) in file.bridges {
+        let at = || format!("bridges.{name}");
+        let Value::Table(table) = table else { bail!("{} is not a table", at()) };
+        let entry = entry(&name, &table, base, home).with_context(at)?;
+        entry.parse().map_err(|failure| anyhow::anyhow!("{}", failure.sentence())).with_context(at)?;
+        all.push(entry);
+    }
+    Ok(all)
+}
+
+fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<Entry> {
+    let text = |key: &str| table.get(key).and_then(Value::as_str).with_context(|| format!("{key} is missing"));
+    let kind = text("kind")?;
+    if !["openclaw", "acp", "exec"].contains(&kind) {
+        bail!("kind is openclaw, acp or exec, not {kind:?}");
+    }
+    // Somebody else's profile must not decide who speaks.
+    text("as")?;
+    let (mut office, mut flags, mut command) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut state, mut variables) = (None, Vec::new());
+    for (key, value) in table {
+        let values = match value {
+            Value::Array(values) => values.iter().map(|value| word(key, value)).collect::<Result<Vec<_>>>()?,
+            value => vec![word(key, value)?],
+        };
+        let values: Vec<String> = match PATHS.contains(&key.as_str()) {
+            true => values.iter().map(|path| place(path, base, home).display().to_string()).collect(),
+            false => values,
+        };
+        let flag = format!("--{}", key.replace('_', "-"));
+        match key.as_str() {
+            "kind" => continue,
+            "command" => command = values,
+            _ if OFFICE.contains(&key.as_str()) => {
+                office.extend(values.into_iter().flat_map(|value| [flag.clone(), value]))
+            }
+            _ => {
+                if key == "state" {
+                    state = values.first().map(PathBuf::from);
+                }
+                if key == "env" {
+                    variables.extend(values.iter().filter(|value| !value.contains('=')).cloned());
+                }
+                match value {
+                    Value::Boolean(true) => flags.push(flag),
+                    Value::Boolean(false) => {}
+                    // With an equals sign: a value may begin with a hyphen.
+                    _ => flags.extend(values.iter().map(|value| format!("{flag}={value}"))),
+                }
+            }
+        }
+    }
+    if kind == "openclaw" {
+        variables.push("OPENCLAW_GATEWAY_TOKEN".into());
+    }
+    let mut words = office;
+    words.extend(["bridge".to_owned(), kind.to_owned()]);
+    words.extend(flags);
+    if !command.is_empty() {
+        words.push("--".into());
+        words.extend(command);
+    }
+    Ok(Entry { name: name.to_owned(), words, state, variables })
+}
+
+fn word(key: &str, value: &Value) -> Result<String> {
+    Ok(match value {
+        Value::String(text) => text.clone(),
+        Value::Integer(number) => number.to_string(),
+        Value::Boolean(flag) => flag.to_string(),
+        _ => bail!("{key} is a text, a whole number, true or false, or a list of texts"),
+    })
+}
+
+/// A path as it is meant: from the home, or from where the file is.
+fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
+    match path.strip_prefix("~/") {
+        Some(rest) => home.join(rest),
+        None if path == "~" => home.to_owned(),
+        None => base.join(path),
+    }
+}
+
+impl Entry {
+    /// The bridge and its office, as the command line would have them.
+    pub(crate) fn parse(&self) -> Result<(Action, OfficeArgs), Failure> {
+        let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.words.iter().map(String::as_str)));
+        let mut cli = cli.map_err(|error| {
+            let text = error.to_string();
+            Failure::usage(text.lines().next().unwrap_or_default().trim_start_matches("error: ").to_owned())
+        })?;
+        cli.office.settle()?;
+        match cli.verb {
+            Verb::Bridge(bridge) => Ok((bridge.action, cli.office)),
+            _ => Err(Failure::usage("it is not a bridge")),
+        }
+    }
+
+    /// Its command line, for people. Values that are set for the command are left out: they may be secret.
+    pub(crate) fn shown(&self) -> String {
+        let words =
+            self.words.iter().map(|word| match word.strip_prefix("--env=").and_then(|set| set.split_once('=')) {
+                Some((name, _)) => format!("--env={name}=•••"),
+                None => word.clone(),
+            });
+        format!("amb {}", words.collect::<Vec<_>>().join(" "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<Entry>> {
+        entries(text, Path::new("/etc/amb"), Path::new("/home/ann"))
+    }
+
+    #[test]
+    fn a_table_is_a_command_line() {
+        let text = r#"
+            [bridges.reviewer]
+            kind = "acp"
+            as = "reviewer"
+            dir = "~/mail"
+            cwd = "app"
+            command = ["gemini", "--acp"]
+            permissions = "read"
+            env = ["GEMINI_API_KEY", "A=secret"]
+            concurrency = 2
+            no_archive = true
+
+            [bridges.claw]
+            kind = "openclaw"
+            as = "claw"
+            server = "http://127.0.0.1:8000"
+            session-per-peer = false
+        "#;
+        let all = read(text).unwrap();
+        assert_eq!(
+            all[1].shown(),
+            "amb --as reviewer --dir /home/ann/mail bridge acp --concurrency=2 --cwd=/etc/amb/app --env=GEMINI_API_KEY \
+             --env=A=••• --no-archive --permissions=read -- gemini --acp"
+        );
+        assert_eq!(all[0].shown(), "amb --as claw --server http://127.0.0.1:8000 bridge openclaw");
+        assert_eq!(all[1].variables, ["GEMINI_API_KEY"]);
+        assert_eq!(all[0].variables, ["OPENCLAW_GATEWAY_TOKEN"]);
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_place() {
+        let cases = [
+            ("", "bridges"),
+            ("[bridges]", "names 0 bridges"),
+            ("[bridges.a]\nas = 'a'", "kind is missing"),
+            ("[bridges.a]\nkind = 'exec'\ncommand = ['x']", "as is missing"),
+            ("[bridges.a]\nkind = 'serve'\nas = 'a'", "not \"serve\""),
+            ("[bridges.a]\nkind = 'exec'\nas = 'a'", "required arguments"),
+            ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = ['x']\ncolour = 'red'", "--colour"),
+            ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = ['x']\nconcurrency = 0", "turns run at once"),
+            ("[bridges.a]\nkind = 'exec'\nas = 'a'\ncommand = [['x']]", "a list of texts"),
+        ];
+        for (text, words) in cases {
+            let error = format!("{:#}", read(text).unwrap_err());
+            assert!(error.contains(words), "{text}: {error}");
+        }
+    }
+}
