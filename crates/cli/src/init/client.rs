@@ -23,6 +23,18 @@ pub(crate) enum Client {
     Nanobot,
     /// Cursor: ~/.cursor/mcp.json, or .cursor/mcp.json of the project
     Cursor,
+    /// opencode: ~/.config/opencode/opencode.json, or opencode.json of the project, and a plugin that wakes it
+    Opencode,
+    /// Qwen Code: ~/.qwen/settings.json, or .qwen/settings.json of the project
+    Qwen,
+    /// GitHub Copilot CLI: ~/.copilot/mcp-config.json, or .github/mcp.json of the project
+    Copilot,
+    /// Windsurf: ~/.codeium/windsurf/mcp_config.json
+    Windsurf,
+    /// Zed: ~/.config/zed/settings.json, or .zed/settings.json of the project
+    Zed,
+    /// VS Code: mcp.json of the user, or .vscode/mcp.json of the project
+    Vscode,
 }
 
 /// For whom a configuration holds.
@@ -43,6 +55,10 @@ pub(crate) struct Places {
     pub(crate) codex_home: Option<PathBuf>,
     /// OpenClaw's configuration file, where the environment names one.
     pub(crate) openclaw_config: Option<PathBuf>,
+    /// Where programs that follow XDG keep their configuration.
+    pub(crate) config_home: PathBuf,
+    /// Copilot's own home, where the environment names one.
+    pub(crate) copilot_home: Option<PathBuf>,
 }
 
 /// Whose mailbox, in which office, and how it is reached.
@@ -91,7 +107,27 @@ impl Client {
                 (own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json")), Format::Json)
             }
             (Client::Nanobot, Scope::User) => (at(home, ".nanobot/config.json"), Format::Json),
-            (Client::Openclaw | Client::Nanobot, Scope::Project) => {
+            (Client::Opencode, Scope::User) => {
+                (first_of(&at(&places.config_home, "opencode"), "opencode"), Format::Json)
+            }
+            (Client::Opencode, Scope::Project) => (first_of(project, "opencode"), Format::Json),
+            (Client::Qwen, Scope::User) => (at(home, ".qwen/settings.json"), Format::Json),
+            (Client::Qwen, Scope::Project) => (at(project, ".qwen/settings.json"), Format::Json),
+            (Client::Copilot, Scope::User) => {
+                let base = places.copilot_home.clone().unwrap_or_else(|| at(home, ".copilot"));
+                (base.join("mcp-config.json"), Format::Json)
+            }
+            (Client::Copilot, Scope::Project) => (at(project, ".github/mcp.json"), Format::Json),
+            (Client::Windsurf, Scope::User) => (at(home, ".codeium/windsurf/mcp_config.json"), Format::Json),
+            // Also on macOS, where Zed keeps to ~/.config.
+            (Client::Zed, Scope::User) => (at(&places.config_home, "zed/settings.json"), Format::Json),
+            (Client::Zed, Scope::Project) => (at(project, ".zed/settings.json"), Format::Json),
+            (Client::Vscode, Scope::User) => match cfg!(target_os = "macos") {
+                true => (at(home, "Library/Application Support/Code/User/mcp.json"), Format::Json),
+                false => (at(&places.config_home, "Code/User/mcp.json"), Format::Json),
+            },
+            (Client::Vscode, Scope::Project) => (at(project, ".vscode/mcp.json"), Format::Json),
+            (Client::Openclaw | Client::Nanobot | Client::Windsurf, Scope::Project) => {
                 bail!(
                     "this client has one configuration for each user; leave --scope out or name the file with --config"
                 )
@@ -102,7 +138,15 @@ impl Client {
     /// The keys that lead to the mailbox in its file.
     fn path(self, name: &str) -> Vec<&str> {
         match self {
-            Client::ClaudeCode | Client::Gemini | Client::Cursor => vec!["mcpServers", name],
+            Client::ClaudeCode
+            | Client::Gemini
+            | Client::Cursor
+            | Client::Qwen
+            | Client::Copilot
+            | Client::Windsurf => vec!["mcpServers", name],
+            Client::Opencode => vec!["mcp", name],
+            Client::Zed => vec!["context_servers", name],
+            Client::Vscode => vec!["servers", name],
             Client::Codex => vec!["mcp_servers", name],
             Client::Openclaw => vec!["mcp", "servers", name],
             Client::Nanobot => vec!["tools", "mcpServers", name],
@@ -128,7 +172,14 @@ impl Client {
             // It gives a tool 30 seconds unless told otherwise, and mailbox_wait takes up to 55.
             server.push(("toolTimeout", Item::Whole(60)));
         }
-        let mut settings = vec![Setting::new(&self.path(name), Item::Table(server))];
+        let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, seat)));
+        // So that a woken agent does not stall at a question. What the user has chosen stays.
+        entry.defaults = match self {
+            Client::Codex => vec![("default_tools_approval_mode", Item::text("approve"))],
+            Client::Gemini | Client::Qwen => vec![("trust", Item::Flag(true))],
+            _ => Vec::new(),
+        };
+        let mut settings = vec![entry];
         if self == Client::Nanobot && seat.directory.is_some() {
             settings.push(channel(seat));
         }
@@ -140,9 +191,44 @@ impl Client {
     }
 }
 
+impl Client {
+    /// The server as the client writes it.
+    fn shaped(self, server: Vec<(&'static str, Item)>, seat: &Seat) -> Vec<(&'static str, Item)> {
+        let kind = |kind: &str| ("type", Item::text(kind));
+        match self {
+            Client::Opencode => {
+                let words = std::iter::once(seat.command.clone()).chain(arguments(seat)).collect();
+                let mut shaped = vec![kind("local"), ("command", Item::Texts(words)), ("enabled", Item::Flag(true))];
+                let variables = server.into_iter().find(|(key, _)| *key == "env");
+                shaped.extend(variables.map(|(_, variables)| ("environment", variables)));
+                shaped
+            }
+            Client::Vscode => std::iter::once(kind("stdio")).chain(server).collect(),
+            Client::Copilot => {
+                let tools = ("tools", Item::Texts(vec!["*".into()]));
+                std::iter::once(kind("local")).chain(server).chain([tools]).collect()
+            }
+            _ => server,
+        }
+    }
+}
+
+/// The configuration of a program that takes `NAME.json` and `NAME.jsonc`: the one that is there.
+fn first_of(directory: &Path, name: &str) -> PathBuf {
+    let with_comments = directory.join(format!("{name}.jsonc"));
+    if with_comments.exists() { with_comments } else { directory.join(format!("{name}.json")) }
+}
+
 /// No key among them: it is kept apart, in a file that only this user reads.
 fn arguments(seat: &Seat) -> Vec<String> {
     let mut words = vec!["mcp".to_owned()];
+    words.extend(office(seat));
+    words
+}
+
+/// Which office, and who speaks: flags that every verb takes.
+pub(super) fn office(seat: &Seat) -> Vec<String> {
+    let mut words = Vec::new();
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     match (&seat.directory, &seat.server) {
         (Some(directory), _) => say("--dir", directory.display().to_string()),
@@ -192,7 +278,14 @@ mod tests {
     }
 
     fn places() -> Places {
-        Places { home: "/home/ann".into(), project: "/src/app".into(), codex_home: None, openclaw_config: None }
+        Places {
+            home: "/home/ann".into(),
+            project: "/src/app".into(),
+            codex_home: None,
+            openclaw_config: None,
+            config_home: "/home/ann/.config".into(),
+            copilot_home: None,
+        }
     }
 
     #[test]
@@ -203,6 +296,11 @@ mod tests {
             (Client::Gemini, "/home/ann/.gemini/settings.json", "/mcpServers/mailbox/command"),
             (Client::Openclaw, "/home/ann/.openclaw/openclaw.json", "/mcp/servers/mailbox/command"),
             (Client::Cursor, "/home/ann/.cursor/mcp.json", "/mcpServers/mailbox/command"),
+            (Client::Opencode, "/home/ann/.config/opencode/opencode.json", "/mcp/mailbox/command/0"),
+            (Client::Qwen, "/home/ann/.qwen/settings.json", "/mcpServers/mailbox/command"),
+            (Client::Copilot, "/home/ann/.copilot/mcp-config.json", "/mcpServers/mailbox/command"),
+            (Client::Windsurf, "/home/ann/.codeium/windsurf/mcp_config.json", "/mcpServers/mailbox/command"),
+            (Client::Zed, "/home/ann/.config/zed/settings.json", "/context_servers/mailbox/command"),
         ];
         for (client, file, pointer) in wanted {
             let (path, format) = client.place(client.usual_scope(), &places()).unwrap();

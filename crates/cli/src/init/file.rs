@@ -81,6 +81,7 @@ impl Config {
         let empty = match self.format {
             Format::Json => json::is_empty(&new)?,
             Format::Toml => toml::is_empty(&new)?,
+            Format::Section | Format::Script => new.trim().is_empty(),
         };
         // A file that we made, and that holds nothing without us, goes.
         let new = (before.is_some() || !empty || self.text.is_none() || new == old).then_some(new);

@@ -11,6 +11,7 @@ pub(crate) enum Item {
     Text(String),
     Texts(Vec<String>),
     Table(Vec<(&'static str, Item)>),
+    List(Vec<Item>),
 }
 
 impl Item {
@@ -26,6 +27,7 @@ impl Item {
             Item::Text(text) => json!(text),
             Item::Texts(texts) => json!(texts),
             Item::Table(fields) => fields.iter().map(|(key, item)| ((*key).to_owned(), item.to_json())).collect(),
+            Item::List(items) => items.iter().map(Item::to_json).collect(),
         }
     }
 
@@ -39,6 +41,7 @@ impl Item {
             Item::Table(fields) => {
                 CstInputValue::Object(fields.iter().map(|(key, item)| ((*key).to_owned(), item.to_cst())).collect())
             }
+            Item::List(items) => CstInputValue::Array(items.iter().map(Item::to_cst).collect()),
         }
     }
 
@@ -55,6 +58,10 @@ impl Item {
                     table.insert(key, item.to_toml());
                 }
                 toml_edit::Item::Table(table)
+            }
+            Item::List(items) => {
+                let values = items.iter().filter_map(|item| item.to_toml().into_value().ok());
+                toml_edit::value(values.collect::<toml_edit::Array>())
             }
         }
     }

@@ -5,7 +5,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
-use super::{Item, Setting};
+use super::{Item, Mark, Setting};
 
 fn parse(text: &str) -> Result<CstRootNode> {
     CstRootNode::parse(text, &ParseOptions::default()).context("the file is not JSON; mend it first")
@@ -25,6 +25,9 @@ fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
 /// The text with the setting in it.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
+    if let Some(mark) = &setting.entry {
+        return set_entry(text, setting, mark);
+    }
     let present = data(text)?;
     let there = at(&present, &setting.path);
     let wanted = complete(setting, there);
@@ -44,6 +47,69 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
         out.push('\n');
     }
     Ok(out)
+}
+
+/// The text with our entry in a list, once, beside those of others.
+fn set_entry(text: &str, setting: &Setting, mark: &Mark) -> Result<String> {
+    let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
+    let present = data(text)?;
+    let there = at(&present, &setting.path);
+    if there.is_none() && mark.only_if_there {
+        return Ok(text.to_owned());
+    }
+    let entries = there.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
+    let ours: Vec<&Value> = entries.iter().filter(|entry| is_ours(entry, mark)).collect();
+    if ours == [&setting.value.to_json()] {
+        return Ok(text.to_owned());
+    }
+    let root = parse(text)?;
+    let mut object = root.object_value_or_create().context("the file is not a JSON object")?;
+    for key in parents {
+        object = object
+            .object_value_or_create(key)
+            .with_context(|| format!("{key:?} is there and is not an object; mend the file first"))?;
+    }
+    let list = object
+        .array_value_or_create(last)
+        .with_context(|| format!("{last:?} is there and is not a list; mend the file first"))?;
+    for (element, value) in list.elements().into_iter().zip(entries) {
+        if is_ours(value, mark) {
+            element.remove();
+        }
+    }
+    list.append(setting.value.to_cst());
+    let mut out = root.to_string();
+    if !out.ends_with('\n') && text.trim().is_empty() {
+        out.push('\n');
+    }
+    Ok(out)
+}
+
+fn is_ours(entry: &Value, mark: &Mark) -> bool {
+    entry.to_string().contains(&mark.text)
+}
+
+/// The text without our entry in a list; a list that we made goes with it.
+pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &Mark) -> Result<String> {
+    let present = data(text)?;
+    let Some(entries) = at(&present, path).and_then(Value::as_array) else { return Ok(text.to_owned()) };
+    if !entries.iter().any(|entry| is_ours(entry, mark)) {
+        return Ok(text.to_owned());
+    }
+    let was_there = at(&data(before)?, path).is_some();
+    if entries.len() == 1 && !was_there {
+        return restore(text, before, path);
+    }
+    let root = parse(text)?;
+    let Some((last, parents)) = path.split_last() else { bail!("a setting needs a place") };
+    if let Some(list) = table(&root, parents).and_then(|object| object.array_value(last)) {
+        for (element, value) in list.elements().into_iter().zip(entries) {
+            if is_ours(value, mark) {
+                element.remove();
+            }
+        }
+    }
+    Ok(root.to_string())
 }
 
 /// What shall be there: the value, with those defaults for which nothing is there.
@@ -197,6 +263,32 @@ mod tests {
         let chosen = "{\"mcpServers\": {\"mailbox\": {\"allowFrom\": [\"ann\"]}}}";
         let kept = data(&set(chosen, &setting).unwrap()).unwrap();
         assert_eq!(kept["mcpServers"]["mailbox"]["allowFrom"], serde_json::json!(["ann"]));
+    }
+
+    #[test]
+    fn an_entry_joins_a_list_once_and_leaves_it_again() {
+        let theirs = "{\n  \"permissions\": {\n    \"allow\": [\n      \"Bash(ls)\", // theirs\n    ]\n  }\n}\n";
+        let rule = Setting::entry(&["permissions", "allow"], Item::text("mcp__mailbox"), "\"mcp__mailbox\"");
+        let text = set(theirs, &rule).unwrap();
+        assert_eq!(data(&text).unwrap()["permissions"]["allow"], serde_json::json!(["Bash(ls)", "mcp__mailbox"]));
+        assert!(text.contains("// theirs"), "{text}");
+        assert_eq!(set(&text, &rule).unwrap(), text);
+        let mark = rule.entry.clone().unwrap();
+        let left = restore_entry(&text, theirs, &rule.path, &mark).unwrap();
+        assert_eq!(data(&left).unwrap(), data(theirs).unwrap());
+        let made = set("", &rule).unwrap();
+        assert!(is_empty(&restore_entry(&made, "", &rule.path, &mark).unwrap()).unwrap());
+        let hook = |command: &str| {
+            let value = Item::Table(vec![("command", Item::text(command))]);
+            Setting::entry(&["hooks", "Stop"], value, "hook claude stop")
+        };
+        let moved =
+            set(&set("{}", &hook("/old/amb hook claude stop")).unwrap(), &hook("amb hook claude stop")).unwrap();
+        let wanted = serde_json::json!([{"command": "amb hook claude stop"}]);
+        assert_eq!(data(&moved).unwrap()["hooks"]["Stop"], wanted, "the one from before is replaced");
+        let only = Setting { entry: Some(Mark { only_if_there: true, ..mark }), ..rule };
+        assert_eq!(set("{}", &only).unwrap(), "{}");
+        assert!(set("{\"permissions\": {\"allow\": 3}}", &only).is_err());
     }
 
     #[test]

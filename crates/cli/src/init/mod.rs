@@ -1,22 +1,26 @@
 //! A client's configuration with the mailbox in it: a pure function from the text that is there to the text that shall be.
 //!
 //! Each client is a list of [`Setting`]s; [`json`] and [`toml`] know how to put a setting into a text and how to take it out
-//! again without touching a comment or anybody else's settings; [`mod@file`] does the same to a file, with a backup.
+//! again without touching a comment or anybody else's settings; [`extras`] says what is written besides; [`mod@file`] does the same to a file, with a backup.
 
 mod client;
 mod diff;
+mod extras;
 mod file;
 mod item;
 pub(crate) mod json;
 mod mask;
 pub(crate) mod nanobot;
+mod script;
+mod section;
 mod toml;
 
 use anyhow::Result;
 
 pub(crate) use client::{Client, Places, Scope, Seat};
 pub(crate) use diff::diff;
-pub(crate) use file::Config;
+pub(crate) use extras::{Extra, Hooks};
+pub(crate) use file::{Config, Plan};
 pub(crate) use item::Item;
 
 /// How a configuration file is written.
@@ -26,6 +30,10 @@ pub(crate) enum Format {
     Json,
     /// TOML.
     Toml,
+    /// Text for models, in which a section between two marks is ours.
+    Section,
+    /// A program that is ours as a whole.
+    Script,
 }
 
 /// One value at one place in a configuration.
@@ -37,11 +45,28 @@ pub(crate) struct Setting {
     pub(crate) value: Item,
     /// Fields of the table that are set only where they are missing: the user's own choice wins.
     pub(crate) defaults: Vec<(&'static str, Item)>,
+    /// Where set, the place is a list, and the value is one entry in it beside those of others.
+    pub(crate) entry: Option<Mark>,
+}
+
+/// How an entry of ours in a list is known again.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Mark {
+    /// What is in it, written as JSON, and in nobody else's.
+    pub(crate) text: String,
+    /// Whether the list is left alone where there is none: one that we made would replace what is said elsewhere.
+    pub(crate) only_if_there: bool,
 }
 
 impl Setting {
     pub(crate) fn new(path: &[&str], value: Item) -> Self {
-        Self { path: path.iter().map(|key| (*key).to_owned()).collect(), value, defaults: Vec::new() }
+        Self { path: path.iter().map(|key| (*key).to_owned()).collect(), value, defaults: Vec::new(), entry: None }
+    }
+
+    /// An entry in a list.
+    pub(crate) fn entry(path: &[&str], value: Item, mark: impl Into<String>) -> Self {
+        let mark = Mark { text: mark.into(), only_if_there: false };
+        Self { entry: Some(mark), ..Self::new(path, value) }
     }
 }
 
@@ -50,13 +75,20 @@ pub(crate) fn apply(format: Format, text: &str, settings: &[Setting]) -> Result<
     settings.iter().try_fold(text.to_owned(), |text, setting| match format {
         Format::Json => json::set(&text, setting),
         Format::Toml => toml::set(&text, setting),
+        Format::Section => section::set(&text, setting),
+        Format::Script => script::set(&text, setting),
     })
 }
 
 /// The text without our settings: where `before` has a value, that one is back, else there is none.
 pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings: &[Setting]) -> Result<String> {
     settings.iter().rev().try_fold(text.to_owned(), |text, setting| match format {
-        Format::Json => json::restore(&text, before.unwrap_or(""), &setting.path),
+        Format::Json => match &setting.entry {
+            Some(mark) => json::restore_entry(&text, before.unwrap_or(""), &setting.path, mark),
+            None => json::restore(&text, before.unwrap_or(""), &setting.path),
+        },
+        Format::Section => Ok(section::restore(&text, before.unwrap_or(""))),
+        Format::Script => Ok(script::restore(&text, before.unwrap_or(""))),
         Format::Toml => toml::restore(&text, before.unwrap_or(""), &setting.path),
     })
 }
@@ -66,5 +98,6 @@ pub(crate) fn command_at(format: Format, text: &str, setting: &Setting) -> Resul
     match format {
         Format::Json => json::text_at(text, &setting.path, "command"),
         Format::Toml => toml::text_at(text, &setting.path, "command"),
+        Format::Section | Format::Script => Ok(None),
     }
 }

@@ -27,7 +27,15 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
             .as_table_like_mut()
             .with_context(|| format!("{key} is there and is not a table; mend the file first"))?;
     }
-    if put(table, last, &setting.value) { Ok(document.to_string()) } else { Ok(text.to_owned()) }
+    let mut is_changed = put(table, last, &setting.value);
+    if let Some(inner) = table.get_mut(last).and_then(toml_edit::Item::as_table_like_mut) {
+        for (key, item) in &setting.defaults {
+            if !inner.contains_key(key) {
+                is_changed |= put(inner, key, item);
+            }
+        }
+    }
+    if is_changed { Ok(document.to_string()) } else { Ok(text.to_owned()) }
 }
 
 /// Whether anything had to change.

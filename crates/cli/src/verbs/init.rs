@@ -1,5 +1,7 @@
 //! `amb init`: a client's configuration with the mailbox in it.
 
+mod besides;
+
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
@@ -10,7 +12,7 @@ use serde_json::json;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{Client, Config, Places, Scope, Seat, command_at, diff};
+use crate::init::{Client, Config, Hooks, Places, Scope, Seat, command_at, diff};
 use crate::output::Output;
 use crate::{home, keys, profile};
 
@@ -25,7 +27,11 @@ Examples:
   amb init codex --as coder --server http://127.0.0.1:8000
   amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
   amb init nanobot --as coder                          the mailbox channel, where agent-mailbox is installed
-  amb init codex --undo")]
+  amb init gemini --as ann --no-hooks
+  amb init opencode --as ben --scope project           also a plugin that wakes it
+  amb init codex --undo
+
+docs/init.md lists what is written for which client.")]
 pub(crate) struct Init {
     /// The client
     #[arg(value_enum)]
@@ -46,8 +52,17 @@ pub(crate) struct Init {
     /// where nanobot is on the PATH
     #[arg(long)]
     plugin: bool,
-    /// Show the change and make none
+    /// Have the client's hooks tell of mail between two steps, also where it has a better way
+    #[arg(long, conflicts_with = "no_hooks")]
+    hooks: bool,
+    /// Write no hooks
     #[arg(long)]
+    no_hooks: bool,
+    /// Only the server: no permission rules, no hooks, nothing for models to read
+    #[arg(long)]
+    server_only: bool,
+    /// Show the change and make none
+    #[arg(long, visible_alias = "print")]
     dry_run: bool,
     /// Take the mailbox out again; what others wrote since stays
     #[arg(long)]
@@ -68,9 +83,11 @@ impl Init {
         let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
         let name = self.speaker(office).await?;
         let seat = self.seat(office, name.clone())?;
-        let settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
+        let mut settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
+        settings.extend(self.more_settings(&seat));
         let plan = config.with(&settings).map_err(usage)?;
+        let besides = self.besides(&seat)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
         let registered = if self.dry_run { None } else { register(office, &name, section.as_ref(), output).await? };
         let warnings = self.warnings(&seat, &config)?;
@@ -79,10 +96,12 @@ impl Init {
             backup = config.keep_backup(&settings)?;
             config.carry_out(&plan)?;
         }
+        let besides = besides::write(besides, self.dry_run)?;
         if output.json {
             let document = json!({
                 "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
                 "backup": backup, "agent": name, "registered": registered.unwrap_or(false), "warnings": warnings,
+                "files": besides,
             });
             return Ok(output.document(&document)?);
         }
@@ -90,6 +109,7 @@ impl Init {
         if let Some(backup) = backup {
             output.note(format!("what was there before is kept in {}", backup.display()));
         }
+        besides::tell_all(&besides, output)?;
         for warning in warnings {
             output.note(format!("warning: {warning}"));
         }
@@ -140,21 +160,25 @@ impl Init {
             environment: Vec::new(),
             has_plugin: false,
         };
-        let settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
+        let mut settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(config, &settings)?;
+        settings.extend(self.client.more_settings(&nobody, &self.name, Hooks::Always));
         let plan = config.without(&settings).map_err(usage)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
         if plan.changes() && !self.dry_run {
             config.carry_out(&plan)?;
             config.drop_backup()?;
         }
+        let besides = self.undo_besides(&nobody)?;
         if output.json {
             let document = json!({
                 "path": config.path, "changed": plan.changes(), "dry_run": self.dry_run, "diff": change,
+                "files": besides,
             });
             return Ok(output.document(&document)?);
         }
-        tell(output, config, &change, self.dry_run)
+        tell(output, config, &change, self.dry_run)?;
+        besides::tell_all(&besides, output)
     }
 
     fn open_config(&self) -> Result<Config, Failure> {
@@ -215,6 +239,14 @@ impl Init {
             _ => place.display().to_string(),
         };
         let mut environment: Vec<_> = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
+        if self.client == Client::Codex && !shared {
+            // Codex gives its servers little of its environment, and `codex queue` must find the same threads.
+            let home = match variable("CODEX_HOME") {
+                Some(home) => home,
+                None => home::user()?.join(".codex"),
+            };
+            environment.push(("CODEX_HOME", home.display().to_string()));
+        }
         if let Some(config) = &self.config
             && self.client == Client::Nanobot
             && office.server.is_none()
@@ -272,6 +304,14 @@ impl Init {
                 "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package agent-mailbox it hears \
                  its mail by itself (docs/nanobot.md)"
                     .into()
+            }
+            Client::Opencode => "next: start opencode anew; a plugin of ours wakes it when there is mail".into(),
+            Client::Copilot => format!(
+                "next: start copilot with `--allow-tool {}`, so that it need not ask each time, and ask it to check its mailbox",
+                self.name
+            ),
+            Client::Qwen | Client::Windsurf | Client::Zed | Client::Vscode => {
+                "next: start the client anew and ask it to check its mailbox".into()
             }
         }
     }
@@ -375,6 +415,11 @@ pub(crate) fn places() -> Result<Places, Failure> {
         codex_home: variable("CODEX_HOME"),
         openclaw_config: variable("OPENCLAW_CONFIG_PATH")
             .or_else(|| variable("OPENCLAW_STATE_DIR").map(|state| state.join("openclaw.json"))),
+        config_home: match variable("XDG_CONFIG_HOME").filter(|path| path.is_absolute()) {
+            Some(path) => path,
+            None => home::user()?.join(".config"),
+        },
+        copilot_home: variable("COPILOT_HOME"),
     })
 }
 

@@ -7,6 +7,7 @@ mod bridge_run;
 mod directory;
 mod hook;
 mod init;
+mod init_clients;
 mod keeping;
 mod mcp;
 mod mcp_client;

@@ -1,0 +1,141 @@
+//! What each client gets, as a whole, against files that are looked at when they change.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::*;
+use crate::init::{apply, revert};
+
+fn seat() -> Seat {
+    Seat {
+        me: "ann".parse().unwrap(),
+        command: "/opt/my tools/amb".into(),
+        directory: Some("/srv/mail".into()),
+        layout: None,
+        server: None,
+        environment: Vec::new(),
+    }
+}
+
+fn places() -> Places {
+    Places {
+        home: "/home/ann".into(),
+        project: "/src/app".into(),
+        codex_home: None,
+        openclaw_config: None,
+        config_home: "/home/ann/.config".into(),
+        copilot_home: None,
+    }
+}
+
+/// All files of a client, each as it is where there was none.
+fn files(client: Client, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
+    let Ok((path, format)) = client.place(scope, &places()) else { return Vec::new() };
+    let variables = match (client, scope) {
+        (Client::Codex, Scope::User) => vec![("CODEX_HOME", "/home/ann/.codex".into())],
+        _ => Vec::new(),
+    };
+    let served = Seat { environment: variables, ..seat() };
+    let mut settings = client.settings(&served, "mailbox", false).unwrap();
+    settings.extend(client.more_settings(&seat(), "mailbox", hooks));
+    let main = Extra { path, format, settings };
+    let all = std::iter::once(main).chain(client.extras(&seat(), "mailbox", scope, &places(), hooks));
+    all.map(|part| {
+        let text = apply(part.format, "", &part.settings).unwrap();
+        (part, text)
+    })
+    .collect()
+}
+
+#[test]
+fn each_client_gets_what_its_golden_file_says() {
+    for client in Client::value_variants().iter().copied().filter(|client| *client != Client::Nanobot) {
+        let mut golden = String::new();
+        for scope in [Scope::User, Scope::Project] {
+            for (part, text) in files(client, scope, Hooks::Always) {
+                let shown = text.replace(SKILL.trim_end(), "(the skill)");
+                golden.push_str(&format!("=== {}\n{shown}\n", part.path.display()));
+            }
+        }
+        let name = client.to_possible_value().unwrap().get_name().to_owned();
+        insta::assert_snapshot!(name, golden);
+    }
+}
+
+#[test]
+fn twice_is_once_and_undoing_leaves_nothing() {
+    for client in Client::value_variants().iter().copied() {
+        for scope in [Scope::User, Scope::Project] {
+            for (part, text) in files(client, scope, Hooks::Always) {
+                assert_eq!(apply(part.format, &text, &part.settings).unwrap(), text, "{client:?}");
+                let back = revert(part.format, &text, None, &part.settings).unwrap();
+                assert!(!back.contains("hook ") && !back.contains("mailbox_check"), "{client:?}: {back}");
+            }
+        }
+    }
+}
+
+#[test]
+fn hooks_are_written_where_nothing_else_tells_of_mail() {
+    let is_hooked = |client: Client, hooks: Hooks| {
+        let scope = if client == Client::Copilot { Scope::Project } else { Scope::User };
+        let extras = client.extras(&seat(), "mailbox", scope, &places(), hooks);
+        let more = client.more_settings(&seat(), "mailbox", hooks);
+        let mut all = extras.iter().flat_map(|extra| &extra.settings).chain(&more);
+        all.any(|setting| setting.path.first().is_some_and(|key| key == "hooks"))
+    };
+    for (client, usual) in [
+        (Client::ClaudeCode, false),
+        (Client::Codex, false),
+        (Client::Gemini, true),
+        (Client::Cursor, true),
+        (Client::Copilot, true),
+    ] {
+        assert_eq!(is_hooked(client, Hooks::Usual), usual, "{client:?}");
+        assert!(is_hooked(client, Hooks::Always) && !is_hooked(client, Hooks::Never), "{client:?}");
+    }
+}
+
+#[test]
+fn the_skill_is_one_text_in_every_place() {
+    let plugin = include_str!("../../../../../plugins/claude-code/skills/agent-mailbox/SKILL.md");
+    let (front, text) = plugin.strip_prefix("---\n").unwrap().split_once("\n---\n\n").unwrap();
+    assert_eq!(text, SKILL);
+    assert!(front.starts_with("name: agent-mailbox\ndescription: "), "{front}");
+    for client in [Client::Codex, Client::Gemini] {
+        let extras = client.extras(&seat(), "mailbox", Scope::Project, &places(), Hooks::Never);
+        let [told] = extras.as_slice() else { panic!("{extras:?}") };
+        assert!(apply(told.format, "", &told.settings).unwrap().contains(SKILL.trim_end()));
+    }
+}
+
+/// Claude Code's plugin in this repository, in the form of a marketplace.
+#[test]
+fn the_plugin_has_all_its_parts_and_they_agree() {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let read = |name: &str| -> serde_json::Value {
+        let text = fs_err::read_to_string(root.join(name)).unwrap();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{name}: {error}"))
+    };
+    let market = read(".claude-plugin/marketplace.json");
+    let listed = &market["plugins"][0];
+    let source = listed["source"].as_str().unwrap().strip_prefix("./").unwrap();
+    let plugin = read(&format!("{source}/.claude-plugin/plugin.json"));
+    assert_eq!((&plugin["name"], &plugin["description"]), (&listed["name"], &listed["description"]));
+    assert_eq!(plugin["version"], env!("CARGO_PKG_VERSION"));
+    let server = &read(&format!("{source}/.mcp.json"))["mcpServers"]["mailbox"];
+    assert_eq!(server, &serde_json::json!({"command": "amb", "args": ["mcp"]}));
+    // The same hooks that `amb init claude-code --hooks` writes, for whoever the profile says.
+    let hooks = &read(&format!("{source}/hooks/hooks.json"))["hooks"];
+    let seat = Seat { command: "amb".into(), directory: None, ..seat() };
+    let ours = Client::ClaudeCode.hooks(&seat);
+    assert_eq!(hooks.as_object().unwrap().len(), ours.len());
+    for hook in ours {
+        let wanted = hook.value.to_json().to_string().replace("amb --as ann hook", "amb hook");
+        assert_eq!(hooks[&hook.path[1]][0].to_string(), wanted);
+    }
+    let monitors = read(&format!("{source}/monitors/monitors.json"));
+    assert!(monitors[0]["command"].as_str().unwrap().ends_with("amb watch --bell"), "{monitors}");
+    assert!(monitors[0]["name"].is_string() && monitors[0]["description"].is_string());
+}
