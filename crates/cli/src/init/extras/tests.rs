@@ -15,6 +15,7 @@ fn seat() -> Seat {
         layout: None,
         server: None,
         environment: Vec::new(),
+        has_plugin: false,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_client::Backoff;
+use amb_core::Backoff;
 use amb_core::Timestamp;
 use amb_core::office::Office;
 use amb_wake::{Bell, ClientState, Decision, Facts, Lease, Ledger, Limits, Place, Process, Summary};
