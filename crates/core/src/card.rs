@@ -66,6 +66,15 @@ impl Card {
         }
         Ok(())
     }
+
+    /// Checks a card that a client gives a server, which knows plain names alone.
+    pub fn check_for_server(&self) -> Result<(), OfficeError> {
+        self.check()?;
+        for name in self.allow_from.0.iter().filter(|name| *name != "*") {
+            AgentName::parse_plain(name)?;
+        }
+        Ok(())
+    }
 }
 
 /// Whom an agent hears: `*` is everybody, an empty list nobody.

@@ -116,6 +116,15 @@ impl AgentName {
         Ok(name)
     }
 
+    /// Parses a [plain](Self::is_plain) name, the only kind that a server knows.
+    pub fn parse_plain(text: &str) -> Result<Self, BadName> {
+        let name = Self::parse(text)?;
+        match text.chars().find(|c| !is_plain(c.encode_utf8(&mut [0; 4]))) {
+            Some(bad) => Err(BadName::BadChar(bad)),
+            None => Ok(name),
+        }
+    }
+
     /// Whether it has ASCII letters, digits, `-`, `_` and `.` alone.
     pub fn is_plain(&self) -> bool {
         is_plain(&self.0)

@@ -1,12 +1,12 @@
 //! Bodies: JSON, bounded, read once.
 
-use amb_core::OfficeError;
+use amb_core::{AgentName, OfficeError};
 use axum::body::{Body as RawBody, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderMap, StatusCode, header};
 use futures_util::StreamExt;
-use serde::Deserialize;
 use serde::de::{DeserializeOwned, IgnoredAny};
+use serde::{Deserialize, Deserializer};
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -155,6 +155,25 @@ pub(crate) fn seconds<'de, D: serde::Deserializer<'de>>(de: D) -> Result<Option<
         }
         Some(_) => Err(serde::de::Error::custom(format!("must be a whole number of seconds, {MOST_SECONDS} at most"))),
     }
+}
+
+/// A name that a server can know; directories also have others.
+pub(crate) fn plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<AgentName, D::Error> {
+    AgentName::deserialize(field).and_then(plain)
+}
+
+/// The same for a name that may be missing.
+pub(crate) fn some_plain_name<'de, D: Deserializer<'de>>(field: D) -> Result<Option<AgentName>, D::Error> {
+    Option::deserialize(field)?.map(plain).transpose()
+}
+
+/// The same for several.
+pub(crate) fn plain_names<'de, D: Deserializer<'de>>(field: D) -> Result<Vec<AgentName>, D::Error> {
+    Vec::deserialize(field)?.into_iter().map(plain).collect()
+}
+
+fn plain<E: serde::de::Error>(name: AgentName) -> Result<AgentName, E> {
+    AgentName::parse_plain(name.as_str()).map_err(E::custom)
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ const MAX_AGENTS: u32 = 1_000;
 #[into_params(parameter_in = Query)]
 pub(crate) struct AgentsQuery {
     /// Only names after this one: the `next` of the page before.
+    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     after: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
@@ -66,6 +67,6 @@ pub(crate) async fn agent(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<Found<AgentEntry>, Problem> {
-    let name = AgentName::parse(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
     Ok(Found(app.store.agent(&caller, &name, Timestamp::now()).await?))
 }

@@ -22,6 +22,7 @@ use crate::text;
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ConnectBody {
     /// Who is asked.
+    #[serde(deserialize_with = "crate::body::plain_name")]
     target_agent_name: AgentName,
     /// What to say with it.
     #[schema(max_length = 500, pattern = "^[^\\x00]*$")]

@@ -32,6 +32,7 @@ pub(crate) async fn pending(State(app): State<App>, Caller(caller): Caller) -> R
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct PeerBody {
     /// The other side.
+    #[serde(deserialize_with = "crate::body::plain_name")]
     agent_name: AgentName,
 }
 

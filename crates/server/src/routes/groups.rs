@@ -21,7 +21,7 @@ use crate::reply::{Created, Found, fitting};
 const MAX_RECIPIENTS: usize = 100;
 
 fn group_name(text: &str) -> Result<AgentName, Problem> {
-    AgentName::parse(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
+    AgentName::parse_plain(text).map_err(|bad| Problem::field("path.name", bad.to_string()))
 }
 
 /// The groups that the caller is in or was invited to
@@ -64,6 +64,7 @@ pub(crate) async fn create(
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct InviteBody {
     /// The agent; one that is invited must be connected with the caller.
+    #[serde(deserialize_with = "crate::body::plain_name")]
     agent_name: AgentName,
 }
 
@@ -151,6 +152,7 @@ letter! {
     SendManyBody {
         /// Who shall receive it: connected agents.
         #[schema(min_items = 1, max_items = 100)]
+        #[serde(deserialize_with = "crate::body::plain_names")]
         to: Vec<AgentName>
     }
 }

@@ -69,7 +69,7 @@ impl PatchBody {
             allow_from: self.allow_from.clone().unwrap_or_default(),
             ..Card::default()
         };
-        card.check()?;
+        card.check_for_server()?;
         Ok(ProfilePatch {
             description: self.description,
             capabilities,

@@ -32,6 +32,7 @@ pub(crate) struct MessagesQuery {
     #[param(value_type = Option<Uuid>)]
     session_id: Option<String>,
     /// Only from this agent.
+    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     from: Option<AgentName>,
     /// Only of this kind.
     kind: Option<Kind>,

@@ -123,7 +123,7 @@ impl RegisterBody {
             allow_from: self.allow_from.unwrap_or_default(),
             max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(DEFAULT_MAX_CONCURRENT_TASKS),
         };
-        card.check()?;
+        card.check_for_server()?;
         Ok(NewAgent {
             name,
             key_hash: KeyHash::of(key.reveal()),

@@ -29,6 +29,7 @@ pub(crate) struct Question {
     #[param(max_length = 1000, pattern = "^[^\\x00]*$")]
     q: String,
     /// Only from this agent.
+    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     from: Option<AgentName>,
     /// Only in threads whose subject has these words.
     #[param(max_length = 255, pattern = "^[^\\x00]*$")]

@@ -82,6 +82,7 @@ letter! {
     /// What to send, and to whom. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
     SendBody {
         /// Who shall receive it: a connected agent, or a group that the caller is in.
+        #[serde(deserialize_with = "crate::body::plain_name")]
         to: AgentName
     }
 }

@@ -73,6 +73,7 @@ pub(crate) async fn append(
 #[into_params(parameter_in = Query)]
 pub(crate) struct OwnerQuery {
     /// The agent that shares it; without it the caller's own is meant.
+    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     owner: Option<AgentName>,
 }
 
@@ -81,6 +82,7 @@ pub(crate) struct OwnerQuery {
 #[into_params(parameter_in = Query)]
 pub(crate) struct LinesQuery {
     /// The agent that shares it; without it the caller's own is meant.
+    #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     owner: Option<AgentName>,
     /// At most this many.
     #[serde(default = "default_limit")]
@@ -173,6 +175,7 @@ pub(crate) async fn lines(
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct ShareBody {
     /// Who.
+    #[serde(deserialize_with = "crate::body::plain_name")]
     agent_name: AgentName,
     /// What it may do; nothing any more where this is null or missing.
     access: Option<Access>,
