@@ -74,7 +74,7 @@ class MailboxChannel(BaseChannel):
         return str(error) if isinstance(error, MailboxError | ValueError) else None
 
     def should_retry_send_error(self, error: Exception) -> bool:
-        return not isinstance(error, MailboxError) or isinstance(error, UnavailableError)
+        return not isinstance(error, MailboxError) or _is_passing(error)
 
     def turn(self, mail_id: str | None) -> Turn | None:
         """The turn under way for this mail."""
@@ -85,7 +85,9 @@ class MailboxChannel(BaseChannel):
     async def start(self) -> None:
         """Registers the agent and listens until :meth:`stop`."""
         self._stopped.clear()
-        box = await open_mailbox(self.config)
+        box = await self._open()
+        if box is None:
+            return
         self.box, self.desk = box, Desk(box, self.config, self.is_allowed)
         self._unsubscribe = subscribe(self.bus, self._on_event)
         if not self._unsubscribe:
@@ -125,6 +127,17 @@ class MailboxChannel(BaseChannel):
             self.logger.warning("no goodbye to the office: {}", error)
         await box.close()
 
+    async def _open(self) -> AsyncMailbox | None:
+        """The mailbox, however long the office cannot be reached; None where the channel is stopped before."""
+        failures = 0
+        while not self._stopped.is_set():
+            try:
+                return await open_mailbox(self.config)
+            except UnavailableError as error:
+                failures += 1
+                await self._back_off("cannot open the mailbox", error, failures)
+        return None
+
     async def _register(self, box: AsyncMailbox) -> None:
         failures = 0
         while not self._stopped.is_set():
@@ -132,12 +145,14 @@ class MailboxChannel(BaseChannel):
                 await box.register(self.config.card())
                 await box.set_status("idle")
                 return
-            except UnavailableError as error:
+            except MailboxError as error:
+                if not _is_passing(error):
+                    raise
                 failures += 1
                 await self._back_off("cannot register", error, failures)
 
     async def _back_off(self, what: str, error: Exception, failures: int) -> None:
-        wait = min(_MAX_BACKOFF, 0.5 * 2 ** min(failures, 10))
+        wait = getattr(error, "retry_after", None) or min(_MAX_BACKOFF, 0.5 * 2 ** min(failures, 10))
         self.logger.warning("{}: {}; retry in {} s", what, error, wait)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopped.wait(), wait)
@@ -177,7 +192,7 @@ class MailboxChannel(BaseChannel):
                 # A server hands a mail out again when its lease ends, also to whoever is still at work on it.
                 if mail is not None and mail["id"] not in self._held:
                     # In the order in which they came; what takes long is done by a task of its own.
-                    turn = await self._retrying(lambda: desk.plan(mail), f"mail {mail['id']}")
+                    turn = await self._plan(desk, mail)
                     self._held.add(mail["id"])
                     task = asyncio.create_task(self._handle(box, desk, mail, turn))
                     self._handling.add(task)
@@ -194,6 +209,19 @@ class MailboxChannel(BaseChannel):
             finally:
                 if not is_handed_over:
                     self._room.release()
+
+    async def _plan(self, desk: Desk, mail: dict[str, Any]) -> Turn | None:
+        """What a mail needs. Where the office refuses to say, the model sees it as a message; it is never dropped for that."""
+        try:
+            return await desk.plan(mail)
+        except ClosedError:
+            raise
+        except MailboxError as error:
+            if _is_passing(error) and error.code != "internal":
+                # Given back, and comes again.
+                raise
+            self.logger.warning("mail {} is read as a message: {}", mail["id"], error)
+            return desk.message(mail)
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
@@ -253,16 +281,16 @@ class MailboxChannel(BaseChannel):
         while True:
             try:
                 return await verb()
-            except UnavailableError as error:
+            except ClosedError:
+                raise
+            except MailboxError as error:
+                if not _is_passing(error):
+                    self.logger.warning("{}: {}", what, error)
+                    return None
                 failures += 1
                 await self._back_off(f"the office cannot be used for {what}", error, failures)
                 if self._stopped.is_set():
                     raise
-            except ClosedError:
-                raise
-            except MailboxError as error:
-                self.logger.warning("{}: {}", what, error)
-                return None
 
     async def _give_back(self, box: AsyncMailbox, mail_id: str) -> None:
         try:
@@ -335,6 +363,11 @@ class MailboxChannel(BaseChannel):
         parts = [{"type": "text", "text": msg.content}] if msg.content.strip() else []
         parts += [{"type": "file", "path": path} for path in msg.media or []]
         await box.send({"to": msg.chat_id, "parts": parts, "subject": words.subject_of(msg.content) or "files"})
+
+
+def _is_passing(error: MailboxError) -> bool:
+    """Whether the same may succeed later: the office cannot be used now, or a key or limit has to change first."""
+    return error.code in ("unavailable", "internal", "too_many_requests", "unauthorized")
 
 
 async def open_mailbox(config: MailboxConfig) -> AsyncMailbox:

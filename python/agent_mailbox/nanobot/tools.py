@@ -10,6 +10,7 @@ import contextlib
 import json
 from typing import Any
 
+from loguru import logger
 from nanobot.agent.tools.base import Tool
 from nanobot.agent.tools.context import current_request_context
 
@@ -18,7 +19,7 @@ from agent_mailbox.nanobot import words
 from agent_mailbox.nanobot.channel import MailboxChannel, open_mailbox
 from agent_mailbox.nanobot.config import from_nanobot
 from agent_mailbox.nanobot.runtime import gateway_of, route_metadata
-from agent_mailbox.nanobot.turn import CHANNEL, Turn
+from agent_mailbox.nanobot.turn import CHANNEL, ENDED, Turn
 
 _NOT_A_CHAT = ("", "cli", "system")
 """Channels to which no answer can come back later."""
@@ -106,7 +107,12 @@ class MailboxAgents(_MailboxTool):
         async def provide(request: Any) -> Any:
             channel = self._channel
             transcripts = channel.transcripts if channel is not None else None
-            text = await transcripts.context(request) if transcripts is not None else None
+            try:
+                text = await transcripts.context(request) if transcripts is not None else None
+            except Exception as error:
+                # A person's turn does not fail because a record cannot be shown.
+                logger.warning("the transcript of {}:{} cannot be shown: {}", request.channel, request.chat_id, error)
+                return None
             return RuntimeContextBlock(source="mailbox_transcript", content=text) if text else None
 
         return provide
@@ -143,6 +149,9 @@ class MailboxSend(_MailboxTool):
             draft["deadline"] = deadline
         if turn is not None:
             draft["parent"] = turn.id
+            # What goes back to whoever wrote counts on with the hops of that mail, so that two agents do not keep each other busy.
+            if to.strip().casefold() == turn.mail["from"].casefold():
+                draft["automatic"] = True
         callback = self._callback(turn, kind)
         if callback is not None:
             draft["callback"] = callback
@@ -213,7 +222,8 @@ class MailboxTask(_MailboxTool):
             state = "failed"
         task = await box.set_task_state(id, state, note)
         if turn is not None and turn.task == id:
-            turn.is_moved = True
+            # Progress is not the result: the answer still completes the task.
+            turn.is_moved = task["state"] in ENDED
         return f"The task is {task['state']}; {task['owner']} is told."
 
 

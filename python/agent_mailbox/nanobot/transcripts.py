@@ -22,6 +22,8 @@ _GROUP_TYPES = ("group", "supergroup")
 _MAX_LINE = 4_000
 _MAX_SHOWN = 20_000
 """Characters of one line, and of all lines, that a turn is shown."""
+_FEISHU_WAIT = 5.0
+"""Seconds that a turn waits for Feishu's history."""
 _HEADING = "What was said in this chat, by people and by other agents, and not shown to you before:"
 
 
@@ -68,8 +70,9 @@ class GroupTranscripts:
         is_mail = bool(metadata.get("mailbox_id"))
         before = await self.recent(key)
         if not is_mail:
-            await self.heard(request.channel, request.chat_id, request.sender_id or "", request.original_user_text or "", metadata)
-        current = None if is_mail else metadata.get("message_id")
+            await self.heard(request.channel, request.chat_id, request.sender_id or "", getattr(request, "original_user_text", None) or "", metadata)
+        # As it is recorded: some channels have numbers for ids.
+        current = str(metadata["message_id"]) if not is_mail and metadata.get("message_id") else None
         seen = self._shown.get(session, set())
         lines = [line for line in before if _mark(line) not in seen and (current is None or line.get("message_id") != current)]
         marks = {_mark(line) for line in before}
@@ -85,7 +88,11 @@ class GroupTranscripts:
             feishu = self._feishu() if key.startswith("feishu:") else None
             if feishu is None:
                 return await asyncio.to_thread(self._store.recent, key, self.lines)
-            return await asyncio.to_thread(lambda: self._store.recent_or_feishu(key, self.lines, **feishu))
+            recent = asyncio.to_thread(lambda: self._store.recent_or_feishu(key, self.lines, **feishu))
+            return await asyncio.wait_for(recent, _FEISHU_WAIT)
+        except TimeoutError:
+            logger.warning("Feishu's history of {} did not come within {} s", key, _FEISHU_WAIT)
+            return []
         except MailboxError as error:
             logger.warning("the transcript of {} cannot be read: {}", key, error)
             return []
@@ -126,7 +133,11 @@ class GroupTranscripts:
         async def recorded(channel: Any, msg: Any) -> None:
             await send_once(channel, msg)
             if channel.bus is bus and is_answer(msg):
-                await self.said(msg.channel, msg.chat_id, msg.content, msg.metadata or {})
+                try:
+                    await self.said(msg.channel, msg.chat_id, msg.content, msg.metadata or {})
+                except Exception as error:
+                    # It was sent; an error here would have nanobot send it again.
+                    logger.warning("what was said in {}:{} is not recorded: {}", msg.channel, msg.chat_id, error)
 
         # The one place that every answer passes, and that knows whether it was sent.
         ChannelManager._send_once = staticmethod(recorded)

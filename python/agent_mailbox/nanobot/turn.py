@@ -19,7 +19,7 @@ from agent_mailbox.nanobot.runtime import is_empty_answer
 
 CHANNEL = "mailbox"
 _PROGRESS = ("accepted", "working")
-_ENDED = ("completed", "failed", "rejected")
+ENDED = ("completed", "failed", "rejected")
 
 
 @dataclass
@@ -114,9 +114,12 @@ class Desk:
             except NotFoundError:
                 # A task that this office does not keep is read like a message.
                 pass
-        sender = mail["from"]
+        return self.message(mail)
+
+    def message(self, mail: dict[str, Any]) -> Turn:
+        """The turn of a mail that is read and perhaps answered, and moves no task."""
         is_answered = provokes_answer(mail)
-        return self._turn(mail, words.for_message(sender) if is_answered else words.for_silence())
+        return self._turn(mail, words.for_message(mail["from"]) if is_answered else words.for_silence())
 
     def _turn(self, mail: dict[str, Any], note: str, **more: Any) -> Turn:
         sender = mail["from"]
@@ -183,7 +186,7 @@ class Desk:
                 is_repeated = True
         if is_repeated or not self.config.accept_tasks:
             state = (await self.box.task(id))["state"]
-            if state in _ENDED:
+            if state in ENDED:
                 return None
             is_repeated = state in _PROGRESS
         note = words.for_task(sender, id, is_accepted=self.config.accept_tasks, is_repeated=is_repeated)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import pytest
+from agent_mailbox import NotAllowedError, QuotaError
 from agent_mailbox.nanobot.channel import MailboxChannel
 from agent_mailbox.nanobot.config import MailboxConfig
 from conftest import until
 from nanobot.bus.events import OutboundMessage
 from nanobot.bus.outbound_events import ProgressEvent
+from nanobot.bus.queue import MessageBus
 
 FORGED = {"channel": "websocket", "chat_id": "boss", "session_id": "websocket:boss"}
 
@@ -234,5 +236,56 @@ def test_an_agent_without_a_name_is_told_what_is_missing(root, run):
         with pytest.raises(ValueError, match="agentId is empty") as raised:
             await channel.start()
         assert "agentId" in channel.start_error_message(raised.value)
+
+    run(body)
+
+
+def test_mail_that_the_office_cannot_judge_now_comes_again_and_is_not_lost(gateway, ann, run):
+    async def body():
+        async with gateway() as bot:
+            desk, plan, calls = bot.channel.desk, bot.channel.desk.plan, []
+
+            async def refused_once(mail):
+                calls.append(mail["id"])
+                if len(calls) == 1:
+                    raise QuotaError("too many requests", code="too_many_requests", retry_after=0.01)
+                return await plan(mail)
+
+            desk.plan = refused_once
+            sent = ann.send({"to": "bot", "text": "how are you?", "subject": "Hello"})
+            answer = await until(lambda: ann.next(0))
+            assert (answer["reply_to"], len(bot.turns)) == (sent["message_id"], 1)
+            assert calls == [sent["message_id"]] * 2
+
+    run(body)
+
+
+def test_mail_that_the_office_refuses_to_judge_is_read_as_a_message(gateway, ann, run):
+    async def body():
+        async with gateway() as bot:
+
+            async def refused(_mail):
+                raise NotAllowedError("this is not yours", code="forbidden")
+
+            bot.channel.desk.plan = refused
+            ann.send({"to": "bot", "text": "how are you?", "subject": "Hello"})
+            assert (await until(lambda: ann.next(0)))["parts"] == [{"type": "text", "text": "fine"}]
+
+    run(body)
+
+
+def test_a_channel_whose_server_is_away_waits_for_it(tmp_path, run):
+    async def body():
+        section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:9", "apiKey": "amb_none"}
+        channel = MailboxChannel(section, MessageBus())
+        tries = []
+        channel._back_off = lambda what, error, failures: _stop_after(channel, tries, what)
+        await channel.start()
+        assert tries == ["cannot open the mailbox"] * 2
+
+    async def _stop_after(channel, tries, what):
+        tries.append(what)
+        if len(tries) == 2:
+            channel._stopped.set()
 
     run(body)

@@ -133,3 +133,12 @@ def test_feishus_history_is_asked_where_nothing_is_recorded(record, tmp_path, ru
 
     run(body)
     server.shutdown()
+
+
+def test_a_channel_with_numbers_for_ids_is_shown_nothing_twice(record, run):
+    async def body():
+        bot = GroupTranscripts(record, None)
+        for id, text in ((1, "hello"), (2, "again"), (3, "and again")):
+            assert await bot.context(request(text, id, channel="telegram", session="telegram:oc_1")) is None
+
+    run(body)
