@@ -136,7 +136,7 @@ impl Client {
     }
 
     /// The keys that lead to the mailbox in its file.
-    fn path(self, name: &str) -> Vec<&str> {
+    pub(crate) fn path(self, name: &str) -> Vec<&str> {
         match self {
             Client::ClaudeCode
             | Client::Gemini

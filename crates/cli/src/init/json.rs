@@ -5,7 +5,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
-use super::{Item, Mark, Setting};
+use super::{Item, Mark, PROGRAM, Setting};
 
 fn parse(text: &str) -> Result<CstRootNode> {
     CstRootNode::parse(text, &ParseOptions::default()).context("the file is not JSON; mend it first")
@@ -85,8 +85,20 @@ fn set_entry(text: &str, setting: &Setting, mark: &Mark) -> Result<String> {
     Ok(out)
 }
 
+/// Whether an entry is the one that we write: a rule of ours, or a hook, or a group of hooks that are all ours.
 fn is_ours(entry: &Value, mark: &Mark) -> bool {
-    entry.to_string().contains(&mark.text)
+    let ours = |text: &str| {
+        let program = text.strip_suffix(&mark.text).and_then(|before| before.strip_suffix(' '));
+        program.is_some_and(|program| program.contains(PROGRAM)) || text == mark.text.trim_matches('"')
+    };
+    match entry {
+        Value::String(text) => ours(text),
+        Value::Object(fields) => match fields.get("hooks").and_then(Value::as_array) {
+            Some(group) => !group.is_empty() && group.iter().all(|hook| is_ours(hook, mark)),
+            None => fields.values().filter_map(Value::as_str).any(ours),
+        },
+        _ => false,
+    }
 }
 
 /// The text without our entry in a list; a list that we made goes with it.
@@ -184,9 +196,8 @@ fn cst(value: &Value) -> CstInputValue {
 }
 
 /// A text field of the table at a place.
-pub(super) fn text_at(text: &str, path: &[String], field: &str) -> Result<Option<String>> {
-    let present = data(text)?;
-    Ok(at(&present, path).and_then(|table| table.get(field)).and_then(Value::as_str).map(str::to_owned))
+pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
+    Ok(at(&data(text)?, path).cloned())
 }
 
 /// Any value at a place.

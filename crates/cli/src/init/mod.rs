@@ -49,6 +49,9 @@ pub(crate) struct Setting {
     pub(crate) entry: Option<Mark>,
 }
 
+/// The binary's name, by which files that are shared start it.
+pub(crate) const PROGRAM: &str = "amb";
+
 /// How an entry of ours in a list is known again.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Mark {
@@ -93,11 +96,23 @@ pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings:
     })
 }
 
-/// The command of the server that stands at a setting's place, if one does.
-pub(crate) fn command_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
-    match format {
-        Format::Json => json::text_at(text, &setting.path, "command"),
-        Format::Toml => toml::text_at(text, &setting.path, "command"),
-        Format::Section | Format::Script => Ok(None),
+/// What stands at a server's place, if anything does: the program it runs, else its address or another sign of it.
+pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
+    let there = match format {
+        Format::Json => json::at_path(text, &setting.path)?,
+        Format::Toml => toml::at_path(text, &setting.path)?,
+        Format::Section | Format::Script => None,
+    };
+    Ok(there.as_ref().and_then(server_of))
+}
+
+/// Clients write a command as a text, as a list, or as a table with a path; a server elsewhere has an address instead.
+fn server_of(there: &serde_json::Value) -> Option<String> {
+    if there.as_object().is_some_and(serde_json::Map::is_empty) {
+        return None;
     }
+    let command = &there["command"];
+    let program = command.as_str().or_else(|| command[0].as_str()).or_else(|| command["path"].as_str());
+    let address = || ["url", "httpUrl", "serverUrl"].iter().find_map(|key| there[key].as_str());
+    Some(program.or_else(address).map_or_else(|| there.to_string(), str::to_owned))
 }

@@ -1,6 +1,7 @@
 //! Settings in TOML, with every comment and every table where it was.
 
 use anyhow::{Context, Result, bail};
+use serde_json::Value;
 use toml_edit::{DocumentMut, TableLike};
 
 use super::{Item, Setting};
@@ -94,10 +95,9 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
 }
 
 /// A text field of the table at a place.
-pub(super) fn text_at(text: &str, path: &[String], field: &str) -> Result<Option<String>> {
-    let document = parse(text)?;
-    let table = path.iter().try_fold(document.as_item(), |item, key| item.get(key));
-    Ok(table.and_then(|table| table.get(field)).and_then(toml_edit::Item::as_str).map(str::to_owned))
+pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
+    let document: Value = ::toml::from_str(text).context("the file is not TOML; mend it first")?;
+    Ok(path.iter().try_fold(&document, |value, key| value.get(key)).cloned())
 }
 
 /// Whether nothing is in the document.
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn inline_tables_are_served_too() {
         let text = set("mcp_servers = { docs = { command = \"docs\" } }\n", &mailbox(&["mcp"])).unwrap();
-        assert_eq!(text_at(&text, &mailbox(&[]).path, "command").unwrap().as_deref(), Some("amb"));
+        assert_eq!(at_path(&text, &mailbox(&[]).path).unwrap().unwrap()["command"], "amb");
         assert!(text.contains("docs"), "{text}");
     }
 

@@ -12,12 +12,9 @@ use serde_json::json;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{Client, Config, Hooks, Places, Scope, Seat, command_at, diff};
+use crate::init::{Client, Config, Hooks, PROGRAM, Places, Scope, Seat, diff, server_at};
 use crate::output::Output;
 use crate::{home, keys, profile};
-
-/// The binary's name, by which files that are shared start it.
-const PROGRAM: &str = "amb";
 
 /// Give a client its mailbox: shows the change, keeps a backup, registers the agent
 #[derive(Debug, clap::Args)]
@@ -126,11 +123,8 @@ impl Init {
             let tools = Client::Nanobot
                 .settings(&Seat { has_plugin: false, ..seat.clone() }, &self.name, false)
                 .map_err(usage)?;
-            let there = tools
-                .first()
-                .map(|tools| command_at(config.format, config.text(), tools))
-                .transpose()
-                .map_err(usage)?;
+            let there =
+                tools.first().map(|tools| server_at(config.format, config.text(), tools)).transpose().map_err(usage)?;
             if there.flatten().is_some() {
                 warnings.push(format!(
                     "tools.mcpServers.{} is there from before, and the channel has tools of its own: `amb init nanobot --undo` \
@@ -195,8 +189,10 @@ impl Init {
 
     /// Somebody else's server of the same name is not ours to change.
     fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
-        let Some(first) = settings.first() else { return Ok(()) };
-        let there = command_at(config.format, config.text(), first)
+        let path = self.client.path(&self.name);
+        // A channel of nanobot's is no server, and the user's own section of it is meant to be there.
+        let Some(first) = settings.first().filter(|setting| setting.path == path) else { return Ok(()) };
+        let there = server_at(config.format, config.text(), first)
             .with_context(|| config.path.display().to_string())
             .map_err(usage)?;
         match there {

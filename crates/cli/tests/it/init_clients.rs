@@ -115,3 +115,51 @@ fn the_server_alone_is_written_where_that_is_wanted() {
     assert_eq!(document["files"][0]["changed"], true, "{document}");
     assert!(machine.read(".gemini/settings.json").contains("hook gemini stop"));
 }
+
+#[test]
+fn somebody_elses_server_of_the_same_name_is_not_touched_in_whatever_form_it_stands() {
+    for entry in [
+        json!({"type": "local", "command": ["npx", "their-mailbox"]}),
+        json!({"type": "remote", "url": "https://mail.example.com/mcp"}),
+        json!({"type": "local", "enabled": true}),
+    ] {
+        let machine = Machine::new();
+        let theirs = json!({"mcp": {"mailbox": entry}}).to_string();
+        machine.write("opencode.json", &theirs);
+        for arguments in [&["opencode", "--scope", "project"][..], &["opencode", "--scope", "project", "--undo"]] {
+            let refused = machine.init(arguments);
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert!(!refused.status.success() && said.contains("--name"), "{entry}: {said}");
+            assert_eq!(machine.read("opencode.json"), theirs);
+        }
+    }
+}
+
+#[test]
+fn a_users_own_hooks_and_the_version_of_their_file_survive_the_undo() {
+    let machine = Machine::new();
+    let theirs = r#"{"version": 1, "hooks": {"stop": [{"command": "my-hook cursor stop"}]}}"#;
+    machine.write(".cursor/hooks.json", theirs);
+    machine.does(&["cursor", "--scope", "user", "--no-hooks"]);
+    machine.does(&["cursor", "--scope", "user", "--undo"]);
+    assert_eq!(machine.read(".cursor/hooks.json"), theirs, "a file that was never changed");
+    machine.does(&["cursor", "--scope", "user"]);
+    assert!(machine.read(".cursor/hooks.json").contains("--as ann hook cursor stop"));
+    machine.does(&["cursor", "--scope", "user", "--undo"]);
+    let left: Value = serde_json::from_str(&machine.read(".cursor/hooks.json")).unwrap();
+    assert_eq!(left, serde_json::from_str::<Value>(theirs).unwrap());
+}
+
+#[test]
+fn a_command_that_a_user_put_beside_ours_stays() {
+    let machine = Machine::new();
+    machine.does(&["claude-code", "--hooks"]);
+    let written: Value = serde_json::from_str(&machine.read(".claude/settings.json")).unwrap();
+    let mut shared = written.clone();
+    let group = shared["hooks"]["Stop"][0]["hooks"].as_array_mut().unwrap();
+    group.push(json!({"type": "command", "command": "notify-send done"}));
+    machine.write(".claude/settings.json", &shared.to_string());
+    machine.does(&["claude-code", "--hooks"]);
+    machine.does(&["claude-code", "--undo"]);
+    assert!(machine.read(".claude/settings.json").contains("notify-send done"));
+}

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Init, places, usage};
 use crate::failure::Failure;
-use crate::init::{Config, Extra, Hooks, Plan, Scope, Seat, Setting, diff};
+use crate::init::{Config, Extra, Hooks, Plan, Scope, Seat, Setting, diff, json};
 use crate::output::Output;
 
 /// What becomes of one file.
@@ -69,7 +69,7 @@ impl Init {
         let mut all = Vec::new();
         for Extra { path, format, settings } in self.extras(seat, Hooks::Always)? {
             let config = Config::open(path, format)?;
-            let plan = config.without(&settings).map_err(usage)?;
+            let plan = without(&config, &settings).map_err(usage)?;
             if plan.changes() && !self.dry_run {
                 config.carry_out(&plan)?;
                 config.drop_backup()?;
@@ -78,6 +78,19 @@ impl Init {
         }
         Ok(all)
     }
+}
+
+/// The file without ours. The version of a file of hooks stays as long as anything else is in it.
+fn without(config: &Config, settings: &[Setting]) -> anyhow::Result<Plan> {
+    let (version, hooks): (Vec<_>, Vec<_>) = settings.iter().cloned().partition(|setting| setting.path == ["version"]);
+    let plan = config.without(&hooks)?;
+    if version.is_empty() {
+        return Ok(plan);
+    }
+    let rest = plan.new.as_deref().map(|text| json::value_at(text, &[])).transpose()?.flatten();
+    let is_bare =
+        rest.as_ref().and_then(|rest| rest.as_object()).is_some_and(|rest| rest.keys().all(|key| key == "version"));
+    if is_bare { config.without(settings) } else { Ok(plan) }
 }
 
 /// Writes the files that change.
