@@ -25,15 +25,33 @@ mod waking;
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 
 /// Does what the arguments of this process say.
 pub fn main() -> ExitCode {
-    let cli = args::Cli::parse();
+    let cli = match args::Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return misused(&error),
+    };
     let output = output::Output::new(cli.office.json);
     match run(cli, output) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(output),
+    }
+}
+
+/// Says what is wrong with the arguments. A hook ends well all the same: to some clients exit code 2 means "go on", so a hook that
+/// a newer set-up calls by a name that this version does not know would keep its client running.
+fn misused(error: &clap::Error) -> ExitCode {
+    // Nobody is left to tell where the terminal is gone.
+    let _ = error.print();
+    let program = args::Cli::command();
+    let is_verb = |word: &String| program.get_subcommands().any(|verb| verb.get_name() == word);
+    let is_hook = std::env::args().skip(1).find(is_verb).is_some_and(|verb| verb == "hook");
+    match error.exit_code() {
+        0 => ExitCode::SUCCESS,
+        _ if is_hook => ExitCode::SUCCESS,
+        code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
     }
 }
 

@@ -67,7 +67,13 @@ impl Hook {
         if !self.client.is_heard(self.event) {
             return Ok(None);
         }
-        let Some(summary) = untold(&*seat, &place, &key).await? else { return Ok(None) };
+        // What stands at the beginning of a session starts no turn, and a session that begins again has forgotten what it was
+        // told: nothing of either counts as told.
+        let begins = self.event == Event::SessionStart;
+        if begins {
+            place.change_hooks(&key, |memory| memory.shown.clear())?;
+        }
+        let Some(summary) = untold(&*seat, &place, &key, !begins).await? else { return Ok(None) };
         Ok(Some(self.client.answer(self.event, &input, &summary)))
     }
 }
@@ -84,19 +90,31 @@ fn is_from_user(input: &Value) -> bool {
     prompt.is_some_and(|prompt| !prompt.contains(PREFIX))
 }
 
-/// Mail that this session was not told of, which is remembered as told from now on.
-async fn untold(seat: &dyn Office, place: &Place, key: &SessionKey) -> Result<Option<Summary>, Failure> {
+/// Mail that this session was not told of, which is remembered as told from now on where `remembered`. Mail that a bridge or
+/// another consumer of this agent holds is theirs to handle.
+async fn untold(
+    seat: &dyn Office,
+    place: &Place,
+    key: &SessionKey,
+    remembered: bool,
+) -> Result<Option<Summary>, Failure> {
     let inbox = seat.inbox(true).await?;
     let known = place.ledger(key)?;
     let me = seat.me();
     let mut fresh = amb_wake::unread(seat, &inbox, |mail| known.shown.contains(&mail.id)).await?;
+    if !fresh.is_empty() {
+        let held = seat.claimed().await?;
+        fresh.retain(|mail| !held.iter().any(|held| held.id == mail.id));
+    }
     if fresh.is_empty() {
         return Ok(None);
     }
     let is_new = place.change_hooks(key, |memory| {
         let is_new = fresh.iter().any(|mail| !memory.knows(mail.id.as_str()));
         fresh.retain(|mail| !memory.knows(mail.id.as_str()));
-        fresh.iter().for_each(|mail| memory.remember(mail.id.as_str()));
+        if remembered {
+            fresh.iter().for_each(|mail| memory.remember(mail.id.as_str()));
+        }
         is_new
     })?;
     Ok(is_new.then(|| Summary {

@@ -68,7 +68,9 @@ async fn each_client_hears_of_mail_in_its_own_way_and_once() {
         assert!(!said.contains("words of ann"), "{said}");
         let said = said.replace(sent["message_id"].as_str().unwrap(), "ID");
         insta::assert_snapshot!(format!("hook_{client}_{event}"), said.trim_end());
-        assert_eq!(run(&mut town.seat("ben"), client, event, &input).await, "", "{client} {event}: told once");
+        if event != "session-start" {
+            assert_eq!(run(&mut town.seat("ben"), client, event, &input).await, "", "{client} {event}: told once");
+        }
     }
 }
 
@@ -116,4 +118,29 @@ async fn what_a_check_has_shown_no_hook_tells_of() {
     assert_eq!(run(&mut town.seat("ben"), "claude", "stop", &stop).await, "");
     town.mail("two").await;
     assert!(run(&mut town.seat("ben"), "claude", "stop", &stop).await.contains("2 unread for ben"));
+}
+
+#[tokio::test]
+async fn a_hook_that_this_version_does_not_know_ends_well() {
+    let home = tempfile::tempdir().unwrap();
+    for arguments in [&["hook", "claude", "some-day"][..], &["--as", "ben", "hook", "nobody", "stop"]] {
+        let done = soon(amb(home.path()).args(arguments).output()).await.unwrap();
+        assert_eq!(done.status.code(), Some(0), "to some clients 2 means that they go on");
+        assert!(done.stdout.is_empty() && !done.stderr.is_empty());
+    }
+    let wrong = soon(amb(home.path()).args(["send", "--nonsense", "hook"]).output()).await.unwrap();
+    assert_eq!(wrong.status.code(), Some(2), "only hooks are forgiven");
+}
+
+#[tokio::test]
+async fn what_stands_at_the_beginning_of_a_session_counts_as_told_to_nobody() {
+    let town = Town::new().await;
+    town.mail("one").await;
+    let (start, stop) =
+        (json!({"session_id": "s", "source": "startup"}), json!({"session_id": "s", "stop_hook_active": false}));
+    for _ in 0..2 {
+        assert!(run(&mut town.seat("ben"), "claude", "session-start", &start).await.contains("1 unread for ben"));
+        assert!(run(&mut town.seat("ben"), "claude", "stop", &stop).await.contains("1 unread for ben"));
+        assert_eq!(run(&mut town.seat("ben"), "claude", "stop", &stop).await, "", "once told is enough");
+    }
 }

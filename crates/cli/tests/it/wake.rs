@@ -25,9 +25,9 @@ async fn mail_wakes_claude_code_with_counts_and_names_and_no_words() {
         line,
         format!("Agent Mailbox: 1 unread for ben (newest {id}, from ann). Call mailbox_check, handle it, then stop.")
     );
+    let status = town.status().await;
     let checked = model.call("mailbox_check", json!({})).await;
     assert_eq!(checked["unread"], 1, "a ring reads nothing");
-    let status = town.status().await;
     let session = &status["sessions"][0];
     assert_eq!(
         (&session["client"], &session["door"], &session["tries"]),

@@ -16,6 +16,9 @@ pub(super) fn collect(entries: &[Entry], named: &[String]) -> Result<Vec<(String
         {
             return Err(Failure::usage(format!("{name:?} is no name of a variable")));
         }
+        if amb_wake::is_secret(name.as_ref()) {
+            return Err(Failure::usage(format!("{name} opens one session of a client and is never kept")));
+        }
         match std::env::var(name) {
             Ok(value) if value.contains(['\n', '\0']) => {
                 return Err(Failure::usage(format!("{name} has more than one line and cannot be kept")));
