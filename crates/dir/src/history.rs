@@ -77,7 +77,8 @@ impl Desk {
         let mut thread = Vec::new();
         let mut seen = HashSet::new();
         let mut peers = HashSet::new();
-        for Placed { line, .. } in lines {
+        // The last line about a message counts: a name that turned out to be taken is in a line before it.
+        for Placed { line, .. } in lines.into_iter().rev() {
             let (brief, mailbox, file) = match line {
                 Line::In { f, brief, withheld: None, .. } => (brief, self.me.clone(), f),
                 Line::Out { f, brief } => {

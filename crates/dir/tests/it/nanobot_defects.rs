@@ -98,11 +98,17 @@ async fn messages_of_one_millisecond_have_different_ids_and_files() {
     // Two processes of one agent whose clocks agree to the millisecond take the same plain name.
     let twin = world.office().seat(name("coder"));
     let mut ids = std::collections::HashSet::new();
+    let mut session = None;
     for n in 0..10 {
-        ids.insert(coder.send(text("writer", &format!("a{n}"))).await.unwrap().message_id);
+        let sent = coder.send(text("writer", &format!("a{n}"))).await.unwrap();
+        ids.insert(sent.message_id);
         ids.insert(twin.send(text("writer", &format!("b{n}"))).await.unwrap().message_id);
+        session = Some(sent.session_id);
     }
     assert_eq!((ids.len(), world.files("writer/inbox").len()), (20, 20));
+    // The sender's log also has the names that turned out to be taken.
+    let history = coder.read(&session.unwrap(), HistoryPage::newest(50).unwrap()).await.unwrap();
+    assert_eq!(history.messages.into_iter().map(|message| message.id).collect::<std::collections::HashSet<_>>(), ids);
 }
 
 #[tokio::test]
