@@ -162,6 +162,8 @@ struct Session {
     door: Door,
     place: Place,
     bell: Bell,
+    /// When a ring found nobody behind the door. Until the client calls again, any other session of the agent is rung first.
+    gone_at: Option<Timestamp>,
 }
 
 impl Session {
@@ -186,7 +188,7 @@ impl Session {
             ledger.rung_for.clear();
         }
         ledger.office = office.describe();
-        let session = Self { door, place, bell: Bell::new(options.limits.clone(), ledger) };
+        let session = Self { door, place, bell: Bell::new(options.limits.clone(), ledger), gone_at: None };
         session.save()?;
         Ok(session)
     }
@@ -212,7 +214,9 @@ impl Session {
         seen.activity.user_spoke(hooks.user_turn_at);
         let called_at = seen.activity.called_at();
         // Claimed whether mail waits or not: whoever is active last is the one to ring.
-        let holds_lease = self.claim(options, called_at.unwrap_or(began));
+        let is_gone = self.gone_at.is_some_and(|gone| called_at.is_none_or(|called| called < gone));
+        let active_at = if is_gone { Timestamp::UNIX_EPOCH } else { called_at.unwrap_or(began) };
+        let holds_lease = self.claim(options, active_at);
         let mut look = look(office, seen).await?;
         let now = Timestamp::now();
         let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
@@ -220,16 +224,22 @@ impl Session {
         self.bell.ledger_mut().shown.clone_from(&look.shown);
         // What a hook has told of is as good as rung for.
         self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
-        let facts = Facts {
-            now,
-            waiting: &look.waiting,
-            wait_open: seen.is_waiting(),
-            called_at,
-            user_turn_at: hooks.user_turn_at,
-            client,
-            holds_lease,
+        let wait_open = seen.is_waiting();
+        let decide = |bell: &mut Bell, waiting: &[Waiting]| {
+            let user_turn_at = hooks.user_turn_at;
+            bell.decide(&Facts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
         };
-        let decision = self.bell.decide(&facts);
+        let mut decision = decide(&mut self.bell, &look.waiting);
+        if decision == Decision::Ring {
+            // What a bridge of the same agent holds is in good hands. Asked now, not when the mail was noticed: its sender holds
+            // it too until it is quite done. The rest may have been rung for already.
+            let claimed = office.claimed().await?;
+            look.waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
+            if look.waiting.is_empty() {
+                return Ok(Some(Instant::now() + HELD));
+            }
+            decision = decide(&mut self.bell, &look.waiting);
+        }
         tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
         let next = match decision {
             Decision::Quiet(_) => Some(Instant::now() + LOOK),
@@ -247,13 +257,6 @@ impl Session {
                 Some(Instant::now() + LOOK)
             }
             Decision::Ring => {
-                // What a bridge of the same agent holds is in good hands. Asked now, not when the mail was noticed: its sender
-                // holds it too until it is quite done.
-                let claimed = office.claimed().await?;
-                look.waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
-                if look.waiting.is_empty() {
-                    return Ok(Some(Instant::now() + HELD));
-                }
                 self.ring(office, seen, &look, now).await;
                 return Ok(Some(Instant::now() + PACE));
             }
@@ -305,12 +308,14 @@ impl Session {
                 tracing::info!(door, unread = look.unread, "rung");
                 let ledger = self.bell.ledger_mut();
                 (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
+                self.gone_at = None;
             }
             Err(Trouble { kind, detail }) => {
                 tracing::warn!(detail, "the client could not be woken; its mail waits");
                 seen.activity.rung(rung_before);
                 if kind == TroubleKind::Gone {
                     // Another session of the agent may be reachable.
+                    self.gone_at = Some(now);
                     self.release();
                 }
                 self.bell.ledger_mut().failed = Some(Failed { at: now, detail });

@@ -25,7 +25,7 @@ async fn mail_wakes_claude_code_with_counts_and_names_and_no_words() {
         line,
         format!("Agent Mailbox: 1 unread for ben (newest {id}, from ann). Call mailbox_check, handle it, then stop.")
     );
-    let status = town.status().await;
+    let status = town.status_until(|status| status["sessions"][0]["door"].is_string()).await;
     let checked = model.call("mailbox_check", json!({})).await;
     assert_eq!(checked["unread"], 1, "a ring reads nothing");
     let session = &status["sessions"][0];
