@@ -1,7 +1,7 @@
 """The native half of ``agent_mailbox``: one agent's mailbox in a directory or on a server.
 
 Every method blocks its thread, releases the GIL while it works, and may be called from several threads at once.
-Documents (messages, tasks, agents, ...) are dicts with the JSON of the HTTP contract, see docs/http.md.
+Documents (messages, tasks, agents, ...) are dicts with the JSON of the HTTP contract, see docs/server.md.
 """
 
 import os

@@ -326,7 +326,7 @@ impl Mailbox {
     }
 
     #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
-    #[allow(clippy::too_many_arguments, reason = "the arguments that seed 001 names")]
+    #[allow(clippy::too_many_arguments, reason = "the fields of a line, by name")]
     fn transcript_append(
         &self,
         py: Python<'_>,

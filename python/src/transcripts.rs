@@ -46,7 +46,7 @@ impl Transcripts {
     }
 
     #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
-    #[allow(clippy::too_many_arguments, reason = "the arguments that seed 001 names")]
+    #[allow(clippy::too_many_arguments, reason = "the fields of a line, by name")]
     fn append(
         &self,
         py: Python<'_>,

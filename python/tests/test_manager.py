@@ -1,4 +1,4 @@
-"""What seed 000 says of MailboxManager, one test each."""
+"""What MailboxManager promises, one test each."""
 
 from __future__ import annotations
 

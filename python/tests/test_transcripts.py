@@ -1,4 +1,4 @@
-"""What seed 001 says of GroupTranscriptStore, one test each."""
+"""What GroupTranscriptStore promises, one test each."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ pub enum DatabaseUrl {
 }
 
 impl DatabaseUrl {
-    /// Reads `sqlite:PATH`, `postgres://…`, `postgresql://…` or the seed's `postgresql+asyncpg://…`.
+    /// Reads `sqlite:PATH`, `postgres://…`, `postgresql://…` or `postgresql+asyncpg://…`.
     pub fn parse(url: &str) -> Result<Self> {
         if let Some(rest) = url.strip_prefix("sqlite:") {
             // `sqlite://x` and `sqlite:///x` are how other tools write `x` and `/x`.

@@ -14,7 +14,7 @@ pub(super) const MAX_CANDIDATES: usize = 16;
 
 /// The names `key` may have, without the extension, in the order in which they are tried.
 ///
-/// The plain name comes first, since that is where programs that follow seed 001 look. A key whose plain name would be
+/// The plain name comes first, since that is where programs that share these files look. A key whose plain name would be
 /// empty, hidden or too long has none and begins with a hashed one.
 pub(super) fn candidates(key: &TranscriptKey) -> impl Iterator<Item = String> + '_ {
     let plain = plain(key.as_str());

@@ -3,7 +3,7 @@
 //! A chat service does not tell one bot what another said, so every agent writes what it hears and says into one file
 //! for each chat, and reads from there what the others said. The file is JSON lines,
 //! `{"role","content","sender","message_id","ts"}`, named as nanobot names it (`feishu:oc_123` is `feishu_oc_123.jsonl`),
-//! so that programs written after seed 001 read ours and we read theirs.
+//! so that other programs with a GroupTranscriptStore read ours and we read theirs.
 //!
 //! What is promised:
 //! - An append that was answered is on the disk. Any number of processes append at once; no line is torn or lost.

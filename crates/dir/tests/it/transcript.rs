@@ -301,7 +301,7 @@ async fn the_fallback_is_asked_only_when_nothing_was_written() {
     assert_eq!(contents(store.recent_or_fallback(&chat, 5, &broken).await.unwrap()), ["from the file"]);
 }
 
-/// The store of seed 001 in Python, as short as its description.
+/// A GroupTranscriptStore in Python, as short as its description.
 const PYTHON: &str = r#"
 import json, re, sys, time
 from pathlib import Path
