@@ -31,7 +31,7 @@ use crate::file::{self, Sync};
 use crate::processes;
 use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 
-/// How long a turn may take unless told otherwise.
+/// How long a turn may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long an agent may take to start, or to begin a session.
 const START_LIMIT: Duration = Duration::from_secs(60);

@@ -15,7 +15,7 @@ use tokio::time::timeout;
 use crate::processes::{self, Run};
 use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
 
-/// How long a command may run unless told otherwise.
+/// How long a command may run by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// The most that is read of what a command prints, in bytes; the answer says that there was more.
@@ -23,7 +23,7 @@ const MAX_OUTPUT: u64 = 1024 * 1024;
 /// How much of its complaints goes into the reason.
 const REASON_CHARS: usize = 500;
 /// How long what the command has started may go on printing after the command itself has ended.
-const AFTERGLOW: Duration = Duration::from_millis(500);
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 
 /// What a command gets of the environment that the bridge itself has, besides `LC_*`. Keys, tokens and addresses of
 /// databases are not among them: a command that shows mail to a model must not be able to tell them to whoever wrote.
@@ -244,7 +244,7 @@ async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
         }
         status = child.wait() => {
             // Something that it has started may hold the pipes open for as long as it lives.
-            if let Ok(said) = timeout(AFTERGLOW, &mut talk).await {
+            if let Ok(said) = timeout(DRAIN_TIME, &mut talk).await {
                 said?;
             }
             status?

@@ -11,7 +11,7 @@ pub(crate) const OVERTIME: Duration = Duration::from_secs(30);
 /// Added to that for the claim, so that nobody else takes a mail whose turn is still running.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
-/// How many turns run at once unless told otherwise.
+/// How many turns run at once by default.
 pub const DEFAULT_CONCURRENCY: usize = 4;
 /// How long a mail that failed holds back its thread: five tries with the usual waits between them take 15 seconds and their
 /// turns.

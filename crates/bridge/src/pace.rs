@@ -1,4 +1,4 @@
-//! How long to wait before the next try: 1, 2, 4 … 30 s unless told otherwise.
+//! How long to wait before the next try: 1, 2, 4 … 30 s by default.
 
 use std::time::Duration;
 

@@ -48,9 +48,9 @@ pub const MAX_TRANSCRIPT_KEY_CHARS: usize = 255;
 /// Longest content of one transcript line.
 pub const MAX_TRANSCRIPT_CHARS: usize = 100_000;
 
-/// Most messages of one agent that a network office stores, unless it is told otherwise.
+/// Most messages of one agent that a network office stores by default.
 pub const DEFAULT_AGENT_MESSAGES: u64 = 1_000_000;
-/// Most bytes of one agent's mail that a network office stores, unless it is told otherwise.
+/// Most bytes of one agent's mail that a network office stores by default.
 pub const DEFAULT_AGENT_BYTES: u64 = 4 << 30;
 
 /// Hops a fresh message may make.
@@ -94,5 +94,5 @@ pub const MAX_EVENTS: usize = 500;
 
 /// An agent that has not been heard for this long is offline.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often an agent that polls looks, unless told otherwise.
+/// How often an agent that polls looks by default.
 pub const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);

@@ -16,7 +16,7 @@ use crate::broker::Broker;
 use crate::delegates::AllowedDelegates;
 use crate::directory::PeerDirectory;
 
-/// Agents that a broadcast reaches at most, unless told otherwise.
+/// Agents that a broadcast reaches at most by default.
 pub const DEFAULT_BROADCAST_CAP: usize = 32;
 
 /// On whose behalf a tool runs. Filled by the runtime; nothing of it comes from the model.

@@ -28,7 +28,7 @@ const MAX_GARBAGE: u32 = 1_000;
 /// How long the agent may leave its input unread.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// How long what it has printed is read after it has ended.
-const AFTERGLOW: Duration = Duration::from_millis(500);
+const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// How much of its complaints is kept, in bytes.
 const COMPLAINTS: usize = 2_000;
 
@@ -240,13 +240,13 @@ impl Shared {
         let mut lines = Lines::new(BufReader::new(stdout), MAX_LINE);
         let listening = async {
             tokio::select! {
-                why = self.take_in(&mut lines) => match timeout(AFTERGLOW, child.wait()).await {
+                why = self.take_in(&mut lines) => match timeout(DRAIN_TIME, child.wait()).await {
                     Ok(Ok(status)) => format!("the agent ended with {status}"),
                     _ => why,
                 },
                 status = child.wait() => {
                     // Something that it has started may hold the pipe open for as long as it lives.
-                    let _ = timeout(AFTERGLOW, self.take_in(&mut lines)).await;
+                    let _ = timeout(DRAIN_TIME, self.take_in(&mut lines)).await;
                     status.map_or_else(|error| error.to_string(), |status| format!("the agent ended with {status}"))
                 }
             }
@@ -256,7 +256,7 @@ impl Shared {
             let mut listening = std::pin::pin!(listening);
             tokio::select! {
                 why = &mut listening => {
-                    let _ = timeout(AFTERGLOW, &mut complaining).await;
+                    let _ = timeout(DRAIN_TIME, &mut complaining).await;
                     why
                 }
                 // It may close its stderr and go on.
@@ -295,7 +295,7 @@ impl Shared {
         match message {
             Incoming::Response { id, result } => {
                 if let Some(tell) = self.state().pending.remove(&id) {
-                    // Whoever asked may have gone.
+                    // The caller may have stopped waiting.
                     let _ = tell.send(result);
                 }
                 Ok(())

@@ -184,7 +184,7 @@ async fn an_agent_that_does_not_heed_a_cancel_is_killed_with_all_that_it_started
     bridge.stop().await;
 }
 
-/// Whether a process works in this directory, but as a corpse that nobody has buried.
+/// Whether a process works in this directory, not counting zombies.
 fn is_running(place: &str) -> bool {
     let processes = fs_err::read_dir("/proc").unwrap().flatten();
     processes

@@ -186,7 +186,7 @@ async fn more_than_a_message_holds_comes_in_several_and_what_is_cut_is_said() {
     bridge.stop().await;
 }
 
-/// Waits until none of the processes in the file lives, but as a corpse that nobody has buried.
+/// Waits until none of the processes in the file lives, not counting zombies.
 async fn all_gone(pids: &std::path::Path) {
     let pids = fs_err::read_to_string(pids).unwrap();
     until("end of the processes", async || {

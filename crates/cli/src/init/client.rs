@@ -169,7 +169,7 @@ impl Client {
             server.push(("env", Item::Table(variables)));
         }
         if self == Client::Nanobot {
-            // It gives a tool 30 seconds unless told otherwise, and mailbox_wait takes up to 55.
+            // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
             server.push(("toolTimeout", Item::Whole(60)));
         }
         let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, seat)));

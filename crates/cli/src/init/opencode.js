@@ -19,7 +19,7 @@ export const AgentMailbox = async ({ client }) => {
     try {
       await client.session.promptAsync({ path: { id: session }, body: { parts: [{ type: "text", text: line }] } })
     } catch {
-      // The mail stays unread, and is told of again.
+      // The mail stays unread; the next wake-up counts it.
       waiting = line
     }
   }

@@ -13,7 +13,7 @@ use crate::card::{AllowFrom, Card};
 use crate::limits::DEFAULT_POLL_INTERVAL;
 use crate::name::AgentName;
 
-/// Where nanobot keeps its mailboxes unless told otherwise. Whoever opens it puts the home directory for `~`.
+/// Where nanobot keeps its mailboxes by default. Whoever opens it puts the home directory for `~`.
 pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
 
 /// The time between two looks that is believed: long enough to wait, and a day at most.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::servers::NatsServers;
 use crate::outbox::OutboxOptions;
 
-/// The bucket that holds who is live, unless told otherwise.
+/// The bucket that holds who is live by default.
 pub const PRESENCE_BUCKET: &str = "amb_presence";
 
 /// Everything about a connection to NATS.

@@ -19,7 +19,7 @@ use crate::problem::Problem;
 use crate::query::{Params, place};
 use crate::reply::Found;
 
-/// Entries in a page unless told otherwise.
+/// Entries in a page by default.
 const DEFAULT_LIMIT: usize = 100;
 
 /// Longest wait that can be asked for, in seconds.

@@ -14,7 +14,7 @@ use crate::init::{Client, Scope, json};
 use crate::output::Output;
 use crate::verbs::init::places;
 
-/// Where OpenClaw's gateway listens unless it is told otherwise.
+/// Where OpenClaw's gateway listens by default.
 const DEFAULT_GATEWAY_PORT: u16 = 18789;
 
 #[derive(Debug, clap::Args)]

@@ -110,7 +110,7 @@ async fn supervise(entry: Entry, mut stopped: watch::Receiver<bool>, output: Out
 }
 
 async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
-    // Whoever would say so is gone only when the process ends.
+    // The sender is dropped only when the process ends.
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
