@@ -12,7 +12,7 @@
 
 use amb_client::{Client, ServerUrl};
 use amb_core::card::Card;
-use amb_core::{Event, Office};
+use amb_core::{Event, Mailbox};
 use amb_examples::answer_mail;
 
 #[tokio::main(flavor = "current_thread")]

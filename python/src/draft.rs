@@ -1,8 +1,8 @@
 //! A draft from a dict: the fields of the contract, and what is shorter to write in Python.
 
 use amb_core::limits::MAX_TTL;
+use amb_core::mailbox::{Mailbox, Result};
 use amb_core::message::AUTOMATIC;
-use amb_core::office::{Office, Result};
 use amb_core::route::Hop;
 use amb_core::task::parse_deadline;
 use amb_core::{AgentName, Draft, MessageId, OfficeError, Timestamp};
@@ -32,7 +32,7 @@ const FIELDS: [&str; 20] = [
 ];
 
 /// The draft that a dict describes, and the hops that it says are left; `office` says who sent the message that it follows.
-pub(crate) async fn read(office: &dyn Office, value: Value) -> Result<(Draft, Option<Hop>)> {
+pub(crate) async fn read(office: &dyn Mailbox, value: Value) -> Result<(Draft, Option<Hop>)> {
     let Value::Object(mut fields) = value else {
         return Err(OfficeError::invalid("a draft is a dict with `to` and `text`"));
     };
@@ -121,7 +121,7 @@ fn read_deadline(fields: &mut Map<String, Value>) -> Result<()> {
 }
 
 /// The draft as an answer to its parent where it goes back to whom the parent came from, else as passing it on.
-async fn following(office: &dyn Office, mut draft: Draft, parent: MessageId) -> Result<Draft> {
+async fn following(office: &dyn Mailbox, mut draft: Draft, parent: MessageId) -> Result<Draft> {
     if draft.reply_to.is_some() || draft.relay_of.is_some() {
         return Err(OfficeError::invalid("a draft has `parent`, or `reply_to` or `relay_of`"));
     }

@@ -4,6 +4,7 @@
 // The code that PyO3's macros make.
 #![allow(unsafe_code, unreachable_pub)]
 
+mod backend;
 mod document;
 mod draft;
 mod failure;
@@ -11,7 +12,6 @@ mod log;
 mod mailbox;
 mod render;
 mod runtime;
-mod seat;
 mod transcripts;
 mod wait;
 

@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use amb_client::{Client, SecretString, ServerUrl};
-use amb_core::office::{ClaimRequest, HistoryPage, Office, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::{AgentName, Card, MessageId, OfficeError, SessionId, Status, TaskId, TaskState};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
-use crate::seat::Seat;
+use crate::backend::Backend;
 use crate::transcripts::{key, line};
 use crate::wait::Waits;
 use crate::{document, draft, failure, render, runtime};
@@ -22,7 +22,7 @@ const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3_600);
 /// One agent's mailbox.
 #[pyclass(frozen, module = "agent_mailbox._native")]
 pub(crate) struct Mailbox {
-    seat: Arc<Seat>,
+    backend: Arc<Backend>,
     waits: Arc<Waits>,
     /// What this object claimed and was not told to be done with, given back when it is closed.
     held: Arc<Mutex<Vec<MessageId>>>,
@@ -31,22 +31,22 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    fn new(seat: Seat) -> Self {
-        Self { seat: Arc::new(seat), waits: Arc::default(), held: Arc::default(), process: std::process::id() }
+    fn new(backend: Backend) -> Self {
+        Self { backend: Arc::new(backend), waits: Arc::default(), held: Arc::default(), process: std::process::id() }
     }
 
-    fn seat(&self, py: Python<'_>) -> PyResult<&Seat> {
+    fn backend(&self, py: Python<'_>) -> PyResult<&Backend> {
         if self.process != std::process::id() {
             return Err(failure::invalid(py, "this mailbox was opened before a fork; open it anew in this process"));
         }
         match self.waits.is_closed() {
             true => Err(failure::closed(py)),
-            false => Ok(&self.seat),
+            false => Ok(&self.backend),
         }
     }
 
-    fn office(&self, py: Python<'_>) -> PyResult<&dyn Office> {
-        Ok(self.seat(py)?.office())
+    fn office(&self, py: Python<'_>) -> PyResult<&dyn amb_core::Mailbox> {
+        Ok(self.backend(py)?.office())
     }
 
     fn held(&self) -> std::sync::MutexGuard<'_, Vec<MessageId>> {
@@ -108,24 +108,24 @@ impl Mailbox {
         let options = DirOptions { layout, poll_interval, transcripts, create_recipients, ..DirOptions::default() };
         let (root, agent) = (path(py, root)?, parsed(py, AgentName::parse(agent))?);
         let office = py.detach(|| DirOffice::open(&root, options)).map_err(|error| failure::raise(py, &error))?;
-        Ok(Self::new(Seat::Directory(office.seat(agent))))
+        Ok(Self::new(Backend::Directory(office.mailbox(agent))))
     }
 
     #[staticmethod]
     fn server(py: Python<'_>, url: &str, api_key: String) -> PyResult<Self> {
         let server: ServerUrl = url.parse().map_err(|error: OfficeError| failure::raise(py, &error))?;
         let client = runtime::wait(py, Client::open(server, SecretString::from(api_key)))?;
-        Ok(Self::new(Seat::Server { client, cursor: Mutex::default() }))
+        Ok(Self::new(Backend::Server { client, cursor: Mutex::default() }))
     }
 
     #[getter]
     fn name(&self) -> String {
-        self.seat.office().me().to_string()
+        self.backend.office().me().to_string()
     }
 
     #[getter]
     fn r#where(&self) -> String {
-        self.seat.office().describe()
+        self.backend.office().describe()
     }
 
     #[getter]
@@ -145,7 +145,7 @@ impl Mailbox {
         if held.is_empty() {
             return Ok(());
         }
-        runtime::wait(py, self.seat.office().release(&held))
+        runtime::wait(py, self.backend.office().release(&held))
     }
 
     fn wake(&self) {
@@ -177,7 +177,7 @@ impl Mailbox {
         let status: Status = parsed(py, status.parse())?;
         let tasks =
             current_tasks.map(|ids| ids.iter().map(|id| parsed(py, TaskId::parse(id))).collect()).transpose()?;
-        runtime::wait(py, self.seat(py)?.set_status(status, tasks))
+        runtime::wait(py, self.backend(py)?.set_status(status, tasks))
     }
 
     fn agents(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
@@ -210,11 +210,11 @@ impl Mailbox {
     }
 
     fn send(&self, py: Python<'_>, draft: &Bound<'_, PyAny>) -> PyResult<Py<PyAny>> {
-        let seat = self.seat(py)?;
+        let backend = self.backend(py)?;
         let value = document::from_python(draft)?;
         let sent = runtime::wait(py, async {
-            let (draft, within) = draft::read(seat.office(), value).await?;
-            seat.send(draft, within).await
+            let (draft, within) = draft::read(backend.office(), value).await?;
+            backend.send(draft, within).await
         })?;
         document::to_python(py, &sent)
     }
@@ -227,10 +227,10 @@ impl Mailbox {
         urgent_first: bool,
         lease: f64,
     ) -> PyResult<Option<Py<PyAny>>> {
-        let seat = self.seat(py)?;
+        let backend = self.backend(py)?;
         let wait = timeout.map_or(Ok(FOR_EVER), |timeout| seconds(py, "timeout", timeout))?;
         let request = ClaimRequest { limit: 1, urgent_first, lease: seconds(py, "lease", lease)? };
-        let waiting = self.waits.run(|stop| seat.next(request, wait, stop.ended()));
+        let waiting = self.waits.run(|stop| backend.next(request, wait, stop.ended()));
         let claimed = runtime::wait_long(
             py,
             async { waiting.await.unwrap_or_else(|| Ok(Vec::new())) },
@@ -238,13 +238,13 @@ impl Mailbox {
             |claimed| {
                 let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
                 // What cannot be given back now comes back by itself.
-                let _given_back = runtime::wait(py, seat.office().release(&ids));
+                let _given_back = runtime::wait(py, backend.office().release(&ids));
             },
         )?;
         let Some(message) = claimed.into_iter().next() else { return Ok(None) };
         if self.waits.is_closed() {
             // Claimed at the moment of closing: nobody could acknowledge it any more.
-            runtime::wait(py, seat.office().release(std::slice::from_ref(&message.id)))?;
+            runtime::wait(py, backend.office().release(std::slice::from_ref(&message.id)))?;
             return Ok(None);
         }
         self.held().push(message.id.clone());
@@ -356,8 +356,8 @@ impl Mailbox {
 
     #[pyo3(signature = (limit=64))]
     fn poll(&self, py: Python<'_>, limit: usize) -> PyResult<Vec<Py<PyAny>>> {
-        let seat = self.seat(py)?;
-        let mail = runtime::wait(py, async { seat.directory()?.hold(limit).await })?;
+        let backend = self.backend(py)?;
+        let mail = runtime::wait(py, async { backend.directory()?.hold(limit).await })?;
         {
             let mut held = self.held();
             held.clear();
@@ -372,7 +372,7 @@ impl Mailbox {
     }
 
     fn mark_processed(&self, py: Python<'_>, filename: &str) -> PyResult<bool> {
-        let seat = self.seat(py)?;
-        runtime::wait(py, async { seat.directory()?.ack_file(filename).await })
+        let backend = self.backend(py)?;
+        runtime::wait(py, async { backend.directory()?.ack_file(filename).await })
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use amb_bridge::{Bridge, Ledger, Options, Outcome, Runtime, Turn, TurnError};
 use amb_client::{Client, ServerUrl};
 use amb_core::memory::MemoryOffice;
-use amb_core::{AgentName, Card, Draft, Office};
+use amb_core::{AgentName, Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions};
 use async_trait::async_trait;
 use tokio::sync::mpsc;
@@ -38,7 +38,7 @@ impl Runtime for Clock {
     }
 }
 
-async fn measure(what: &str, ann: &dyn Office, ben: Arc<dyn Office>, state: &Path) {
+async fn measure(what: &str, ann: &dyn Mailbox, ben: Arc<dyn Mailbox>, state: &Path) {
     let (begun, mut begins) = mpsc::channel(1);
     let ledger = Ledger::open(&state.join(what)).unwrap();
     let (to, stop) = (ben.me().clone(), Arc::new(tokio::sync::Notify::new()));
@@ -84,7 +84,7 @@ fn serve(amb: &str, state: &Path) -> (Server, ServerUrl) {
     (Server(child), line.trim().rsplit(' ').next().unwrap().parse().unwrap())
 }
 
-async fn seat(server: &ServerUrl, name: &AgentName) -> Client {
+async fn mailbox(server: &ServerUrl, name: &AgentName) -> Client {
     let registered = amb_client::register(server, name, Card::default(), None, None).await.unwrap();
     Client::open(server.clone(), registered.api_key).await.unwrap()
 }
@@ -95,17 +95,17 @@ async fn main() {
     let (ann, ben): (AgentName, AgentName) = ("ann".parse().unwrap(), "ben".parse().unwrap());
 
     let office = MemoryOffice::new();
-    measure("memory", &office.seat(ann.clone()), Arc::new(office.seat(ben.clone())), state.path()).await;
+    measure("memory", &office.mailbox(ann.clone()), Arc::new(office.mailbox(ben.clone())), state.path()).await;
 
     let office = DirOffice::open(&state.path().join("mail"), DirOptions::default()).unwrap();
     for name in [&ann, &ben] {
-        office.seat(name.clone()).register(Card::default()).await.unwrap();
+        office.mailbox(name.clone()).register(Card::default()).await.unwrap();
     }
-    measure("directory", &office.seat(ann.clone()), Arc::new(office.seat(ben.clone())), state.path()).await;
+    measure("directory", &office.mailbox(ann.clone()), Arc::new(office.mailbox(ben.clone())), state.path()).await;
 
     if let Ok(amb) = std::env::var("AMB") {
         let (_server, url) = serve(&amb, state.path());
-        let (her, him) = (seat(&url, &ann).await, seat(&url, &ben).await);
+        let (her, him) = (mailbox(&url, &ann).await, mailbox(&url, &ben).await);
         let request = her.connect(&ben, None).await.unwrap();
         let code = request.verification_code.clone();
         him.approve(&code).await.unwrap();

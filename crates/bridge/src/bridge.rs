@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use amb_core::doc::Connection as Request;
 use amb_core::event::Event;
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 use amb_core::{Code, Cursor, Message, MessageId, OfficeError, SessionId, Timestamp};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
@@ -61,7 +61,7 @@ pub struct Bridge {
 
 /// What the loop and the turns under way have in common.
 pub(crate) struct Shared {
-    pub(crate) office: Arc<dyn Office>,
+    pub(crate) office: Arc<dyn Mailbox>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) ledger: Ledger,
     pub(crate) options: Options,
@@ -106,7 +106,7 @@ struct Ended {
 
 impl Bridge {
     /// A bridge that begins with [`run`](Self::run).
-    pub fn new(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
+    pub fn new(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
         let status = Mutex::new(Status::new(office.me().clone(), office.describe(), runtime.describe()));
         let queue = Queue::new(options.hold_thread);
         Self {
@@ -455,7 +455,7 @@ fn unwind(ended: Result<Ended, JoinError>) -> Ended {
     }
 }
 
-async fn heartbeats(office: Arc<dyn Office>) {
+async fn heartbeats(office: Arc<dyn Mailbox>) {
     loop {
         if let Err(error) = office.heartbeat().await {
             tracing::debug!(%error, "no heartbeat");

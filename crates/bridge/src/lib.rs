@@ -1,7 +1,7 @@
 //! Wakes an agent runtime on new mail and carries its answer back.
 //!
 //! A bridge is a long-lived process of its own: it claims a mail, gives the runtime one turn with it, and sends the
-//! answer back in the same session. [`Bridge`] is written against any [`Office`](amb_core::Office) and any [`Runtime`];
+//! answer back in the same session. [`Bridge`] is written against any [`Mailbox`](amb_core::Mailbox) and any [`Runtime`];
 //! [`openclaw`], [`acp`] and [`exec`] are the runtimes there are.
 //!
 //! # What is promised

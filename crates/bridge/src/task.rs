@@ -1,7 +1,7 @@
 //! A task that came by mail: what is done about it before and after the turn. Every step may be repeated after a crash.
 
-use amb_core::office::TaskFilter;
-use amb_core::{Code, Message, Office, OfficeError, TaskId, TaskState};
+use amb_core::mailbox::TaskFilter;
+use amb_core::{Code, Mailbox, Message, OfficeError, TaskId, TaskState};
 
 /// The task that a mail brings and that this bridge is to do, if any.
 pub(crate) fn brought(mail: &Message) -> Option<&TaskId> {
@@ -10,7 +10,7 @@ pub(crate) fn brought(mail: &Message) -> Option<&TaskId> {
 }
 
 /// Takes the task on, and tells its owner so, once. Returns whether there is work to do.
-pub(crate) async fn accept(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
+pub(crate) async fn accept(office: &dyn Mailbox, id: &TaskId) -> Result<bool, OfficeError> {
     match office.set_task_state(id, TaskState::Accepted, None).await {
         Ok(_) => Ok(true),
         // The office has rejected it, and its owner knows.
@@ -22,13 +22,13 @@ pub(crate) async fn accept(office: &dyn Office, id: &TaskId) -> Result<bool, Off
 }
 
 /// Whether the task has not ended yet.
-pub(crate) async fn is_open(office: &dyn Office, id: &TaskId) -> Result<bool, OfficeError> {
+pub(crate) async fn is_open(office: &dyn Mailbox, id: &TaskId) -> Result<bool, OfficeError> {
     let open = office.tasks(TaskFilter { owned: Some(false), open: true, state: None }).await?;
     Ok(open.iter().any(|task| task.id == *id))
 }
 
 /// The newest open task of the caller's in the thread of a mail that brings none, given by its sender.
-pub(crate) async fn in_thread(office: &dyn Office, mail: &Message) -> Result<Option<TaskId>, OfficeError> {
+pub(crate) async fn in_thread(office: &dyn Mailbox, mail: &Message) -> Result<Option<TaskId>, OfficeError> {
     if mail.session.is_none() {
         return Ok(None);
     }
@@ -48,7 +48,7 @@ pub(crate) enum Moved {
 
 /// Moves the task, unless it has come farther already.
 pub(crate) async fn advance(
-    office: &dyn Office,
+    office: &dyn Mailbox,
     id: &TaskId,
     state: TaskState,
     note: Option<String>,
@@ -74,7 +74,7 @@ pub(crate) async fn advance(
 }
 
 /// Whether the task stands there with this note.
-async fn holds(office: &dyn Office, id: &TaskId, state: TaskState, note: Option<&str>) -> Result<bool, OfficeError> {
+async fn holds(office: &dyn Mailbox, id: &TaskId, state: TaskState, note: Option<&str>) -> Result<bool, OfficeError> {
     let there = office.tasks(TaskFilter { owned: Some(false), open: false, state: Some(state) }).await?;
     Ok(there.iter().any(|task| task.id == *id && task.note.as_deref() == note))
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use amb_client::{Client, SecretString, ServerUrl};
 use amb_core::suggest::{nearest, unknown_agent};
-use amb_core::{AgentName, Office, OfficeError};
+use amb_core::{AgentName, Mailbox, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
-use amb_mcp::Seat;
+use amb_mcp::LazyMailbox;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -20,45 +20,45 @@ use crate::{consent, home, keys, profile};
 const CHIPSET_ROOT: &str = ".chipset/state/mail";
 
 impl OfficeArgs {
-    /// The caller's seat at the office.
-    pub(crate) async fn open(&self) -> Result<Arc<dyn Office>, Failure> {
+    /// The caller's mailbox at the office.
+    pub(crate) async fn open(&self) -> Result<Arc<dyn Mailbox>, Failure> {
         self.open_with(DirOptions::default()).await
     }
 
-    /// The caller's seat, with options for the case that the office is a directory.
-    pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Office>, Failure> {
+    /// The caller's mailbox, with options for the case that the office is a directory.
+    pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
             Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key(server)?).await?)),
             None => {
-                let seat = self.directory(options)?.seat(self.speaker()?);
+                let mailbox = self.directory(options)?.mailbox(self.speaker()?);
                 // Whoever does something is there; a server notes the same of every request. It is no more than a note:
                 // where it cannot be made (nobody registered, a directory that can only be read) the verb goes on.
-                if let Err(error) = seat.heartbeat().await {
+                if let Err(error) = mailbox.heartbeat().await {
                     tracing::debug!(%error, "no sign of life was noted");
                 }
-                Ok(Arc::new(seat))
+                Ok(Arc::new(mailbox))
             }
         }
     }
 
-    /// The caller's seat at an office that may be out of reach now. What is wrong with the arguments is told at once.
-    pub(crate) fn seat(&self) -> Result<Seat, Failure> {
+    /// The caller's mailbox at an office that may be out of reach now. What is wrong with the arguments is told at once.
+    pub(crate) fn mailbox(&self) -> Result<LazyMailbox, Failure> {
         if let Some(server) = self.server.clone() {
             let key = self.key(&server)?;
-            return Ok(Seat::opened_by(move || {
+            return Ok(LazyMailbox::opened_by(move || {
                 let (server, key) = (server.clone(), key.clone());
-                async move { Ok(Arc::new(Client::open(server, key).await?) as Arc<dyn Office>) }
+                async move { Ok(Arc::new(Client::open(server, key).await?) as Arc<dyn Mailbox>) }
             }));
         }
-        let seat: Arc<dyn Office> = Arc::new(self.directory(DirOptions::default())?.seat(self.speaker()?));
-        let section = self.nanobot_section(seat.me());
-        Ok(Seat::opened_by(move || {
-            let (seat, section) = (Arc::clone(&seat), section.clone());
+        let mailbox: Arc<dyn Mailbox> = Arc::new(self.directory(DirOptions::default())?.mailbox(self.speaker()?));
+        let section = self.nanobot_section(mailbox.me());
+        Ok(LazyMailbox::opened_by(move || {
+            let (mailbox, section) = (Arc::clone(&mailbox), section.clone());
             async move {
-                if enlist(&*seat, section.as_ref()).await? {
-                    tracing::info!(agent = %seat.me(), office = %seat.describe(), "registered");
+                if enlist(&*mailbox, section.as_ref()).await? {
+                    tracing::info!(agent = %mailbox.me(), office = %mailbox.describe(), "registered");
                 }
-                Ok(seat)
+                Ok(mailbox)
             }
         }))
     }
@@ -84,12 +84,12 @@ impl OfficeArgs {
         found.filter(|section| self.server.is_none() && section.is_about(agent, &root, &home))
     }
 
-    /// A seat for looking around, which in a directory needs no name.
-    pub(crate) async fn open_to_look(&self) -> Result<Arc<dyn Office>, Failure> {
+    /// A mailbox for looking around, which in a directory needs no name.
+    pub(crate) async fn open_to_look(&self) -> Result<Arc<dyn Mailbox>, Failure> {
         match (&self.me, &self.server) {
             (None, None) => {
                 let nobody = AgentName::parse("amb").map_err(OfficeError::from)?;
-                Ok(Arc::new(self.directory(DirOptions::default())?.seat(nobody)))
+                Ok(Arc::new(self.directory(DirOptions::default())?.mailbox(nobody)))
             }
             _ => self.open().await,
         }
@@ -115,16 +115,16 @@ impl OfficeArgs {
 
     /// Says on stderr that nobody in the directory has the speaker's name, which is often one that was misspelt: where
     /// mailboxes appear by themselves, that is no error.
-    pub(crate) async fn note_if_unknown(&self, seat: &dyn Office, output: Output) {
+    pub(crate) async fn note_if_unknown(&self, mailbox: &dyn Mailbox, output: Output) {
         if self.server.is_some() {
             return;
         }
-        if let Ok(agents) = seat.agents().await
-            && agents.iter().all(|agent| agent.name != *seat.me())
+        if let Ok(agents) = mailbox.agents().await
+            && agents.iter().all(|agent| agent.name != *mailbox.me())
         {
             let known: Vec<&str> = agents.iter().map(|agent| agent.name.as_str()).collect();
-            if nearest(seat.me().as_str(), known.iter().copied()).is_some() {
-                output.note(unknown_agent(seat.me().as_str(), known));
+            if nearest(mailbox.me().as_str(), known.iter().copied()).is_some() {
+                output.note(unknown_agent(mailbox.me().as_str(), known));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The network office as an agent sees it.
 //!
-//! [`Client`] implements [`amb_core::Office`] over HTTP, with retries only where a repeat is safe, and follows the agent's
+//! [`Client`] implements [`amb_core::Mailbox`] over HTTP, with retries only where a repeat is safe, and follows the agent's
 //! log over a WebSocket that reconnects with backoff, resumes from its cursor, and loses and doubles nothing.
 //!
 //! ```no_run
 //! # async fn run() -> Result<(), amb_core::OfficeError> {
 //! use amb_client::{Client, ServerUrl};
-//! use amb_core::{Draft, Office};
+//! use amb_core::{Draft, Mailbox};
 //!
 //! let server: ServerUrl = "127.0.0.1:8000".parse()?;
 //! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None, None).await?;
@@ -18,16 +18,16 @@
 #![forbid(unsafe_code)]
 
 mod http;
+mod mailbox;
 mod outgoing;
 mod pages;
 mod problem;
 mod registration;
-mod seat;
 mod socket;
 mod url;
 
+pub use mailbox::Client;
 pub use registration::{Registered, register};
-pub use seat::Client;
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;

@@ -1,8 +1,8 @@
 //! A draft as the body of `POST /messages/send`.
 
 use amb_core::limits::MAX_CONTENT_CHARS;
+use amb_core::mailbox::Result;
 use amb_core::message::text_of;
-use amb_core::office::Result;
 use amb_core::{Draft, OfficeError, Part};
 use serde_json::{Value, json};
 

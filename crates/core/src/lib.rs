@@ -14,7 +14,7 @@
 //! | [`doc`] | the documents offices answer with; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
 //! | [`quota`] | how much mail may be stored, and for whom |
-//! | [`office`] | the trait that offices implement and doors are written against |
+//! | [`mailbox`] | the trait that offices implement and doors are written against |
 //! | [`wire`] | the files and payloads of other systems, read leniently and written strictly |
 //! | [`render`] | mail as a model sees it: fenced, so that no text can imitate the frame |
 
@@ -28,9 +28,9 @@ pub mod error;
 pub mod event;
 pub mod id;
 pub mod limits;
+pub mod mailbox;
 pub mod message;
 pub mod name;
-pub mod office;
 pub mod quota;
 pub mod receipt;
 pub mod render;
@@ -54,9 +54,9 @@ pub use draft::Draft;
 pub use error::{Code, OfficeError};
 pub use event::{Cursor, Entry, Event};
 pub use id::{ConnectionId, CorrelationId, GoalId, MessageId, SessionId, TaskId};
+pub use mailbox::Mailbox;
 pub use message::{Callback, Kind, Message, Part, Priority};
 pub use name::AgentName;
-pub use office::Office;
 pub use quota::{Quotas, Usage};
 pub use receipt::{Receipt, ReceiptState};
 pub use task::{Task, TaskState};

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use amb_core::{AgentName, Card, Draft, Office};
+use amb_core::{AgentName, Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions, Layout, doctor};
 use tempfile::TempDir;
 
@@ -130,7 +130,7 @@ async fn sends(base: &Path) {
 async fn one_sender(base: &Path, layout: Layout) -> f64 {
     let dir = fresh(base);
     let office = open(dir.path(), layout);
-    let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+    let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
     ann.register(Card::default()).await.unwrap();
     bob.register(Card::default()).await.unwrap();
     let begin = Instant::now();
@@ -143,14 +143,14 @@ async fn one_sender(base: &Path, layout: Layout) -> f64 {
 async fn sixteen_senders(base: &Path, layout: Layout) -> f64 {
     let dir = fresh(base);
     let office = open(dir.path(), layout);
-    office.seat(name("bob")).register(Card::default()).await.unwrap();
+    office.mailbox(name("bob")).register(Card::default()).await.unwrap();
     let begin = Instant::now();
     let senders: Vec<_> = (0..16)
         .map(|who| {
-            let seat = office.seat(name(&format!("sender-{who}")));
+            let mailbox = office.mailbox(name(&format!("sender-{who}")));
             tokio::spawn(async move {
                 for _ in 0..SENDS / 4 {
-                    seat.send(draft()).await.unwrap();
+                    mailbox.send(draft()).await.unwrap();
                 }
             })
         })
@@ -164,7 +164,7 @@ async fn sixteen_senders(base: &Path, layout: Layout) -> f64 {
 async fn latency(base: &Path) {
     let dir = fresh(base);
     let office = open(dir.path(), Layout::Nanobot);
-    let (ann, bob) = (office.seat(name("ann")), open(dir.path(), Layout::Nanobot).seat(name("bob")));
+    let (ann, bob) = (office.mailbox(name("ann")), open(dir.path(), Layout::Nanobot).mailbox(name("bob")));
     ann.register(Card::default()).await.unwrap();
     bob.register(Card::default()).await.unwrap();
     let mut cursor = bob.events(None, Duration::ZERO).await.unwrap().cursor;
@@ -205,8 +205,8 @@ async fn heartbeats(base: &Path) {
     for agents in [10, 100, 1_000] {
         let dir = fresh(base);
         let office = open(dir.path(), Layout::Nanobot);
-        let seat = office.seat(name("agent-0"));
-        seat.register(Card { description: "x".repeat(200), ..Card::default() }).await.unwrap();
+        let mailbox = office.mailbox(name("agent-0"));
+        mailbox.register(Card { description: "x".repeat(200), ..Card::default() }).await.unwrap();
         let state = dir.path().join(".amb/agents");
         for n in 1..agents {
             let other = state.join(format!("agent-{n}"));
@@ -215,11 +215,11 @@ async fn heartbeats(base: &Path) {
                 fs_err::copy(state.join("agent-0").join(file), other.join(file)).unwrap();
             }
         }
-        seat.leave().await.unwrap();
-        seat.heartbeat().await.unwrap();
+        mailbox.leave().await.unwrap();
+        mailbox.heartbeat().await.unwrap();
         let begin = Instant::now();
         for _ in 0..3_000 {
-            seat.heartbeat().await.unwrap();
+            mailbox.heartbeat().await.unwrap();
         }
         let micros = begin.elapsed().as_secs_f64() * 1e6 / 3_000.0;
         let base = *first.get_or_insert(micros);
@@ -234,7 +234,7 @@ async fn inboxes(base: &Path) {
     for handled in [1_000, 100_000] {
         let dir = fresh(base);
         let office = open(dir.path(), Layout::Nanobot);
-        let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+        let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
         ann.register(Card::default()).await.unwrap();
         bob.register(Card::default()).await.unwrap();
         ann.send(draft()).await.unwrap();
@@ -250,10 +250,10 @@ async fn inboxes(base: &Path) {
         doctor::examine(&office, true).await.unwrap();
         let (mut new, mut again) = (Vec::new(), Vec::new());
         for _ in 0..20 {
-            let seat = open(dir.path(), Layout::Nanobot).seat(name("bob"));
+            let mailbox = open(dir.path(), Layout::Nanobot).mailbox(name("bob"));
             for times in [&mut new, &mut again] {
                 let begin = Instant::now();
-                seat.inbox(false).await.unwrap();
+                mailbox.inbox(false).await.unwrap();
                 times.push(begin.elapsed().as_secs_f64() * 1e3);
             }
         }

@@ -15,14 +15,14 @@ use crate::book::Book;
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter;
 use crate::lock::Locked;
 use crate::log::{Brief, Line, Placed};
-use crate::office::{Desk, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, Shared};
 use crate::open;
 use crate::unfinished::{Begun, Note, Reading};
 
-impl Desk {
+impl AgentDir {
     /// Marks messages that came to the agent as handled; answers how many were not yet.
     pub(crate) fn ack(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         self.shared.finish_begun();
@@ -144,8 +144,8 @@ impl Desk {
         let doing = "could not mark the message as read";
         self.shared.make_state(&self.me)?;
         let lock = self.shared.paths.state(&self.me).join("read.lock");
-        let unread = || match open::bytes(path, letter::LARGEST) {
-            Ok(bytes) => letter::marked_read(&bytes).map_err(io::Error::other),
+        let unread = || match open::bytes(path, message_file::LARGEST) {
+            Ok(bytes) => message_file::marked_read(&bytes).map_err(io::Error::other),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
         };
@@ -188,7 +188,7 @@ impl Desk {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// Messages that agents of this office sent, that this agent has read, and of which no receipt is in the sender's log
     /// nor on its way there.
     pub(crate) fn untold_readings(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {

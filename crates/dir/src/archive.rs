@@ -16,8 +16,8 @@ use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::lease;
-use crate::letter;
-use crate::office::{Desk, DirOffice};
+use crate::message_file;
+use crate::office::{AgentDir, DirOffice};
 use crate::post::month;
 
 /// Idempotency keys are kept this long: a retry comes sooner or never.
@@ -76,8 +76,8 @@ pub async fn archive(
     };
     let mut report = ArchiveReport::default();
     for agent in agents {
-        let (seat, options) = (office.seat(agent), options.clone());
-        let one = seat.run(move |desk| desk.archive(&options)).await?;
+        let (mailbox, options) = (office.mailbox(agent), options.clone());
+        let one = mailbox.run(move |agent_dir| agent_dir.archive(&options)).await?;
         report.moved.extend(one.moved);
         report.kept_unread += one.kept_unread;
         report.kept_claimed += one.kept_claimed;
@@ -116,7 +116,7 @@ pub async fn keep_archiving(office: &DirOffice, agent: &AgentName) {
     }
 }
 
-impl Desk {
+impl AgentDir {
     fn archive(&self, options: &ArchiveOptions) -> Result<ArchiveReport, OfficeError> {
         let mut report = ArchiveReport::default();
         let age = jiff::SignedDuration::try_from(options.older_than).unwrap_or(jiff::SignedDuration::MAX);
@@ -140,7 +140,7 @@ impl Desk {
         // Noticed before it is moved, so that whoever reads the log is told of it even if it was old when it came.
         let mut old: Vec<(String, bool)> = {
             let book = self.notice()?;
-            let time = |name: &str, at: Timestamp| letter::time_in(Layout::Chipset, name).unwrap_or(at);
+            let time = |name: &str, at: Timestamp| message_file::time_in(Layout::Chipset, name).unwrap_or(at);
             let old = book.known.iter().filter(|(name, known)| time(name, known.brief.at) < cutoff);
             old.map(|(name, known)| (name.clone(), known.is_unread())).collect()
         };
@@ -181,11 +181,11 @@ impl Desk {
             }
             let entry = entry.doing("could not list the handled mail")?;
             let Ok(name) = entry.file_name().into_string() else { continue };
-            if !letter::is_mail(Layout::Nanobot, &name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+            if !message_file::is_mail(Layout::Nanobot, &name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
                 continue;
             }
             let changed = || Timestamp::try_from(entry.metadata().ok()?.modified().ok()?).ok();
-            let Some(at) = letter::time_in(Layout::Nanobot, &name).or_else(changed) else { continue };
+            let Some(at) = message_file::time_in(Layout::Nanobot, &name).or_else(changed) else { continue };
             if at < cutoff {
                 let folder = away.join(month(at));
                 self.move_old(options, &entry.path(), &folder, &name, report)?;

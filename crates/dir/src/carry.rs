@@ -12,9 +12,9 @@ use amb_core::{AgentName, Code, Kind, Message, MessageId, OfficeError, TaskId, T
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter;
 use crate::log::Line;
-use crate::office::{Desk, DirOffice, DirSeat, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, DirMailbox, DirOffice, Shared};
 use crate::post::Naming;
 use crate::send::sent;
 use crate::tasks::Record;
@@ -36,7 +36,7 @@ impl Shared {
             Some(place) if self.paths.layout == Layout::Nanobot => {
                 Ok(if place.in_inbox { Fate::Waiting } else { Fate::Handled })
             }
-            Some(place) => match letter::open(self.paths.layout, agent, &place.path, file) {
+            Some(place) => match message_file::open(self.paths.layout, agent, &place.path, file) {
                 Ok(letter) if letter.read => Ok(Fate::Handled),
                 Err(gone) if gone.is_gone() => Ok(Fate::Handled),
                 _ => Ok(Fate::Waiting),
@@ -48,13 +48,13 @@ impl Shared {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// Puts a message of this agent's into its recipient's mailbox, once.
     fn carry(&self, mut message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
         let layout = self.shared.paths.layout;
         message.from = self.me.clone();
-        message.id = letter::new_id(layout, message.sent_at, &self.me, nonce);
-        let file = letter::exact_name(layout, &message, nonce);
+        message.id = message_file::new_id(layout, message.sent_at, &self.me, nonce);
+        let file = message_file::exact_name(layout, &message, nonce);
         let recipient = self.shared.recipient(&message.to)?;
         if message.kind == Kind::Task {
             let id = TaskId::parse(message.id.as_str())?;
@@ -151,7 +151,7 @@ impl DirOffice {
     /// The id and the name of the file that a message of `from` gets when it is carried with these two.
     pub fn carried_as(&self, from: &AgentName, at: Timestamp, nonce: u32) -> (MessageId, String) {
         let layout = self.shared.paths.layout;
-        let id = letter::new_id(layout, at, from, nonce);
+        let id = message_file::new_id(layout, at, from, nonce);
         let file = match layout {
             Layout::Nanobot => amb_core::wire::filename::nanobot_with_suffix(at, from, nonce),
             Layout::Chipset => format!("{id}{}", amb_core::wire::filename::CHIPSET_ENDING),
@@ -167,17 +167,17 @@ impl DirOffice {
     }
 }
 
-impl DirSeat {
+impl DirMailbox {
     /// Puts a message of this agent's, which another office accepted, into its recipient's mailbox: durable when this
     /// answers, and there once, however often it is carried with the same moment (`message.sent_at`) and number. Say
     /// `again` where it may have been carried before.
     pub async fn carry(&self, message: Message, nonce: u32, again: bool) -> Result<Sent, OfficeError> {
-        self.run(move |desk| desk.carry(message, nonce, again)).await
+        self.run(move |agent_dir| agent_dir.carry(message, nonce, again)).await
     }
 
     /// Puts a message that came to this agent aside, where it is kept and not shown.
     pub async fn refuse(&self, id: &MessageId) -> Result<(), OfficeError> {
         let id = id.clone();
-        self.run(move |desk| desk.refuse(&id)).await
+        self.run(move |agent_dir| agent_dir.refuse(&id)).await
     }
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use amb_core::doc::Sent;
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::wire::config::MailboxConfig;
-use amb_core::{AgentName, Card, Draft, Message, MessageId, Object, Office, OfficeError, Part};
+use amb_core::{AgentName, Card, Draft, Mailbox, Message, MessageId, Object, OfficeError, Part};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::office::{DirOffice, DirSeat};
+use crate::office::{DirMailbox, DirOffice};
 
 /// Messages handed over at most before the first of them is taken: the rest waits on disk.
 const WAITING: usize = 16;
@@ -113,7 +113,7 @@ fn content(message: &Message) -> String {
 pub struct Delivery {
     inbound: InboundMessage,
     message: Message,
-    seat: DirSeat,
+    mailbox: DirMailbox,
     undone: Option<mpsc::Sender<MessageId>>,
 }
 
@@ -125,7 +125,7 @@ impl Delivery {
 
     /// Acknowledges it: it will not come again.
     pub async fn done(mut self) -> Result<InboundMessage, OfficeError> {
-        self.seat.ack(std::slice::from_ref(&self.message.id)).await?;
+        self.mailbox.ack(std::slice::from_ref(&self.message.id)).await?;
         self.undone = None;
         Ok(self.inbound.clone())
     }
@@ -145,7 +145,7 @@ impl Drop for Delivery {
             && undone.try_send(self.message.id.clone()).is_err()
         {
             // The channel has stopped, or is very far behind: given back at once instead of at the next poll.
-            self.seat.desk.release(std::slice::from_ref(&self.message.id));
+            self.mailbox.agent_dir.release(std::slice::from_ref(&self.message.id));
         }
     }
 }
@@ -153,7 +153,7 @@ impl Drop for Delivery {
 /// A running channel. Stops when dropped, but says goodbye only by [`Channel::stop`].
 #[derive(Debug)]
 pub struct Channel {
-    seat: DirSeat,
+    mailbox: DirMailbox,
     inbound: mpsc::Receiver<Delivery>,
     stop: watch::Sender<bool>,
     tasks: Vec<JoinHandle<()>>,
@@ -162,18 +162,18 @@ pub struct Channel {
 impl Channel {
     /// Registers the agent, and starts signs of life and the stream of mail.
     pub async fn start(office: &DirOffice, config: ChannelConfig) -> Result<Self, OfficeError> {
-        let seat = office.seat(config.agent);
+        let mailbox = office.mailbox(config.agent);
         if config.poll_interval.is_zero() {
             return Err(OfficeError::invalid("poll_interval is more than 0"));
         }
-        seat.register_polling(config.card, config.poll_interval).await?;
+        mailbox.register_polling(config.card, config.poll_interval).await?;
         let (sender, inbound) = mpsc::channel(WAITING);
         let (stop, stopped) = watch::channel(false);
         let tasks = vec![
-            tokio::spawn(beat(seat.clone(), config.poll_interval, stopped.clone())),
-            tokio::spawn(pump(seat.clone(), config.poll_interval, sender, stopped)),
+            tokio::spawn(beat(mailbox.clone(), config.poll_interval, stopped.clone())),
+            tokio::spawn(pump(mailbox.clone(), config.poll_interval, sender, stopped)),
         ];
-        Ok(Self { seat, inbound, stop, tasks })
+        Ok(Self { mailbox, inbound, stop, tasks })
     }
 
     /// The next message; none once the channel has stopped.
@@ -184,12 +184,12 @@ impl Channel {
     /// Sends a message to another agent. Replies and relays name their message in the draft, and ttl and trace follow: a
     /// runtime answers by itself, so its replies are marked automatic.
     pub async fn send_message(&self, draft: Draft) -> Result<Sent, OfficeError> {
-        self.seat.send(if draft.reply_to.is_some() { draft.automatic() } else { draft }).await
+        self.mailbox.send(if draft.reply_to.is_some() { draft.automatic() } else { draft }).await
     }
 
-    /// The agent's seat, for everything else: tasks, history, agents.
-    pub fn seat(&self) -> &DirSeat {
-        &self.seat
+    /// The agent's mailbox, for everything else: tasks, history, agents.
+    pub fn mailbox(&self) -> &DirMailbox {
+        &self.mailbox
     }
 
     /// Stops, gives back what was not taken, and says goodbye.
@@ -200,7 +200,7 @@ impl Channel {
         for task in std::mem::take(&mut self.tasks) {
             task.await.map_err(OfficeError::internal)?;
         }
-        self.seat.leave().await
+        self.mailbox.leave().await
     }
 }
 
@@ -211,7 +211,7 @@ impl Drop for Channel {
 }
 
 /// Signs of life, however slow the consumer is.
-async fn beat(seat: DirSeat, every: Duration, mut stopped: watch::Receiver<bool>) {
+async fn beat(mailbox: DirMailbox, every: Duration, mut stopped: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -219,25 +219,30 @@ async fn beat(seat: DirSeat, every: Duration, mut stopped: watch::Receiver<bool>
             _ = stopped.wait_for(|stop| *stop) => return,
             _ = ticks.tick() => {}
         }
-        if let Err(error) = seat.heartbeat().await {
-            tracing::warn!(%error, agent = %seat.me(), "no sign of life could be given");
+        if let Err(error) = mailbox.heartbeat().await {
+            tracing::warn!(%error, agent = %mailbox.me(), "no sign of life could be given");
         }
     }
 }
 
 /// Hands mail over as it comes.
-async fn pump(seat: DirSeat, every: Duration, inbound: mpsc::Sender<Delivery>, mut stopped: watch::Receiver<bool>) {
+async fn pump(
+    mailbox: DirMailbox,
+    every: Duration,
+    inbound: mpsc::Sender<Delivery>,
+    mut stopped: watch::Receiver<bool>,
+) {
     let (undone, mut given_back) = mpsc::channel(4 * WAITING);
     loop {
-        let mut changes = seat.changes().await.unwrap_or_else(|error| {
+        let mut changes = mailbox.changes().await.unwrap_or_else(|error| {
             tracing::warn!(%error, "the mailbox cannot be watched; polling instead");
             Vec::new()
         });
         changes.iter_mut().for_each(|change| change.mark_unchanged());
         // As many as can be handed over at once: what is not claimed can be claimed by another process.
         let request = ClaimRequest { limit: inbound.capacity().max(1), ..ClaimRequest::default() };
-        let claimed = seat.claim(request).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, agent = %seat.me(), "mail could not be read; trying again");
+        let claimed = mailbox.claim(request).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, agent = %mailbox.me(), "mail could not be read; trying again");
             Vec::new()
         });
         let some = !claimed.is_empty();
@@ -245,7 +250,7 @@ async fn pump(seat: DirSeat, every: Duration, inbound: mpsc::Sender<Delivery>, m
             let delivery = Delivery {
                 inbound: InboundMessage::of(&message),
                 message,
-                seat: seat.clone(),
+                mailbox: mailbox.clone(),
                 undone: Some(undone.clone()),
             };
             tokio::select! {
@@ -258,10 +263,10 @@ async fn pump(seat: DirSeat, every: Duration, inbound: mpsc::Sender<Delivery>, m
         }
         tokio::select! {
             _ = stopped.wait_for(|stop| *stop) => return,
-            _ = seat.arrival(&mut changes, every) => {}
+            _ = mailbox.arrival(&mut changes, every) => {}
         }
         while let Ok(id) = given_back.try_recv() {
-            seat.desk.release(&[id]);
+            mailbox.agent_dir.release(&[id]);
         }
     }
 }

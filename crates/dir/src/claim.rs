@@ -12,18 +12,18 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use amb_core::limits::MAX_CLAIMED;
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::{Message, MessageId, OfficeError};
 
 use crate::failure::Doing;
 use crate::layout::Layout;
 use crate::lease::{self, Lease};
-use crate::letter;
 use crate::lock::{Locked, same_file};
-use crate::office::{ClaimBy, Desk};
+use crate::message_file;
+use crate::office::{AgentDir, ClaimBy};
 use crate::open;
 
-/// The messages that this seat holds.
+/// The messages that this mailbox holds.
 #[derive(Debug, Default)]
 pub(crate) struct Claims(HashMap<MessageId, Claim>);
 
@@ -59,7 +59,7 @@ impl Claim {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// Takes unread messages that no other consumer holds.
     pub(crate) fn claim(&self, request: &ClaimRequest) -> Result<Vec<Message>, OfficeError> {
         let mut free: Vec<_> = {
@@ -118,8 +118,8 @@ impl Desk {
         let held = unread.into_iter().filter(|(name, _)| held(name)).take(MAX_CLAIMED);
         let read = |(name, id): (String, MessageId)| {
             let file = open::regular(&inbox.join(&name)).ok()?.into_parts().0;
-            let letter = letter::read(paths.layout, &self.me, &file, &mut &file, &name).ok()?;
-            letter::known_as(letter.message, &name, &id).map(|message| self.shown(message))
+            let letter = message_file::read(paths.layout, &self.me, &file, &mut &file, &name).ok()?;
+            message_file::known_as(letter.message, &name, &id).map(|message| self.shown(message))
         };
         // One that cannot be read any more was handled, or is dealt with by whoever claims it.
         Ok(held.filter_map(read).collect())
@@ -160,7 +160,7 @@ impl Desk {
         if !same_file(&file, &path) {
             return Ok(None);
         }
-        let letter = match letter::read(paths.layout, &self.me, &file, &mut &file, name) {
+        let letter = match message_file::read(paths.layout, &self.me, &file, &mut &file, name) {
             Ok(letter) if paths.layout == Layout::Chipset && letter.read => return Ok(None),
             Ok(mut letter) => {
                 self.shared.name_task(&self.me, &mut letter.message, name)?;
@@ -175,7 +175,7 @@ impl Desk {
             Some(lease) => Held::Lease(lease),
             None => Held::Lock(file),
         };
-        Ok(letter::known_as(letter.message, name, id).map(|message| (Claim { path, held }, message)))
+        Ok(message_file::known_as(letter.message, name, id).map(|message| (Claim { path, held }, message)))
     }
 
     /// Gives claimed messages back.

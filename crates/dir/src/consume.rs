@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use amb_core::doc::Sent;
 use amb_core::limits::MAX_CLAIMED;
-use amb_core::office::{ClaimRequest, Office};
+use amb_core::mailbox::{ClaimRequest, Mailbox};
 use amb_core::route::Hop;
 use amb_core::wire::nanobot;
 use amb_core::{Draft, Message, Object, OfficeError};
 use tokio::time::Instant;
 
 use crate::layout::Layout;
-use crate::letter;
-use crate::office::{Desk, DirSeat};
+use crate::message_file;
+use crate::office::{AgentDir, DirMailbox};
 use crate::open;
 
 /// The pause before the first repeated look for mail that could not be claimed; it doubles up to the poll interval.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// A message that this seat holds.
+/// A message that this mailbox holds.
 #[derive(Debug, Clone, PartialEq)]
 pub struct HeldMail {
     /// The name of its file in the mailbox.
@@ -32,8 +32,8 @@ pub struct HeldMail {
     pub fields: Object,
 }
 
-impl DirSeat {
-    /// Claims mail like [`Office::claim`]; where there is none it waits for some, up to `wait` or until `stop` ends.
+impl DirMailbox {
+    /// Claims mail like [`Mailbox::claim`]; where there is none it waits for some, up to `wait` or until `stop` ends.
     ///
     /// A claim that was begun is finished, so when `stop` ends at the same moment the answer may have mail in it.
     pub async fn claim_or_wait(
@@ -43,7 +43,7 @@ impl DirSeat {
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<Message>, OfficeError> {
         let give_up = Instant::now().checked_add(wait);
-        let poll_interval = self.desk.shared.options.poll_interval;
+        let poll_interval = self.agent_dir.shared.options.poll_interval;
         let mut stop = std::pin::pin!(stop);
         let mut looks = 0;
         loop {
@@ -69,18 +69,18 @@ impl DirSeat {
         }
     }
 
-    /// Sends like [`Office::send`], but with no more hops than `within` says and never to anybody in its trace, unless as an
+    /// Sends like [`Mailbox::send`], but with no more hops than `within` says and never to anybody in its trace, unless as an
     /// answer: for programs that count hops themselves.
     pub async fn send_within(&self, draft: Draft, within: Hop) -> Result<Sent, OfficeError> {
-        self.run(move |desk| desk.send_within(draft, &within)).await
+        self.run(move |agent_dir| agent_dir.send_within(draft, &within)).await
     }
 
-    /// Claims what is unread and free, and answers everything that this seat holds then, oldest first; `limit` messages at
+    /// Claims what is unread and free, and answers everything that this mailbox holds then, oldest first; `limit` messages at
     /// most, and never more than [`MAX_CLAIMED`]. What is not acknowledged is answered again the next time.
     pub async fn hold(&self, limit: usize) -> Result<Vec<HeldMail>, OfficeError> {
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            desk.hold(limit.min(MAX_CLAIMED))
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            agent_dir.hold(limit.min(MAX_CLAIMED))
         })
         .await
     }
@@ -88,16 +88,16 @@ impl DirSeat {
     /// Acknowledges the unread message in a file of the mailbox. `false` if there is none of this name.
     pub async fn ack_file(&self, file_name: &str) -> Result<bool, OfficeError> {
         let file_name = file_name.to_owned();
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            let id = desk.notice()?.known.get(&file_name).map(|known| known.brief.id.clone());
-            id.map_or(Ok(false), |id| Ok(desk.ack(&[id])? > 0))
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            let id = agent_dir.notice()?.known.get(&file_name).map(|known| known.brief.id.clone());
+            id.map_or(Ok(false), |id| Ok(agent_dir.ack(&[id])? > 0))
         })
         .await
     }
 }
 
-impl Desk {
+impl AgentDir {
     fn hold(&self, limit: usize) -> Result<Vec<HeldMail>, OfficeError> {
         let held = self.held_files()?.len();
         if held < limit {
@@ -108,10 +108,10 @@ impl Desk {
         for (id, path) in self.held_files()? {
             let Some(file_name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
             // Handled by another process that did not ask for the claim: it is gone, and that is no failure.
-            let Ok(letter) = letter::open(paths.layout, &self.me, &path, &file_name) else { continue };
+            let Ok(letter) = message_file::open(paths.layout, &self.me, &path, &file_name) else { continue };
             let mut message = letter.message;
             self.shared.name_task(&self.me, &mut message, &file_name)?;
-            let Some(message) = letter::known_as(message, &file_name, &id) else { continue };
+            let Some(message) = message_file::known_as(message, &file_name, &id) else { continue };
             let message = self.shown(message);
             let fields = fields_of(paths.layout, &path, &message)?;
             mail.push(HeldMail { file_name, message, fields });
@@ -132,7 +132,7 @@ impl Desk {
 fn fields_of(layout: Layout, path: &Path, message: &Message) -> Result<Object, OfficeError> {
     let mut fields = match layout {
         Layout::Nanobot => {
-            open::bytes(path, letter::LARGEST).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
+            open::bytes(path, message_file::LARGEST).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok())
         }
         Layout::Chipset => None,
     }
@@ -159,15 +159,15 @@ mod tests {
         DirOffice::open(root, DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() }).unwrap()
     }
 
-    /// How many hints a seat has had. The kernel hands events out in their order, so those of another directory that is
+    /// How many hints a mailbox has had. The kernel hands events out in their order, so those of another directory that is
     /// watched by the same queue say that all earlier ones were counted.
-    async fn hints(seat: &DirSeat) -> u64 {
+    async fn hints(mailbox: &DirMailbox) -> u64 {
         let elsewhere = tempfile::tempdir().unwrap();
-        let mut last = seat.desk.shared.watch.directory(elsewhere.path()).unwrap();
+        let mut last = mailbox.agent_dir.shared.watch.directory(elsewhere.path()).unwrap();
         last.mark_unchanged();
         fs_err::write(elsewhere.path().join("last"), "").unwrap();
         tokio::time::timeout(Duration::from_secs(60), last.changed()).await.unwrap().unwrap();
-        seat.changes().await.unwrap().iter().map(|change| *change.borrow()).sum()
+        mailbox.changes().await.unwrap().iter().map(|change| *change.borrow()).sum()
     }
 
     #[tokio::test]
@@ -178,11 +178,11 @@ mod tests {
             poll_interval: Duration::from_secs(3_600),
             ..DirOptions::default()
         };
-        let holder = office(dir.path()).seat(name("ben"));
+        let holder = office(dir.path()).mailbox(name("ben"));
         holder.register(Card::default()).await.unwrap();
         holder.send(Draft::text(name("ben"), "Plan", "hello")).await.unwrap();
         let held = holder.claim(ClaimRequest::default()).await.unwrap().remove(0).id;
-        let waiter = DirOffice::open(dir.path(), slow).unwrap().seat(name("ben"));
+        let waiter = DirOffice::open(dir.path(), slow).unwrap().mailbox(name("ben"));
         let never = std::future::pending();
         let waiting = waiter.claim_or_wait(ClaimRequest::default(), Duration::from_secs(60), never);
         let mut waiting = std::pin::pin!(waiting);
@@ -195,7 +195,7 @@ mod tests {
     #[tokio::test]
     async fn a_consumer_that_waits_beside_another_is_not_woken_by_its_own_look() {
         let dir = tempfile::tempdir().unwrap();
-        let (holder, waiter) = (office(dir.path()).seat(name("ben")), office(dir.path()).seat(name("ben")));
+        let (holder, waiter) = (office(dir.path()).mailbox(name("ben")), office(dir.path()).mailbox(name("ben")));
         holder.register(Card::default()).await.unwrap();
         holder.send(Draft::text(name("ben"), "Plan", "hello")).await.unwrap();
         assert_eq!(holder.claim(ClaimRequest::default()).await.unwrap().len(), 1);

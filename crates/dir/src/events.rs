@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use crate::failure::Doing;
 use crate::log::Line;
-use crate::office::{Desk, DirSeat};
+use crate::office::{AgentDir, DirMailbox};
 
 /// How much of the log is read at once.
 const CHUNK: u64 = 1 << 20;
@@ -28,7 +28,7 @@ struct Look {
     next_deadline: Option<Timestamp>,
 }
 
-impl Desk {
+impl AgentDir {
     /// The present end of the log, all mail noticed.
     fn end_of_log(&self) -> Result<u64, OfficeError> {
         self.note_overdue()?;
@@ -117,10 +117,10 @@ impl Desk {
     }
 }
 
-impl DirSeat {
+impl DirMailbox {
     pub(crate) async fn log_after(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage, OfficeError> {
         let Some(since) = since else {
-            let end = self.run(|desk| desk.end_of_log()).await?;
+            let end = self.run(|agent_dir| agent_dir.end_of_log()).await?;
             return Ok(EventPage { events: Vec::new(), cursor: end.into() });
         };
         let bad = || OfficeError::invalid("`since` is not a cursor of this office; leave it out to start at the end");
@@ -130,10 +130,10 @@ impl DirSeat {
             // Subscribed before looking, so that what comes in between is not missed.
             let mut changes = match wait.is_zero() {
                 true => Vec::new(),
-                false => self.run(|desk| desk.watch()).await?,
+                false => self.run(|agent_dir| agent_dir.watch()).await?,
             };
             changes.iter_mut().for_each(|change| change.mark_unchanged());
-            let look = self.run(move |desk| desk.look(from)).await?;
+            let look = self.run(move |agent_dir| agent_dir.look(from)).await?;
             if let Some(last) = look.events.last() {
                 return Ok(EventPage { cursor: last.cursor.clone(), events: look.events });
             }
@@ -141,9 +141,9 @@ impl DirSeat {
             if Instant::now() >= give_up {
                 return Ok(EventPage { events: Vec::new(), cursor: since });
             }
-            let mut until = give_up.min(Instant::now() + self.desk.shared.options.poll_interval);
+            let mut until = give_up.min(Instant::now() + self.agent_dir.shared.options.poll_interval);
             if let Some(deadline) = look.next_deadline {
-                let left = deadline.duration_since(self.desk.shared.now());
+                let left = deadline.duration_since(self.agent_dir.shared.now());
                 // A little later than the deadline: at its last moment the task is still in time.
                 let left = Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1);
                 until = until.min(Instant::now() + left);
@@ -158,7 +158,7 @@ impl DirSeat {
     }
 
     pub(crate) async fn changes(&self) -> Result<Vec<watch::Receiver<u64>>, OfficeError> {
-        self.run(|desk| desk.watch()).await
+        self.run(|agent_dir| agent_dir.watch()).await
     }
 }
 

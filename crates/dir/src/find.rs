@@ -7,9 +7,9 @@ use amb_core::{AgentName, Kind, Message, MessageId, OfficeError, Receipt, Timest
 
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter;
 use crate::log::Line;
-use crate::office::{Desk, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, Shared};
 use crate::post::Place;
 use crate::tasks::Pointer;
 
@@ -35,7 +35,7 @@ impl Shared {
     /// The message at this place, if it is the one.
     fn open_at(&self, owner: &AgentName, place: &Place, file: &str, id: &MessageId) -> Option<Found> {
         let layout = self.paths.layout;
-        let letter = match letter::open(layout, owner, &place.path, file) {
+        let letter = match message_file::open(layout, owner, &place.path, file) {
             Ok(letter) => letter,
             Err(gone) if gone.is_gone() => return None,
             Err(bad) => {
@@ -43,7 +43,7 @@ impl Shared {
                 return None;
             }
         };
-        let mut message = letter::known_as(letter.message, file, id)?;
+        let mut message = message_file::known_as(letter.message, file, id)?;
         if let Err(error) = self.name_task(owner, &mut message, file) {
             tracing::warn!(%error, %id, "the record of a message's task cannot be read now");
         }
@@ -57,13 +57,13 @@ impl Shared {
             Timestamp::new(about.ctime(), i32::try_from(about.ctime_nsec()).ok()?).ok()
         };
         // What the office rejected was put away and never shown.
-        let read = read && !letter::is_rejected(&message);
+        let read = read && !message_file::is_rejected(&message);
         let read_at = read.then(|| changed().unwrap_or(message.sent_at));
         Some(Found { message, read_at })
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// A message that came to the agent or that it sent.
     pub(crate) fn find(&self, id: &MessageId) -> Result<Found, OfficeError> {
         let nobody = || OfficeError::not_found(format!("no message {id} of yours"));

@@ -4,15 +4,15 @@ use std::collections::HashSet;
 
 use amb_core::doc::{History, MessageView};
 use amb_core::limits::MAX_HISTORY;
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, OfficeError, SessionId};
 
 use crate::book::Known;
 use crate::failure::Doing;
 use crate::log::{Brief, Line, Placed};
-use crate::office::Desk;
+use crate::office::AgentDir;
 
-impl Desk {
+impl AgentDir {
     /// A page of a thread; marks what it answers as read.
     pub(crate) fn read(&self, session: &SessionId, page: &HistoryPage) -> Result<History, OfficeError> {
         if page.limit == 0 || page.limit > MAX_HISTORY {

@@ -8,7 +8,7 @@ use amb_core::{AgentName, MessageId, OfficeError, SessionId, Timestamp};
 
 use crate::failure::Doing;
 use crate::log::{Brief, Line};
-use crate::office::Desk;
+use crate::office::AgentDir;
 
 /// How much of the log counts as recent: several hundred messages.
 const RECENT: u64 = 128 << 10;
@@ -46,7 +46,7 @@ impl Threads {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// The agent's threads, the one with the newest message first. Marks nothing as read.
     pub(crate) fn inbox(&self, unread_only: bool) -> Result<Inbox, OfficeError> {
         let mut threads = Threads::default();

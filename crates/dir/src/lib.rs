@@ -1,11 +1,11 @@
 //! The office in a directory: mailboxes, registry and transcripts in plain files, with nothing to start.
 //!
 //! ```no_run
-//! use amb_core::{Draft, Office, card::Card};
+//! use amb_core::{Draft, Mailbox, card::Card};
 //! use amb_dir::{DirOffice, DirOptions};
 //! # async fn example() -> Result<(), amb_core::OfficeError> {
 //! let office = DirOffice::open("mailboxes".as_ref(), DirOptions::default())?;
-//! let (ann, bob) = (office.seat("ann".parse()?), office.seat("bob".parse()?));
+//! let (ann, bob) = (office.mailbox("ann".parse()?), office.mailbox("bob".parse()?));
 //! ann.register(Card::default()).await?;
 //! bob.register(Card::default()).await?;
 //! ann.send(Draft::text(bob.me().clone(), "Plan", "hello")).await?;
@@ -36,9 +36,10 @@ mod history;
 mod inbox;
 mod layout;
 mod lease;
-mod letter;
 mod lock;
 mod log;
+mod mailbox;
+mod message_file;
 mod mount;
 mod notice;
 mod office;
@@ -49,7 +50,6 @@ mod people;
 mod post;
 mod registry;
 mod scan;
-mod seat;
 mod send;
 mod step;
 mod syncer;
@@ -63,6 +63,6 @@ pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
 pub use consume::HeldMail;
 pub use layout::Layout;
 pub use mount::{Home, MountLock};
-pub use office::{ClaimBy, DirOffice, DirOptions, DirSeat};
+pub use office::{ClaimBy, DirMailbox, DirOffice, DirOptions};
 #[cfg(feature = "test-support")]
 pub use step::{DELAYS, PAUSE_AT, STOP_AT};

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::lock::Locked;
-use crate::office::{Desk, DirOffice, DirSeat, Shared};
+use crate::office::{AgentDir, DirMailbox, DirOffice, Shared};
 use crate::people::{read_json, write_json};
 
 /// The right to carry mail in and out of a directory; one process has it at a time, until it drops it or dies.
@@ -69,7 +69,7 @@ impl Shared {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// Refuses to act for an agent that lives in the network office: there it has a key, here anybody could say so.
     pub(crate) fn check_lives_here(&self) -> Result<(), OfficeError> {
         if !self.shared.is_marked(&self.me) {
@@ -129,26 +129,26 @@ impl DirOffice {
     }
 }
 
-impl DirSeat {
+impl DirMailbox {
     /// Enters the card of an agent of the network office, or replaces it, and marks the name as that office's.
     pub async fn register_mounted(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry, OfficeError> {
-        self.run(move |desk| desk.register_mounted(card, poll_interval)).await
+        self.run(move |agent_dir| agent_dir.register_mounted(card, poll_interval)).await
     }
 
     /// Marks messages as handled that the agent has handled in the network office.
     pub async fn ack_mounted(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         let ids = ids.to_vec();
-        self.run(move |desk| desk.ack(&ids)).await
+        self.run(move |agent_dir| agent_dir.ack(&ids)).await
     }
 
     /// Rejects a task that does not get to the agent in the network office.
     pub async fn reject_mounted(&self, id: &TaskId, why: String) -> Result<Task, OfficeError> {
         let id = id.clone();
-        self.run(move |desk| desk.set_task_state(&id, TaskState::Rejected, Some(why))).await
+        self.run(move |agent_dir| agent_dir.set_task_state(&id, TaskState::Rejected, Some(why))).await
     }
 
     /// Takes the mark back: a program here has the name now.
     pub async fn give_up_mounted(&self) -> Result<(), OfficeError> {
-        self.run(Desk::give_up_mounted).await
+        self.run(AgentDir::give_up_mounted).await
     }
 }

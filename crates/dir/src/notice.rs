@@ -17,21 +17,21 @@ use crate::book::Book;
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter::{self, Letter, Unreadable};
 use crate::log::{Brief, Line, Log, Withheld};
-use crate::office::Desk;
+use crate::message_file::{self, MessageFile, Unreadable};
+use crate::office::AgentDir;
 use crate::open;
 
 /// A file that ends too soon is given this long: its writer may not be done.
 const UNFINISHED: Duration = Duration::from_secs(1);
 
 /// A file that is new: its name, inode and letter, and why it is not to be shown.
-type Fresh = (String, u64, Letter, Option<Withheld>);
+type Fresh = (String, u64, MessageFile, Option<Withheld>);
 
 /// Of mail that was handled before this office came, this much gets into the log; the doctor enters the rest.
 const INDEXED_AT_FIRST: usize = 500;
 
-impl Desk {
+impl AgentDir {
     /// The book, brought up to date with the mailbox, after what dead processes left was finished. Nothing in it is
     /// withheld that was not dealt with.
     pub(crate) fn notice(&self) -> Result<MutexGuard<'_, Book>, OfficeError> {
@@ -117,7 +117,7 @@ impl Desk {
             return Ok(());
         }
         let layout = self.shared.paths.layout;
-        handled.sort_by_cached_key(|(name, _)| std::cmp::Reverse(letter::time_in(layout, name)));
+        handled.sort_by_cached_key(|(name, _)| std::cmp::Reverse(message_file::time_in(layout, name)));
         handled.truncate(INDEXED_AT_FIRST);
         self.index(handled)
     }
@@ -138,7 +138,7 @@ impl Desk {
                 continue;
             }
             if let Ok(name) = entry.file_name().into_string()
-                && letter::is_mail(self.shared.paths.layout, &name)
+                && message_file::is_mail(self.shared.paths.layout, &name)
             {
                 listed.push((name, entry.ino()));
             }
@@ -169,7 +169,7 @@ impl Desk {
                 still_bad.insert(name, *version);
                 continue;
             }
-            match letter::open(paths.layout, &self.me, &path, &name) {
+            match message_file::open(paths.layout, &self.me, &path, &name) {
                 Ok(mut letter) => {
                     let withheld = self.judge(&card, &letter, &name)?;
                     self.shared.name_task(&self.me, &mut letter.message, &name)?;
@@ -190,7 +190,7 @@ impl Desk {
     }
 
     /// Whether the message may be shown. A task gets its record here, before anybody can act on it.
-    fn judge(&self, card: &Card, letter: &Letter, name: &str) -> Result<Option<Withheld>, OfficeError> {
+    fn judge(&self, card: &Card, letter: &MessageFile, name: &str) -> Result<Option<Withheld>, OfficeError> {
         let message = &letter.message;
         if message.kind == Kind::Task && !letter.read {
             let record = self.open_task_found(message, name)?;
@@ -222,16 +222,16 @@ impl Desk {
                 let same = Brief { id: known.brief.id.clone(), ..brief.clone() } == known.brief;
                 if same
                     && (letter.read || !known.read)
-                    && letter::known_as(letter.message.clone(), &f, &known.brief.id).is_some()
+                    && message_file::known_as(letter.message.clone(), &f, &known.brief.id).is_some()
                 {
                     lines.push(Line::Seen { f, i, read: letter.read });
                     continue;
                 }
             }
-            if !letter::is_unique(self.shared.paths.layout, &f, &letter.message)
+            if !message_file::is_unique(self.shared.paths.layout, &f, &letter.message)
                 && self.is_taken(book, &lines, &brief.id)?
             {
-                brief.id = letter::second_id(&letter.message, &f);
+                brief.id = message_file::second_id(&letter.message, &f);
             }
             lines.push(Line::In { f, i, brief, read: letter.read, withheld });
         }

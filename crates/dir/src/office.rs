@@ -1,4 +1,4 @@
-//! The office and its seats.
+//! The office and its mailboxes.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -79,13 +79,13 @@ pub struct DirOffice {
     pub(crate) shared: Arc<Shared>,
 }
 
-/// One agent's seat there. Cheap to clone; clones hold the same claims.
+/// One agent's mailbox there. Cheap to clone; clones hold the same claims.
 #[derive(Debug, Clone)]
-pub struct DirSeat {
-    pub(crate) desk: Arc<Desk>,
+pub struct DirMailbox {
+    pub(crate) agent_dir: Arc<AgentDir>,
 }
 
-/// What all seats of one process share.
+/// What all mailboxes of one process share.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) paths: Paths,
@@ -104,9 +104,9 @@ pub(crate) struct Shared {
     when_made: OnceLock<fn(&Path)>,
 }
 
-/// One agent at work. Its methods block; the seat calls them on threads that may.
+/// One agent at work. Its methods block; the mailbox calls them on threads that may.
 #[derive(Debug)]
-pub(crate) struct Desk {
+pub(crate) struct AgentDir {
     pub(crate) shared: Arc<Shared>,
     pub(crate) me: AgentName,
     pub(crate) book: Mutex<Book>,
@@ -148,9 +148,9 @@ impl DirOffice {
         let _only_the_first = self.shared.when_made.set(tell);
     }
 
-    /// The seat of one agent.
-    pub fn seat(&self, name: AgentName) -> DirSeat {
-        DirSeat { desk: Arc::new(self.shared.desk(&name)) }
+    /// The mailbox of one agent.
+    pub fn mailbox(&self, name: AgentName) -> DirMailbox {
+        DirMailbox { agent_dir: Arc::new(self.shared.agent_dir(&name)) }
     }
 
     /// Where it is.
@@ -243,8 +243,8 @@ impl Shared {
     }
 
     /// One agent, at work for as long as this is kept.
-    pub(crate) fn desk(self: &Arc<Self>, me: &AgentName) -> Desk {
-        Desk { shared: self.clone(), me: me.clone(), book: Mutex::default(), claims: Mutex::default() }
+    pub(crate) fn agent_dir(self: &Arc<Self>, me: &AgentName) -> AgentDir {
+        AgentDir { shared: self.clone(), me: me.clone(), book: Mutex::default(), claims: Mutex::default() }
     }
 
     /// The log of an agent.

@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 use crate::durable::{self, Wait, nonce};
 use crate::failure::Doing;
-use crate::letter;
 use crate::lock::Locked;
-use crate::office::Desk;
+use crate::message_file;
+use crate::office::AgentDir;
 use crate::people::{read_json, write_json};
 use crate::post::Naming;
 use crate::send::sent;
@@ -34,7 +34,7 @@ struct Used {
     will_answer: Option<Sent>,
 }
 
-impl Desk {
+impl AgentDir {
     pub(crate) fn keys_dir(&self) -> PathBuf {
         self.shared.paths.state(&self.me).join("keys")
     }
@@ -87,7 +87,7 @@ impl Desk {
 
     /// The result of a send that came to its end without being answered.
     fn already_sent(&self, used: &Used) -> Result<Option<Sent>, OfficeError> {
-        let id = letter::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
+        let id = message_file::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
         let (to, name) = (&used.draft.to, self.name_under(&id, used));
         if used.draft.kind == Kind::Task {
             let task = TaskId::parse(id.as_str())?;

@@ -8,8 +8,8 @@ use amb_core::{AgentName, Message, MessageId, OfficeError, Timestamp};
 use crate::durable;
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter;
 use crate::log::{Brief, Line};
+use crate::message_file;
 use crate::office::Shared;
 use crate::unfinished::{Begun, Note};
 
@@ -65,7 +65,7 @@ impl Shared {
         message: &mut Message,
         naming: Naming,
     ) -> Result<(String, Option<Begun>), OfficeError> {
-        let directory = match letter::is_rejected(message) {
+        let directory = match message_file::is_rejected(message) {
             false => self.make_mailbox(&message.to)?,
             true => {
                 self.refuse_links(&message.to)?;
@@ -96,15 +96,15 @@ impl Shared {
     ) -> Result<String, OfficeError> {
         self.note_stamp(message.sent_at);
         let layout = self.paths.layout;
-        let mut bytes = letter::write(layout, message).map_err(OfficeError::internal)?;
-        if letter::is_rejected(message) && layout == Layout::Chipset {
-            bytes = letter::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
+        let mut bytes = message_file::write(layout, message).map_err(OfficeError::internal)?;
+        if message_file::is_rejected(message) && layout == Layout::Chipset {
+            bytes = message_file::marked_read(&bytes).map_err(OfficeError::internal)?.unwrap_or(bytes);
         }
         let doing = "the message was not sent";
         let (at, from) = (message.sent_at, message.from.clone());
         let mut announce = |message: &mut Message, name: &str| {
             if layout == Layout::Chipset
-                && let Ok(id) = MessageId::parse(letter::stem(layout, name))
+                && let Ok(id) = MessageId::parse(message_file::stem(layout, name))
             {
                 message.id = id;
             }
@@ -115,13 +115,13 @@ impl Shared {
         };
         let name = match naming {
             Naming::Free { nonce } => durable::create(directory, &bytes, &self.syncer, |attempt| {
-                let name = letter::new_name(layout, at, &from, nonce, attempt);
+                let name = message_file::new_name(layout, at, &from, nonce, attempt);
                 announce(message, &name);
                 name
             })
             .doing(doing)?,
             Naming::Exact { nonce } | Naming::Carried { nonce } => {
-                let name = letter::exact_name(layout, message, nonce);
+                let name = message_file::exact_name(layout, message, nonce);
                 durable::create_exact(directory, &bytes, &self.syncer, &name, || announce(message, &name))
                     .doing(doing)?;
                 name
@@ -189,9 +189,9 @@ impl Shared {
     /// Files that were put away under a longer name because theirs was taken.
     pub(crate) fn renamed(&self, agent: &AgentName, file: &str) -> Vec<Place> {
         let away = self.paths.put_away(agent);
-        let stem = format!("{}_", letter::stem(self.paths.layout, file));
+        let stem = format!("{}_", message_file::stem(self.paths.layout, file));
         let mut folders = vec![away.clone()];
-        if let Some(at) = letter::time_in(self.paths.layout, file) {
+        if let Some(at) = message_file::time_in(self.paths.layout, file) {
             folders.push(away.join(month(at)));
         }
         let entries = folders.iter().filter_map(|folder| fs_err::read_dir(folder).ok()).flatten().flatten();
@@ -200,7 +200,7 @@ impl Shared {
     }
 
     fn locate_by_month(&self, away: &std::path::Path, file: &str) -> Result<Option<PathBuf>, OfficeError> {
-        if let Some(at) = letter::time_in(self.paths.layout, file) {
+        if let Some(at) = message_file::time_in(self.paths.layout, file) {
             let path = away.join(month(at)).join(file);
             return Ok(path.is_file().then_some(path));
         }

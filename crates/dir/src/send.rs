@@ -10,9 +10,9 @@ use amb_core::{AgentName, Code, Draft, Kind, Message, OfficeError, SessionId, Ta
 use crate::durable::nonce;
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter;
 use crate::log::Line;
-use crate::office::{Desk, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, Shared};
 use crate::people::Recipient;
 use crate::post::Naming;
 
@@ -25,7 +25,7 @@ pub(crate) struct Composed {
     parent: Option<TaskId>,
 }
 
-impl Desk {
+impl AgentDir {
     /// Sends. When this answers, the message is durable.
     pub(crate) fn send(&self, draft: Draft) -> Result<Sent, OfficeError> {
         draft.check()?;
@@ -88,7 +88,7 @@ impl Desk {
         let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
         let (hop, parent) = self.hop(&draft, named.as_ref())?;
         let (session, subject) = self.thread(&draft, named.as_ref())?;
-        let id = letter::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
+        let id = message_file::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
         let deadline = draft.due(at);
         let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.word_for(message.kind);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::event::NewMessage;
-use amb_core::{Backoff, Cursor, Event, GoalId, Object, Office, Timestamp};
+use amb_core::{Backoff, Cursor, Event, GoalId, Mailbox, Object, Timestamp};
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
@@ -30,7 +30,7 @@ pub struct MailHints(AbortHandle);
 
 impl MailHints {
     /// Watches an agent's mailbox for a goal of that agent.
-    pub fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) -> Self {
+    pub fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) -> Self {
         Self(tokio::spawn(watch(office, goal)).abort_handle())
     }
 }
@@ -41,7 +41,7 @@ impl Drop for MailHints {
     }
 }
 
-async fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) {
+async fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) {
     let mut since: Option<Cursor> = None;
     let mut backoff = Backoff::new(PAUSES.0, PAUSES.1);
     loop {
@@ -71,7 +71,7 @@ async fn watch(office: Arc<dyn Office>, goal: Arc<InboxBuffer>) {
 }
 
 /// The cursor first, the count then: mail that comes in between is hinted at twice rather than not at all.
-async fn begin(office: &dyn Office, goal: &InboxBuffer) -> amb_core::office::Result<Cursor> {
+async fn begin(office: &dyn Mailbox, goal: &InboxBuffer) -> amb_core::mailbox::Result<Cursor> {
     let cursor = office.events(None, Duration::ZERO).await?.cursor;
     let unread = office.inbox(true).await?.unread();
     if unread > 0 {
@@ -87,7 +87,7 @@ async fn begin(office: &dyn Office, goal: &InboxBuffer) -> amb_core::office::Res
     Ok(cursor)
 }
 
-fn new_mail(office: &dyn Office, mail: &NewMessage) -> InboxMessage {
+fn new_mail(office: &dyn Mailbox, mail: &NewMessage) -> InboxMessage {
     let body = Protocol::NewMail {
         message_id: mail.message_id.clone(),
         session_id: mail.session_id.clone(),

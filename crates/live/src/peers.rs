@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::limits::MAX_DESCRIPTION_CHARS;
-use amb_core::{AgentName, GoalId, Office, Timestamp};
+use amb_core::{AgentName, GoalId, Mailbox, Timestamp};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::broker::{Broker, BrokerError, LiveGoal, LocalBroker};
@@ -212,7 +212,7 @@ impl Goal {
     }
 
     /// Has the agent's durable mail ring at this goal, until the bell is dropped.
-    pub fn ring_on_mail(&self, office: Arc<dyn Office>) -> crate::MailHints {
+    pub fn ring_on_mail(&self, office: Arc<dyn Mailbox>) -> crate::MailHints {
         crate::MailHints::watch(office, Arc::clone(&self.buffer))
     }
 

@@ -6,7 +6,7 @@ mod send;
 
 use std::sync::Arc;
 
-use amb_core::{AgentName, GoalId, Office};
+use amb_core::{AgentName, GoalId, Mailbox};
 
 pub use definition::{ToolDefinition, call, definitions};
 pub use list::{MAX_PEERS, MORE_PEERS, NO_DIRECTORY, PeerList, PeerSummary, list_peers};
@@ -33,7 +33,7 @@ pub struct PeerContext {
     /// How messages travel.
     pub broker: Arc<dyn Broker>,
     /// The caller's own mailbox, for messages that shall wait for agents that do not run now.
-    pub mailbox: Option<Arc<dyn Office>>,
+    pub mailbox: Option<Arc<dyn Mailbox>>,
     /// Agents that one broadcast may reach.
     pub broadcast_cap: usize,
 }

@@ -12,8 +12,8 @@ use serde_json::json;
 use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 
+use crate::lazy_mailbox::LazyMailbox;
 use crate::peers::LivePeers;
-use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::watch::{Change, Watch};
 
@@ -26,7 +26,7 @@ pub(crate) const CLAUDE_CODE: &str = "claude-code";
 /// Rings for the mail that is there and for all that comes, until the client is gone.
 pub(crate) async fn ring(
     peer: Peer<RoleServer>,
-    seat: Seat,
+    mailbox: LazyMailbox,
     seen: Arc<Seen>,
     watch: Watch,
     live: Option<Arc<dyn LivePeers>>,
@@ -40,7 +40,7 @@ pub(crate) async fn ring(
     let mut changes = watch.listen();
     let mut said = live.as_ref().map(|live| live.words().listen());
     watch.ready().await;
-    if let Some(waiting) = already_there(&seat, &seen).await
+    if let Some(waiting) = already_there(&mailbox, &seen).await
         && !send(&peer, &waiting).await
     {
         return;
@@ -137,8 +137,8 @@ impl News {
 }
 
 /// Mail that waited before this client came.
-async fn already_there(seat: &Seat, seen: &Seen) -> Option<News> {
-    let waiting = async { seat.office().await?.inbox(true).await };
+async fn already_there(mailbox: &LazyMailbox, seen: &Seen) -> Option<News> {
+    let waiting = async { mailbox.office().await?.inbox(true).await };
     let inbox = match waiting.await {
         Ok(inbox) => inbox,
         Err(error) => {

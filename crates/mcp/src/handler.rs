@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Code, Office, OfficeError};
+use amb_core::{Code, Mailbox, OfficeError};
 use rmcp::ErrorData;
 use rmcp::RoleServer;
 use rmcp::handler::server::ServerHandler;
@@ -21,12 +21,12 @@ use tokio::time::Instant;
 
 use crate::answer::{Call, failure};
 use crate::doorbell;
+use crate::lazy_mailbox::LazyMailbox;
 use crate::options::Options;
 use crate::resources::{self, Uri};
-use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::subscriptions::{self, Subscriptions};
-use crate::tools::{self, Desk};
+use crate::tools::{self, CallContext};
 use crate::watch::Watch;
 
 /// How long a client may go without asking for the tools again.
@@ -44,7 +44,7 @@ that has consequences.";
 
 /// One client's side of the door. Cheap to make: over HTTP there is one for every request of the stateless protocol.
 pub(crate) struct Handler {
-    seat: Seat,
+    mailbox: LazyMailbox,
     options: Arc<Options>,
     watch: Watch,
     /// What this client has been shown.
@@ -59,20 +59,27 @@ pub(crate) struct Handler {
 
 impl Handler {
     /// For the one client of a pair of streams.
-    pub(crate) fn single(seat: Seat, options: Arc<Options>, watch: Watch) -> Self {
+    pub(crate) fn single(mailbox: LazyMailbox, options: Arc<Options>, watch: Watch) -> Self {
         let seen = Arc::new(Seen::default());
         let channel = options.channel;
-        Self::new(seat, options, watch, Arc::clone(&seen), seen, channel)
+        Self::new(mailbox, options, watch, Arc::clone(&seen), seen, channel)
     }
 
     /// For one of many clients over HTTP.
-    pub(crate) fn one_of_many(seat: Seat, options: Arc<Options>, watch: Watch, shared: Arc<Seen>) -> Self {
-        Self::new(seat, options, watch, Arc::default(), shared, false)
+    pub(crate) fn one_of_many(mailbox: LazyMailbox, options: Arc<Options>, watch: Watch, shared: Arc<Seen>) -> Self {
+        Self::new(mailbox, options, watch, Arc::default(), shared, false)
     }
 
-    fn new(seat: Seat, options: Arc<Options>, watch: Watch, own: Arc<Seen>, shared: Arc<Seen>, channel: bool) -> Self {
+    fn new(
+        mailbox: LazyMailbox,
+        options: Arc<Options>,
+        watch: Watch,
+        own: Arc<Seen>,
+        shared: Arc<Seen>,
+        channel: bool,
+    ) -> Self {
         Self {
-            seat,
+            mailbox,
             options,
             watch,
             own,
@@ -88,12 +95,12 @@ impl Handler {
     }
 
     /// The office, and this client's place in its log; tries for this long.
-    async fn reach(&self, seen: &Seen, patience: Duration) -> Result<Arc<dyn Office>, OfficeError> {
+    async fn reach(&self, seen: &Seen, patience: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
         let deadline = Instant::now() + patience;
         let mut pause = FIRST_PAUSE;
         loop {
             let found = async {
-                let office = self.seat.office().await?;
+                let office = self.mailbox.office().await?;
                 seen.find_place(&**office).await?;
                 Ok(Arc::clone(office))
             };
@@ -151,7 +158,7 @@ impl ServerHandler for Handler {
         }
         let implementation =
             Implementation::new(&self.options.server_name, &self.options.server_version).with_title("Agent Mailbox");
-        let instructions = match self.seat.taken() {
+        let instructions = match self.mailbox.taken() {
             Some(office) => format!("You are {}. {INSTRUCTIONS}", office.me()),
             None => INSTRUCTIONS.to_owned(),
         };
@@ -205,7 +212,7 @@ impl ServerHandler for Handler {
         };
         let me = office.me().clone();
         call.me = Some(&me);
-        let desk = Desk {
+        let around = CallContext {
             office,
             seen,
             peers: self.options.peers.clone(),
@@ -213,8 +220,8 @@ impl ServerHandler for Handler {
             closing: closing.clone(),
             began,
         };
-        let answer = tools::call(&desk, name, request.arguments.clone()).await;
-        desk.seen.activity.answered();
+        let answer = tools::call(&around, name, request.arguments.clone()).await;
+        around.seen.activity.answered();
         let result = match answer {
             Some(Ok(answer)) => answer.into_result(),
             Some(Err(error)) => failure(&call, &error),
@@ -244,7 +251,7 @@ impl ServerHandler for Handler {
         request: ReadResourceRequestParams,
         _: RequestContext<RoleServer>,
     ) -> Result<ReadResourceResponse, ErrorData> {
-        let office = self.seat.office().await.map_err(protocol_error)?;
+        let office = self.mailbox.office().await.map_err(protocol_error)?;
         let contents =
             resources::read(&**office, &request.uri).await.map_err(|error| resource_error(error, &request.uri))?;
         Ok(ReadResourceResult::new(vec![contents]).into())
@@ -256,7 +263,7 @@ impl ServerHandler for Handler {
         context: RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         // A subscription is answered when it holds, which it cannot while the office is out of reach.
-        self.seat.office().await.map_err(protocol_error)?;
+        self.mailbox.office().await.map_err(protocol_error)?;
         let uri = request.uri.clone();
         let added = self.subscriptions.add(request.uri, context.peer, &self.watch).await;
         added.map_err(|error| resource_error(error, &uri))

@@ -15,8 +15,8 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
+use crate::lazy_mailbox::LazyMailbox;
 use crate::options::{Options, ServeError};
-use crate::seat::Seat;
 use crate::seen::Seen;
 use crate::watch::Watch;
 
@@ -25,12 +25,12 @@ const PATH: &str = "/mcp";
 
 /// Serves `/mcp` on the listener until `shutdown` is done.
 ///
-/// There are no keys: whoever reaches the listener speaks for the office's seat. So the listener must be a loopback one,
+/// There are no keys: whoever reaches the listener speaks for the office's mailbox. So the listener must be a loopback one,
 /// a request must name a loopback host (a page on the web cannot rebind its own name to us), and where a browser says
 /// which page it acts for, that page must be ours or one that the options allow.
 pub async fn serve_http(
     listener: TcpListener,
-    seat: impl Into<Seat>,
+    mailbox: impl Into<LazyMailbox>,
     options: Options,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
@@ -38,19 +38,19 @@ pub async fn serve_http(
     if !address.ip().is_loopback() {
         return Err(ServeError::NotLoopback(address));
     }
-    let seat = seat.into();
+    let mailbox = mailbox.into();
     let closing = CancellationToken::new();
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(seat.clone(), closing.clone());
+    let watch = Watch::new(mailbox.clone(), closing.clone());
     let shared = Arc::new(Seen::default());
-    shared.begin(&seat).await;
+    shared.begin(&mailbox).await;
     let web = Arc::new(WebRules::new(address.ip(), &[], &options.allowed_origins));
     // The rules of all our listeners take the place of the library's.
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts().with_cancellation_token(closing.clone());
     let options = Arc::new(options);
     let make = move || {
-        let (seat, options) = (seat.clone(), Arc::clone(&options));
-        Ok(Handler::one_of_many(seat, options, watch.clone(), Arc::clone(&shared)))
+        let (mailbox, options) = (mailbox.clone(), Arc::clone(&options));
+        Ok(Handler::one_of_many(mailbox, options, watch.clone(), Arc::clone(&shared)))
     };
     let service = StreamableHttpService::new(make, Arc::new(LocalSessionManager::default()), config);
     let router = Router::new().route_service(PATH, service).layer(from_fn(move |request: Request, next: Next| {

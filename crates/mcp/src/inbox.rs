@@ -3,13 +3,13 @@
 use std::collections::HashSet;
 
 use amb_core::doc::{Inbox, SessionSummary};
-use amb_core::{Code, Office, OfficeError, SessionId};
+use amb_core::{Code, Mailbox, OfficeError, SessionId};
 
 /// Pages that one look follows. What lies behind is told by a `next` that is left.
 const MOST_PAGES: usize = 40;
 
 /// All threads, from as many pages as the office has.
-pub(crate) async fn whole(office: &dyn Office, unread_only: bool) -> Result<Inbox, OfficeError> {
+pub(crate) async fn whole(office: &dyn Mailbox, unread_only: bool) -> Result<Inbox, OfficeError> {
     let mut inbox = office.inbox(unread_only).await?;
     let mut known: HashSet<_> = inbox.sessions.iter().map(|session| session.session_id.clone()).collect();
     for _ in 1..MOST_PAGES {
@@ -28,7 +28,7 @@ pub(crate) async fn whole(office: &dyn Office, unread_only: bool) -> Result<Inbo
 
 /// One thread of the inbox, if it is there.
 pub(crate) async fn find(
-    office: &dyn Office,
+    office: &dyn Mailbox,
     unread_only: bool,
     id: &SessionId,
 ) -> Result<Option<SessionSummary>, OfficeError> {

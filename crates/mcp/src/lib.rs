@@ -4,7 +4,7 @@
 //! address. Both speak the stateless protocol (2026-07-28: `server/discover`, `subscriptions/listen`) and the ones with a
 //! handshake (2025-11-25 and older: `initialize`, `resources/subscribe`).
 //!
-//! An office that is out of reach when a client comes is no reason to send the client away: a [`Seat`] is taken when the
+//! An office that is out of reach when a client comes is no reason to send the client away: a [`LazyMailbox`] is taken when the
 //! office is there, and until then the tools say what is wrong.
 //!
 //! The door holds no mail. What it remembers is which messages this client has been shown, so that a preview costs its
@@ -24,12 +24,12 @@ mod doorbell;
 mod handler;
 mod http;
 mod inbox;
+mod lazy_mailbox;
 mod options;
 mod part;
 mod peers;
 mod resources;
 mod schema;
-mod seat;
 mod seen;
 mod show;
 mod stdio;
@@ -42,9 +42,9 @@ mod words;
 mod work;
 
 pub use http::serve_http;
+pub use lazy_mailbox::LazyMailbox;
 pub use options::{Options, ServeError};
 pub use peers::{Delivery, LivePeers, Mailed, Peer};
-pub use seat::Seat;
 pub use stdio::{serve_io, serve_stdio};
 pub use wake::WakeOptions;
 pub use words::Words;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::office::{Outgoing, Result};
+use amb_core::mailbox::{Outgoing, Result};
 use amb_core::{AgentName, MessageId};
 use async_trait::async_trait;
 use serde::Serialize;
@@ -51,7 +51,7 @@ pub struct Mailed {
     pub message_id: MessageId,
 }
 
-/// The live side of `list_peers` and `send_to_peer`, bound to the agent whose seat the door serves: no argument of a tool
+/// The live side of `list_peers` and `send_to_peer`, bound to the agent whose mailbox the door serves: no argument of a tool
 /// says who is speaking.
 #[async_trait]
 pub trait LivePeers: Send + Sync {

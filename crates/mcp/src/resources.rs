@@ -4,7 +4,7 @@
 use std::str::FromStr;
 
 use amb_core::doc::{Inbox, SessionSummary};
-use amb_core::{Office, OfficeError, SessionId};
+use amb_core::{Mailbox, OfficeError, SessionId};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
 use crate::budget::{Budget, size};
@@ -66,7 +66,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
 }
 
 /// The resource as text.
-pub(crate) async fn read(office: &dyn Office, uri: &str) -> Result<ResourceContents, OfficeError> {
+pub(crate) async fn read(office: &dyn Mailbox, uri: &str) -> Result<ResourceContents, OfficeError> {
     let text = match uri.parse()? {
         Uri::Inbox => threads(office, inbox::whole(office, false).await?),
         Uri::Session(id) => thread(office, &id).await?,
@@ -74,7 +74,7 @@ pub(crate) async fn read(office: &dyn Office, uri: &str) -> Result<ResourceConte
     Ok(ResourceContents::text(text, uri))
 }
 
-fn threads(office: &dyn Office, mut inbox: Inbox) -> String {
+fn threads(office: &dyn Mailbox, mut inbox: Inbox) -> String {
     let me = office.me();
     let mut budget = Budget::new();
     let fits = inbox.pending_connections.iter().take(MOST_REQUESTS);
@@ -92,7 +92,7 @@ fn threads(office: &dyn Office, mut inbox: Inbox) -> String {
     show::inbox(&inbox, me, &show::Shown { skip: 0, threads, requests, left, hint: &hint })
 }
 
-async fn thread(office: &dyn Office, id: &SessionId) -> Result<String, OfficeError> {
+async fn thread(office: &dyn Mailbox, id: &SessionId) -> Result<String, OfficeError> {
     let session = inbox::find(office, false, id).await?;
     let session = session.ok_or_else(|| OfficeError::not_found(format!("no session {id}; {INBOX} lists yours")))?;
     let mut history = amb_core::doc::History {

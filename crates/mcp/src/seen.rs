@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use amb_core::{Cursor, Office, OfficeError};
+use amb_core::{Cursor, Mailbox, OfficeError};
 
 use crate::activity::Activity;
-use crate::seat::Seat;
+use crate::lazy_mailbox::LazyMailbox;
 use crate::work::Work;
 
 /// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
@@ -67,8 +67,8 @@ impl Seen {
 
     /// The client has come: what happens from here on is news to it. An office that is slow, or not there at all, is not
     /// waited for; the client's first call finds the place then.
-    pub(crate) async fn begin(&self, seat: &Seat) {
-        let place = async { self.find_place(&**seat.office().await?).await };
+    pub(crate) async fn begin(&self, mailbox: &LazyMailbox) {
+        let place = async { self.find_place(&**mailbox.office().await?).await };
         match tokio::time::timeout(HEAD_START, place).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => tracing::debug!(%error, "no place in the log yet"),
@@ -77,7 +77,7 @@ impl Seen {
     }
 
     /// Takes the end of the log for the place where this client's news begins, unless it has one.
-    pub(crate) async fn find_place(&self, office: &dyn Office) -> Result<(), OfficeError> {
+    pub(crate) async fn find_place(&self, office: &dyn Mailbox) -> Result<(), OfficeError> {
         if self.cursor().is_none() {
             let end = office.events(None, Duration::ZERO).await?.cursor;
             lock(&self.cursor).get_or_insert(end);

@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::doorbell;
 use crate::handler::Handler;
+use crate::lazy_mailbox::LazyMailbox;
 use crate::options::{Options, ServeError};
-use crate::seat::Seat;
 use crate::wake::Waker;
 use crate::watch::Watch;
 
@@ -23,26 +23,31 @@ use crate::watch::Watch;
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
-pub async fn serve_stdio(seat: impl Into<Seat>, options: Options) -> Result<(), ServeError> {
+pub async fn serve_stdio(mailbox: impl Into<LazyMailbox>, options: Options) -> Result<(), ServeError> {
     let (read, write) = rmcp::transport::io::stdio_pipes();
-    serve_io(seat, options, read, write).await
+    serve_io(mailbox, options, read, write).await
 }
 
 /// Serves one client on any pair of streams, one JSON message a line, until it closes its side.
-pub async fn serve_io<R, W>(seat: impl Into<Seat>, options: Options, read: R, write: W) -> Result<(), ServeError>
+pub async fn serve_io<R, W>(
+    mailbox: impl Into<LazyMailbox>,
+    options: Options,
+    read: R,
+    write: W,
+) -> Result<(), ServeError>
 where
     R: AsyncRead + Send + Unpin + 'static,
     W: AsyncWrite + Send + Unpin + 'static,
 {
-    let seat = seat.into();
+    let mailbox = mailbox.into();
     let closing = CancellationToken::new();
     // However this ends, whatever it started ends with it.
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(seat.clone(), closing.clone());
+    let watch = Watch::new(mailbox.clone(), closing.clone());
     let options = Arc::new(options);
-    let handler = Handler::single(seat.clone(), Arc::clone(&options), watch.clone());
+    let handler = Handler::single(mailbox.clone(), Arc::clone(&options), watch.clone());
     let (seen, client) = (handler.seen(), handler.client());
-    seen.begin(&seat).await;
+    seen.begin(&mailbox).await;
     let mut waking = None;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
@@ -52,14 +57,14 @@ where
     };
     running.service().presented(running.peer());
     if let Some(options) = options.wake.clone() {
-        let (seat, seen, watch, client) = (seat.clone(), Arc::clone(&seen), watch.clone(), client.clone());
-        waking = Some(tokio::spawn(Waker { options, seat, seen, watch, client }.run()));
+        let (mailbox, seen, watch, client) = (mailbox.clone(), Arc::clone(&seen), watch.clone(), client.clone());
+        waking = Some(tokio::spawn(Waker { options, mailbox, seen, watch, client }.run()));
     }
     if options.channel {
         let peer = running.peer().clone();
-        tokio::spawn(doorbell::ring(peer, seat.clone(), seen, watch, options.peers.clone(), client));
+        tokio::spawn(doorbell::ring(peer, mailbox.clone(), seen, watch, options.peers.clone(), client));
     }
-    let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(seat, closing.clone())));
+    let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(mailbox, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;
     closing.cancel();
     if let Some(waking) = waking {
@@ -73,7 +78,7 @@ where
 }
 
 /// A client that is connected is an agent that is alive; one that has gone is an agent that has left.
-async fn stay_alive(seat: Seat, closing: CancellationToken) {
+async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
     let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
     let mut failing = false;
     loop {
@@ -81,7 +86,7 @@ async fn stay_alive(seat: Seat, closing: CancellationToken) {
             _ = beat.tick() => {}
             () = closing.cancelled() => break,
         }
-        let alive = async { seat.office().await?.heartbeat().await };
+        let alive = async { mailbox.office().await?.heartbeat().await };
         match alive.await {
             Ok(()) => failing = false,
             // Said once for each time it begins to fail.
@@ -95,7 +100,7 @@ async fn stay_alive(seat: Seat, closing: CancellationToken) {
     if failing {
         return;
     }
-    let left = async { seat.office().await?.leave().await };
+    let left = async { mailbox.office().await?.leave().await };
     if let Err(error) = left.await {
         tracing::debug!(%error, "no goodbye");
     }

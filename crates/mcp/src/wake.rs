@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{MessageId, Office, OfficeError, Timestamp};
+use amb_core::{Mailbox, MessageId, OfficeError, Timestamp};
 use amb_wake::{
     Bell, ClaudeInbox, CodexQueue, Decision, Door, Facts, Failed, Lease, Limits, Place, Process, QwenInbox, Rung,
     Summary, Trouble, TroubleKind, Waiting,
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::doorbell::CLAUDE_CODE;
 use crate::inbox;
-use crate::seat::Seat;
+use crate::lazy_mailbox::LazyMailbox;
 use crate::seen::Seen;
 use crate::watch::Watch;
 
@@ -76,7 +76,7 @@ struct Look {
 /// Everything that ringing one client needs.
 pub(crate) struct Waker {
     pub(crate) options: WakeOptions,
-    pub(crate) seat: Seat,
+    pub(crate) mailbox: LazyMailbox,
     pub(crate) seen: Arc<Seen>,
     pub(crate) watch: Watch,
     pub(crate) client: watch::Receiver<Option<String>>,
@@ -132,7 +132,7 @@ impl Waker {
         let later = Some(Instant::now() + LOOK);
         let client = self.client.borrow().clone();
         let door = self.options.door(client.as_deref(), self.seen.activity.codex_thread())?;
-        let Ok(office) = self.seat.office().await else { return later };
+        let Ok(office) = self.mailbox.office().await else { return later };
         let current = match Session::of(session.take(), door, &self.options, &**office) {
             Ok(current) => session.insert(current),
             Err(error) => {
@@ -168,7 +168,7 @@ struct Session {
 
 impl Session {
     /// The session that this door leads to: the one before, or another.
-    fn of(before: Option<Self>, door: Door, options: &WakeOptions, office: &dyn Office) -> std::io::Result<Self> {
+    fn of(before: Option<Self>, door: Door, options: &WakeOptions, office: &dyn Mailbox) -> std::io::Result<Self> {
         let key = door.key();
         if let Some(before) = before {
             if before.door.key() == key {
@@ -206,7 +206,7 @@ impl Session {
     async fn step(
         &mut self,
         options: &WakeOptions,
-        office: &dyn Office,
+        office: &dyn Mailbox,
         seen: &Seen,
         began: Timestamp,
     ) -> Result<Option<Instant>, OfficeError> {
@@ -289,7 +289,7 @@ impl Session {
         if is_reminder { self.door.state().await } else { Default::default() }
     }
 
-    async fn ring(&mut self, office: &dyn Office, seen: &Seen, look: &Look, now: Timestamp) {
+    async fn ring(&mut self, office: &dyn Mailbox, seen: &Seen, look: &Look, now: Timestamp) {
         self.bell.ringing(now, &look.waiting);
         if let Err(error) = self.save() {
             // A ring that is not written down could be made again and again.
@@ -328,7 +328,7 @@ impl Session {
 }
 
 /// What may be rung for: unread, worth a ring, not shown to this client.
-async fn look(office: &dyn Office, seen: &Seen) -> Result<Look, OfficeError> {
+async fn look(office: &dyn Mailbox, seen: &Seen) -> Result<Look, OfficeError> {
     let inbox = inbox::whole(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
     let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);

@@ -9,7 +9,7 @@ use amb_core::{AgentName, Cursor, Event, MessageId, OfficeError, SessionId};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::seat::Seat;
+use crate::lazy_mailbox::LazyMailbox;
 
 /// How long one look at the log waits. Short enough that an office which forgets a waiter costs little.
 const LOOK: Duration = Duration::from_secs(25);
@@ -36,7 +36,7 @@ pub(crate) struct Watch {
 }
 
 struct Inner {
-    seat: Seat,
+    mailbox: LazyMailbox,
     changes: broadcast::Sender<Change>,
     /// Whether the reader knows its place in the log: from then on no change escapes it.
     ready: watch::Sender<bool>,
@@ -45,10 +45,10 @@ struct Inner {
 }
 
 impl Watch {
-    pub(crate) fn new(seat: Seat, closing: CancellationToken) -> Self {
+    pub(crate) fn new(mailbox: LazyMailbox, closing: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(BACKLOG);
         let ready = watch::Sender::new(false);
-        Self { inner: Arc::new(Inner { seat, changes, ready, started: AtomicBool::new(false), closing }) }
+        Self { inner: Arc::new(Inner { mailbox, changes, ready, started: AtomicBool::new(false), closing }) }
     }
 
     /// Changes from now on.
@@ -84,7 +84,7 @@ async fn run(inner: Arc<Inner>) {
     let mut pause = Duration::from_millis(500);
     loop {
         let page = tokio::select! {
-            page = look(&inner.seat, cursor.clone()) => page,
+            page = look(&inner.mailbox, cursor.clone()) => page,
             () = inner.closing.cancelled() => return,
         };
         match page {
@@ -113,8 +113,8 @@ async fn run(inner: Arc<Inner>) {
     }
 }
 
-async fn look(seat: &Seat, since: Option<Cursor>) -> Result<EventPage, OfficeError> {
-    seat.office().await?.events(since, LOOK).await
+async fn look(mailbox: &LazyMailbox, since: Option<Cursor>) -> Result<EventPage, OfficeError> {
+    mailbox.office().await?.events(since, LOOK).await
 }
 
 fn change(event: Event) -> Option<Change> {

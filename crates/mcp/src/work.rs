@@ -1,4 +1,4 @@
-//! What the model at this seat is working on, so that what it passes on keeps its ttl and trace although a model names
+//! What the model at this mailbox is working on, so that what it passes on keeps its ttl and trace although a model names
 //! no message it passes on. Not mail: forgetting it loses nothing but the guard against loops.
 
 use std::collections::VecDeque;

@@ -10,7 +10,7 @@ use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::Arc;
 
 use amb_core::doc::{AgentEntry, ConnectionStatus};
-use amb_core::{AgentName, Card, Code, Office, OfficeError, Status, Timestamp};
+use amb_core::{AgentName, Card, Code, Mailbox, OfficeError, Status, Timestamp};
 use amb_store::AgentsPage;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -102,7 +102,7 @@ async fn look(
     }
     if round.is_multiple_of(LONG) {
         for guest in context.membership.guests() {
-            if !chosen.contains(guest.seat.me()) {
+            if !chosen.contains(guest.mailbox.me()) {
                 show(&guest, undescribed(), false, false).await?;
             }
         }
@@ -213,11 +213,11 @@ async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), O
         (shown.card.as_ref() != Some(&card), shown.here)
     };
     if new_card {
-        guest.seat.register_mounted(card.clone(), LOOK * BEAT).await?;
+        guest.mailbox.register_mounted(card.clone(), LOOK * BEAT).await?;
     }
     match (here, new_card || was_here) {
-        (true, _) if beat || !was_here => guest.seat.heartbeat().await?,
-        (false, true) => guest.seat.leave().await?,
+        (true, _) if beat || !was_here => guest.mailbox.heartbeat().await?,
+        (false, true) => guest.mailbox.leave().await?,
         _ => {}
     }
     *guest.shown.lock() = Shown { card: Some(card), here };
@@ -232,13 +232,13 @@ impl Guest {
     }
 }
 
-/// The seat of a guest, taken where there is none; its mailbox is read from then on.
+/// The mailbox of a guest, taken where there is none; its mailbox is read from then on.
 pub(crate) fn take_seat(context: &Context, name: &AgentName) -> Arc<Guest> {
     if let Some(guest) = context.membership.guest(name) {
         return guest;
     }
     let guest = Arc::new(Guest {
-        seat: context.office.seat(name.clone()),
+        mailbox: context.office.mailbox(name.clone()),
         flush: Notify::new(),
         gone: CancellationToken::new(),
         shown: Default::default(),
@@ -260,7 +260,7 @@ mod tests {
     fn shown(context: &Context) -> Vec<String> {
         let guests = context.membership.guests();
         let mut names: Vec<_> =
-            guests.iter().filter(|guest| guest.is_described()).map(|guest| guest.seat.me()).collect();
+            guests.iter().filter(|guest| guest.is_described()).map(|guest| guest.mailbox.me()).collect();
         names.sort();
         names.into_iter().map(AgentName::to_string).collect()
     }

@@ -206,7 +206,7 @@ async fn put_across(
     };
     // A message of long ago has no row where the ledger has forgotten it and the office, restored from a copy, has not.
     let again = row.again || Timestamp::now().as_second() - row.at.as_second() > OLD;
-    match guest.seat.carry(message, row.nonce, again).await {
+    match guest.mailbox.carry(message, row.nonce, again).await {
         Ok(_) => Ok(Ok(())),
         Err(error) if is_passing(&error) || error.code() == Code::NotFound => Err(error),
         Err(error) => Ok(Err(error.to_string())),
@@ -255,7 +255,7 @@ fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
 async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
     let Some(row) = context.ledger.sent_as(by, id).await? else { return Ok(()) };
-    match context.office.seat(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
+    match context.office.mailbox(by.clone()).ack_mounted(std::slice::from_ref(&row.dir_id)).await {
         Ok(_) => {}
         Err(error) if error.code() == Code::NotFound => {}
         Err(error) => return Err(error),

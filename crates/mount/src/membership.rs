@@ -9,8 +9,8 @@ use std::time::Duration;
 use amb_core::doc::AgentEntry;
 use amb_core::limits::{MAX_ALLOW_FROM, MAX_CAPABILITIES, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS};
 use amb_core::name::BadName;
-use amb_core::{AgentName, AllowFrom, Card, Code, Office, OfficeError, Presence, Status, Timestamp};
-use amb_dir::{DirSeat, Home};
+use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Presence, Status, Timestamp};
+use amb_dir::{DirMailbox, Home};
 use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -37,8 +37,8 @@ pub(crate) struct Resident {
 /// An agent of the office.
 #[derive(Debug)]
 pub(crate) struct Guest {
-    /// Its seat in the directory.
-    pub(crate) seat: DirSeat,
+    /// Its mailbox in the directory.
+    pub(crate) mailbox: DirMailbox,
     /// Rung when mail that waits may be able to go.
     pub(crate) flush: Notify,
     /// Cancelled when the name is no longer the guest's.
@@ -134,7 +134,7 @@ impl Membership {
     }
 
     pub(crate) fn add_guest(&self, guest: Arc<Guest>) {
-        self.write().guests.insert(guest.seat.me().clone(), guest);
+        self.write().guests.insert(guest.mailbox.me().clone(), guest);
     }
 
     pub(crate) fn comes(&self, newcomer: Newcomer) {
@@ -186,8 +186,8 @@ pub(crate) async fn keep(context: Arc<Context>) {
 /// Guests are offline in a directory that is not mounted.
 pub(crate) async fn goodbye(context: &Context) {
     for guest in context.membership.guests().into_iter().take(GOODBYES) {
-        if let Err(error) = guest.seat.leave().await {
-            tracing::debug!(%error, guest = %guest.seat.me(), "no goodbye; silence will do");
+        if let Err(error) = guest.mailbox.leave().await {
+            tracing::debug!(%error, guest = %guest.mailbox.me(), "no goodbye; silence will do");
         }
     }
 }
@@ -202,7 +202,7 @@ pub(crate) async fn find_resident(context: &Context, name: &AgentName) -> Result
     Ok(context.membership.resident(name))
 }
 
-/// The seat of an agent of the office that has written to a resident; none where the directory has an agent of that name.
+/// The mailbox of an agent of the office that has written to a resident; none where the directory has an agent of that name.
 /// What it says of itself is shown where the resident hears it.
 pub(crate) async fn find_guest(
     context: &Context,
@@ -273,7 +273,7 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
                 if let Some(guest) = gone {
                     guest.gone.cancel();
                 }
-                context.office.seat(entry.name.clone()).give_up_mounted().await?;
+                context.office.mailbox(entry.name.clone()).give_up_mounted().await?;
                 context
                     .stats
                     .collides(&entry.name, "a program in the directory registered under an office agent's name");

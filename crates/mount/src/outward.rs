@@ -9,7 +9,7 @@ use amb_core::event::Cursor;
 use amb_core::id::fresh_uuid;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::Hop;
-use amb_core::{Code, Draft, Event, Kind, Message, MessageId, Office, OfficeError, Timestamp};
+use amb_core::{Code, Draft, Event, Kind, Mailbox, Message, MessageId, OfficeError, Timestamp};
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
@@ -33,7 +33,7 @@ pub(crate) enum Outcome {
 
 /// Carries what is put into a guest's mailbox, until the mount closes or the name is not the guest's any more.
 pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
-    let doing = format!("carrying mail of {}", guest.seat.me());
+    let doing = format!("carrying mail of {}", guest.mailbox.me());
     let mut backoff = backoff();
     loop {
         let carried = tokio::select! {
@@ -60,11 +60,11 @@ pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
 
 /// Looks at what waits, then at what is new.
 async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
-    let me = guest.seat.me();
+    let me = guest.mailbox.me();
     flush(context, guest).await?;
     let from = context.ledger.cursor(Way::Out, me).await?;
     let page = tokio::select! {
-        page = guest.seat.events(Some(Cursor::from(from)), WAIT) => page,
+        page = guest.mailbox.events(Some(Cursor::from(from)), WAIT) => page,
         () = guest.flush.notified() => return Ok(()),
     };
     let page = match page {
@@ -101,8 +101,8 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
 
 /// Deals with one message of the mailbox; answers what is to be noted of it.
 async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
-    let me = guest.seat.me();
-    let found = match guest.seat.message(id).await {
+    let me = guest.mailbox.me();
+    let found = match guest.mailbox.message(id).await {
         Ok(found) => found,
         // Removed by a program that put it there, or by a person.
         Err(error) if error.code() == Code::NotFound => return Ok(None),
@@ -148,7 +148,7 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
 
 /// Sends what waited for consent and has it now.
 async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
-    let me = guest.seat.me();
+    let me = guest.mailbox.me();
     let mut undecided = HashSet::new();
     let mut after = 0;
     loop {
@@ -159,7 +159,7 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
             if undecided.contains(&row.sender) {
                 continue;
             }
-            let message = match guest.seat.message(&row.dir_id).await {
+            let message = match guest.mailbox.message(&row.dir_id).await {
                 Ok(found) => found.message,
                 Err(error) if error.code() == Code::NotFound => {
                     context.ledger.note(vec![(row.number, State::Refused)]).await?;
@@ -271,9 +271,9 @@ async fn put_aside(context: &Context, guest: &Guest, message: &Message, why: &st
     );
     let task = message.task.as_ref().filter(|_| message.kind == Kind::Task);
     if let Some(task) = task
-        && guest.seat.reject_mounted(&task.id, why.to_owned()).await.is_ok()
+        && guest.mailbox.reject_mounted(&task.id, why.to_owned()).await.is_ok()
     {
-        return guest.seat.ack_mounted(std::slice::from_ref(&message.id)).await.map(drop);
+        return guest.mailbox.ack_mounted(std::slice::from_ref(&message.id)).await.map(drop);
     }
-    guest.seat.refuse(&message.id).await
+    guest.mailbox.refuse(&message.id).await
 }

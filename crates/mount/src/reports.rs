@@ -1,6 +1,6 @@
 //! What residents say of tasks that agents of the office gave them.
 
-use amb_core::{Code, Message, Office, OfficeError, TaskState};
+use amb_core::{Code, Mailbox, Message, OfficeError, TaskState};
 
 use crate::context::{Context, is_passing};
 use crate::ledger::{Crossing, State};
@@ -31,8 +31,8 @@ pub(crate) async fn report(
                 let now = context.publish(written);
                 if now.state == TaskState::Rejected && said.state != TaskState::Rejected {
                     // The office has not let it be taken on: it is over here too.
-                    let seat = context.office.seat(me.name.clone());
-                    if let Err(error) = seat.set_task_state(&said.id, TaskState::Failed, now.note).await {
+                    let mailbox = context.office.mailbox(me.name.clone());
+                    if let Err(error) = mailbox.set_task_state(&said.id, TaskState::Failed, now.note).await {
                         tracing::warn!(%error, task = %said.id, "a task that the office rejected goes on in the directory");
                     }
                 }
@@ -44,7 +44,7 @@ pub(crate) async fn report(
             Err(error) => return Ok(Outcome::Refuse(error.to_string())),
         }
     }
-    guest.seat.ack_mounted(std::slice::from_ref(&update.id)).await?;
+    guest.mailbox.ack_mounted(std::slice::from_ref(&update.id)).await?;
     // Noted at once, not with the page: a later report would hide that this one was made.
     context.ledger.note(vec![(row.number, State::Read)]).await?;
     Ok(Outcome::Done(State::Read))

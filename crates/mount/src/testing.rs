@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::id::fresh_uuid;
-use amb_core::{AgentName, Card, Office, Timestamp};
+use amb_core::{AgentName, Card, Mailbox, Timestamp};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_store::conformance::Desk;
 use amb_store::testing::SqliteFile;
@@ -47,7 +47,7 @@ impl Fixture {
     /// An agent of the directory, with its account.
     pub(crate) async fn resident(&self, name: &str, card: Card) -> Arc<Resident> {
         let name: AgentName = name.parse().unwrap();
-        self.context.office.seat(name.clone()).register(card).await.unwrap();
+        self.context.office.mailbox(name.clone()).register(card).await.unwrap();
         find_resident(&self.context, &name).await.unwrap().unwrap()
     }
 

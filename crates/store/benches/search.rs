@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use amb_core::{Card, Draft, Timestamp};
 use amb_store::testing::SqliteFile;
 use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};

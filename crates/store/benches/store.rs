@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{Card, Draft, SessionId, Timestamp};
 use amb_store::testing::SqliteFile;
 use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};

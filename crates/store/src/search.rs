@@ -1,6 +1,6 @@
 //! What is looked for, and what is shown of it.
 
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 
 /// Hits answered by a search that names no limit, and the most that one may name.
 const DEFAULT_HITS: u32 = 20;

@@ -4,7 +4,7 @@ use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
     History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
 };
-use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
     AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,

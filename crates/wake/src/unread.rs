@@ -2,7 +2,7 @@
 
 use amb_core::doc::{Inbox, MessageView};
 use amb_core::message::is_automatic;
-use amb_core::{Code, Office, OfficeError, Priority};
+use amb_core::{Code, Mailbox, OfficeError, Priority};
 
 use crate::bell::Waiting;
 
@@ -11,7 +11,7 @@ const MOST: usize = 64;
 
 /// Unread mail of others that the caller does not know of yet, newest first.
 pub async fn unread(
-    office: &dyn Office,
+    office: &dyn Mailbox,
     inbox: &Inbox,
     is_known: impl Fn(&MessageView) -> bool,
 ) -> Result<Vec<Waiting>, OfficeError> {
@@ -32,7 +32,7 @@ pub async fn unread(
 
 /// Whether a mail ends an exchange of automatic answers: it has no hops left, and what it answers was automatic too. Nobody is
 /// woken for it. With the ttl that mail has by default that is every automatic answer to an automatic answer.
-async fn is_spent(office: &dyn Office, mail: &MessageView) -> Result<bool, OfficeError> {
+async fn is_spent(office: &dyn Mailbox, mail: &MessageView) -> Result<bool, OfficeError> {
     if !is_automatic(&mail.metadata) {
         return Ok(false);
     }

@@ -1,7 +1,7 @@
 //! Whatever a sender writes, a ring says the same.
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{Card, Draft, Office};
+use amb_core::{Card, Draft, Mailbox};
 use amb_wake::{Summary, unread};
 use proptest::prelude::*;
 
@@ -14,9 +14,9 @@ proptest! {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let office = MemoryOffice::new();
-            let [ann, ben] = ["ann", "ben"].map(|name| office.seat(name.parse().unwrap()));
-            for seat in [&ann, &ben] {
-                seat.register(Card::default()).await.unwrap();
+            let [ann, ben] = ["ann", "ben"].map(|name| office.mailbox(name.parse().unwrap()));
+            for mailbox in [&ann, &ben] {
+                mailbox.register(Card::default()).await.unwrap();
             }
             let mut draft = Draft::text("ben".parse().unwrap(), &*subject, &*body);
             draft.metadata.insert(key, value.into());

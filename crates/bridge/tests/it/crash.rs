@@ -2,7 +2,7 @@
 
 use amb_bridge::Step;
 use amb_bridge::openclaw::Route;
-use amb_core::office::{HistoryPage, Office};
+use amb_core::mailbox::{HistoryPage, Mailbox};
 
 use crate::world::{ROUTES, World, deadly, quick};
 
@@ -85,6 +85,6 @@ async fn a_polite_end_gives_the_mail_back() {
     let bridge = world.start(Route::Chat, quick());
     crate::world::until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     bridge.stop().await;
-    let claimed = world.bob.claim(amb_core::office::ClaimRequest::default()).await.unwrap();
+    let claimed = world.bob.claim(amb_core::mailbox::ClaimRequest::default()).await.unwrap();
     assert_eq!(claimed[0].id, mail.id);
 }

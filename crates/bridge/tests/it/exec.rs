@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_bridge::exec::{Exec, Input};
 use amb_bridge::{Ledger, Options, Trouble};
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 
 use crate::world::{Mail, Running, World, quick, until};
 
@@ -144,7 +144,7 @@ async fn an_ended_bridge_leaves_no_command_running() {
     until("command", async || pids.exists()).await;
     bridge.stop().await;
     all_gone(&pids).await;
-    let free = world.bob.claim(amb_core::office::ClaimRequest::default()).await.unwrap();
+    let free = world.bob.claim(amb_core::mailbox::ClaimRequest::default()).await.unwrap();
     assert_eq!(free[0].id, mail.id);
 }
 

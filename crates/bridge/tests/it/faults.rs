@@ -2,7 +2,7 @@
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Ledger, Trouble};
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 
 use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, until};
@@ -155,7 +155,7 @@ async fn one_mail_that_fails_does_not_hold_up_the_others() {
     assert!(world.replies(&first).await.is_empty());
     assert_eq!(world.status_says("mail that waits", |status| status.waiting == 1).await.given_up, 0);
     bridge.stop().await;
-    let free = world.bob.claim(amb_core::office::ClaimRequest::default()).await.unwrap();
+    let free = world.bob.claim(amb_core::mailbox::ClaimRequest::default()).await.unwrap();
     assert_eq!(free[0].id, first.id, "an ended bridge holds nothing");
 }
 

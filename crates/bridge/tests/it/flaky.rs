@@ -6,21 +6,21 @@ use std::time::Duration;
 
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::{Cursor, EventPage};
-use amb_core::memory::MemorySeat;
-use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, TaskFilter};
+use amb_core::memory::MemoryMailbox;
 use amb_core::{AgentName, Card, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
 use async_trait::async_trait;
 
 pub(crate) struct Flaky {
-    seat: MemorySeat,
+    mailbox: MemoryMailbox,
     every: AtomicU32,
     calls: AtomicU32,
     refusal: Mutex<Option<OfficeError>>,
 }
 
 impl Flaky {
-    pub(crate) fn new(seat: MemorySeat) -> Self {
-        Self { seat, every: AtomicU32::new(u32::MAX), calls: AtomicU32::new(0), refusal: Mutex::new(None) }
+    pub(crate) fn new(mailbox: MemoryMailbox) -> Self {
+        Self { mailbox, every: AtomicU32::new(u32::MAX), calls: AtomicU32::new(0), refusal: Mutex::new(None) }
     }
 
     /// One in n calls fails, before or after it took effect.
@@ -50,9 +50,9 @@ impl Flaky {
 }
 
 #[async_trait]
-impl Office for Flaky {
+impl Mailbox for Flaky {
     fn me(&self) -> &AgentName {
-        self.seat.me()
+        self.mailbox.me()
     }
 
     fn describe(&self) -> String {
@@ -60,39 +60,39 @@ impl Office for Flaky {
     }
 
     async fn register(&self, card: Card) -> Result<AgentEntry> {
-        self.seat.register(card).await
+        self.mailbox.register(card).await
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
-        self.seat.agents().await
+        self.mailbox.agents().await
     }
 
     async fn heartbeat(&self) -> Result<()> {
-        self.seat.heartbeat().await
+        self.mailbox.heartbeat().await
     }
 
     async fn leave(&self) -> Result<()> {
-        self.seat.leave().await
+        self.mailbox.leave().await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
-        self.try_it(self.seat.send(draft)).await
+        self.try_it(self.mailbox.send(draft)).await
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.seat.inbox(unread_only).await
+        self.mailbox.inbox(unread_only).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
-        self.seat.read(session, page).await
+        self.mailbox.read(session, page).await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
-        self.try_it(self.seat.message(id)).await
+        self.try_it(self.mailbox.message(id)).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
-        self.try_it(self.seat.ack(ids)).await
+        self.try_it(self.mailbox.ack(ids)).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
@@ -100,22 +100,22 @@ impl Office for Flaky {
         if let Some(error) = self.refusal.lock().unwrap().take() {
             return Err(error);
         }
-        self.seat.claim(request).await
+        self.mailbox.claim(request).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
-        self.try_it(self.seat.release(ids)).await
+        self.try_it(self.mailbox.release(ids)).await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
-        self.try_it(self.seat.tasks(filter)).await
+        self.try_it(self.mailbox.tasks(filter)).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
-        self.try_it(self.seat.set_task_state(id, state, note)).await
+        self.try_it(self.mailbox.set_task_state(id, state, note)).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
-        self.try_it(self.seat.events(since, wait)).await
+        self.try_it(self.mailbox.events(since, wait)).await
     }
 }

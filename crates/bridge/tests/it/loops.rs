@@ -5,7 +5,7 @@ use std::sync::Arc;
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Conversations, Ledger, Options, Step};
 use amb_core::Draft;
-use amb_core::office::{HistoryPage, Office};
+use amb_core::mailbox::{HistoryPage, Mailbox};
 
 use crate::gateway::Fault;
 use crate::world::{Mail, World, quick, start, until};

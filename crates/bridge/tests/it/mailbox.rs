@@ -2,7 +2,7 @@
 
 use amb_bridge::openclaw::Route;
 use amb_core::Draft;
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 
 use crate::world::{World, quick, until};
 

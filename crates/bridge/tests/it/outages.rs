@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Connection, Ledger, Trouble};
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 use amb_core::{Code, OfficeError};
 
 use crate::flaky::Flaky;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Ledger, Options};
+use amb_core::mailbox::Mailbox;
 use amb_core::memory::MemoryOffice;
-use amb_core::office::Office;
 
 use crate::world::{World, quick, start, until};
 
@@ -17,7 +17,7 @@ fn telling() -> Options {
 async fn a_request_for_a_connection_wakes_the_agent_once_with_a_name_and_nothing_else() {
     let world = World::new().await;
     let office = MemoryOffice::with_connections(true);
-    let (carol, bob) = (office.seat("carol".parse().unwrap()), office.seat("bob".parse().unwrap()));
+    let (carol, bob) = (office.mailbox("carol".parse().unwrap()), office.mailbox("bob".parse().unwrap()));
     bob.register(Default::default()).await.unwrap();
     carol.register(Default::default()).await.unwrap();
     let open = || start(Arc::new(bob.clone()), world.openclaw(Some(Route::Chat)), &world.ledger(), telling());
@@ -32,7 +32,7 @@ async fn a_request_for_a_connection_wakes_the_agent_once_with_a_name_and_nothing
     bridge.stop().await;
 
     // Asked while the bridge was away: told when it is back; the one before is not told again.
-    let dave = office.seat("dave".parse().unwrap());
+    let dave = office.mailbox("dave".parse().unwrap());
     dave.register(Default::default()).await.unwrap();
     dave.connect(bob.me(), None).await.unwrap();
     let bridge = open();

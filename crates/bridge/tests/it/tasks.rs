@@ -2,7 +2,7 @@
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Ledger, Options, Step, Tasks};
-use amb_core::office::{HistoryPage, Office, TaskFilter};
+use amb_core::mailbox::{HistoryPage, Mailbox, TaskFilter};
 use amb_core::{Draft, Kind, TaskState};
 
 use crate::gateway::Fault;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Conversations, Options, Outcome, Runtime, Step, Trouble, Turn, TurnError};
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, mpsc};
 
@@ -126,7 +126,7 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
 #[tokio::test]
 async fn mail_of_another_peer_does_not_wait_behind_a_flood_of_one() {
     let world = World::new().await;
-    let carol = world.office.seat("carol".parse().unwrap());
+    let carol = world.office.mailbox("carol".parse().unwrap());
     let (model, mut begins) = model();
     for _ in 0..100 {
         world.mail().await;
@@ -142,7 +142,7 @@ async fn mail_of_another_peer_does_not_wait_behind_a_flood_of_one() {
     model.may_end.add_permits(3);
     assert_eq!([next(&mut begins).await, next(&mut begins).await], ["question 1", "question 2"]);
     bridge.stop().await;
-    let free = amb_core::office::ClaimRequest { limit: 200, ..Default::default() };
+    let free = amb_core::mailbox::ClaimRequest { limit: 200, ..Default::default() };
     assert!(world.bob.claim(free).await.unwrap().len() >= 97, "an ended bridge holds nothing");
 }
 
@@ -227,7 +227,7 @@ async fn an_ended_bridge_gives_back_all_that_was_under_way_or_waited() {
     next(&mut begins).await;
     next(&mut begins).await;
     bridge.stop().await;
-    let free = amb_core::office::ClaimRequest { limit: 10, ..Default::default() };
+    let free = amb_core::mailbox::ClaimRequest { limit: 10, ..Default::default() };
     assert_eq!(world.bob.claim(free).await.unwrap().len(), 3);
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use amb_bridge::openclaw::{Gateway as Reached, Route};
 use amb_bridge::{Bridge, Conversations, Ledger, Options, Pace, Runtime, Status, Step, Tasks};
-use amb_core::memory::{MemoryOffice, MemorySeat};
-use amb_core::office::{HistoryPage, Office};
+use amb_core::mailbox::{HistoryPage, Mailbox};
+use amb_core::memory::{MemoryMailbox, MemoryOffice};
 use amb_core::{Draft, MessageId, OfficeError, SessionId};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -25,8 +25,8 @@ pub(crate) struct Mail {
 
 pub(crate) struct World {
     pub(crate) office: Arc<MemoryOffice>,
-    pub(crate) alice: MemorySeat,
-    pub(crate) bob: MemorySeat,
+    pub(crate) alice: MemoryMailbox,
+    pub(crate) bob: MemoryMailbox,
     pub(crate) gateway: Gateway,
     pub(crate) state: tempfile::TempDir,
     sent: AtomicUsize,
@@ -68,7 +68,7 @@ impl Running {
 impl World {
     pub(crate) async fn new() -> Self {
         let office = MemoryOffice::new();
-        let (alice, bob) = (office.seat("alice".parse().unwrap()), office.seat("bob".parse().unwrap()));
+        let (alice, bob) = (office.mailbox("alice".parse().unwrap()), office.mailbox("bob".parse().unwrap()));
         let state = tempfile::tempdir().unwrap();
         Self { office, alice, bob, gateway: Gateway::start().await, state, sent: AtomicUsize::new(0) }
     }
@@ -147,7 +147,7 @@ async fn is_let_go(ledger: &Path) {
     until("end of its turns", async || !Ledger::look(ledger).is_held().unwrap()).await;
 }
 
-pub(crate) fn start(office: Arc<dyn Office>, runtime: Arc<dyn Runtime>, ledger: &Path, options: Options) -> Running {
+pub(crate) fn start(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: &Path, options: Options) -> Running {
     let (stop, stopped) = oneshot::channel();
     let bridge = Bridge::new(office, runtime, Ledger::open(ledger).unwrap(), options);
     let task = tokio::spawn(bridge.run(async {

@@ -63,7 +63,7 @@ pub(crate) struct Places {
 
 /// Whose mailbox, in which office, and how it is reached.
 #[derive(Debug, Clone)]
-pub(crate) struct Seat {
+pub(crate) struct Account {
     /// The agent.
     pub(crate) me: AgentName,
     /// The binary that the client starts.
@@ -154,25 +154,25 @@ impl Client {
     }
 
     /// What has to be in its file. `bridge` is for OpenClaw: the route by which mail wakes an idle agent.
-    pub(crate) fn settings(self, seat: &Seat, name: &str, bridge: bool) -> Result<Vec<Setting>> {
+    pub(crate) fn settings(self, account: &Account, name: &str, bridge: bool) -> Result<Vec<Setting>> {
         if bridge && self != Client::Openclaw {
             bail!(
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
-        if self == Client::Nanobot && seat.has_plugin {
-            return Ok(vec![channel(seat)]);
+        if self == Client::Nanobot && account.has_plugin {
+            return Ok(vec![channel(account)]);
         }
-        let mut server = vec![("command", Item::text(&seat.command)), ("args", Item::Texts(arguments(seat)))];
-        if !seat.environment.is_empty() {
-            let variables = seat.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
+        let mut server = vec![("command", Item::text(&account.command)), ("args", Item::Texts(arguments(account)))];
+        if !account.environment.is_empty() {
+            let variables = account.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
             server.push(("env", Item::Table(variables)));
         }
         if self == Client::Nanobot {
             // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
             server.push(("toolTimeout", Item::Whole(60)));
         }
-        let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, seat)));
+        let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, account)));
         // So that a woken agent does not stall at a question. What the user has chosen stays.
         entry.defaults = match self {
             Client::Codex => vec![("default_tools_approval_mode", Item::text("approve"))],
@@ -180,8 +180,8 @@ impl Client {
             _ => Vec::new(),
         };
         let mut settings = vec![entry];
-        if self == Client::Nanobot && seat.directory.is_some() {
-            settings.push(channel(seat));
+        if self == Client::Nanobot && account.directory.is_some() {
+            settings.push(channel(account));
         }
         if bridge {
             settings
@@ -193,11 +193,11 @@ impl Client {
 
 impl Client {
     /// The server as the client writes it.
-    fn shaped(self, server: Vec<(&'static str, Item)>, seat: &Seat) -> Vec<(&'static str, Item)> {
+    fn shaped(self, server: Vec<(&'static str, Item)>, account: &Account) -> Vec<(&'static str, Item)> {
         let kind = |kind: &str| ("type", Item::text(kind));
         match self {
             Client::Opencode => {
-                let words = std::iter::once(seat.command.clone()).chain(arguments(seat)).collect();
+                let words = std::iter::once(account.command.clone()).chain(arguments(account)).collect();
                 let mut shaped = vec![kind("local"), ("command", Item::Texts(words)), ("enabled", Item::Flag(true))];
                 let variables = server.into_iter().find(|(key, _)| *key == "env");
                 shaped.extend(variables.map(|(_, variables)| ("environment", variables)));
@@ -220,32 +220,32 @@ fn first_of(directory: &Path, name: &str) -> PathBuf {
 }
 
 /// No key among them: it is kept apart, in a file that only this user reads.
-fn arguments(seat: &Seat) -> Vec<String> {
+fn arguments(account: &Account) -> Vec<String> {
     let mut words = vec!["mcp".to_owned()];
-    words.extend(office(seat));
+    words.extend(office(account));
     words
 }
 
 /// Which office, and who speaks: flags that every verb takes.
-pub(super) fn office(seat: &Seat) -> Vec<String> {
+pub(super) fn office(account: &Account) -> Vec<String> {
     let mut words = Vec::new();
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
-    match (&seat.directory, &seat.server) {
+    match (&account.directory, &account.server) {
         (Some(directory), _) => say("--dir", directory.display().to_string()),
         (None, Some(server)) => say("--server", server.clone()),
         (None, None) => {}
     }
-    if let Some(layout) = &seat.layout {
+    if let Some(layout) = &account.layout {
         say("--layout", layout.clone());
     }
-    say("--as", seat.me.to_string());
+    say("--as", account.me.to_string());
     words
 }
 
 /// The section of nanobot's mailbox channel. A nanobot without such a channel passes it over. The key for a server is not in it:
 /// the channel finds it where `amb` keeps it.
-fn channel(seat: &Seat) -> Setting {
-    let office = match (&seat.directory, &seat.server) {
+fn channel(account: &Account) -> Setting {
+    let office = match (&account.directory, &account.server) {
         (None, Some(server)) => ("serverUrl", Item::text(server)),
         (directory, _) => {
             let directory = directory.as_deref().unwrap_or(Path::new("~/.nanobot/mailboxes"));
@@ -254,7 +254,7 @@ fn channel(seat: &Seat) -> Setting {
     };
     let mut channel = Setting::new(
         &["channels", "mailbox"],
-        Item::Table(vec![("enabled", Item::Flag(true)), ("agentId", Item::text(seat.me.as_str())), office]),
+        Item::Table(vec![("enabled", Item::Flag(true)), ("agentId", Item::text(account.me.as_str())), office]),
     );
     channel.defaults = vec![("allowFrom", Item::Texts(vec!["*".into()]))];
     channel
@@ -265,8 +265,8 @@ mod tests {
     use super::*;
     use crate::init::{apply, revert};
 
-    fn seat(server: bool) -> Seat {
-        Seat {
+    fn account(server: bool) -> Account {
+        Account {
             me: "ann".parse().unwrap(),
             command: "/usr/bin/amb".into(),
             directory: (!server).then(|| "/srv/mail".into()),
@@ -305,7 +305,7 @@ mod tests {
         for (client, file, pointer) in wanted {
             let (path, format) = client.place(client.usual_scope(), &places()).unwrap();
             assert_eq!(path, Path::new(file));
-            let text = apply(format, "", &client.settings(&seat(true), "mailbox", false).unwrap()).unwrap();
+            let text = apply(format, "", &client.settings(&account(true), "mailbox", false).unwrap()).unwrap();
             if format == Format::Json {
                 let value: serde_json::Value = serde_json::from_str(&text).unwrap();
                 assert_eq!(value.pointer(pointer).unwrap(), "/usr/bin/amb", "{text}");
@@ -318,10 +318,10 @@ mod tests {
 
     #[test]
     fn what_a_client_does_not_pass_on_is_written_for_it() {
-        let seat = Seat { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..seat(true) };
+        let account = Account { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..account(true) };
         for client in [Client::ClaudeCode, Client::Codex, Client::Openclaw] {
             let format = client.place(client.usual_scope(), &places()).unwrap().1;
-            let settings = client.settings(&seat, "mailbox", false).unwrap();
+            let settings = client.settings(&account, "mailbox", false).unwrap();
             let text = apply(format, "", &settings).unwrap();
             assert!(text.contains("XDG_CONFIG_HOME") && text.contains("\"/etc/ann\""), "{text}");
             assert!(!revert(format, &text, None, &settings).unwrap().contains("XDG"), "{text}");
@@ -330,7 +330,7 @@ mod tests {
 
     #[test]
     fn nanobot_gets_the_tools_and_with_a_directory_its_channel() {
-        let settings = Client::Nanobot.settings(&seat(false), "mailbox", false).unwrap();
+        let settings = Client::Nanobot.settings(&account(false), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &settings).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let channel =
@@ -341,7 +341,7 @@ mod tests {
         assert_eq!(server["args"][0], "mcp");
         let back = revert(Format::Json, &text, Some("{}"), &settings).unwrap();
         assert!(!back.contains("mailbox"), "{back}");
-        let far = Client::Nanobot.settings(&seat(true), "mailbox", false).unwrap();
+        let far = Client::Nanobot.settings(&account(true), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &far).unwrap();
         assert!(text.contains("mcpServers") && !text.contains("channels"), "{text}");
     }
@@ -349,8 +349,8 @@ mod tests {
     #[test]
     fn a_nanobot_with_the_channel_gets_no_second_set_of_tools() {
         for (is_far, office) in [(false, "mailboxesRoot"), (true, "serverUrl")] {
-            let seat = Seat { has_plugin: true, ..seat(is_far) };
-            let settings = Client::Nanobot.settings(&seat, "mailbox", false).unwrap();
+            let account = Account { has_plugin: true, ..account(is_far) };
+            let settings = Client::Nanobot.settings(&account, "mailbox", false).unwrap();
             let text = apply(Format::Json, "{}", &settings).unwrap();
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(value.get("tools"), None, "{text}");
@@ -362,7 +362,7 @@ mod tests {
 
     #[test]
     fn the_bridge_opens_its_route_and_closes_it_again() {
-        let settings = Client::Openclaw.settings(&seat(true), "mailbox", true).unwrap();
+        let settings = Client::Openclaw.settings(&account(true), "mailbox", true).unwrap();
         let theirs = "{ gateway: { mode: 'local', /* port */ port: 18789 } }";
         let text = apply(Format::Json, theirs, &settings).unwrap();
         assert!(text.contains("/* port */") && text.contains("chatCompletions"), "{text}");
@@ -370,7 +370,7 @@ mod tests {
         assert!(!text.contains("agents") && !text.contains("tools") && !text.contains("allow"), "{text}");
         let back = revert(Format::Json, &text, Some(theirs), &settings).unwrap();
         assert!(!back.contains("chatCompletions") && !back.contains("mcp") && back.contains("18789"), "{back}");
-        assert!(Client::Cursor.settings(&seat(true), "mailbox", true).is_err());
+        assert!(Client::Cursor.settings(&account(true), "mailbox", true).is_err());
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::client::office;
-use super::{Client, Format, Item, Mark, Places, Scope, Seat, Setting};
+use super::{Account, Client, Format, Item, Mark, Places, Scope, Setting};
 
 /// How to use a mailbox, in words for models. The one source of the skill, and of the sections in AGENTS.md and GEMINI.md.
 pub(crate) const SKILL: &str = include_str!("skill.md");
@@ -40,9 +40,9 @@ pub(crate) struct Extra {
 
 impl Client {
     /// What is written into the file with the servers, besides them.
-    pub(crate) fn more_settings(self, seat: &Seat, name: &str, hooks: Hooks) -> Vec<Setting> {
+    pub(crate) fn more_settings(self, account: &Account, name: &str, hooks: Hooks) -> Vec<Setting> {
         match self {
-            Client::Gemini if hooks.are_written(true) => self.hooks(seat),
+            Client::Gemini if hooks.are_written(true) => self.hooks(account),
             Client::Zed => {
                 let rules = TOOLS.iter().map(|tool| {
                     let rule = format!("mcp:{name}:{tool}");
@@ -55,7 +55,14 @@ impl Client {
     }
 
     /// The files that are written besides the one with the servers.
-    pub(crate) fn extras(self, seat: &Seat, name: &str, scope: Scope, places: &Places, hooks: Hooks) -> Vec<Extra> {
+    pub(crate) fn extras(
+        self,
+        account: &Account,
+        name: &str,
+        scope: Scope,
+        places: &Places,
+        hooks: Hooks,
+    ) -> Vec<Extra> {
         let (home, project) = (&places.home, &places.project);
         let at = |user: PathBuf, own: &str| if scope == Scope::User { user } else { project.join(own) };
         let json = |path: PathBuf, settings| Extra { path, format: Format::Json, settings };
@@ -73,14 +80,14 @@ impl Client {
                 let mut settings = vec![allow];
                 // The session's own socket wakes it; hooks are for where that is off.
                 if is_hooked(false) {
-                    settings.extend(self.hooks(seat));
+                    settings.extend(self.hooks(account));
                 }
                 all.push(json(at(home.join(".claude/settings.json"), ".claude/settings.json"), settings));
             }
             Client::Codex => {
                 // Codex runs them only after a person has trusted them in /hooks.
                 if is_hooked(false) {
-                    all.push(json(at(codex.join("hooks.json"), ".codex/hooks.json"), self.hooks(seat)));
+                    all.push(json(at(codex.join("hooks.json"), ".codex/hooks.json"), self.hooks(account)));
                 }
                 all.push(told(at(codex.join("AGENTS.md"), "AGENTS.md")));
             }
@@ -92,16 +99,16 @@ impl Client {
                 allow.entry = allow.entry.map(|mark| Mark { only_if_there: true, ..mark });
                 all.push(json(at(home.join(".cursor/permissions.json"), ".cursor/permissions.json"), vec![allow]));
                 if is_hooked(true) {
-                    all.push(json(at(home.join(".cursor/hooks.json"), ".cursor/hooks.json"), self.hooks(seat)));
+                    all.push(json(at(home.join(".cursor/hooks.json"), ".cursor/hooks.json"), self.hooks(account)));
                 }
             }
             // The command line reads hooks of a project alone.
             Client::Copilot if scope == Scope::Project && is_hooked(true) => {
-                all.push(json(project.join(".github/hooks/agent-mailbox.json"), self.hooks(seat)));
+                all.push(json(project.join(".github/hooks/agent-mailbox.json"), self.hooks(account)));
             }
             Client::Opencode => {
                 let place = at(places.config_home.join("opencode/plugins/amb.js"), ".opencode/plugins/amb.js");
-                let settings = vec![Setting::new(&[], Item::text(opencode(seat)))];
+                let settings = vec![Setting::new(&[], Item::text(opencode(account)))];
                 all.push(Extra { path: place, format: Format::Script, settings });
             }
             _ => {}
@@ -110,7 +117,7 @@ impl Client {
     }
 
     /// What is to be run between two steps, in the client's own shape.
-    fn hooks(self, seat: &Seat) -> Vec<Setting> {
+    fn hooks(self, account: &Account) -> Vec<Setting> {
         let (client, events): (&str, &[(&str, &str)]) = match self {
             Client::ClaudeCode => (
                 "claude",
@@ -152,7 +159,7 @@ impl Client {
         let version = is_versioned.then(|| Setting::new(&["version"], Item::Whole(1)));
         let hooks = events.iter().map(|(event, ours)| {
             let mark = format!("hook {client} {ours}");
-            let command = Item::text(format!("{} {mark}", shell(seat)));
+            let command = Item::text(format!("{} {mark}", shell(account)));
             Setting::entry(&["hooks", event], self.hook(command, ours), mark)
         });
         version.into_iter().chain(hooks).collect()
@@ -185,8 +192,8 @@ impl Client {
 }
 
 /// `amb` and which office, for a shell.
-fn shell(seat: &Seat) -> String {
-    let words = std::iter::once(seat.command.clone()).chain(office(seat));
+fn shell(account: &Account) -> String {
+    let words = std::iter::once(account.command.clone()).chain(office(account));
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
 
@@ -198,8 +205,8 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn opencode(seat: &Seat) -> String {
-    let words = std::iter::once(seat.command.clone()).chain(office(seat));
+fn opencode(account: &Account) -> String {
+    let words = std::iter::once(account.command.clone()).chain(office(account));
     let words: Vec<String> = words.chain(["watch".to_owned(), "--bell".to_owned()]).collect();
     // JSON is JavaScript, whatever is in a path.
     OPENCODE.replace("__COMMAND__", &serde_json::json!(words).to_string())

@@ -39,13 +39,13 @@ impl Export {
             let detail = "mail in a directory is files already: copy them; --server URL exports from a server";
             return Err(Failure::Office(OfficeError::unsupported(detail)));
         };
-        let seat = Client::open(server.clone(), office.key(server)?).await?;
+        let mailbox = Client::open(server.clone(), office.key(server)?).await?;
         let Some(file) = &self.output else {
             let out = io::stdout().lock();
-            self.write(&seat, BufWriter::new(out), &mut Progress::new(output.json)).await?;
+            self.write(&mailbox, BufWriter::new(out), &mut Progress::new(output.json)).await?;
             return Ok(());
         };
-        let count = self.write_file(&seat, file, output).await?;
+        let count = self.write_file(&mailbox, file, output).await?;
         if output.json {
             return Ok(output.document(&serde_json::json!({ "file": file, "messages": count }))?);
         }
@@ -53,7 +53,7 @@ impl Export {
         Ok(())
     }
 
-    async fn write_file(&self, seat: &Client, file: &Path, output: Output) -> Result<u64, Failure> {
+    async fn write_file(&self, mailbox: &Client, file: &Path, output: Output) -> Result<u64, Failure> {
         let taken = || {
             let detail = format!("{} is there already; name another file, or use --force", file.display());
             Failure::Office(OfficeError::new(amb_core::Code::Conflict, detail))
@@ -64,7 +64,7 @@ impl Export {
         let making = PathBuf::from(format!("{}.making", file.display()));
         let mut options = fs_err::OpenOptions::new();
         let target = options.write(true).create(true).truncate(true).mode(0o600).open(&making)?;
-        let written = self.write(seat, BufWriter::new(&target), &mut Progress::new(output.json)).await;
+        let written = self.write(mailbox, BufWriter::new(&target), &mut Progress::new(output.json)).await;
         let count = match written {
             Ok(count) => count,
             Err(failure) => {
@@ -80,10 +80,10 @@ impl Export {
         Ok(count)
     }
 
-    async fn write(&self, seat: &Client, mut out: impl Write, progress: &mut Progress) -> Result<u64, Failure> {
+    async fn write(&self, mailbox: &Client, mut out: impl Write, progress: &mut Progress) -> Result<u64, Failure> {
         let (mut after, mut count) = (None, 0);
         loop {
-            let page = seat.export(after.as_ref(), self.since).await?;
+            let page = mailbox.export(after.as_ref(), self.since).await?;
             let Some(last) = page.last() else { break };
             for mail in &page {
                 serde_json::to_writer(&mut out, mail).map_err(io::Error::from)?;

@@ -65,20 +65,24 @@ impl Group {
             let detail = "a directory has no groups; --server URL names an office that has";
             return Err(OfficeError::unsupported(detail).into());
         };
-        let seat = Client::open(server.clone(), office.key(server)?).await?;
+        let mailbox = Client::open(server.clone(), office.key(server)?).await?;
         let groups = match self.verb {
             GroupVerb::List => {
-                let groups = seat.groups().await?;
+                let groups = mailbox.groups().await?;
                 if output.json {
                     return Ok(output.document(&groups)?);
                 }
                 groups
             }
-            GroupVerb::Create { group } => return shown(&seat.create_group(&group).await?, output),
-            GroupVerb::Invite { group, agent } => return shown(&seat.invite_to_group(&group, &agent).await?, output),
-            GroupVerb::Join { group } => return shown(&seat.join_group(&group).await?, output),
-            GroupVerb::Leave { group } => return shown(&seat.leave_group(&group).await?, output),
-            GroupVerb::Remove { group, agent } => return shown(&seat.remove_from_group(&group, &agent).await?, output),
+            GroupVerb::Create { group } => return shown(&mailbox.create_group(&group).await?, output),
+            GroupVerb::Invite { group, agent } => {
+                return shown(&mailbox.invite_to_group(&group, &agent).await?, output);
+            }
+            GroupVerb::Join { group } => return shown(&mailbox.join_group(&group).await?, output),
+            GroupVerb::Leave { group } => return shown(&mailbox.leave_group(&group).await?, output),
+            GroupVerb::Remove { group, agent } => {
+                return shown(&mailbox.remove_from_group(&group, &agent).await?, output);
+            }
         };
         Ok(output.table(&["group", "owner", "members"], groups.iter().map(row))?)
     }

@@ -5,7 +5,7 @@ mod shape;
 use std::io::Read;
 use std::time::Duration;
 
-use amb_core::{Office, Timestamp};
+use amb_core::{Mailbox, Timestamp};
 use amb_wake::{PREFIX, Place, SessionKey, Summary};
 use serde_json::Value;
 
@@ -58,8 +58,8 @@ impl Hook {
         if self.event == Event::Stop && is_again {
             return Ok(None);
         }
-        let seat = office.open().await?;
-        let place = waking::place(office, seat.me())?;
+        let mailbox = office.open().await?;
+        let place = waking::place(office, mailbox.me())?;
         let key = SessionKey { client: self.client.name().into(), session: self.client.session(&input) };
         if self.event == Event::Prompt && is_from_user(&input) {
             place.change_hooks(&key, |memory| memory.user_turn_at = Some(Timestamp::now()))?;
@@ -73,7 +73,7 @@ impl Hook {
         if begins {
             place.change_hooks(&key, |memory| memory.shown.clear())?;
         }
-        let Some(summary) = untold(&*seat, &place, &key, !begins).await? else { return Ok(None) };
+        let Some(summary) = untold(&*mailbox, &place, &key, !begins).await? else { return Ok(None) };
         Ok(Some(self.client.answer(self.event, &input, &summary)))
     }
 }
@@ -93,17 +93,17 @@ fn is_from_user(input: &Value) -> bool {
 /// Mail that this session was not told of, which is remembered as told from now on where `remembered`. Mail that a bridge or
 /// another consumer of this agent holds is theirs to handle.
 async fn untold(
-    seat: &dyn Office,
+    mailbox: &dyn Mailbox,
     place: &Place,
     key: &SessionKey,
     remembered: bool,
 ) -> Result<Option<Summary>, Failure> {
-    let inbox = seat.inbox(true).await?;
+    let inbox = mailbox.inbox(true).await?;
     let known = place.ledger(key)?;
-    let me = seat.me();
-    let mut fresh = amb_wake::unread(seat, &inbox, |mail| known.shown.contains(&mail.id)).await?;
+    let me = mailbox.me();
+    let mut fresh = amb_wake::unread(mailbox, &inbox, |mail| known.shown.contains(&mail.id)).await?;
     if !fresh.is_empty() {
-        let held = seat.claimed().await?;
+        let held = mailbox.claimed().await?;
         fresh.retain(|mail| !held.iter().any(|held| held.id == mail.id));
     }
     if fresh.is_empty() {

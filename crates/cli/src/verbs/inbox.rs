@@ -1,6 +1,6 @@
 //! `amb inbox`: the caller's sessions, with previews.
 
-use amb_core::{Office, doc};
+use amb_core::{Mailbox, doc};
 
 use crate::args::OfficeArgs;
 use crate::codes::Codes;
@@ -21,10 +21,10 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let seat = office.open().await?;
-        let inbox = self.whole(&*seat).await?;
+        let mailbox = office.open().await?;
+        let inbox = self.whole(&*mailbox).await?;
         if inbox.sessions.is_empty() {
-            office.note_if_unknown(&*seat, output).await;
+            office.note_if_unknown(&*mailbox, output).await;
         }
         let hidden = !self.codes.are_shown(output);
         if output.json {
@@ -67,10 +67,10 @@ impl Inbox {
     }
 
     /// All pages: a server answers with the newest threads and says where the others begin.
-    async fn whole(&self, seat: &dyn Office) -> Result<doc::Inbox, Failure> {
-        let mut inbox = seat.inbox(self.unread).await?;
+    async fn whole(&self, mailbox: &dyn Mailbox) -> Result<doc::Inbox, Failure> {
+        let mut inbox = mailbox.inbox(self.unread).await?;
         while let Some(next) = inbox.next.take() {
-            let page = seat.inbox_after(self.unread, &next).await?;
+            let page = mailbox.inbox_after(self.unread, &next).await?;
             inbox.sessions.extend(page.sessions);
             inbox.next = page.next;
         }

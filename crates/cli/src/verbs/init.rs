@@ -5,14 +5,14 @@ mod besides;
 use std::path::{Path, PathBuf};
 
 use amb_client::ExposeSecret;
-use amb_core::{AgentName, Card, Code, Office, OfficeError};
+use amb_core::{AgentName, Card, Code, Mailbox, OfficeError};
 use anyhow::Context;
 use serde_json::json;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{Client, Config, Hooks, PROGRAM, Places, Scope, Seat, diff, server_at};
+use crate::init::{Account, Client, Config, Hooks, PROGRAM, Places, Scope, diff, server_at};
 use crate::output::Output;
 use crate::{home, keys, profile};
 
@@ -79,15 +79,15 @@ impl Init {
         // What nanobot's user has said there already need not be said again.
         let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
         let name = self.speaker(office).await?;
-        let seat = self.seat(office, name.clone())?;
-        let mut settings = self.client.settings(&seat, &self.name, self.bridge).map_err(usage)?;
+        let account = self.account(office, name.clone())?;
+        let mut settings = self.client.settings(&account, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(&config, &settings)?;
-        settings.extend(self.more_settings(&seat));
+        settings.extend(self.more_settings(&account));
         let plan = config.with(&settings).map_err(usage)?;
-        let besides = self.besides(&seat)?;
+        let besides = self.besides(&account)?;
         let change = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
         let registered = if self.dry_run { None } else { register(office, &name, section.as_ref(), output).await? };
-        let warnings = self.warnings(&seat, &config)?;
+        let warnings = self.warnings(&account, &config)?;
         let mut backup = None;
         if plan.changes() && !self.dry_run {
             backup = config.keep_backup(&settings)?;
@@ -111,17 +111,17 @@ impl Init {
             output.note(format!("warning: {warning}"));
         }
         if !self.dry_run {
-            output.note(self.next_step(seat.has_plugin));
+            output.note(self.next_step(account.has_plugin));
         }
         Ok(())
     }
 
     /// What the client will stumble over, though its file is right.
-    fn warnings(&self, seat: &Seat, config: &Config) -> Result<Vec<String>, Failure> {
+    fn warnings(&self, account: &Account, config: &Config) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
-        if seat.has_plugin {
+        if account.has_plugin {
             let tools = Client::Nanobot
-                .settings(&Seat { has_plugin: false, ..seat.clone() }, &self.name, false)
+                .settings(&Account { has_plugin: false, ..account.clone() }, &self.name, false)
                 .map_err(usage)?;
             let there =
                 tools.first().map(|tools| server_at(config.format, config.text(), tools)).transpose().map_err(usage)?;
@@ -134,7 +134,7 @@ impl Init {
             }
             return Ok(warnings);
         }
-        if seat.command == PROGRAM && !is_on_path(PROGRAM) {
+        if account.command == PROGRAM && !is_on_path(PROGRAM) {
             warnings.push(format!(
                 "{PROGRAM} is not on your PATH, and this file starts it by its name: put it into a directory of the PATH, or use \
                  --scope user"
@@ -144,8 +144,8 @@ impl Init {
     }
 
     fn undo(&self, config: &Config, output: Output) -> Result<(), Failure> {
-        // Whose seat it was does not matter: it is the place of the settings that counts.
-        let nobody = Seat {
+        // Whose account it was does not matter: it is the place of the settings that counts.
+        let nobody = Account {
             me: AgentName::parse("nobody").map_err(anyhow::Error::from)?,
             command: "amb".into(),
             directory: Some(PathBuf::from("/")),
@@ -216,7 +216,7 @@ impl Init {
         office.speaker()
     }
 
-    fn seat(&self, office: &OfficeArgs, me: AgentName) -> Result<Seat, Failure> {
+    fn account(&self, office: &OfficeArgs, me: AgentName) -> Result<Account, Failure> {
         let shared = self.config.is_none() && self.scope.unwrap_or_else(|| self.client.usual_scope()) == Scope::Project;
         let command = match std::env::current_exe() {
             // A project's file is shared: where this binary lies here says nothing about there.
@@ -255,7 +255,7 @@ impl Init {
             Some(_) => None,
             None => Some(std::path::absolute(office.root()?).context("the office's directory")?),
         };
-        Ok(Seat {
+        Ok(Account {
             me,
             command,
             directory,
@@ -351,9 +351,12 @@ async fn register(
     {
         let path = match profile::key_from_env() {
             Some(key) => {
-                let seat = office.open().await?;
-                if seat.me() != name {
-                    return Err(Failure::usage(format!("the key in MAILBOX_API_KEY is {}'s, not {name}'s", seat.me())));
+                let account = office.open().await?;
+                if account.me() != name {
+                    return Err(Failure::usage(format!(
+                        "the key in MAILBOX_API_KEY is {}'s, not {name}'s",
+                        account.me()
+                    )));
                 }
                 keys::keep(server, name, key.expose_secret())?
             }
@@ -368,25 +371,25 @@ async fn register(
         output.note(format!("{name}'s key at {server} is kept in {}", path.display()));
         return Ok(Some(true));
     }
-    let seat = office.open().await?;
-    // At a server, a key that opens a seat is the key of somebody who is registered.
-    let entered = office.server.is_none() && enlist(&*seat, section).await?;
+    let account = office.open().await?;
+    // At a server, a key that opens a account is the key of somebody who is registered.
+    let entered = office.server.is_none() && enlist(&*account, section).await?;
     if entered {
-        output.note(format!("{name} is registered at {}", seat.describe()));
+        output.note(format!("{name} is registered at {}", account.describe()));
     }
     Ok(Some(entered))
 }
 
-/// Enters the seat's agent in a directory if nobody knows it yet: an agent that can write can be answered. Its card is
+/// Enters the account's agent in a directory if nobody knows it yet: an agent that can write can be answered. Its card is
 /// plain, or as nanobot's configuration wants it; where that says otherwise than the card, the card follows. Returns
 /// whether it was entered.
-pub(crate) async fn enlist(seat: &dyn Office, section: Option<&Section>) -> Result<bool, OfficeError> {
-    let there = seat.agents().await?.into_iter().find(|agent| agent.name == *seat.me()).map(|agent| agent.card);
+pub(crate) async fn enlist(account: &dyn Mailbox, section: Option<&Section>) -> Result<bool, OfficeError> {
+    let there = account.agents().await?.into_iter().find(|agent| agent.name == *account.me()).map(|agent| agent.card);
     let is_new = there.is_none();
     let present = there.clone().unwrap_or_default();
     let card = section.map_or_else(|| present.clone(), |section| section.card(present.clone()));
     if let Some(heard) = section.and_then(|section| section.narrower(&present)) {
-        let (me, heard) = (seat.me(), if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") });
+        let (me, heard) = (account.me(), if heard.is_empty() { "nobody".to_owned() } else { heard.join(", ") });
         tracing::warn!(
             "nanobot's configuration lets everybody write to {me} (allowFrom *), and its card hears {heard} alone: the card \
              stays; `amb register {me} --allow-from '*'` opens it"
@@ -395,7 +398,7 @@ pub(crate) async fn enlist(seat: &dyn Office, section: Option<&Section>) -> Resu
     if there.as_ref() == Some(&card) {
         return Ok(false);
     }
-    match seat.register(card).await {
+    match account.register(card).await {
         Ok(_) => Ok(is_new),
         // A layout without cards needs none.
         Err(error) if error.code() == Code::Unsupported => Ok(false),

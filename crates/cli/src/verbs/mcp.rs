@@ -5,7 +5,7 @@ mod live;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use amb_mcp::{LivePeers, Options, Seat, WakeOptions, serve_http, serve_stdio};
+use amb_mcp::{LazyMailbox, LivePeers, Options, WakeOptions, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
@@ -58,17 +58,17 @@ pub(crate) struct Mcp {
 
 impl Mcp {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let seat = office.seat()?;
+        let mailbox = office.mailbox()?;
         let _archiving = self.archiving.start(office)?;
         let live = match self.nats.is_named() {
             true => {
                 let options = self.envelope.apply(self.nats.options()?);
-                Some(live::Live::join(seat.clone(), options, self.delegates.clone().allowed()))
+                Some(live::Live::join(mailbox.clone(), options, self.delegates.clone().allowed()))
             }
             false => None,
         };
         let wake = self.wake.options(office)?;
-        let served = self.serve(seat, live.clone(), wake, output).await;
+        let served = self.serve(mailbox, live.clone(), wake, output).await;
         if let Some(live) = live {
             live.leave().await;
         }
@@ -77,7 +77,7 @@ impl Mcp {
 
     async fn serve(
         self,
-        seat: Seat,
+        mailbox: LazyMailbox,
         live: Option<Arc<live::Live>>,
         wake: Option<WakeOptions>,
         output: Output,
@@ -85,7 +85,7 @@ impl Mcp {
         let peers = live.map(|live| live as Arc<dyn LivePeers>);
         let options = Options { allowed_origins: self.allowed_origins, peers, wake, ..Options::default() };
         let Some(address) = self.http else {
-            return Ok(serve_stdio(seat, options).await.context("the client")?);
+            return Ok(serve_stdio(mailbox, options).await.context("the client")?);
         };
         let listener = TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))?;
         output.say(format!("listening on http://{}/mcp", listener.local_addr()?))?;
@@ -94,6 +94,6 @@ impl Mcp {
                 tracing::error!(%error, "cannot listen for signals; stopping");
             }
         };
-        Ok(serve_http(listener, seat, options, shutdown).await.context("the listener")?)
+        Ok(serve_http(listener, mailbox, options, shutdown).await.context("the listener")?)
     }
 }

@@ -1,7 +1,7 @@
 //! `amb read`: a conversation.
 
 use amb_core::doc::MessageView;
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{Kind, MessageId, Part, Priority, SessionId, limits};
 
 use crate::args::OfficeArgs;

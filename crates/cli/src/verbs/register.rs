@@ -64,8 +64,8 @@ impl Register {
                 output.note(format!("its key is kept in {}", path.display()));
             }
             _ => {
-                let seat = office.open().await?;
-                let entry = seat.register(card).await?;
+                let mailbox = office.open().await?;
+                let entry = mailbox.register(card).await?;
                 if output.json {
                     return Ok(output.document(&entry)?);
                 }
@@ -73,7 +73,7 @@ impl Register {
                     Some(server) => {
                         output.say(format!("{} has a key at {server} already; its card is as you said", entry.name))?;
                     }
-                    None => output.say(format!("{} is registered at {}", entry.name, seat.describe()))?,
+                    None => output.say(format!("{} is registered at {}", entry.name, mailbox.describe()))?,
                 }
             }
         }

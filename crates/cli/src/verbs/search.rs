@@ -1,6 +1,6 @@
 //! `amb search`: one's own mail by its words.
 
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use amb_core::{AgentName, Timestamp};
 
 use crate::args::OfficeArgs;

@@ -72,10 +72,10 @@ pub(crate) struct Send {
 
 impl Send {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let seat = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
+        let mailbox = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
         let draft = self.draft()?;
         let to = draft.to.clone();
-        let sent = seat.send(draft).await?;
+        let sent = mailbox.send(draft).await?;
         if output.json {
             return Ok(output.document(&sent)?);
         }

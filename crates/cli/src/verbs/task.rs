@@ -1,6 +1,6 @@
 //! `amb task`: the tasks given and taken.
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::{Task as Work, TaskId, TaskState};
 
 use crate::args::OfficeArgs;

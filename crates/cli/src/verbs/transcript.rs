@@ -171,8 +171,8 @@ async fn share(
         Shared::Write => Some(Access::Write),
         Shared::None => None,
     };
-    let seat = Client::open(server.clone(), office.key(server)?).await?;
-    seat.share_transcript(key, agent, access).await?;
+    let mailbox = Client::open(server.clone(), office.key(server)?).await?;
+    mailbox.share_transcript(key, agent, access).await?;
     output.note(match shared {
         Shared::Read => format!("{agent} may read {key}"),
         Shared::Write => format!("{agent} may read {key} and add to it"),

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use amb_core::Backoff;
 use amb_core::event::{Event, NewMessage};
+use amb_core::mailbox::{ClaimRequest, Mailbox};
 use amb_core::message::NO_SUBJECT;
-use amb_core::office::{ClaimRequest, Office};
 use amb_core::{AgentName, Callback, Code, Cursor, Message, Object, OfficeError, SessionId};
 use serde::Serialize;
 
@@ -59,52 +59,52 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let seat = office.open().await?;
+        let mailbox = office.open().await?;
         // A mailbox may be watched before its first mail; but a name that nobody has is often one that was misspelt.
         if office.server.is_none()
-            && let Err(error) = seat.ack(&[]).await
+            && let Err(error) = mailbox.ack(&[]).await
             && error.code() == Code::NotFound
         {
             output.note(format!("{}; watching for its first mail", error.detail()));
         } else {
-            office.note_if_unknown(&*seat, output).await;
+            office.note_if_unknown(&*mailbox, output).await;
         }
         let _archiving = self.archiving.start(office)?;
-        let beating = tokio::spawn(heartbeats(Arc::clone(&seat)));
+        let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
         let ended = tokio::select! {
-            ended = self.watch(&*seat, office, output) => ended,
+            ended = self.watch(&*mailbox, office, output) => ended,
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
         // What was printed was printed: a goodbye that cannot be written (a full disk) does not make it a failure.
-        if let Err(error) = unless_unregistered(seat.leave().await) {
+        if let Err(error) = unless_unregistered(mailbox.leave().await) {
             tracing::warn!(%error, "no goodbye; others see it when the heartbeats stay away");
         }
         ended
     }
 
-    async fn watch(self, seat: &dyn Office, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+    async fn watch(self, mailbox: &dyn Mailbox, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mut left = self.count.unwrap_or(u64::MAX);
         if self.bell {
-            let place = crate::waking::place(office, seat.me()).ok();
-            return bell::ring(seat, place, output, left).await;
+            let place = crate::waking::place(office, mailbox.me()).ok();
+            return bell::ring(mailbox, place, output, left).await;
         }
         let mut cursor = match &self.since {
             Some(since) => Cursor::new(since.as_str()),
-            None => seat.events(None, Duration::ZERO).await?.cursor,
+            None => mailbox.events(None, Duration::ZERO).await?.cursor,
         };
         if !self.ack {
-            output.note(format!("watching the mailbox of {} at {}", seat.me(), seat.describe()));
+            output.note(format!("watching the mailbox of {} at {}", mailbox.me(), mailbox.describe()));
         }
         let hidden = !self.codes.are_shown(output);
         while left > 0 {
             if self.ack {
-                left = take(seat, output, left).await?;
+                left = take(mailbox, output, left).await?;
             }
             if left == 0 {
                 break;
             }
-            let page = through_outages(output, async || seat.events(Some(cursor.clone()), WAIT).await).await?;
+            let page = through_outages(output, async || mailbox.events(Some(cursor.clone()), WAIT).await).await?;
             cursor = page.cursor;
             for mut entry in
                 page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
@@ -147,11 +147,11 @@ async fn through_outages<T>(
 }
 
 /// Takes what is there, prints and acknowledges it. Answers how many may still be taken.
-async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, Failure> {
+async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u64, Failure> {
     loop {
         let limit = usize::try_from(left.min(50)).unwrap_or(50);
         let request = ClaimRequest { limit, urgent_first: true, ..ClaimRequest::default() };
-        let mail = through_outages(output, async || seat.claim(request.clone()).await).await?;
+        let mail = through_outages(output, async || mailbox.claim(request.clone()).await).await?;
         if mail.is_empty() {
             return Ok(left);
         }
@@ -162,7 +162,7 @@ async fn take(seat: &dyn Office, output: Output, mut left: u64) -> Result<u64, F
                 true => output.line_of(&taken)?,
                 false => output.say(describe(&taken.event))?,
             }
-            through_outages(output, async || seat.ack(std::slice::from_ref(&id)).await).await?;
+            through_outages(output, async || mailbox.ack(std::slice::from_ref(&id)).await).await?;
             left -= 1;
         }
         if left == 0 {
@@ -246,9 +246,9 @@ fn describe(event: &Event) -> String {
     }
 }
 
-async fn heartbeats(seat: Arc<dyn Office>) {
+async fn heartbeats(mailbox: Arc<dyn Mailbox>) {
     loop {
-        if let Err(error) = unless_unregistered(seat.heartbeat().await) {
+        if let Err(error) = unless_unregistered(mailbox.heartbeat().await) {
             tracing::warn!(%error, "no heartbeat");
         }
         tokio::time::sleep(HEARTBEAT).await;

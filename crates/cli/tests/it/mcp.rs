@@ -77,12 +77,12 @@ async fn a_key_that_the_server_does_not_know_is_told_by_the_tools() {
 async fn a_directory_that_is_not_there_yet_is_made_with_the_agent_in_it() {
     let home = tempdir().unwrap();
     let root = home.path().join("deep/mail");
-    let seat = |name: &str| {
+    let mailbox = |name: &str| {
         let mut command = amb(home.path());
         command.arg("--dir").arg(&root).args(["--as", name, "mcp"]);
         command
     };
-    let (mut ann, mut ben) = (Model::start(&mut seat("ann")).await, Model::start(&mut seat("ben")).await);
+    let (mut ann, mut ben) = (Model::start(&mut mailbox("ann")).await, Model::start(&mut mailbox("ben")).await);
     assert!(ann.greeting["instructions"].as_str().unwrap().starts_with("You are ann."), "{}", ann.greeting);
     assert_eq!(ann.call("list_peers", json!({})).await["peers"][0]["agent_id"], "ben");
     ann.call("mailbox_send", json!({"to": "ben", "subject": "Plan", "content": "hello"})).await;
@@ -94,13 +94,13 @@ async fn a_directory_that_is_not_there_yet_is_made_with_the_agent_in_it() {
 async fn processes_of_one_agent_take_nothing_from_each_other() {
     // OpenClaw starts one for every session, and none of them is the bridge.
     let home = tempdir().unwrap();
-    let seat = |name: &str| {
+    let mailbox = |name: &str| {
         let mut command = amb(home.path());
         command.arg("--dir").arg(home.path().join("mail")).args(["--as", name, "mcp"]);
         command
     };
-    let (mut one, mut two) = (Model::start(&mut seat("ben")).await, Model::start(&mut seat("ben")).await);
-    let mut ann = Model::start(&mut seat("ann")).await;
+    let (mut one, mut two) = (Model::start(&mut mailbox("ben")).await, Model::start(&mut mailbox("ben")).await);
+    let mut ann = Model::start(&mut mailbox("ann")).await;
     one.call("mailbox_check", json!({})).await;
     ann.call("mailbox_send", json!({"to": "ben", "subject": "Plan", "content": "hello"})).await;
     for model in [&mut one, &mut two] {

@@ -22,7 +22,7 @@ impl Town {
     async fn in_a_directory() -> Self {
         let town = Self { home: tempdir().unwrap(), server: None };
         for name in NAMES {
-            assert!(town.seat(name).args(["register", name]).output().await.unwrap().status.success());
+            assert!(town.mailbox(name).args(["register", name]).output().await.unwrap().status.success());
         }
         town
     }
@@ -54,7 +54,7 @@ impl Town {
         }
     }
 
-    fn seat(&self, name: &str) -> Command {
+    fn mailbox(&self, name: &str) -> Command {
         let mut command = amb(self.home.path());
         match &self.server {
             Some((office, agents)) => {
@@ -69,11 +69,11 @@ impl Town {
     }
 
     async fn model(&self, name: &str) -> Model {
-        Model::start(self.seat(name).arg("mcp")).await
+        Model::start(self.mailbox(name).arg("mcp")).await
     }
 
     async fn says(&self, from: &str, to: &str, subject: &str) {
-        let sent = self.seat(from).args(["send", to, "please do it", "--subject", subject]).output().await.unwrap();
+        let sent = self.mailbox(from).args(["send", to, "please do it", "--subject", subject]).output().await.unwrap();
         assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     }
 
@@ -96,7 +96,7 @@ impl Town {
         );
         fs_err::write(&script, text).unwrap();
         fs_err::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = self.seat(name);
+        let mut command = self.mailbox(name);
         command.args(["bridge", "exec", "--input", "prompt", "--"]).arg(&script);
         command.stdin(std::process::Stdio::null()).kill_on_drop(true).spawn().unwrap()
     }
@@ -191,7 +191,7 @@ async fn a_task_that_waits_counts_for_a_model_that_was_started_again() {
 #[tokio::test]
 async fn a_models_question_at_the_end_of_a_chain_is_answered_by_a_bridge() {
     in_both(async |town| {
-        let mut bridge = town.seat("dan");
+        let mut bridge = town.mailbox("dan");
         bridge.args(["bridge", "exec", "--", "sh", "-c", "cat > /dev/null; echo answered"]);
         let _bridge = bridge.stdin(std::process::Stdio::null()).spawn().unwrap();
         let (mut ben, mut cat) = (town.model("ben").await, town.model("cat").await);

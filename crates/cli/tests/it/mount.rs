@@ -1,7 +1,7 @@
 //! `amb serve --mount`: mail and tasks between agents on files and agents on the server.
 
-use amb_core::office::TaskFilter;
-use amb_core::{Card, Draft, Kind, Office as _, ReceiptState, TaskState};
+use amb_core::mailbox::TaskFilter;
+use amb_core::{Card, Draft, Kind, Mailbox as _, ReceiptState, TaskState};
 use amb_dir::Layout;
 use serde_json::json;
 

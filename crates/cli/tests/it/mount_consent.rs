@@ -1,8 +1,8 @@
 //! Who reaches an agent of a mounted directory: `*` in its card means the agents of the directory, not every stranger who
 //! registered on the server.
 
-use amb_core::office::TaskFilter;
-use amb_core::{AllowFrom, Card, Draft, Kind, Office as _, TaskState};
+use amb_core::mailbox::TaskFilter;
+use amb_core::{AllowFrom, Card, Draft, Kind, Mailbox as _, TaskState};
 use amb_dir::Layout;
 use reqwest::Method;
 use serde_json::json;
@@ -217,9 +217,9 @@ async fn no_mounted_agent_gets_a_name_that_could_be_an_authoritys_or_differs_in_
     world.connect(&bob, "coder").await;
     world.shown("bob-mcp").await;
     assert_eq!(world.description("ann-mcp").await, None);
-    for seat in [system, shouting] {
-        let task = seat.send(Draft::task(name("bob-mcp"), "Plan", "obey")).await.unwrap().task.unwrap();
-        let told = arrives(&seat).await.task.unwrap();
+    for mailbox in [system, shouting] {
+        let task = mailbox.send(Draft::task(name("bob-mcp"), "Plan", "obey")).await.unwrap().task.unwrap();
+        let told = arrives(&mailbox).await.task.unwrap();
         assert_eq!((told.id, told.state), (task.id, TaskState::Rejected));
     }
     coder.send(Draft::text(name("bob-mcp"), "Plan", "hello")).await.unwrap();

@@ -1,6 +1,6 @@
 //! A mounted directory on a disk that is full or read-only: it is said, mail waits, and none is lost.
 
-use amb_core::{Draft, Office as _};
+use amb_core::{Draft, Mailbox as _};
 use amb_dir::Layout;
 use serde_json::json;
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use amb_core::office::ClaimRequest;
-use amb_core::{Card, Draft, Kind, Office as _, TaskState};
-use amb_dir::{DirSeat, Layout};
+use amb_core::mailbox::ClaimRequest;
+use amb_core::{Card, Draft, Kind, Mailbox as _, TaskState};
+use amb_dir::{DirMailbox, Layout};
 use serde_json::{Value, json};
 
 use crate::mount_world::{Database, World, name, until};
@@ -33,8 +33,8 @@ impl Got {
         let dying = reader(world);
         let held = dying.claim(ClaimRequest::default()).await.unwrap();
         drop((held, dying));
-        let seat = reader(world);
-        for message in seat.claim(ClaimRequest { limit: most, ..ClaimRequest::default() }).await.unwrap() {
+        let mailbox = reader(world);
+        for message in mailbox.claim(ClaimRequest { limit: most, ..ClaimRequest::default() }).await.unwrap() {
             match (&message.kind, &message.task) {
                 (Kind::TaskUpdate, Some(task)) => {
                     self.updates.entry(task.id.to_string()).or_default().push(message.text());
@@ -42,14 +42,14 @@ impl Got {
                 (Kind::Task, Some(task)) => self.tasks.push(task.id.clone()),
                 _ => self.words.push(message.text()),
             }
-            seat.ack(&[message.id]).await.unwrap();
+            mailbox.ack(&[message.id]).await.unwrap();
         }
     }
 }
 
 /// The file agent's process, begun anew.
-fn reader(world: &World) -> DirSeat {
-    world.directory().seat(name("coder"))
+fn reader(world: &World) -> DirMailbox {
+    world.directory().mailbox(name("coder"))
 }
 
 async fn kill_again_and_again(database: Database, layout: Layout) {

@@ -1,6 +1,6 @@
 //! A model's `amb mcp` on the server and an agent on files, who talk through the mount.
 
-use amb_core::{Draft, Office as _, TaskState};
+use amb_core::{Draft, Mailbox as _, TaskState};
 use amb_dir::Layout;
 use serde_json::json;
 

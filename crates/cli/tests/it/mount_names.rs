@@ -1,6 +1,6 @@
 //! Names and consent across a mount: nobody is taken for another, and nobody gets mail that it did not agree to.
 
-use amb_core::{AllowFrom, Card, Draft, Office as _, TaskState};
+use amb_core::{AllowFrom, Card, Draft, Mailbox as _, TaskState};
 use amb_dir::Layout;
 use reqwest::Method;
 use serde_json::json;
@@ -46,7 +46,7 @@ async fn a_mounted_agents_name_cannot_be_registered_and_an_office_agents_not_tak
     let again = json!({"name": "coder"});
     let refused = world.server.call(Method::POST, "/agents/register", None, Some(&again)).await;
     assert_eq!(refused.expect(409)["code"], "conflict");
-    let forged = world.directory().seat(name("ann-mcp"));
+    let forged = world.directory().mailbox(name("ann-mcp"));
     assert_eq!(forged.register(Card::default()).await.unwrap_err().code(), amb_core::Code::Conflict);
     assert!(forged.send(Draft::text(name("coder"), "Plan", "it is me")).await.is_err());
 
@@ -72,7 +72,7 @@ async fn a_mounted_agents_name_cannot_be_registered_and_an_office_agents_not_tak
     until(async || world.health().await["collisions"] == 1).await;
     world.send(&ann, "coder", json!({"content": "who am I?"})).await;
     coder.send(Draft::text(name("ann-mcp"), "Plan", "to whoever is here")).await.unwrap();
-    let here = world.directory().seat(name("ann-mcp"));
+    let here = world.directory().mailbox(name("ann-mcp"));
     assert_eq!(arrives(&here).await.text(), "to whoever is here");
     assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "nothing under a name that is another's here");
 }
@@ -149,7 +149,7 @@ async fn agents_of_two_mounted_directories_write_to_each_other() {
     let flags = ["--mount-open", "--mount", second.path().to_str().unwrap()];
     let world = World::with_flags(Database::sqlite(), Layout::Nanobot, &flags).await;
     let coder = world.resident("coder").await;
-    let mayor = open(second.path(), Layout::Nanobot).seat(name("mayor"));
+    let mayor = open(second.path(), Layout::Nanobot).mailbox(name("mayor"));
     mayor.register(Card::default()).await.unwrap();
     world.shown("mayor").await;
     coder.send(Draft::text(name("mayor"), "Plan", "from one directory")).await.unwrap();

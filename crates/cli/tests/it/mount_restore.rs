@@ -1,6 +1,6 @@
 //! Logs that are not where the mount left them: an office restored from a backup, a mailbox whose log is gone.
 
-use amb_core::{Draft, Office as _};
+use amb_core::{Draft, Mailbox as _};
 use amb_dir::Layout;
 use serde_json::json;
 

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use amb_core::{AgentName, Card, Message, Office as _};
-use amb_dir::{DirOffice, DirOptions, DirSeat, Layout};
+use amb_core::{AgentName, Card, Mailbox as _, Message};
+use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
 use amb_store::testing::{PostgresDatabase, SqliteFile};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -109,19 +109,19 @@ impl World {
     }
 
     /// A registered agent of the directory.
-    pub(crate) async fn resident(&self, agent: &str) -> DirSeat {
+    pub(crate) async fn resident(&self, agent: &str) -> DirMailbox {
         self.resident_with(agent, Card::default()).await
     }
 
-    pub(crate) async fn resident_with(&self, agent: &str, card: Card) -> DirSeat {
-        let seat = self.directory().seat(name(agent));
-        seat.register(card).await.unwrap();
-        seat
+    pub(crate) async fn resident_with(&self, agent: &str, card: Card) -> DirMailbox {
+        let mailbox = self.directory().mailbox(name(agent));
+        mailbox.register(card).await.unwrap();
+        mailbox
     }
 
     /// What the directory tells its agents of an agent of the office: its description, if it is listed.
     pub(crate) async fn description(&self, guest: &str) -> Option<String> {
-        let listed = self.directory().seat(name("looking")).agents().await.unwrap();
+        let listed = self.directory().mailbox(name("looking")).agents().await.unwrap();
         listed.into_iter().find(|agent| agent.name.as_str() == guest).map(|agent| agent.card.description)
     }
 
@@ -132,8 +132,8 @@ impl World {
 
     /// Waits until the directory knows an agent of the office.
     pub(crate) async fn shown(&self, guest: &str) {
-        let seat = self.directory().seat(name("looking"));
-        until(async || seat.agents().await.unwrap().iter().any(|agent| agent.name.as_str() == guest)).await;
+        let mailbox = self.directory().mailbox(name("looking"));
+        until(async || mailbox.agents().await.unwrap().iter().any(|agent| agent.name.as_str() == guest)).await;
     }
 
     /// An agent of the office asks to be connected with one of the directory, whose card says yes.
@@ -198,15 +198,15 @@ pub(crate) fn open(root: &Path, layout: Layout) -> DirOffice {
 }
 
 /// Waits for an unread message in a mailbox of the directory, and takes it.
-pub(crate) async fn arrives(seat: &DirSeat) -> Message {
+pub(crate) async fn arrives(mailbox: &DirMailbox) -> Message {
     let mut came = None;
     until(async || {
-        came = seat.claim(Default::default()).await.unwrap().pop();
+        came = mailbox.claim(Default::default()).await.unwrap().pop();
         came.is_some()
     })
     .await;
     let came = came.unwrap();
-    seat.ack(std::slice::from_ref(&came.id)).await.unwrap();
+    mailbox.ack(std::slice::from_ref(&came.id)).await.unwrap();
     came
 }
 

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use amb_core::{Draft, Office, Timestamp};
+use amb_core::{Draft, Mailbox, Timestamp};
 use amb_dir::{DirOffice, DirOptions};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
@@ -110,7 +110,7 @@ async fn a_thousand_mails_are_a_handful_of_rings() {
     let mut inbox = Inbox::new(town.home.path(), "one");
     let mut model = Model::start(&mut town.claude(&inbox)).await;
     let office = DirOffice::open(&town.home.path().join("mail"), DirOptions::default()).unwrap();
-    let ann = office.seat("ann".parse().unwrap());
+    let ann = office.mailbox("ann".parse().unwrap());
     for number in 0..1000 {
         ann.send(Draft::text("ben".parse().unwrap(), "storm", number.to_string())).await.unwrap();
     }
@@ -230,12 +230,12 @@ async fn a_reply_of_a_woken_model_is_automatic_and_the_last_of_them_wakes_nobody
     model.call("mailbox_check", json!({})).await;
     let reply = json!({"to": "ann", "content": "an answer", "reply_to": sent["message_id"]});
     let reply = model.call("mailbox_send", reply).await;
-    let said = town.run(town.seat("ann").args(["read", sent["session_id"].as_str().unwrap(), "--json"])).await;
+    let said = town.run(town.mailbox("ann").args(["read", sent["session_id"].as_str().unwrap(), "--json"])).await;
     let history: Value = serde_json::from_str(&said).unwrap();
     assert_eq!(history["messages"][0]["metadata"]["automatic"], true, "{history}");
     // Ann's program answers by itself: hops are used up, so ben is not woken for it, and an answer to it is refused.
     let back = ["send", "ben", "thanks", "--automatic", "--json", "--reply-to", reply["message_id"].as_str().unwrap()];
-    let back: Value = serde_json::from_str(&town.run(town.seat("ann").args(back)).await).unwrap();
+    let back: Value = serde_json::from_str(&town.run(town.mailbox("ann").args(back)).await).unwrap();
     let checked = model.call("mailbox_check", json!({})).await;
     assert_eq!(checked["unread"], 2);
     let answer = json!({"to": "ann", "content": "no, thank you", "reply_to": back["message_id"]});
@@ -252,7 +252,7 @@ async fn a_reply_of_a_woken_model_is_automatic_and_the_last_of_them_wakes_nobody
 async fn a_command_of_a_bridge_gets_no_token_of_a_client() {
     let town = Town::new().await;
     let found = town.home.path().join("environment");
-    let mut bridge = town.seat("ben");
+    let mut bridge = town.mailbox("ben");
     bridge.env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN).env("QWEN_CODE_MESSAGING_TOKEN", TOKEN);
     let script = format!("env > {0}.new && mv {0}.new {0}", found.display());
     let _bridge = bridge.args(["bridge", "exec", "--", "sh", "-c", &script]).spawn().unwrap();
@@ -265,7 +265,7 @@ async fn a_command_of_a_bridge_gets_no_token_of_a_client() {
     .await;
     let environment = fs_err::read_to_string(&found).unwrap();
     assert!(environment.contains("AMB_FROM=ann") && !environment.contains(TOKEN), "{environment}");
-    let mut asked = town.seat("ben");
+    let mut asked = town.mailbox("ben");
     asked.env("QWEN_CODE_MESSAGING_TOKEN", TOKEN).args([
         "bridge",
         "exec",
@@ -284,11 +284,11 @@ async fn mail_that_a_bridge_holds_wakes_nobody() {
     let go = town.home.path().join("go");
     let script = format!("while [ ! -e {} ]; do sleep 0.05; done; echo answered", go.display());
     let _bridge =
-        town.seat("ben").args(["bridge", "exec", "--", "sh", "-c", &script]).kill_on_drop(true).spawn().unwrap();
+        town.mailbox("ben").args(["bridge", "exec", "--", "sh", "-c", &script]).kill_on_drop(true).spawn().unwrap();
     town.mail("for the bridge").await;
-    let mut ann = Model::start(town.seat("ann").arg("mcp")).await;
+    let mut ann = Model::start(town.mailbox("ann").arg("mcp")).await;
     let office = DirOffice::open(&town.home.path().join("mail"), DirOptions::default()).unwrap();
-    let ben = office.seat("ben".parse().unwrap());
+    let ben = office.mailbox("ben".parse().unwrap());
     soon(async {
         while ben.claimed().await.unwrap().is_empty() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -307,7 +307,7 @@ async fn mail_that_a_bridge_holds_wakes_nobody() {
 async fn a_test_rings_once_or_says_what_is_missing() {
     let town = Town::new().await;
     let mut inbox = Inbox::new(town.home.path(), "one");
-    let mut here = town.seat("ben");
+    let mut here = town.mailbox("ben");
     here.args(["wake", "test"])
         .env("CLAUDE_CODE_MESSAGING_SOCKET", &inbox.path)
         .env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
@@ -324,7 +324,7 @@ async fn a_test_rings_once_or_says_what_is_missing() {
         (vec!["wake", "test", "--client", "copilot"], "amb hook copilot"),
         (vec!["wake", "test", "--client", "opencode"], "amb init opencode"),
     ] {
-        let done = town.seat("ben").args(&arguments).output().await.unwrap();
+        let done = town.mailbox("ben").args(&arguments).output().await.unwrap();
         let said = String::from_utf8_lossy(&done.stderr);
         assert_eq!(done.status.code(), Some(3), "{arguments:?}: {said}");
         assert!(said.contains(hint), "{arguments:?}: {said}");
@@ -335,7 +335,7 @@ async fn a_test_rings_once_or_says_what_is_missing() {
     call_in_thread(&mut model, "mailbox_check", THREAD).await;
     town.status_until(|status| status["sessions"][0]["session"] == THREAD).await;
     let path = format!("{}:{}", town.home.path().join("bin").display(), std::env::var("PATH").unwrap());
-    let said = town.run(town.seat("ben").args(["wake", "test", "--json"]).env("PATH", path)).await;
+    let said = town.run(town.mailbox("ben").args(["wake", "test", "--json"]).env("PATH", path)).await;
     let said: Value = serde_json::from_str(&said).unwrap();
     assert_eq!((&said["door"], &said["session"]), (&json!("codex queue"), &json!(THREAD)));
     assert_eq!(calls(&log).len(), 1);
@@ -345,7 +345,7 @@ async fn a_test_rings_once_or_says_what_is_missing() {
 async fn a_watcher_can_print_one_line_for_each_wake_up() {
     let town = Town::new().await;
     town.mail("words of a subject").await;
-    let said = town.run(town.seat("ben").args(["watch", "--bell", "--count", "1"])).await;
+    let said = town.run(town.mailbox("ben").args(["watch", "--bell", "--count", "1"])).await;
     assert!(said.starts_with("Agent Mailbox: 1 unread for ben (newest msg_") && !said.contains("words"), "{said}");
     assert_eq!(said.lines().count(), 1);
 }
@@ -377,7 +377,7 @@ async fn a_watcher_is_silent_while_a_client_of_the_same_agent_is_woken() {
     let mut inbox = Inbox::new(town.home.path(), "one");
     let model = Model::start(&mut town.claude(&inbox)).await;
     town.status_until(|status| status["sessions"][0]["holds_lease"] == true).await;
-    let mut watcher = town.seat("ben");
+    let mut watcher = town.mailbox("ben");
     let watcher = watcher.args(["watch", "--bell", "--count", "1"]).stdout(Stdio::piped()).spawn().unwrap();
     town.mail("one ring").await;
     assert!(inbox.ring().await.contains("1 unread"));

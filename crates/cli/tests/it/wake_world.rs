@@ -24,12 +24,12 @@ impl Town {
     pub(crate) async fn new() -> Self {
         let town = Self { home: tempdir().unwrap() };
         for name in ["ann", "ben"] {
-            town.run(town.seat(name).args(["register", name])).await;
+            town.run(town.mailbox(name).args(["register", name])).await;
         }
         town
     }
 
-    pub(crate) fn seat(&self, name: &str) -> Command {
+    pub(crate) fn mailbox(&self, name: &str) -> Command {
         let mut command = amb(self.home.path());
         command.arg("--dir").arg(self.home.path().join("mail")).args(["--as", name]);
         command
@@ -44,13 +44,13 @@ impl Town {
     /// Ann writes to ben.
     pub(crate) async fn mail(&self, subject: &str) -> Value {
         let said =
-            self.run(self.seat("ann").args(["send", "ben", "words of ann", "--subject", subject, "--json"])).await;
+            self.run(self.mailbox("ann").args(["send", "ben", "words of ann", "--subject", subject, "--json"])).await;
         serde_json::from_str(&said).unwrap()
     }
 
     /// `amb mcp` as Claude Code starts it for ben.
     pub(crate) fn claude(&self, inbox: &Inbox) -> Command {
-        let mut command = self.seat("ben");
+        let mut command = self.mailbox("ben");
         command.arg("mcp").env("CLAUDE_CODE_MESSAGING_SOCKET", &inbox.path).env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
         command.env("CLAUDE_CODE_SESSION_ID", inbox.path.file_stem().unwrap());
         command
@@ -67,7 +67,7 @@ impl Town {
         );
         fs_err::write(&program, text).unwrap();
         fs_err::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
-        let mut command = self.seat("ben");
+        let mut command = self.mailbox("ben");
         let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
         command.arg("mcp").env("PATH", path).env("CLAUDE_CODE_MESSAGING_TOKEN", TOKEN);
         (command, log)
@@ -75,7 +75,7 @@ impl Town {
 
     /// What `amb wake status` says of ben's sessions.
     pub(crate) async fn status(&self) -> Value {
-        let said = self.run(self.seat("ben").args(["wake", "status", "--json"])).await;
+        let said = self.run(self.mailbox("ben").args(["wake", "status", "--json"])).await;
         serde_json::from_str(&said).unwrap()
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use amb_client::{Client, ExposeSecret, SecretString, ServerUrl};
 use amb_core::conformance::Post;
-use amb_core::{AgentName, Card, Code, Office};
+use amb_core::{AgentName, Card, Code, Mailbox};
 use amb_server::{Config, serve};
 use amb_store::testing::SqliteFile;
 use async_trait::async_trait;
@@ -82,11 +82,11 @@ impl Server {
 
 #[async_trait]
 impl Post for Server {
-    async fn seat(&self, name: &AgentName, card: Card) -> Arc<dyn Office> {
+    async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
         Arc::new(self.client(name, card).await)
     }
 
-    async fn acquaint(&self, a: &dyn Office, b: &dyn Office) {
+    async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox) {
         match a.connect(b.me(), None).await {
             Ok(requested) => {
                 b.approve(&requested.verification_code).await.unwrap();

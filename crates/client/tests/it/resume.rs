@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use amb_client::{Client, SecretString};
 use amb_core::conformance::Post;
-use amb_core::{Card, Code, Draft, Event, Office};
+use amb_core::{Card, Code, Draft, Event, Mailbox};
 
 use crate::post::Server;
 

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Post, name, pair, seat};
+use super::{Post, mailbox, name, pair};
 use crate::card::{Card, Status};
 use crate::draft::Draft;
 use crate::event::{Cursor, Event};
-use crate::office::Office;
+use crate::mailbox::Mailbox;
 
 const LONG: Duration = Duration::from_secs(20);
 
 /// The texts of new messages after a cursor, read until `count` are there.
-async fn texts_after(office: &dyn Office, mut cursor: Cursor, count: usize) -> (Vec<String>, Cursor) {
+async fn texts_after(office: &dyn Mailbox, mut cursor: Cursor, count: usize) -> (Vec<String>, Cursor) {
     let mut texts = Vec::new();
     while texts.len() < count {
         let page = office.events(Some(cursor), LONG).await.unwrap();
@@ -65,8 +65,8 @@ pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
         max_concurrent_tasks: 7,
         ..Card::default()
     };
-    let alice = seat(post, "alice").await;
-    let finder = post.seat(&name("finder"), card.clone()).await;
+    let alice = mailbox(post, "alice").await;
+    let finder = post.mailbox(&name("finder"), card.clone()).await;
     post.acquaint(&*alice, &*finder).await;
     let agents = alice.agents().await.unwrap();
     let found = agents.iter().find(|agent| agent.name == *finder.me()).expect("the finder is listed");
@@ -77,7 +77,7 @@ pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
 /// Goodbye is seen by others at once; a heartbeat brings an agent back.
 pub async fn an_agent_that_leaves_is_offline(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    async fn status(alice: &dyn Office, of: &dyn Office) -> Status {
+    async fn status(alice: &dyn Mailbox, of: &dyn Mailbox) -> Status {
         let agents = alice.agents().await.unwrap();
         agents.into_iter().find(|agent| agent.name == *of.me()).expect("listed").presence.status
     }

@@ -6,20 +6,20 @@ use std::time::Duration;
 
 use serde_json::json;
 
-use super::{Post, name, pair, seat};
+use super::{Post, mailbox, name, pair};
 use crate::draft::Draft;
 use crate::error::Code;
 use crate::id::MessageId;
+use crate::mailbox::{ClaimRequest, HistoryPage, Mailbox};
 use crate::message::{Kind, Part, Priority};
-use crate::office::{ClaimRequest, HistoryPage, Office};
 use crate::receipt::ReceiptState;
 
-fn draft(to: &dyn Office, text: &str) -> Draft {
+fn draft(to: &dyn Mailbox, text: &str) -> Draft {
     Draft::text(to.me().clone(), "Plan", text)
 }
 
 /// Everything in a thread, page by page, newest first.
-async fn whole(office: &dyn Office, session: &crate::SessionId, limit: u32) -> Vec<crate::doc::MessageView> {
+async fn whole(office: &dyn Mailbox, session: &crate::SessionId, limit: u32) -> Vec<crate::doc::MessageView> {
     let mut all = Vec::new();
     let mut page = HistoryPage { limit, before: None };
     loop {
@@ -179,7 +179,7 @@ pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn Post) {
 /// A third agent sees neither the message, nor the thread.
 pub async fn nobody_reads_the_mail_of_others(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    let eve = seat(post, "eve").await;
+    let eve = mailbox(post, "eve").await;
     let sent = alice.send(draft(&*bob, "secret")).await.unwrap();
     assert!(eve.message(&sent.message_id).await.is_err());
     let denied = eve.read(&sent.session_id, HistoryPage::default()).await.unwrap_err();
@@ -214,7 +214,7 @@ pub async fn acknowledging_twice_is_no_error(post: &dyn Post) {
 /// Two consumers of one mailbox never hold the same message.
 pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    let twin = seat(post, "bob-agent").await;
+    let twin = mailbox(post, "bob-agent").await;
     for n in 0..3 {
         alice.send(draft(&*bob, &format!("m{n}"))).await.unwrap();
     }
@@ -234,18 +234,18 @@ pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
 /// Another process of the same agent sees what is being handled, and takes nothing by looking.
 pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    let twin = seat(post, "bob-agent").await;
+    let twin = mailbox(post, "bob-agent").await;
     for n in 0..4 {
         alice.send(draft(&*bob, &format!("m{n}"))).await.unwrap();
     }
-    let held = async |seat: &Arc<dyn Office>| -> BTreeSet<String> {
-        seat.claimed().await.unwrap().iter().map(|message| message.text()).collect()
+    let held = async |mailbox: &Arc<dyn Mailbox>| -> BTreeSet<String> {
+        mailbox.claimed().await.unwrap().iter().map(|message| message.text()).collect()
     };
     assert!(held(&twin).await.is_empty());
     let three = ClaimRequest { limit: 3, ..ClaimRequest::default() };
     let mine = bob.claim(three.clone()).await.unwrap();
-    for seat in [&bob, &twin] {
-        assert_eq!(held(seat).await, ["m0", "m1", "m2"].map(String::from).into());
+    for mailbox in [&bob, &twin] {
+        assert_eq!(held(mailbox).await, ["m0", "m1", "m2"].map(String::from).into());
     }
     let seen = twin.claimed().await.unwrap();
     let seen = seen.iter().find(|message| message.text() == "m0").unwrap();
@@ -259,19 +259,19 @@ pub async fn another_process_sees_what_is_claimed_and_not_acknowledged(post: &dy
 
 /// What a person or a model passed on with its last hop is answered automatically, once, and no further.
 pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Post) {
-    let mut seats = Vec::new();
+    let mut mailboxes = Vec::new();
     for agent in ["ann-agent", "ben-agent", "cat-agent", "dan-agent"] {
-        seats.push(seat(post, agent).await);
+        mailboxes.push(mailbox(post, agent).await);
     }
-    for two in seats.windows(2) {
+    for two in mailboxes.windows(2) {
         post.acquaint(&*two[0], &*two[1]).await;
     }
-    let mut sent = seats[0].send(draft(&*seats[1], "question")).await.unwrap();
+    let mut sent = mailboxes[0].send(draft(&*mailboxes[1], "question")).await.unwrap();
     for at in 1..3 {
-        let relay = Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*seats[at + 1], "question") };
-        sent = seats[at].send(relay).await.unwrap();
+        let relay = Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*mailboxes[at + 1], "question") };
+        sent = mailboxes[at].send(relay).await.unwrap();
     }
-    let (cat, dan) = (&seats[2], &seats[3]);
+    let (cat, dan) = (&mailboxes[2], &mailboxes[3]);
     let question = dan.message(&sent.message_id).await.unwrap().message;
     assert_eq!((question.ttl, question.provokes_answer()), (0, true));
     let answer = dan.send(Draft::reply(&question, "answer").automatic()).await.unwrap();
@@ -366,7 +366,7 @@ pub async fn ten_rounds_of_questions_get_automatic_answers(post: &dyn Post) {
 pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let question = alice.send(draft(&*bob, "question")).await.unwrap();
-    let reply = |to: &dyn Office, id: &MessageId, subject: Option<&str>| Draft {
+    let reply = |to: &dyn Mailbox, id: &MessageId, subject: Option<&str>| Draft {
         subject: subject.map(Into::into),
         reply_to: Some(id.clone()),
         ..draft(to, "re")
@@ -380,7 +380,7 @@ pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) 
     assert_eq!(whole(&*bob, &question.session_id, 50).await.len(), 4);
 
     // Whoever is not in that session is written to under a subject of its own.
-    let carol = seat(post, "carol-agent").await;
+    let carol = mailbox(post, "carol-agent").await;
     post.acquaint(&*bob, &*carol).await;
     let aside = bob.send(reply(&*carol, &follow_up.message_id, Some("Plan"))).await.unwrap();
     assert_ne!(aside.session_id, question.session_id);
@@ -388,27 +388,28 @@ pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) 
 
 /// A → B → C → D, and there it ends; C → A never.
 pub async fn a_relay_ends_at_ttl_zero_and_never_in_a_circle(post: &dyn Post) {
-    let mut seats = Vec::new();
+    let mut mailboxes = Vec::new();
     for agent in ["aaa", "bbb", "ccc", "ddd", "eee"] {
-        seats.push(seat(post, agent).await);
+        mailboxes.push(mailbox(post, agent).await);
     }
-    for (at, one) in seats.iter().enumerate() {
-        for two in &seats[at + 1..] {
+    for (at, one) in mailboxes.iter().enumerate() {
+        for two in &mailboxes[at + 1..] {
             post.acquaint(&**one, &**two).await;
         }
     }
-    let mut sent = seats[0].send(draft(&*seats[1], "pass it on")).await.unwrap();
+    let mut sent = mailboxes[0].send(draft(&*mailboxes[1], "pass it on")).await.unwrap();
     for hop in 1..=2 {
-        let relay = Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*seats[hop + 1], "pass it on") };
-        sent = seats[hop].send(relay).await.unwrap();
+        let relay = Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*mailboxes[hop + 1], "pass it on") };
+        sent = mailboxes[hop].send(relay).await.unwrap();
     }
-    let last = seats[3].message(&sent.message_id).await.unwrap().message;
+    let last = mailboxes[3].message(&sent.message_id).await.unwrap().message;
     assert_eq!((last.ttl, last.trace.len()), (0, 3));
-    let on = |to: usize| Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*seats[to], "pass it on") };
-    assert_eq!(seats[3].send(on(4)).await.unwrap_err().code(), Code::LoopRefused, "no hops left");
+    let on = |to: usize| Draft { relay_of: Some(sent.message_id.clone()), ..draft(&*mailboxes[to], "pass it on") };
+    assert_eq!(mailboxes[3].send(on(4)).await.unwrap_err().code(), Code::LoopRefused, "no hops left");
 
-    let first = seats[0].send(draft(&*seats[1], "round")).await.unwrap();
-    let second = seats[1].send(Draft { relay_of: Some(first.message_id), ..draft(&*seats[2], "round") }).await.unwrap();
-    let back = Draft { relay_of: Some(second.message_id), ..draft(&*seats[0], "round") };
-    assert_eq!(seats[2].send(back).await.unwrap_err().code(), Code::LoopRefused, "a circle");
+    let first = mailboxes[0].send(draft(&*mailboxes[1], "round")).await.unwrap();
+    let second =
+        mailboxes[1].send(Draft { relay_of: Some(first.message_id), ..draft(&*mailboxes[2], "round") }).await.unwrap();
+    let back = Draft { relay_of: Some(second.message_id), ..draft(&*mailboxes[0], "round") };
+    assert_eq!(mailboxes[2].send(back).await.unwrap_err().code(), Code::LoopRefused, "a circle");
 }

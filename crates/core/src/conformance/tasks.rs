@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::{Post, name, pair, seat};
+use super::{Post, mailbox, name, pair};
 use crate::card::{AllowFrom, Card, Status};
 use crate::doc::Sent;
 use crate::draft::Draft;
 use crate::error::Code;
 use crate::id::TaskId;
+use crate::mailbox::{ClaimRequest, Mailbox, TaskFilter};
 use crate::message::{Callback, Kind, Message};
-use crate::office::{ClaimRequest, Office, TaskFilter};
 use crate::task::TaskState;
 
-fn task(to: &dyn Office, text: &str) -> Draft {
+fn task(to: &dyn Mailbox, text: &str) -> Draft {
     Draft::task(to.me().clone(), "Work", text)
 }
 
@@ -23,7 +23,7 @@ fn task_id(sent: &Sent) -> TaskId {
 }
 
 /// Unread task updates of an agent, in order, taken out of its mailbox.
-async fn updates(owner: &dyn Office) -> Vec<Message> {
+async fn updates(owner: &dyn Mailbox) -> Vec<Message> {
     let all = owner.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap();
     let ids: Vec<_> = all.iter().map(|message| message.id.clone()).collect();
     owner.ack(&ids).await.unwrap();
@@ -69,8 +69,8 @@ pub async fn a_task_lives_from_pending_to_completed(post: &dyn Post) {
 
 /// A full agent's next task is rejected at once, and both the answer and the update say why.
 pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn Post) {
-    let alice = seat(post, "alice").await;
-    let bob = post.seat(&name("bob-agent"), Card { max_concurrent_tasks: 1, ..Card::default() }).await;
+    let alice = mailbox(post, "alice").await;
+    let bob = post.mailbox(&name("bob-agent"), Card { max_concurrent_tasks: 1, ..Card::default() }).await;
     post.acquaint(&*alice, &*bob).await;
     let first = alice.send(task(&*bob, "one")).await.unwrap();
     bob.set_task_state(&task_id(&first), TaskState::Accepted, None).await.unwrap();
@@ -104,9 +104,9 @@ pub async fn a_task_past_its_deadline_is_rejected_with_its_reason(post: &dyn Pos
 
 /// A sender that is not in `allow_from`.
 pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn Post) {
-    let alice = seat(post, "alice").await;
+    let alice = mailbox(post, "alice").await;
     let card = Card { allow_from: AllowFrom(vec!["carol".into()]), ..Card::default() };
-    let bob = post.seat(&name("bob-agent"), card).await;
+    let bob = post.mailbox(&name("bob-agent"), card).await;
     post.acquaint(&*alice, &*bob).await;
     let sent = alice.send(task(&*bob, "please")).await.unwrap();
     assert_eq!(sent.task.as_ref().unwrap().state, TaskState::Rejected);
@@ -154,7 +154,7 @@ pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
 /// Neither the owner nor a stranger moves a task.
 pub async fn only_the_assignee_moves_a_task(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    let eve = seat(post, "eve").await;
+    let eve = mailbox(post, "eve").await;
     let id = task_id(&alice.send(task(&*bob, "x")).await.unwrap());
     assert_eq!(alice.set_task_state(&id, TaskState::Completed, None).await.unwrap_err().code(), Code::Forbidden);
     let stranger = eve.set_task_state(&id, TaskState::Accepted, None).await.unwrap_err();
@@ -241,7 +241,7 @@ pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn 
 /// A piece passed on to a third agent points to the task it is a piece of.
 pub async fn a_delegated_task_knows_its_parent(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
-    let carol = seat(post, "carol").await;
+    let carol = mailbox(post, "carol").await;
     post.acquaint(&*bob, &*carol).await;
     let whole = alice.send(task(&*bob, "all of it")).await.unwrap();
     let piece = bob.send(Draft { relay_of: Some(whole.message_id.clone()), ..task(&*carol, "a piece") }).await.unwrap();

@@ -7,8 +7,8 @@ use crate::doc::{Connected, Connection, ConnectionChange, ConnectionRequested, C
 use crate::error::{Code, OfficeError};
 use crate::event::Event;
 use crate::id::ConnectionId;
+use crate::mailbox::Result;
 use crate::name::AgentName;
-use crate::office::Result;
 
 #[derive(Debug)]
 pub(super) struct Link {

@@ -8,9 +8,9 @@ use crate::draft::{Accepted, Draft};
 use crate::error::{Code, OfficeError};
 use crate::event::{Event, NewMessage};
 use crate::id::{MessageId, SessionId};
+use crate::mailbox::Result;
 use crate::message::{Kind, Message};
 use crate::name::AgentName;
-use crate::office::Result;
 use crate::route;
 
 impl State {

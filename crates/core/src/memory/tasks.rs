@@ -7,9 +7,9 @@ use crate::Object;
 use crate::card::Card;
 use crate::error::{Code, OfficeError};
 use crate::id::{MessageId, TaskId};
+use crate::mailbox::Result;
 use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
-use crate::office::Result;
 use crate::route;
 use crate::task::{self, Asked, Decision, Task, TaskRef, TaskState};
 

@@ -7,11 +7,11 @@ use amb_core::OfficeError;
 
 use super::{Examination, Kind, files_in};
 use crate::failure::Doing;
-use crate::letter;
 use crate::log::{Brief, Line, Placed};
-use crate::office::Desk;
+use crate::message_file;
+use crate::office::AgentDir;
 
-impl Desk {
+impl AgentDir {
     pub(super) fn examine_index(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let missing = self.not_indexed()?;
         if missing.is_empty() {
@@ -35,7 +35,7 @@ impl Desk {
                 there.extend(files_in(&entry.path())?);
             }
         }
-        there.retain(|(name, _)| letter::is_mail(paths.layout, name));
+        there.retain(|(name, _)| message_file::is_mail(paths.layout, name));
         if there.is_empty() {
             return Ok(there);
         }
@@ -50,7 +50,8 @@ impl Desk {
         let mut there = self.put_away_and_not_indexed()?;
         // A task that the office rejected when it was sent is in its sender's history alone.
         let rejected = |name: &str, path: &Path| {
-            letter::open(paths.layout, &self.me, path, name).is_ok_and(|letter| letter::is_rejected(&letter.message))
+            message_file::open(paths.layout, &self.me, path, name)
+                .is_ok_and(|letter| message_file::is_rejected(&letter.message))
         };
         there.retain(|(name, path)| !rejected(name, path));
         Ok(there)
@@ -71,7 +72,7 @@ impl Desk {
         let mut lines = Vec::new();
         for (f, path) in files {
             // What does not parse was put away by another program; it is no mail of ours.
-            if let Ok(mut letter) = letter::open(self.shared.paths.layout, &self.me, &path, &f) {
+            if let Ok(mut letter) = message_file::open(self.shared.paths.layout, &self.me, &path, &f) {
                 self.shared.name_task(&self.me, &mut letter.message, &f)?;
                 let brief = Brief::of(&letter.message, &self.me);
                 lines.push(Line::In { f, i: 0, brief, read: true, withheld: None });

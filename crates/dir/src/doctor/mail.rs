@@ -10,21 +10,21 @@ use super::{Examination, Kind, listed};
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::letter::{self, Unreadable};
-use crate::office::Desk;
+use crate::message_file::{self, Unreadable};
+use crate::office::AgentDir;
 use crate::open;
 use crate::registry::LARGEST;
 
-impl Desk {
+impl AgentDir {
     pub(super) fn examine_mail(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let (inbox, corrupt) = (paths.inbox(&self.me), paths.corrupt(&self.me));
         let (mut aside, refused) = (listed(&corrupt)?, listed(&paths.refused(&self.me))?);
         for (name, path) in listed(&inbox)? {
-            if !letter::is_mail(paths.layout, &name) {
+            if !message_file::is_mail(paths.layout, &name) {
                 continue;
             }
-            let why = match letter::open(paths.layout, &self.me, &path, &name) {
+            let why = match message_file::open(paths.layout, &self.me, &path, &name) {
                 Err(Unreadable::Bad(why)) => Some(why.to_string()),
                 Err(Unreadable::Io(error)) if open::is_refusal(&error) => Some(error.to_string()),
                 _ => None,
@@ -47,7 +47,9 @@ impl Desk {
         }
         for (name, path) in aside.clone() {
             // Somebody has mended it by hand: it can be delivered after all.
-            if letter::is_mail(paths.layout, &name) && letter::open(paths.layout, &self.me, &path, &name).is_ok() {
+            if message_file::is_mail(paths.layout, &name)
+                && message_file::open(paths.layout, &self.me, &path, &name).is_ok()
+            {
                 aside.retain(|(_, whole)| *whole != path);
                 examination.found(
                     Kind::MendedMessage,

@@ -8,10 +8,10 @@ use serde_json::Value;
 use super::{Examination, Kind, listed};
 use crate::book::LARGEST_NOTE;
 use crate::durable;
-use crate::office::Desk;
+use crate::office::AgentDir;
 use crate::open;
 
-impl Desk {
+impl AgentDir {
     /// Locks, logs and the like that are no files, such as a pipe: every verb that needs them fails. Before everything else,
     /// for what follows needs them too.
     pub(super) fn examine_odd_files(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {

@@ -8,7 +8,7 @@ use amb_core::{OfficeError, Timestamp};
 use super::{Examination, Kind, files_in};
 use crate::durable::{self, TEMP_PREFIX, TEMP_SUFFIX};
 use crate::lease;
-use crate::office::Desk;
+use crate::office::AgentDir;
 use crate::open;
 
 /// A writer holds a lock on its temporary file; where there are no locks, one this old has no writer.
@@ -16,7 +16,7 @@ const OURS_ABANDONED: Duration = Duration::from_secs(60);
 /// Other programs take no locks.
 const THEIRS_ABANDONED: Duration = Duration::from_secs(600);
 
-impl Desk {
+impl AgentDir {
     pub(super) fn examine_strays(&self, directory: &Path, examination: &mut Examination) -> Result<(), OfficeError> {
         for (name, path) in files_in(directory)? {
             if !name.ends_with(TEMP_SUFFIX) {

@@ -4,10 +4,10 @@ use amb_core::OfficeError;
 
 use super::{Examination, Kind};
 use crate::failure::Doing;
-use crate::letter;
-use crate::office::Desk;
+use crate::message_file;
+use crate::office::AgentDir;
 
-impl Desk {
+impl AgentDir {
     pub(super) fn examine_notes(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         for path in self.shared.abandoned_notes().doing("could not look for what was begun")? {
             examination.found(
@@ -45,8 +45,8 @@ impl Desk {
     fn examine_rejected(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let layout = self.shared.paths.layout;
         for (file, path) in self.put_away_and_not_indexed()? {
-            let Ok(letter) = letter::open(layout, &self.me, &path, &file) else { continue };
-            let Some(task) = letter.message.task.as_ref().filter(|_| letter::is_rejected(&letter.message)) else {
+            let Ok(letter) = message_file::open(layout, &self.me, &path, &file) else { continue };
+            let Some(task) = letter.message.task.as_ref().filter(|_| message_file::is_rejected(&letter.message)) else {
                 continue;
             };
             let _locked = self.shared.lock_agent(&self.me)?;

@@ -7,8 +7,8 @@ use amb_core::{AgentName, Kind, Message, OfficeError, TaskId, TaskState};
 use super::open::new_record;
 use super::record::Record;
 use crate::durable::Wait;
-use crate::letter;
-use crate::office::{Desk, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, Shared};
 
 impl Shared {
     /// Finishes what a process began that sent or moved a task; once, however often this is tried. A task without a record
@@ -27,7 +27,7 @@ impl Shared {
             })?
         };
         if let Some(record) = &record {
-            self.desk(assignee).put_away_brought(record)?;
+            self.agent_dir(assignee).put_away_brought(record)?;
         }
         Ok(record)
     }
@@ -48,9 +48,9 @@ impl Shared {
             None => {
                 let Some((message, file)) = brought()? else { return Ok(None) };
                 let mut record = new_record(&message, file);
-                let rejected = message.task.as_ref().filter(|_| letter::is_rejected(&message));
+                let rejected = message.task.as_ref().filter(|_| message_file::is_rejected(&message));
                 if let Some(task) = rejected {
-                    let reason = task.extra.get(letter::REASON).and_then(|reason| reason.as_str());
+                    let reason = task.extra.get(message_file::REASON).and_then(|reason| reason.as_str());
                     record.by_office = true;
                     record.undelivered = true;
                     self.decide_change(&mut record, TaskState::Rejected, reason.map(str::to_owned));
@@ -79,12 +79,12 @@ impl Shared {
         let brings =
             |message: &Message| message.kind == Kind::Task && message.task.as_ref().is_some_and(|task| task.id == *id);
         let letters =
-            places.iter().filter_map(|place| letter::open(self.paths.layout, assignee, &place.path, file).ok());
+            places.iter().filter_map(|place| message_file::open(self.paths.layout, assignee, &place.path, file).ok());
         Ok(letters.map(|letter| letter.message).find(brings).map(|message| (message, file.to_owned())))
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// What of a task of this agent's is not done and nobody is doing: the owner was not told or has no pointer, or the
     /// task has ended and its message waits.
     pub(crate) fn left_undone(&self, id: &TaskId) -> Result<Option<&'static str>, OfficeError> {
@@ -105,7 +105,7 @@ impl Desk {
             return Ok(false);
         }
         let found = self.shared.load(&self.me, &record.file, &record.task.message_id)?;
-        Ok(found.is_some_and(|found| found.read_at.is_none() && !letter::is_rejected(&found.message)))
+        Ok(found.is_some_and(|found| found.read_at.is_none() && !message_file::is_rejected(&found.message)))
     }
 
     /// Acknowledges the message of a task of this agent's that has ended: whoever ended it has read it.

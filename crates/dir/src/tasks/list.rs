@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::task::is_overdue;
 use amb_core::{Kind, OfficeError, Task, Timestamp};
 
@@ -10,9 +10,9 @@ use super::record::Record;
 use crate::durable::Wait;
 use crate::failure::Doing;
 use crate::log::Line;
-use crate::office::Desk;
+use crate::office::AgentDir;
 
-impl Desk {
+impl AgentDir {
     /// Tasks that the agent gave or was given, newest first.
     pub(crate) fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, OfficeError> {
         // Tasks and updates of other programs become known by being noticed.

@@ -7,9 +7,9 @@ use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priori
 use super::record::{Outgoing, Record};
 use crate::durable::{Wait, nonce};
 use crate::failure::Doing;
-use crate::letter;
 use crate::log::Line;
-use crate::office::{Desk, Shared};
+use crate::message_file;
+use crate::office::{AgentDir, Shared};
 use crate::post::Naming;
 use crate::unfinished::{Begun, Note};
 
@@ -22,7 +22,7 @@ struct Moved {
     refused: Option<OfficeError>,
 }
 
-impl Desk {
+impl AgentDir {
     /// Moves a task that was given to the agent.
     pub(crate) fn set_task_state(
         &self,
@@ -128,7 +128,7 @@ impl Shared {
         let mut trace = record.trace.clone();
         trace.push(task.assignee.clone());
         let message = Message {
-            id: letter::new_id(self.paths.layout, now, &task.assignee, nonce),
+            id: message_file::new_id(self.paths.layout, now, &task.assignee, nonce),
             from: task.assignee.clone(),
             to: task.owner.clone(),
             sent_at: now,
@@ -157,7 +157,7 @@ impl Shared {
     /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
     pub(super) fn send_waiting(&self, record: &mut Record) -> Result<(), OfficeError> {
         let Some(Outgoing { message, nonce }) = &record.outgoing else { return Ok(()) };
-        let name = letter::exact_name(self.paths.layout, message, *nonce);
+        let name = message_file::exact_name(self.paths.layout, message, *nonce);
         if self.was_delivered(&message.to, &name, &message.id)? {
             record.outgoing = None;
             return self.keep_record(record, Wait::Cached);
@@ -177,7 +177,7 @@ impl Shared {
     }
 }
 
-impl Desk {
+impl AgentDir {
     /// Tells the owner of a task that the office rejected when it found it.
     pub(crate) fn finish_rejection(&self, id: &TaskId) -> Result<(), OfficeError> {
         let _locked = self.shared.lock_agent(&self.me)?;

@@ -8,13 +8,13 @@ use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState
 
 use super::record::{PARENT, Record, SENT_AS};
 use crate::layout::Layout;
-use crate::letter;
-use crate::office::Desk;
+use crate::message_file;
+use crate::office::AgentDir;
 use crate::people::Recipient;
 use crate::post::Naming;
 use crate::unfinished::{Begun, Note};
 
-impl Desk {
+impl AgentDir {
     /// Sends a task, or rejects it in the recipient's name.
     pub(crate) fn send_task(
         &self,
@@ -81,7 +81,7 @@ impl Desk {
         let Some(sent_as) = message.task.as_ref().map(|task| task.id.clone()) else { return Ok(None) };
         if self.shared.record(&self.me, &sent_as)?.is_some() {
             // Ids of other programs are not unique.
-            let id = letter::second_task_id(&sent_as, &message, file);
+            let id = message_file::second_task_id(&sent_as, &message, file);
             tracing::info!(%sent_as, %id, from = %message.from, "another task has this id already");
             if let Some(task) = &mut message.task {
                 task.id = id;
@@ -129,7 +129,7 @@ fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, Offi
     task.state = TaskState::Pending;
     if let Some(reason) = reason {
         task.state = TaskState::Rejected;
-        task.extra.insert(letter::REASON.into(), reason.into());
+        task.extra.insert(message_file::REASON.into(), reason.into());
     }
     Ok(task.id.clone())
 }
@@ -159,7 +159,7 @@ pub(super) fn new_record(message: &Message, file: String) -> Record {
             created_at: message.sent_at,
             updated_at: message.sent_at,
         },
-        mark: Some(letter::mark(message, &file)),
+        mark: Some(message_file::mark(message, &file)),
         file,
         ttl: message.ttl,
         trace: message.trace.clone(),

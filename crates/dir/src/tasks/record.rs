@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
-use crate::letter;
+use crate::message_file;
 use crate::office::Shared;
 use crate::people::{read_json, write_json};
 
@@ -55,7 +55,7 @@ impl Record {
     pub(crate) fn is_of(&self, message: &Message, file: &str) -> bool {
         self.task.owner == message.from
             && self.file == file
-            && self.mark.is_none_or(|mark| mark == letter::mark(message, file))
+            && self.mark.is_none_or(|mark| mark == message_file::mark(message, file))
     }
 
     /// Whether the agent may see the task.
@@ -134,7 +134,7 @@ impl Shared {
         file: &str,
     ) -> Result<Option<Record>, OfficeError> {
         let Some(task) = &message.task else { return Ok(None) };
-        for id in [&task.id, &letter::second_task_id(&task.id, message, file)] {
+        for id in [&task.id, &message_file::second_task_id(&task.id, message, file)] {
             if let Some(record) = self.record(assignee, id)?.filter(|record| record.is_of(message, file)) {
                 return Ok(Some(record));
             }

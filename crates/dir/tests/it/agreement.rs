@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use amb_core::event::Event;
-use amb_core::office::TaskFilter;
-use amb_core::{AgentName, MessageId, Office, Task, TaskId, TaskState};
-use amb_dir::{DirSeat, Layout, doctor};
+use amb_core::mailbox::TaskFilter;
+use amb_core::{AgentName, Mailbox, MessageId, Task, TaskId, TaskState};
+use amb_dir::{DirMailbox, Layout, doctor};
 use serde_json::Value;
 
 use crate::world::{World, name, temps};
@@ -82,11 +82,11 @@ fn letter(layout: Layout, agent: &str, file: &str, in_inbox: bool, value: &Value
 }
 
 /// Everything that an agent is told, from the beginning of its log.
-pub(crate) async fn told(seat: &DirSeat) -> Vec<Event> {
+pub(crate) async fn told(mailbox: &DirMailbox) -> Vec<Event> {
     let mut events = Vec::new();
     let mut cursor = 0.into();
     loop {
-        let page = seat.events(Some(cursor), Duration::ZERO).await.unwrap();
+        let page = mailbox.events(Some(cursor), Duration::ZERO).await.unwrap();
         if page.events.is_empty() {
             return events;
         }
@@ -110,19 +110,19 @@ pub(crate) fn unfinished(world: &World) -> Vec<String> {
 pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str) {
     let about = &format!("{}, {about}", world.layout);
     let office = world.office();
-    let seats: HashMap<AgentName, DirSeat> =
-        agents.iter().map(|agent| (name(agent), office.seat(name(agent)))).collect();
+    let mailboxes: HashMap<AgentName, DirMailbox> =
+        agents.iter().map(|agent| (name(agent), office.mailbox(name(agent)))).collect();
     for (n, agent) in agents.iter().enumerate() {
-        seats[&name(agent)].inbox(false).await.unwrap();
+        mailboxes[&name(agent)].inbox(false).await.unwrap();
         if n == 0 {
             assert_eq!(unfinished(world), Vec::<String>::new(), "{about}: the first look finishes everything");
         }
     }
     let mut events = HashMap::new();
     let mut tasks: HashMap<AgentName, Vec<Task>> = HashMap::new();
-    for (agent, seat) in &seats {
-        events.insert(agent.clone(), told(seat).await);
-        tasks.insert(agent.clone(), seat.tasks(TaskFilter::default()).await.unwrap());
+    for (agent, mailbox) in &mailboxes {
+        events.insert(agent.clone(), told(mailbox).await);
+        tasks.insert(agent.clone(), mailbox.tasks(TaskFilter::default()).await.unwrap());
     }
     let letters: Vec<Letter> = agents.iter().flat_map(|agent| letters(world, agent)).collect();
     for letter in &letters {
@@ -131,7 +131,10 @@ pub(crate) async fn everybody_agrees(world: &World, agents: &[&str], about: &str
         let heard =
             count(&events[&letter.to], |event| matches!(event, Event::NewMessage(new) if new.message_id == letter.id));
         assert_eq!(heard, usize::from(!letter.is_rejected()), "{about}: its recipient is told of it once");
-        seats[&letter.from].message(&letter.id).await.unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
+        mailboxes[&letter.from]
+            .message(&letter.id)
+            .await
+            .unwrap_or_else(|error| panic!("{about}: its sender: {error}"));
         let receipts = count(
             &events[&letter.from],
             |event| matches!(event, Event::Receipt { message_id, receipt } if *message_id == letter.id && receipt.recipient == letter.to),

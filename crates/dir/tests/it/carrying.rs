@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use amb_core::office::{HistoryPage, TaskFilter};
+use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::task::TaskRef;
-use amb_core::{Callback, Card, Code, Draft, Kind, Message, MessageId, Object, Office, Part, Priority, TaskState};
-use amb_dir::{DirSeat, Fate, Home};
+use amb_core::{Callback, Card, Code, Draft, Kind, Mailbox, Message, MessageId, Object, Part, Priority, TaskState};
+use amb_dir::{DirMailbox, Fate, Home};
 use jiff::Timestamp;
 
 use crate::world::{LAYOUTS, World, name, text};
@@ -13,10 +13,10 @@ use crate::world::{LAYOUTS, World, name, text};
 const BEAT: Duration = Duration::from_secs(10);
 
 /// An agent of the network office in a directory.
-async fn mounted(world: &World, agent: &str) -> DirSeat {
-    let seat = world.office().seat(name(agent));
-    seat.register_mounted(Card::default(), BEAT).await.unwrap();
-    seat
+async fn mounted(world: &World, agent: &str) -> DirMailbox {
+    let mailbox = world.office().mailbox(name(agent));
+    mailbox.register_mounted(Card::default(), BEAT).await.unwrap();
+    mailbox
 }
 
 /// A message from far away, through the hands of zoe.
@@ -131,7 +131,7 @@ async fn an_update_from_afar_moves_the_task_and_brings_its_owners_callback_back(
             assert_eq!(coder.tasks(TaskFilter::default()).await.unwrap()[0].state, state, "{layout}");
         }
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 3, "{layout}: each update once");
-        let update = coder.claim(amb_core::office::ClaimRequest::default()).await.unwrap().remove(0);
+        let update = coder.claim(amb_core::mailbox::ClaimRequest::default()).await.unwrap().remove(0);
         assert_eq!(update.callback, Some(callback), "{layout}");
     }
 }
@@ -176,7 +176,7 @@ async fn nobody_acts_here_in_the_name_of_an_agent_of_the_network_office() {
     for layout in LAYOUTS {
         let world = World::new(layout);
         let (net, coder) = (mounted(&world, "net").await, world.agent("coder").await);
-        let impostor = world.office().seat(name("net"));
+        let impostor = world.office().mailbox(name("net"));
         assert_eq!(impostor.register(Card::default()).await.unwrap_err().code(), Code::Conflict);
         let forged = impostor.send(text("coder", "believe me")).await.unwrap_err();
         assert_eq!(forged.code(), Code::Conflict);

@@ -6,8 +6,8 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use amb_core::office::ClaimRequest;
-use amb_core::{Card, Draft, Office};
+use amb_core::mailbox::ClaimRequest;
+use amb_core::{Card, Draft, Mailbox};
 use amb_dir::Layout;
 
 use crate::world::{name, open};
@@ -97,48 +97,48 @@ async fn another_process() {
     let office = open(root, layout);
     match words[2] {
         "send" => {
-            let seat = office.seat(name(&format!("sender-{}", number(3))));
+            let mailbox = office.mailbox(name(&format!("sender-{}", number(3))));
             let run = std::process::id();
             for n in 0..number(4) {
                 let text = format!("{}/{run}/{n}", number(3));
-                seat.send(Draft::text(name("inbox-agent"), "Race", &text)).await.unwrap();
+                mailbox.send(Draft::text(name("inbox-agent"), "Race", &text)).await.unwrap();
                 say(&format!("sent {text}"));
             }
         }
         "consume" => {
-            let seat = office.seat(name("inbox-agent"));
+            let mailbox = office.mailbox(name("inbox-agent"));
             say("ready");
             let (ended, mut stop) = tokio::sync::watch::channel(false);
             std::thread::spawn(move || {
                 let _until_it_ends = std::io::stdin().lines().count();
                 ended.send_replace(true);
             });
-            let mut cursor = seat.events(None, Duration::ZERO).await.unwrap().cursor;
+            let mut cursor = mailbox.events(None, Duration::ZERO).await.unwrap().cursor;
             loop {
                 let request = ClaimRequest { limit: 8, ..ClaimRequest::default() };
-                let claimed = seat.claim(request).await.unwrap();
+                let claimed = mailbox.claim(request).await.unwrap();
                 if claimed.is_empty() {
                     if *stop.borrow_and_update() {
                         return;
                     }
-                    let page = seat.events(Some(cursor), Duration::from_millis(200)).await.unwrap();
+                    let page = mailbox.events(Some(cursor), Duration::from_millis(200)).await.unwrap();
                     cursor = page.cursor;
                     continue;
                 }
                 let ids: Vec<_> = claimed.iter().map(|message| message.id.clone()).collect();
-                assert_eq!(seat.ack(&ids).await.unwrap(), ids.len() as u64, "nobody else had them");
+                assert_eq!(mailbox.ack(&ids).await.unwrap(), ids.len() as u64, "nobody else had them");
                 for message in claimed {
                     say(&format!("handled {}", message.text()));
                 }
             }
         }
         "beat" => {
-            let seat = office.seat(name(&format!("beater-{}", number(3))));
+            let mailbox = office.mailbox(name(&format!("beater-{}", number(3))));
             for n in 0..number(4) {
                 if n % 10 == 0 {
-                    seat.register(Card { description: format!("{n}"), ..Card::default() }).await.unwrap();
+                    mailbox.register(Card { description: format!("{n}"), ..Card::default() }).await.unwrap();
                 }
-                seat.heartbeat().await.unwrap();
+                mailbox.heartbeat().await.unwrap();
             }
             say("beaten all");
         }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use amb_core::office::{ClaimRequest, HistoryPage};
-use amb_core::{Draft, Office, Priority, SessionId};
+use amb_core::mailbox::{ClaimRequest, HistoryPage};
+use amb_core::{Draft, Mailbox, Priority, SessionId};
 use amb_dir::Layout;
 use amb_dir::archive::{ArchiveOptions, archive};
 use serde_json::json;
@@ -17,7 +17,7 @@ fn all() -> ClaimRequest {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_senders_do_not_clobber_each_others_temporary_file() {
     let world = World::new(Layout::Chipset);
-    let senders: Vec<_> = (0..4).map(|n| world.office().seat(name(&format!("sender-{n}")))).collect();
+    let senders: Vec<_> = (0..4).map(|n| world.office().mailbox(name(&format!("sender-{n}")))).collect();
     let running = senders.into_iter().map(|sender| {
         tokio::spawn(async move {
             for n in 0..25 {
@@ -28,7 +28,7 @@ async fn two_senders_do_not_clobber_each_others_temporary_file() {
     for sender in running.collect::<Vec<_>>() {
         sender.await.unwrap();
     }
-    assert_eq!(world.office().seat(name("mayor")).claim(all()).await.unwrap().len(), 100);
+    assert_eq!(world.office().mailbox(name("mayor")).claim(all()).await.unwrap().len(), 100);
     assert!(temps(world.path()).is_empty());
 }
 
@@ -36,7 +36,7 @@ async fn two_senders_do_not_clobber_each_others_temporary_file() {
 async fn a_second_message_in_the_same_second_is_kept() {
     let world = World::new(Layout::Chipset);
     let mayor = world.agent("mayor").await;
-    let witness = world.office().seat(name("witness"));
+    let witness = world.office().mailbox(name("witness"));
     let mut ids = std::collections::HashSet::new();
     for n in 0..50 {
         ids.insert(witness.send(text("mayor", &format!("{n}"))).await.unwrap().message_id);
@@ -48,7 +48,7 @@ async fn a_second_message_in_the_same_second_is_kept() {
 async fn mail_older_than_a_day_by_its_name_is_archived_and_the_rest_stays() {
     let world = World::new(Layout::Chipset);
     let mayor = world.agent("mayor").await;
-    world.office().seat(name("witness")).send(text("mayor", "new")).await.unwrap();
+    world.office().mailbox(name("witness")).send(text("mayor", "new")).await.unwrap();
     for (file, read) in
         [("2026-03-05T10-30-00Z-polecat-alpha.json", true), ("2026-03-05T10-30-00.123Z-polecat-alpha.json", false)]
     {
@@ -178,9 +178,9 @@ async fn corrupt_mail_is_passed_over_and_left_in_place() {
 #[tokio::test]
 async fn a_mailbox_appears_on_first_send_and_its_agent_need_not_be_registered() {
     let world = World::new(Layout::Chipset);
-    let mayor = world.office().seat(name("mayor"));
+    let mayor = world.office().mailbox(name("mayor"));
     mayor.send(Draft { kind: "work_assignment".parse().unwrap(), ..text("polecat", "bead gt-abc12") }).await.unwrap();
-    let polecat = world.office().seat(name("polecat"));
+    let polecat = world.office().mailbox(name("polecat"));
     let inbox = polecat.inbox(true).await.unwrap();
     assert_eq!(inbox.sessions[0].recent_messages[0].kind.as_str(), "work_assignment");
     assert_eq!(world.files("polecat").len(), 1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use amb_core::conformance::Post;
-use amb_core::{AgentName, Card, Office};
+use amb_core::{AgentName, Card, Mailbox};
 use amb_dir::{ClaimBy, DirOffice, DirOptions, Layout};
 use async_trait::async_trait;
 use tempfile::TempDir;
@@ -23,15 +23,15 @@ impl InDirectory {
 
 #[async_trait]
 impl Post for InDirectory {
-    /// Each seat is an office of its own, as in another process: they meet in the files alone.
-    async fn seat(&self, name: &AgentName, card: Card) -> Arc<dyn Office> {
+    /// Each mailbox is an office of its own, as in another process: they meet in the files alone.
+    async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
         let office = DirOffice::open(self.root.path(), self.options.clone()).unwrap();
-        let seat = office.seat(name.clone());
-        seat.register(card).await.unwrap();
-        Arc::new(seat)
+        let mailbox = office.mailbox(name.clone());
+        mailbox.register(card).await.unwrap();
+        Arc::new(mailbox)
     }
 
-    async fn acquaint(&self, _: &dyn Office, _: &dyn Office) {}
+    async fn acquaint(&self, _: &dyn Mailbox, _: &dyn Mailbox) {}
 }
 
 mod nanobot {

@@ -1,15 +1,15 @@
 //! Files and names that earlier nanobots wrote, and ours would not.
 
-use amb_core::office::{ClaimRequest, TaskFilter};
-use amb_core::{Callback, Code, Draft, Kind, Message, Office, TaskState};
+use amb_core::mailbox::{ClaimRequest, TaskFilter};
+use amb_core::{Callback, Code, Draft, Kind, Mailbox, Message, TaskState};
 use amb_dir::doctor::{self, examine};
-use amb_dir::{DirSeat, Layout};
+use amb_dir::{DirMailbox, Layout};
 use serde_json::{Value, json};
 
 use crate::world::{World, name, nanobot_file, text};
 
-async fn taken(seat: &DirSeat) -> Vec<Message> {
-    seat.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap()
+async fn taken(mailbox: &DirMailbox) -> Vec<Message> {
+    mailbox.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap()
 }
 
 async fn read(fields: Value) -> Message {

@@ -1,8 +1,8 @@
 //! Tasks that other programs leave in mailboxes, whose ids are not unique.
 
-use amb_core::office::{ClaimRequest, TaskFilter};
-use amb_core::{Card, Draft, Kind, Office, Task, TaskState};
-use amb_dir::{DirSeat, Layout};
+use amb_core::mailbox::{ClaimRequest, TaskFilter};
+use amb_core::{Card, Draft, Kind, Mailbox, Task, TaskState};
+use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
 use crate::agreement::letters;
@@ -24,8 +24,8 @@ fn give(world: &World, (from, to): (&str, &str), n: u32, id: &str, text: &str) {
     }
 }
 
-async fn tasks(seat: &DirSeat) -> Vec<Task> {
-    seat.tasks(TaskFilter::default()).await.unwrap()
+async fn tasks(mailbox: &DirMailbox) -> Vec<Task> {
+    mailbox.tasks(TaskFilter::default()).await.unwrap()
 }
 
 /// The states that an agent was told of tasks, and what ids they were told under.
@@ -59,7 +59,7 @@ async fn a_task_whose_id_another_one_had_is_a_task_of_its_own() {
         let bobs = tasks(&bob).await;
         assert_eq!(bobs.iter().filter(|task| task.state == TaskState::Pending).count(), 1, "{layout}: {bobs:?}");
         bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
-        world.office().seat(name("bob")).set_task_state(&id, TaskState::Completed, None).await.unwrap();
+        world.office().mailbox(name("bob")).set_task_state(&id, TaskState::Completed, None).await.unwrap();
         // Cat's program knows it by the id that it gave, and only by that.
         assert_eq!(told(&world, "cat"), [("t1".into(), TaskState::Accepted), ("t1".into(), TaskState::Completed)]);
         let cats = tasks(&cat).await;
@@ -96,8 +96,8 @@ async fn one_sender_may_use_an_id_for_two_agents_and_twice_for_one() {
         assert_eq!(open.iter().map(|task| task.assignee.as_str()).collect::<Vec<_>>(), ["cat"], "{layout}");
         // Looked at by processes that have seen nothing before, it is the same.
         let again = world.office();
-        assert_eq!(tasks(&again.seat(name("ann"))).await.len(), 3, "{layout}");
-        assert_eq!(tasks(&again.seat(name("bob"))).await.len(), 2, "{layout}");
+        assert_eq!(tasks(&again.mailbox(name("ann"))).await.len(), 3, "{layout}");
+        assert_eq!(tasks(&again.mailbox(name("bob"))).await.len(), 2, "{layout}");
     }
 }
 

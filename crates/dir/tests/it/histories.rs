@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use amb_core::event::{Cursor, Event};
-use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
-use amb_core::{Card, Draft, MessageId, Office, TaskId, TaskState};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, TaskFilter};
+use amb_core::{Card, Draft, Mailbox, MessageId, TaskId, TaskState};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::{DELAYS, Layout, doctor};
 use serde::{Deserialize, Serialize};
@@ -73,7 +73,7 @@ async fn a_part_in_a_history() {
     let Ok(part) = std::env::var(PART) else { return };
     let part: Part = serde_json::from_str(&part).unwrap();
     let office = open(&part.root, part.layout.parse().unwrap());
-    let seat = office.seat(name(&part.agent));
+    let mailbox = office.mailbox(name(&part.agent));
     let (mut dice, mut cursor) = (Dice(part.seed), part.cursor);
     for n in 0_u32.. {
         match dice.next(18) {
@@ -85,13 +85,13 @@ async fn a_part_in_a_history() {
                 };
                 let draft = Draft { idempotency_key: Some(key.clone()), ..draft };
                 say(&Said::Sends(Box::new(draft.clone())));
-                let sent = seat.send(draft).await.unwrap();
+                let sent = mailbox.send(draft).await.unwrap();
                 say(&Said::Sent(key, sent.task.map(|task| task.state)));
             }
             4..7 => {
                 let open = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
-                let mut tasks = seat.tasks(open).await.unwrap();
-                tasks.retain(|task| task.assignee == *seat.me());
+                let mut tasks = mailbox.tasks(open).await.unwrap();
+                tasks.retain(|task| task.assignee == *mailbox.me());
                 if tasks.is_empty() {
                     continue;
                 }
@@ -105,49 +105,49 @@ async fn a_part_in_a_history() {
                     _ => TaskState::Completed,
                 };
                 // Another process of the agent may have moved it meanwhile, or the quota is full.
-                if next != task.state && seat.set_task_state(&task.id, next, None).await.is_ok() {
+                if next != task.state && mailbox.set_task_state(&task.id, next, None).await.is_ok() {
                     say(&Said::Moved(task.id, next));
                 }
             }
             7..9 => {
                 let request = ClaimRequest { limit: 1 + dice.next(3), ..ClaimRequest::default() };
                 let ids: Vec<MessageId> =
-                    seat.claim(request).await.unwrap().into_iter().map(|message| message.id).collect();
-                let done = seat.ack(&ids).await.unwrap();
+                    mailbox.claim(request).await.unwrap().into_iter().map(|message| message.id).collect();
+                let done = mailbox.ack(&ids).await.unwrap();
                 say(&Said::Acknowledged(ids, done));
             }
             // Another process may have claimed or acknowledged it: of several, one counts.
             9..12 => {
                 let unread =
-                    seat.inbox(true).await.unwrap().sessions.into_iter().flat_map(|thread| thread.recent_messages);
-                let unread = unread.filter(|message| !message.is_read && message.sender_name != *seat.me());
+                    mailbox.inbox(true).await.unwrap().sessions.into_iter().flat_map(|thread| thread.recent_messages);
+                let unread = unread.filter(|message| !message.is_read && message.sender_name != *mailbox.me());
                 let ids: Vec<MessageId> = unread.take(2).map(|message| message.id).collect();
-                let done = seat.ack(&ids).await.unwrap();
+                let done = mailbox.ack(&ids).await.unwrap();
                 say(&Said::Acknowledged(ids, done));
             }
             12 => {
-                let threads = seat.inbox(false).await.unwrap().sessions;
+                let threads = mailbox.inbox(false).await.unwrap().sessions;
                 if !threads.is_empty() {
                     let thread = &threads[dice.next(threads.len())].session_id;
-                    seat.read(thread, HistoryPage::newest(2).unwrap()).await.unwrap();
+                    mailbox.read(thread, HistoryPage::newest(2).unwrap()).await.unwrap();
                 }
             }
             13 => {
                 let text = format!("{}-{n}-once", part.seed);
-                seat.send(Draft::text(name(AGENTS[dice.next(AGENTS.len())]), "Talk", &text)).await.unwrap();
+                mailbox.send(Draft::text(name(AGENTS[dice.next(AGENTS.len())]), "Talk", &text)).await.unwrap();
                 say(&Said::SentOnce(text));
             }
             14 => {
                 let old = ArchiveOptions { older_than: Duration::ZERO, keep_unread: true, ..ArchiveOptions::default() };
-                archive(&office, Some(seat.me()), old).await.unwrap();
+                archive(&office, Some(mailbox.me()), old).await.unwrap();
             }
             15 if dice.next(3) == 0 => drop(doctor::examine(&office, true).await.unwrap()),
             15 | 16 => {
-                let page = seat.events(Some(cursor), Duration::ZERO).await.unwrap();
+                let page = mailbox.events(Some(cursor), Duration::ZERO).await.unwrap();
                 cursor = page.cursor.clone();
                 say(&Said::Heard(page.cursor, page.events.iter().map(|entry| heard_of(&entry.event)).collect()));
             }
-            _ => drop(seat.inbox(dice.next(2) == 0).await.unwrap()),
+            _ => drop(mailbox.inbox(dice.next(2) == 0).await.unwrap()),
         }
     }
 }
@@ -225,7 +225,7 @@ async fn history(layout: Layout) {
     check(&world, heard).await;
     // Whoever watched, killed and gone on where it was, heard what the log has, in its order, each once.
     for (agent, heard) in watched.into_inner().unwrap() {
-        let log: Vec<String> = told(&world.office().seat(name(agent))).await.iter().map(heard_of).collect();
+        let log: Vec<String> = told(&world.office().mailbox(name(agent))).await.iter().map(heard_of).collect();
         assert!(log.starts_with(&heard), "{agent} heard {heard:#?}, and there is {log:#?}");
     }
 }
@@ -250,7 +250,7 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
         let key = draft.idempotency_key.clone().unwrap();
         let state = match answered.get(&key) {
             Some(state) => *state,
-            None => office.seat(name(agent)).send(Draft::clone(draft)).await.unwrap().task.map(|task| task.state),
+            None => office.mailbox(name(agent)).send(Draft::clone(draft)).await.unwrap().task.map(|task| task.state),
         };
         sent.insert(key, state);
     }

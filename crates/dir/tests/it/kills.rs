@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use amb_core::office::{ClaimRequest, TaskFilter};
-use amb_core::{Card, Code, Draft, MessageId, Office, TaskId, TaskState, Timestamp};
+use amb_core::mailbox::{ClaimRequest, TaskFilter};
+use amb_core::{Card, Code, Draft, Mailbox, MessageId, TaskId, TaskState, Timestamp};
 use amb_dir::Layout;
 use serde_json::Value;
 
@@ -72,8 +72,8 @@ pub(crate) async fn two(world: &World) {
 pub(crate) async fn busy(world: &World) {
     two(world).await;
     let office = world.office();
-    let sent = office.seat(name(ANN)).send(Draft::task(name(BOB), "Work", "the first")).await.unwrap();
-    office.seat(name(BOB)).set_task_state(&sent.task.unwrap().id, TaskState::Accepted, None).await.unwrap();
+    let sent = office.mailbox(name(ANN)).send(Draft::task(name(BOB), "Work", "the first")).await.unwrap();
+    office.mailbox(name(BOB)).set_task_state(&sent.task.unwrap().id, TaskState::Accepted, None).await.unwrap();
 }
 
 pub(crate) fn keyed(draft: Draft) -> Verb {
@@ -172,7 +172,7 @@ async fn rejected_at_each_step(layout: Layout, key: bool, draft: Draft, reason: 
             let told = letters(world, ANN).into_iter().filter(|letter| letter.text.starts_with(reason)).count();
             assert_eq!(told, 1, "{about}");
         }
-        let bob = world.office().seat(name(BOB));
+        let bob = world.office().mailbox(name(BOB));
         let shown = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
         assert!(shown.iter().all(|message| message.text() != "too much"), "{about}: it bothers the agent");
     })
@@ -215,10 +215,10 @@ async fn a_task_whose_deadline_has_passed_is_rejected_and_its_owner_told() {
 async fn task_in(world: &World, state: TaskState) -> TaskId {
     two(world).await;
     let office = world.office();
-    let sent = office.seat(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
+    let sent = office.mailbox(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
     let id = sent.task.unwrap().id;
     for next in TaskState::Pending.path_to(state) {
-        office.seat(name(BOB)).set_task_state(&id, next, None).await.unwrap();
+        office.mailbox(name(BOB)).set_task_state(&id, next, None).await.unwrap();
     }
     id
 }
@@ -228,7 +228,7 @@ pub(crate) async fn moved_at_each_step(from: TaskState, to: TaskState) {
     for layout in LAYOUTS {
         let prepare = async |world: &World| (BOB, Verb::Move { id: task_in(world, from).await, state: to });
         killed_at_each_step(layout, prepare, async |world, about, again| {
-            let tasks = world.office().seat(name(ANN)).tasks(TaskFilter::default()).await.unwrap();
+            let tasks = world.office().mailbox(name(ANN)).tasks(TaskFilter::default()).await.unwrap();
             let state = tasks[0].state;
             assert!(state == to || state == from, "{about}: {state}");
             match again {
@@ -273,7 +273,7 @@ async fn a_task_that_the_office_rejects_when_it_is_accepted_is_told() {
         let prepare = async |world: &World| {
             two(world).await;
             let office = world.office();
-            let (ann, bob) = (office.seat(name(ANN)), office.seat(name(BOB)));
+            let (ann, bob) = (office.mailbox(name(ANN)), office.mailbox(name(BOB)));
             let mut ids = Vec::new();
             for text in ["one", "two"] {
                 ids.push(ann.send(Draft::task(name(BOB), "Work", text)).await.unwrap().task.unwrap().id);
@@ -292,7 +292,7 @@ async fn a_task_that_the_office_rejects_when_it_is_accepted_is_told() {
 /// Ann's messages in bob's mailbox.
 pub(crate) async fn unread(world: &World, count: usize) -> Vec<MessageId> {
     two(world).await;
-    let ann = world.office().seat(name(ANN));
+    let ann = world.office().mailbox(name(ANN));
     let mut ids = Vec::new();
     for n in 0..count {
         ids.push(ann.send(text(BOB, &format!("{n}"))).await.unwrap().message_id);
@@ -334,7 +334,7 @@ async fn a_reader_that_dies_leaves_every_message_read_and_told_or_unread() {
     for layout in LAYOUTS {
         let prepare = async |world: &World| {
             two(world).await;
-            let sent = world.office().seat(name(ANN)).send(text(BOB, "hello")).await.unwrap();
+            let sent = world.office().mailbox(name(ANN)).send(text(BOB, "hello")).await.unwrap();
             (BOB, Verb::Read(sent.session_id))
         };
         killed_at_each_step(layout, prepare, async |_, _, _| {}).await;
@@ -347,7 +347,7 @@ async fn a_look_that_dies_loses_and_doubles_nothing() {
         for verb in [Verb::Inbox, Verb::Tasks, Verb::Events] {
             let prepare = async |world: &World| {
                 unread(world, 2).await;
-                world.office().seat(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
+                world.office().mailbox(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
                 (BOB, verb.clone())
             };
             killed_at_each_step(layout, prepare, async |_, _, _| {}).await;
@@ -374,9 +374,9 @@ async fn a_task_of_another_program_is_rejected_and_its_owner_told() {
                 let ended = run(world.path(), layout, agent, &verb, Some(step));
                 let about = format!("{layout}: killed at step {step}, then {then:?}");
                 let office = world.office();
-                let (ann, bob) = (office.seat(name(ANN)), office.seat(name(BOB)));
-                for seat in if then == Then::Ann { [&ann, &bob, &ann] } else { [&bob, &ann, &bob] } {
-                    seat.inbox(false).await.unwrap();
+                let (ann, bob) = (office.mailbox(name(ANN)), office.mailbox(name(BOB)));
+                for mailbox in if then == Then::Ann { [&ann, &bob, &ann] } else { [&bob, &ann, &bob] } {
+                    mailbox.inbox(false).await.unwrap();
                 }
                 let told = letters(&world, ANN).into_iter().filter(|letter| letter.text.starts_with("quota")).count();
                 assert_eq!(told, 1, "{about}");
@@ -411,7 +411,7 @@ async fn registering_and_signs_of_life_can_be_repeated_after_any_kill() {
                 (BOB, verb.clone())
             };
             killed_at_each_step(layout, prepare, async |world, about, _| {
-                let agents = world.office().seat(name(ANN)).agents().await.unwrap();
+                let agents = world.office().mailbox(name(ANN)).agents().await.unwrap();
                 assert_eq!(agents.len(), 2, "{about}");
             })
             .await;
@@ -446,7 +446,7 @@ async fn old_mail_is_archived_once_however_often_the_archiver_dies() {
                 let (file, bytes) = old(layout, n);
                 world.drop_file(BOB, &file, bytes);
             }
-            let bob = world.office().seat(name(BOB));
+            let bob = world.office().mailbox(name(BOB));
             let all = bob.claim(ClaimRequest { limit: 10, ..ClaimRequest::default() }).await.unwrap();
             bob.ack(&[all[0].id.clone()]).await.unwrap();
             (BOB, Verb::Archive)
@@ -486,7 +486,7 @@ async fn whoever_finishes_what_a_kill_left_may_be_killed_too() {
         // A rejected task and an acknowledgement, each killed right after what decided it; then the one who finishes them.
         let begin = async |world: &World| {
             busy(world).await;
-            let sent = world.office().seat(name(ANN)).send(text(BOB, "hello")).await.unwrap();
+            let sent = world.office().mailbox(name(ANN)).send(text(BOB, "hello")).await.unwrap();
             (Verb::Ack(vec![sent.message_id]), keyed(Draft::task(name(BOB), "More", "too much")))
         };
         let (mut ack_at, mut send_at) = (0, 0);

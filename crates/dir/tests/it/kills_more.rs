@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::{Draft, Office, TaskState, Timestamp};
+use amb_core::{Draft, Mailbox, TaskState, Timestamp};
 
 use crate::agreement::everybody_agrees;
 use crate::kills::{ANN, BOB, MOST_STEPS, answered, keyed, moved_at_each_step, there, two, unread};
@@ -16,7 +16,7 @@ async fn a_first_registration_that_was_killed_is_finished_by_the_next_sign_of_li
             let world = World::in_memory(layout);
             let ended = run(world.path(), layout, BOB, &Verb::Register, Some(step));
             let about = format!("{layout}: killed at step {step}");
-            let bob = world.office().seat(name(BOB));
+            let bob = world.office().mailbox(name(BOB));
             // Before the card was there, bob is nobody.
             let has_card = world.path().join(".amb/agents/bob/card.json").exists();
             assert_eq!(bob.heartbeat().await.is_ok(), has_card, "{about}");
@@ -74,13 +74,13 @@ async fn a_reply_and_a_relay_are_there_once_or_not_at_all() {
             let prepare = async |world: &World| {
                 two(world).await;
                 let office = world.office();
-                let asked = office.seat(name(BOB)).send(text(ANN, "well?")).await.unwrap().message_id;
+                let asked = office.mailbox(name(BOB)).send(text(ANN, "well?")).await.unwrap().message_id;
                 // What is passed on goes to another than its sender: here back into ann's own mailbox it would be a circle.
                 let draft = match relay {
                     false => Draft { reply_to: Some(asked), ..text(BOB, "hello") },
                     true => {
                         world.agent("cat").await;
-                        let asked = office.seat(name("cat")).send(text(ANN, "for bob")).await.unwrap().message_id;
+                        let asked = office.mailbox(name("cat")).send(text(ANN, "for bob")).await.unwrap().message_id;
                         Draft { relay_of: Some(asked), ..text(BOB, "hello") }
                     }
                 };
@@ -110,11 +110,11 @@ async fn a_task_past_its_deadline_is_told_once_to_each() {
             let world = World::in_memory(layout);
             two(&world).await;
             let office = world.office();
-            let (id, deadline) = accepted_with_a_deadline(&office.seat(name(ANN))).await;
+            let (id, deadline) = accepted_with_a_deadline(&office.mailbox(name(ANN))).await;
             crate::world::until("the deadline passes", async || Timestamp::now() > deadline).await;
             let ended = run(world.path(), layout, ANN, &Verb::Events, Some(step));
             for agent in [ANN, BOB] {
-                let events = crate::agreement::told(&office.seat(name(agent))).await;
+                let events = crate::agreement::told(&office.mailbox(name(agent))).await;
                 let overdue = events
                     .iter()
                     .filter(|event| matches!(event, amb_core::event::Event::TaskOverdue { task } if task.id == id));
@@ -128,7 +128,7 @@ async fn a_task_past_its_deadline_is_told_once_to_each() {
 }
 
 /// A task of ann's for bob whose deadline comes soon, and that was sent before it came, however slow the machine is.
-async fn accepted_with_a_deadline(ann: &amb_dir::DirSeat) -> (amb_core::TaskId, Timestamp) {
+async fn accepted_with_a_deadline(ann: &amb_dir::DirMailbox) -> (amb_core::TaskId, Timestamp) {
     let mut soon = Duration::from_millis(50);
     loop {
         let deadline = Timestamp::now() + soon;
@@ -150,7 +150,7 @@ async fn the_doctor_can_be_killed_at_any_step() {
         for step in 1..MOST_STEPS {
             let world = World::in_memory(layout);
             unread(&world, 1).await;
-            world.office().seat(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
+            world.office().mailbox(name(ANN)).send(Draft::task(name(BOB), "Work", "do it")).await.unwrap();
             // Half of a message, a pointer that is gone, a registry that is gone.
             let temp = world.inbox(BOB).join(".amb-1-dead.tmp");
             fs_err::write(&temp, "half").unwrap();
@@ -178,7 +178,7 @@ async fn a_line_of_a_transcript_is_there_whole_or_not_at_all() {
             let append = Verb::Append("team".into(), "hello".into());
             let ended = run(world.path(), layout, ANN, &append, Some(step));
             answered(&run(world.path(), layout, ANN, &append, None));
-            let ann = world.office().seat(name(ANN));
+            let ann = world.office().mailbox(name(ANN));
             let lines = ann.transcript_recent(&"team".parse().unwrap(), 10).await.unwrap();
             let about = format!("{layout}: killed at step {step}");
             assert!((1..=2).contains(&lines.len()), "{about}: without an id a repeat may be another line");
@@ -225,7 +225,7 @@ async fn what_was_carried_is_there_once_and_what_was_refused_is_in_one_place() {
 
 /// A message of ann's to bob as another office accepted it: one of this office's, under another moment.
 async fn carried_message(world: &World) -> amb_core::Message {
-    let ann = world.office().seat(name(ANN));
+    let ann = world.office().mailbox(name(ANN));
     let sent = ann.send(text(BOB, "first")).await.unwrap();
     let mut message = ann.message(&sent.message_id).await.unwrap().message;
     message.sent_at = Timestamp::now();

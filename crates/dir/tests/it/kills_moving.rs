@@ -1,8 +1,8 @@
 //! Mail that is moved into the archive and tasks that are carried from another office, killed at each step.
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::task::TaskRef;
-use amb_core::{Draft, Kind, Message, Object, Office, Part, TaskState, Timestamp};
+use amb_core::{Draft, Kind, Mailbox, Message, Object, Part, TaskState, Timestamp};
 
 use crate::agreement::{everybody_agrees, letters};
 use crate::kills::{ANN, BOB, MOST_STEPS, answered, busy, killed_at_each_step, there, two};
@@ -15,7 +15,7 @@ async fn what_is_archived_is_seen_by_everybody_as_before() {
         let prepare = async |world: &World| {
             two(world).await;
             let office = world.office();
-            let (ann, bob) = (office.seat(name(ANN)), office.seat(name(BOB)));
+            let (ann, bob) = (office.mailbox(name(ANN)), office.mailbox(name(BOB)));
             let read = ann.send(text(BOB, "read")).await.unwrap().message_id;
             ann.send(text(BOB, "unread")).await.unwrap();
             bob.ack(&[read]).await.unwrap();
@@ -86,7 +86,7 @@ async fn a_carried_update_moves_its_task_and_is_told_once_by_its_repeat() {
                 for first in [None, Some(ANN), Some(BOB)] {
                     let world = World::in_memory(layout);
                     two(&world).await;
-                    let (ann, bob) = (world.office().seat(name(ANN)), world.office().seat(name(BOB)));
+                    let (ann, bob) = (world.office().mailbox(name(ANN)), world.office().mailbox(name(BOB)));
                     let given = bob.send(Draft::task(name(ANN), "Work", "do it")).await.unwrap();
                     // Taken to the other office.
                     ann.ack(&[given.message_id]).await.unwrap();
@@ -96,7 +96,7 @@ async fn a_carried_update_moves_its_task_and_is_told_once_by_its_repeat() {
                     ended = run(world.path(), layout, ANN, &update, Some(step));
                     let about = format!("{state} killed at step {step}, then {first:?}");
                     if let Some(first) = first {
-                        world.office().seat(name(first)).inbox(false).await.unwrap();
+                        world.office().mailbox(name(first)).inbox(false).await.unwrap();
                     }
                     answered(&run(world.path(), layout, ANN, &update, None));
                     everybody_agrees(&world, &[ANN, BOB], &about).await;
@@ -112,7 +112,7 @@ async fn a_carried_update_moves_its_task_and_is_told_once_by_its_repeat() {
 }
 
 async fn opened_once(world: &World, about: &str, repeated: bool) {
-    let opened = world.office().seat(name(BOB)).tasks(TaskFilter::default()).await.unwrap().len();
+    let opened = world.office().mailbox(name(BOB)).tasks(TaskFilter::default()).await.unwrap().len();
     assert_eq!(opened, there(world, "carried"), "{about}");
     assert!(if repeated { opened == 1 } else { opened <= 1 }, "{about}: opened {opened} times");
 }
@@ -123,8 +123,8 @@ fn carry(message: Message) -> Verb {
 
 /// A message as another office accepted it: one of this office's, under another moment.
 async fn carried(world: &World, from: &str, to: &str, kind: Kind) -> Message {
-    let seat = world.office().seat(name(from));
-    let sent = seat.send(text(to, "first")).await.unwrap();
-    let message = seat.message(&sent.message_id).await.unwrap().message;
+    let mailbox = world.office().mailbox(name(from));
+    let sent = mailbox.send(text(to, "first")).await.unwrap();
+    let message = mailbox.message(&sent.message_id).await.unwrap().message;
     Message { kind, sent_at: Timestamp::now(), parts: vec![Part::text("carried".to_owned())], ..message }
 }

@@ -3,11 +3,11 @@
 use std::time::{Duration, SystemTime};
 
 use amb_core::event::{Cursor, Event};
-use amb_core::office::{ClaimRequest, HistoryPage};
-use amb_core::{Callback, Card, Draft, Office, SessionId, Status, TaskState, Timestamp};
+use amb_core::mailbox::{ClaimRequest, HistoryPage};
+use amb_core::{Callback, Card, Draft, Mailbox, SessionId, Status, TaskState, Timestamp};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::doctor::{self, Kind};
-use amb_dir::{Channel, ChannelConfig, DirSeat, Layout};
+use amb_dir::{Channel, ChannelConfig, DirMailbox, Layout};
 use serde_json::json;
 
 use crate::world::{LAYOUTS, World, chipset_file, name, nanobot_file, text, until};
@@ -17,8 +17,8 @@ fn all() -> ClaimRequest {
 }
 
 /// The texts of all new messages after a cursor.
-async fn texts(seat: &DirSeat, cursor: &Cursor) -> Vec<String> {
-    let page = seat.events(Some(cursor.clone()), Duration::ZERO).await.unwrap();
+async fn texts(mailbox: &DirMailbox, cursor: &Cursor) -> Vec<String> {
+    let page = mailbox.events(Some(cursor.clone()), Duration::ZERO).await.unwrap();
     let text = |event| match event {
         Event::NewMessage(message) => Some(message.content),
         _ => None,
@@ -50,7 +50,7 @@ async fn the_log_tells_of_foreign_files_once_whatever_their_names_and_stamps() {
         world.drop_file("bob", &format!("1_x.{ending}"), file(1, "2019-01-01T00:00:00Z"));
         world.drop_file("bob", &format!("2_x.{ending}"), file(2, "2019-01-01T00:00:00Z"));
         expected.extend(["m1", "m2"]);
-        let twin = world.office().seat(name("bob"));
+        let twin = world.office().mailbox(name("bob"));
         assert_eq!(texts(&twin, &start).await, expected, "another process sees the same log");
         let claimed = twin.claim(all()).await.unwrap();
         let ids: Vec<_> = claimed.into_iter().map(|message| message.id).collect();
@@ -73,7 +73,7 @@ async fn a_message_acknowledged_before_anybody_looked_is_still_told() {
     let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
     ann.send(text("bob", "quick")).await.unwrap();
-    let consumer = world.office().seat(name("bob"));
+    let consumer = world.office().mailbox(name("bob"));
     let ids: Vec<_> = consumer.claim(all()).await.unwrap().into_iter().map(|message| message.id).collect();
     consumer.ack(&ids).await.unwrap();
     assert_eq!(texts(&bob, &start).await, ["quick"]);
@@ -95,10 +95,10 @@ async fn an_overdue_task_is_told_once_to_each_side() {
         bob.events(None, Duration::ZERO).await.unwrap().cursor,
     );
     ann.send(Draft { deadline: Some(deadline), ..Draft::task(name("bob"), "Work", "soon") }).await.unwrap();
-    let overdue = async |seat: &DirSeat, cursor: Cursor| {
+    let overdue = async |mailbox: &DirMailbox, cursor: Cursor| {
         let mut cursor = cursor;
         loop {
-            let page = seat.events(Some(cursor), Duration::from_secs(30)).await.unwrap();
+            let page = mailbox.events(Some(cursor), Duration::from_secs(30)).await.unwrap();
             assert!(!page.events.is_empty(), "never overdue");
             cursor = page.cursor;
             if page.events.iter().any(|entry| matches!(&entry.event, Event::TaskOverdue { task } if task.overdue)) {
@@ -106,9 +106,9 @@ async fn an_overdue_task_is_told_once_to_each_side() {
             }
         }
     };
-    for (seat, cursor) in [(&ann, mine), (&bob, theirs)] {
-        let end = overdue(seat, cursor).await;
-        let after = seat.events(Some(end), Duration::ZERO).await.unwrap();
+    for (mailbox, cursor) in [(&ann, mine), (&bob, theirs)] {
+        let end = overdue(mailbox, cursor).await;
+        let after = mailbox.events(Some(end), Duration::ZERO).await.unwrap();
         assert!(after.events.is_empty(), "told once: {after:?}");
     }
 }
@@ -150,7 +150,7 @@ async fn a_channel_hands_over_what_arrives_and_keeps_what_was_not_done() {
     // The owner is a channel too: the answer goes where the owner wanted it.
     let config = ChannelConfig { agent: name("ann"), ..config };
     let mut owner = Channel::start(&office, config).await.unwrap();
-    channel.seat().set_task_state(&id, TaskState::Completed, Some("sorted".into())).await.unwrap();
+    channel.mailbox().set_task_state(&id, TaskState::Completed, Some("sorted".into())).await.unwrap();
     let answer = owner.recv().await.unwrap();
     assert_eq!(
         (answer.channel.as_str(), answer.chat_id.as_str(), answer.session_key.as_str()),
@@ -164,7 +164,7 @@ async fn a_channel_hands_over_what_arrives_and_keeps_what_was_not_done() {
     channel.stop().await.unwrap();
     let agents = ann.agents().await.unwrap();
     assert!(agents.iter().all(|agent| agent.presence.status == Status::Offline), "{agents:?}");
-    let left = office.seat(name("bob")).claim(all()).await.unwrap();
+    let left = office.mailbox(name("bob")).claim(all()).await.unwrap();
     assert_eq!(left.iter().map(|message| message.text()).collect::<Vec<_>>(), ["left over"], "what was not done waits");
 }
 
@@ -185,7 +185,7 @@ async fn a_channel_is_set_up_by_a_nanobot_config() {
         let whole = format!(r#"{{"channels": {{"mailbox": {section}}}}}"#);
         let config = MailboxConfig::from_config(whole.as_bytes()).unwrap().unwrap();
         let channel = Channel::start(&world.office(), config.try_into().unwrap()).await.unwrap();
-        let agents = channel.seat().agents().await.unwrap();
+        let agents = channel.mailbox().agents().await.unwrap();
         let entry = agents.iter().find(|entry| entry.name == name(agent)).unwrap();
         assert_eq!((entry.card.max_concurrent_tasks, &entry.card.allow_from.0), (1, &vec!["ann".to_owned()]));
         channel.stop().await.unwrap();

@@ -1,7 +1,7 @@
 //! Links and pipes in the places of the office's own directories and files.
 
 use amb_core::transcript::Line;
-use amb_core::{Code, Draft, Office, TaskState};
+use amb_core::{Code, Draft, Mailbox, TaskState};
 use amb_dir::doctor::{Kind, examine};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use fs_err::os::unix::fs::symlink;
@@ -56,9 +56,9 @@ async fn an_office_whose_own_directory_is_a_link_is_not_opened_and_one_whose_roo
         let root = elsewhere.path().join("mail");
         symlink(world.path(), &root).unwrap();
         let office = DirOffice::open(&root, options()).unwrap();
-        office.seat(name("ann")).register(Default::default()).await.unwrap();
-        office.seat(name("ann")).send(text("ann", "hello")).await.unwrap();
-        assert_eq!(world.office().seat(name("ann")).inbox(true).await.unwrap().unread(), 1, "{layout}");
+        office.mailbox(name("ann")).register(Default::default()).await.unwrap();
+        office.mailbox(name("ann")).send(text("ann", "hello")).await.unwrap();
+        assert_eq!(world.office().mailbox(name("ann")).inbox(true).await.unwrap().unread(), 1, "{layout}");
     }
 }
 

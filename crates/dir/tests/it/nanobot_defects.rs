@@ -1,7 +1,7 @@
 //! One test for each thing that an earlier mailbox of nanobot's got wrong.
 
-use amb_core::office::{ClaimRequest, HistoryPage};
-use amb_core::{AllowFrom, Card, Code, Draft, Kind, Office, TaskState};
+use amb_core::mailbox::{ClaimRequest, HistoryPage};
+use amb_core::{AllowFrom, Card, Code, Draft, Kind, Mailbox, TaskState};
 use amb_dir::Layout;
 use serde_json::json;
 
@@ -96,7 +96,7 @@ async fn messages_of_one_millisecond_have_different_ids_and_files() {
     let world = World::new(Layout::Nanobot);
     let (coder, _writer) = (world.agent("coder").await, world.agent("writer").await);
     // Two processes of one agent whose clocks agree to the millisecond take the same plain name.
-    let twin = world.office().seat(name("coder"));
+    let twin = world.office().mailbox(name("coder"));
     let mut ids = std::collections::HashSet::new();
     let mut session = None;
     for n in 0..10 {
@@ -283,7 +283,7 @@ async fn an_unknown_recipient_is_an_error_unless_it_shall_be_made() {
     assert!(error.detail().contains("researcher"), "{error}");
     assert!(!world.path().join("reseacher").exists());
     let options = amb_dir::DirOptions { create_recipients: true, ..Default::default() };
-    let generous = amb_dir::DirOffice::open(world.path(), options).unwrap().seat(name("coder"));
+    let generous = amb_dir::DirOffice::open(world.path(), options).unwrap().mailbox(name("coder"));
     generous.send(text("newcomer", "hi")).await.unwrap();
     assert_eq!(world.files("newcomer/inbox").len(), 1);
 }

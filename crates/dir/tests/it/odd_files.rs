@@ -5,8 +5,8 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::time::Duration;
 
-use amb_core::office::ClaimRequest;
-use amb_core::{Code, Office};
+use amb_core::mailbox::ClaimRequest;
+use amb_core::{Code, Mailbox};
 use amb_dir::doctor::{self, Kind};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use serde_json::json;
@@ -98,14 +98,14 @@ async fn odd_files_among_the_offices_own_are_passed_over_or_an_error_but_never_w
             ann.send(text(&bob, "hi")).await.unwrap();
             let path = world.path().join(".amb/agents").join(&bob).join(file);
             put(what, &path, &world.path().join("elsewhere"));
-            let seat = world.office().seat(name(&bob));
+            let mailbox = world.office().mailbox(name(&bob));
             soon(async {
                 // Whether each succeeds depends on the file; that none waits, on nothing.
                 let _each = (
-                    seat.inbox(false).await.is_ok(),
-                    seat.heartbeat().await.is_ok(),
-                    seat.events(Some(0.into()), Duration::ZERO).await.is_ok(),
-                    seat.tasks(Default::default()).await.is_ok(),
+                    mailbox.inbox(false).await.is_ok(),
+                    mailbox.heartbeat().await.is_ok(),
+                    mailbox.events(Some(0.into()), Duration::ZERO).await.is_ok(),
+                    mailbox.tasks(Default::default()).await.is_ok(),
                     ann.send(text(&bob, "again")).await.is_ok(),
                 );
             })

@@ -1,6 +1,6 @@
 //! A kill that takes the notes with it, as a power cut does: the doctor finishes all the same.
 
-use amb_core::{Draft, Office, TaskState};
+use amb_core::{Draft, Mailbox, TaskState};
 use amb_dir::doctor::examine;
 
 use crate::agreement::{everybody_agrees, unfinished};
@@ -21,7 +21,7 @@ async fn without_notes(prepare: impl AsyncFn(&World) -> (&'static str, Verb)) {
             }
             let office = world.office();
             for agent in ["ann", "bob"] {
-                office.seat(name(agent)).inbox(false).await.unwrap();
+                office.mailbox(name(agent)).inbox(false).await.unwrap();
             }
             examine(&office, true).await.unwrap();
             assert_eq!(examine(&office, false).await.unwrap(), [], "{layout}: step {step}");
@@ -48,7 +48,7 @@ async fn the_owner_of_a_rejected_task_is_told() {
 #[tokio::test]
 async fn the_sender_of_a_read_message_is_told() {
     without_notes(async |world| {
-        let ann = world.office().seat(name("ann"));
+        let ann = world.office().mailbox(name("ann"));
         let mut ids = Vec::new();
         for n in 0..2 {
             ids.push(ann.send(text("bob", &n.to_string())).await.unwrap().message_id);
@@ -61,7 +61,7 @@ async fn the_sender_of_a_read_message_is_told() {
 #[tokio::test]
 async fn a_task_that_has_ended_is_told_and_its_message_waits_no_more() {
     without_notes(async |world| {
-        let sent = world.office().seat(name("ann")).send(Draft::task(name("bob"), "Work", "do it")).await.unwrap();
+        let sent = world.office().mailbox(name("ann")).send(Draft::task(name("bob"), "Work", "do it")).await.unwrap();
         ("bob", Verb::Move { id: sent.task.unwrap().id, state: TaskState::Completed })
     })
     .await;

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use amb_core::Office;
+use amb_core::Mailbox;
 use amb_core::wire::nanobot;
 use amb_core::wire::registry::Registry;
 use amb_dir::Layout;

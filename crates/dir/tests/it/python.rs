@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use amb_core::office::{ClaimRequest, HistoryPage};
-use amb_core::{Draft, Office, Status, TaskState};
+use amb_core::mailbox::{ClaimRequest, HistoryPage};
+use amb_core::{Draft, Mailbox, Status, TaskState};
 use amb_dir::Layout;
 
 use crate::world::{World, name, text};
@@ -154,7 +154,7 @@ async fn the_chipset_in_python_and_we_write_to_each_other() {
     let run = |words: &[&str]| python(CHIPSET, world.path(), words).unwrap();
     let office = amb_dir::DirOffice::open(world.path(), Default::default()).unwrap();
     assert_eq!(office.layout(), Layout::Chipset, "told from what is there");
-    let polecat = office.seat(name("polecat"));
+    let polecat = office.mailbox(name("polecat"));
     let inbox = polecat.inbox(true).await.unwrap();
     assert_eq!((inbox.sessions[0].subject.as_str(), inbox.unread()), ("Bead gt-1", 1));
     let session = inbox.sessions[0].session_id.clone();

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use amb_core::event::Event;
-use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
-use amb_core::{Draft, Office, TaskState, Timestamp};
-use amb_dir::{DirSeat, Layout};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, TaskFilter};
+use amb_core::{Draft, Mailbox, TaskState, Timestamp};
+use amb_dir::{DirMailbox, Layout};
 use serde_json::json;
 
 use crate::agreement::{everybody_agrees, letters, told, unfinished};
@@ -24,7 +24,7 @@ async fn of_two_acknowledgements_at_once_one_counts_and_one_receipt_is_sent() {
         world.agent("bob").await;
         for n in 0..40 {
             let id = ann.send(text("bob", &n.to_string())).await.unwrap().message_id;
-            let (one, two) = (world.office().seat(name("bob")), world.office().seat(name("bob")));
+            let (one, two) = (world.office().mailbox(name("bob")), world.office().mailbox(name("bob")));
             let ids = [id];
             let (one, two) = tokio::join!(one.ack(&ids), two.ack(&ids));
             assert_eq!(one.unwrap() + two.unwrap(), 1, "{layout}: {n}");
@@ -74,23 +74,23 @@ async fn a_slow_look_beside_a_quick_consumer_enters_no_message_twice() {
         let world = World::in_memory(layout);
         let ann = world.agent("ann").await;
         world.agent("bob").await;
-        let looking = |seat: DirSeat| {
+        let looking = |mailbox: DirMailbox| {
             tokio::spawn(async move {
                 for _ in 0..150 {
-                    seat.inbox(false).await.unwrap();
+                    mailbox.inbox(false).await.unwrap();
                 }
             })
         };
-        let taking = |seat: DirSeat| {
+        let taking = |mailbox: DirMailbox| {
             tokio::spawn(async move {
                 for _ in 0..150 {
-                    for message in seat.claim(all()).await.unwrap() {
-                        seat.ack(&[message.id]).await.unwrap();
+                    for message in mailbox.claim(all()).await.unwrap() {
+                        mailbox.ack(&[message.id]).await.unwrap();
                     }
                 }
             })
         };
-        let bob = || world.office().seat(name("bob"));
+        let bob = || world.office().mailbox(name("bob"));
         let others = [looking(bob()), looking(bob()), taking(bob()), taking(bob())];
         for n in 0..100 {
             ann.send(text("bob", &n.to_string())).await.unwrap();
@@ -122,7 +122,7 @@ async fn a_task_that_has_ended_is_not_handed_out_again() {
             let (ann, bob) = (world.agent("ann").await, world.agent("bob").await);
             let sent = ann.send(Draft::task(name("bob"), "Work", "do it")).await.unwrap();
             bob.set_task_state(&sent.task.unwrap().id, state, None).await.unwrap();
-            let consumer = world.office().seat(name("bob"));
+            let consumer = world.office().mailbox(name("bob"));
             assert!(consumer.claim(all()).await.unwrap().is_empty(), "{layout}: {state}");
             assert_eq!(consumer.inbox(true).await.unwrap().unread(), 0, "{layout}: {state}");
             assert_eq!(consumer.ack(&[sent.message_id]).await.unwrap(), 0, "{layout}: {state}");
@@ -152,9 +152,9 @@ async fn a_task_given_and_a_task_taken_under_one_id_are_two() {
         }
         ann.inbox(false).await.unwrap();
         bob.inbox(false).await.unwrap();
-        for seat in [&ann, &bob] {
+        for mailbox in [&ann, &bob] {
             for (owned, count) in [(None, 2), (Some(true), 1), (Some(false), 1)] {
-                let tasks = seat.tasks(TaskFilter { owned, ..TaskFilter::default() }).await.unwrap();
+                let tasks = mailbox.tasks(TaskFilter { owned, ..TaskFilter::default() }).await.unwrap();
                 assert_eq!(tasks.len(), count, "{layout}: {owned:?}: {tasks:?}");
             }
         }
@@ -174,12 +174,12 @@ async fn mail_stays_in_order_when_the_clock_is_set_back() {
         let ahead = Timestamp::now() + Duration::from_secs(3_600);
         fs_err::write(world.path().join(".amb/clock"), format!("{:020}\n", ahead.as_microsecond())).unwrap();
         for n in 1..4 {
-            let sent = world.office().seat(name("ann")).send(text("bob", &n.to_string())).await.unwrap();
+            let sent = world.office().mailbox(name("ann")).send(text("bob", &n.to_string())).await.unwrap();
             assert!(sent.created_at > ahead, "{layout}");
         }
         let task = ann.send(Draft::task(name("bob"), "Plan", "4")).await.unwrap().task.unwrap().id;
         for state in [TaskState::Accepted, TaskState::Working, TaskState::Completed] {
-            world.office().seat(name("bob")).set_task_state(&task, state, None).await.unwrap();
+            world.office().mailbox(name("bob")).set_task_state(&task, state, None).await.unwrap();
         }
         let updates: Vec<TaskState> =
             ann.claim(all()).await.unwrap().into_iter().filter_map(|update| Some(update.task?.state)).collect();
@@ -193,7 +193,7 @@ async fn mail_stays_in_order_when_the_clock_is_set_back() {
         // A clock that was wrong by years is not followed.
         let wrong = Timestamp::now() + Duration::from_secs(3 * 365 * 86_400);
         fs_err::write(world.path().join(".amb/clock"), format!("{:020}\n", wrong.as_microsecond())).unwrap();
-        let sent = world.office().seat(name("ann")).send(text("bob", "now")).await.unwrap();
+        let sent = world.office().mailbox(name("ann")).send(text("bob", "now")).await.unwrap();
         assert!(sent.created_at < ahead, "{layout}");
     }
 }
@@ -254,7 +254,7 @@ async fn a_keyed_message_that_its_reader_removed_is_not_sent_again() {
 #[tokio::test]
 async fn the_first_message_in_a_directory_keeps_its_place_when_the_clock_is_set_back() {
     let world = World::in_memory(Layout::Chipset);
-    let ann = world.office().seat(name("ann"));
+    let ann = world.office().mailbox(name("ann"));
     let sent = ann.send(text("bob", "the first")).await.unwrap();
     let noted = fs_err::read_to_string(world.path().join(".amb/clock")).unwrap();
     assert_eq!(noted.trim().parse::<i64>().unwrap(), sent.created_at.as_microsecond());
@@ -265,7 +265,7 @@ async fn a_watch_on_a_name_that_nobody_has_makes_nothing_and_hears_its_first_mai
     for layout in LAYOUTS {
         let world = World::in_memory(layout);
         let ann = world.agent("ann").await;
-        let bem = world.office().seat(name("bem"));
+        let bem = world.office().mailbox(name("bem"));
         let cursor = bem.events(None, Duration::ZERO).await.unwrap().cursor;
         let page = bem.events(Some(cursor.clone()), Duration::from_millis(20)).await.unwrap();
         assert!(page.events.is_empty());

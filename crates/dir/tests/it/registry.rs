@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use amb_core::wire::registry::Registry;
-use amb_core::{Card, Office, Timestamp};
+use amb_core::{Card, Mailbox, Timestamp};
 use amb_dir::Layout;
 use serde_json::{Value, json};
 
@@ -130,7 +130,7 @@ async fn no_name_is_lost_when_another_program_registers_two_hundred_beside_ours(
                     while !done.load(Ordering::Relaxed) {
                         let name = format!("crab-{who}-{}", names.len());
                         runtime.block_on(async {
-                            world.office().seat(name.parse().unwrap()).register(Card::default()).await.unwrap()
+                            world.office().mailbox(name.parse().unwrap()).register(Card::default()).await.unwrap()
                         });
                         names.push(name);
                     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
-use amb_core::office::{ClaimRequest, TaskFilter};
-use amb_core::{Code, Draft, Office, TaskState};
+use amb_core::mailbox::{ClaimRequest, TaskFilter};
+use amb_core::{Code, Draft, Mailbox, TaskState};
 use amb_dir::{DirOffice, DirOptions};
 
 use crate::world::{LAYOUTS, World, name, open, temps, text};
@@ -47,7 +47,7 @@ async fn a_full_disk_is_a_clear_error_and_loses_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let Some(_small) = Small::mount(dir.path()) else { return };
         let office = open(dir.path(), layout);
-        let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+        let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
         ann.register(Default::default()).await.unwrap();
         bob.register(Default::default()).await.unwrap();
         let reserve = dir.path().join("reserve");
@@ -82,7 +82,7 @@ async fn a_read_only_directory_is_a_clear_error_and_can_still_be_read() {
     let dir = tempfile::tempdir().unwrap();
     let Some(small) = Small::mount(dir.path()) else { return };
     let office = open(dir.path(), amb_dir::Layout::Nanobot);
-    let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+    let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
     ann.register(Default::default()).await.unwrap();
     bob.register(Default::default()).await.unwrap();
     ann.send(text("bob", "before")).await.unwrap();
@@ -104,14 +104,14 @@ async fn a_thread_that_a_full_disk_keeps_out_of_the_log_can_be_read() {
         let dir = tempfile::tempdir().unwrap();
         let Some(small) = Small::mount(dir.path()) else { return };
         let office = open(dir.path(), layout);
-        let (ann, bob) = (office.seat(name("ann")), office.seat(name("bob")));
+        let (ann, bob) = (office.mailbox(name("ann")), office.mailbox(name("bob")));
         ann.register(Default::default()).await.unwrap();
         bob.register(Default::default()).await.unwrap();
         let sent = ann.send(text("bob", "the last that fits")).await.unwrap();
         small.remount("ro");
         let shown = bob.inbox(true).await.unwrap();
         assert_eq!(shown.sessions[0].session_id, sent.session_id);
-        let page = amb_core::office::HistoryPage { limit: 20, before: None };
+        let page = amb_core::mailbox::HistoryPage { limit: 20, before: None };
         let error = bob.read(&sent.session_id, page.clone()).await.unwrap_err();
         assert_eq!(error.code(), Code::Unavailable, "{layout}: the session is there; it is the disk: {error}");
         small.remount("rw,size=1m");
@@ -135,7 +135,7 @@ async fn a_file_in_the_place_of_a_directory_is_a_clear_error() {
         fs_err::remove_file(&inbox).unwrap();
         fs_err::rename(&aside, &inbox).unwrap();
         ann.send(text("bob", "two")).await.unwrap();
-        assert_eq!(world.office().seat(name("bob")).claim(all()).await.unwrap().len(), 2);
+        assert_eq!(world.office().mailbox(name("bob")).claim(all()).await.unwrap().len(), 2);
     }
     let file = tempfile::NamedTempFile::new().unwrap();
     let error = DirOffice::open(file.path(), DirOptions::default()).unwrap_err();
@@ -183,7 +183,7 @@ async fn one_owners_broken_mailbox_hides_nobody_elses_tasks_and_the_answer_to_a_
         fs_err::write(&inbox, "not a directory").unwrap();
         let moved = bob.set_task_state(&id, TaskState::Accepted, None).await.unwrap();
         assert_eq!(moved.state, TaskState::Accepted, "{layout}: it has moved");
-        let tasks = world.office().seat(name("bob")).tasks(TaskFilter::default()).await.unwrap();
+        let tasks = world.office().mailbox(name("bob")).tasks(TaskFilter::default()).await.unwrap();
         assert_eq!(tasks.len(), 2, "{layout}");
         fs_err::remove_file(&inbox).unwrap();
         fs_err::rename(&aside, &inbox).unwrap();
@@ -215,7 +215,7 @@ async fn a_huge_log_costs_neither_memory_nor_mail() {
         let log = world.path().join(".amb/agents/bob/log");
         let file = fs_err::OpenOptions::new().write(true).open(&log).unwrap();
         file.set_len(file.metadata().unwrap().len() + (100 << 20)).unwrap();
-        let bob = world.office().seat(name("bob"));
+        let bob = world.office().mailbox(name("bob"));
         assert_eq!(bob.inbox(true).await.unwrap().unread(), 1, "{layout}");
         let later = ann.send(text("bob", "after")).await.unwrap();
         assert_eq!(bob.ack(&[sent.message_id.clone(), later.message_id]).await.unwrap(), 2, "{layout}");

@@ -5,9 +5,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use amb_core::office::{ClaimRequest, HistoryPage, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
-use amb_core::{Card, Code, Draft, Message, MessageId, Office, SessionId, TaskId, TaskState};
+use amb_core::{Card, Code, Draft, Mailbox, Message, MessageId, SessionId, TaskId, TaskState};
 use amb_dir::archive::{ArchiveOptions, archive};
 use amb_dir::{Layout, PAUSE_AT, STOP_AT, doctor};
 use serde::{Deserialize, Serialize};
@@ -140,29 +140,29 @@ async fn in_another_process() {
     let Ok(order) = std::env::var(VERB) else { return };
     let order: Order = serde_json::from_str(&order).unwrap();
     let office = open(&order.root, order.layout.parse().unwrap());
-    let seat = office.seat(name(&order.agent));
+    let mailbox = office.mailbox(name(&order.agent));
     let all = TaskFilter::default();
     let answer = match order.verb {
-        Verb::Register => seat.register(Card::default()).await.map(|entry| json!(entry)),
-        Verb::Heartbeat => seat.heartbeat().await.map(|()| json!(null)),
-        Verb::Leave => seat.leave().await.map(|()| json!(null)),
-        Verb::Send(draft) => seat.send(*draft).await.map(|sent| json!(sent)),
-        Verb::Move { id, state } => seat.set_task_state(&id, state, None).await.map(|task| json!(task)),
-        Verb::Ack(ids) => seat.ack(&ids).await.map(|done| json!(done)),
+        Verb::Register => mailbox.register(Card::default()).await.map(|entry| json!(entry)),
+        Verb::Heartbeat => mailbox.heartbeat().await.map(|()| json!(null)),
+        Verb::Leave => mailbox.leave().await.map(|()| json!(null)),
+        Verb::Send(draft) => mailbox.send(*draft).await.map(|sent| json!(sent)),
+        Verb::Move { id, state } => mailbox.set_task_state(&id, state, None).await.map(|task| json!(task)),
+        Verb::Ack(ids) => mailbox.ack(&ids).await.map(|done| json!(done)),
         Verb::Take => {
             async {
                 let mut done = 0;
-                for message in seat.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await? {
-                    done += seat.ack(&[message.id]).await?;
+                for message in mailbox.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await? {
+                    done += mailbox.ack(&[message.id]).await?;
                 }
                 Ok(json!(done))
             }
             .await
         }
-        Verb::Inbox => seat.inbox(false).await.map(|inbox| json!(inbox)),
-        Verb::Read(session) => seat.read(&session, HistoryPage::default()).await.map(|history| json!(history)),
-        Verb::Tasks => seat.tasks(all).await.map(|tasks| json!(tasks)),
-        Verb::Events => seat.events(Some(0.into()), Duration::ZERO).await.map(|page| json!(page)),
+        Verb::Inbox => mailbox.inbox(false).await.map(|inbox| json!(inbox)),
+        Verb::Read(session) => mailbox.read(&session, HistoryPage::default()).await.map(|history| json!(history)),
+        Verb::Tasks => mailbox.tasks(all).await.map(|tasks| json!(tasks)),
+        Verb::Events => mailbox.events(Some(0.into()), Duration::ZERO).await.map(|page| json!(page)),
         Verb::Archive => archive(&office, None, ArchiveOptions::default()).await.map(|report| json!(report)),
         Verb::ArchiveAll => {
             let options = ArchiveOptions { older_than: Duration::ZERO, ..ArchiveOptions::default() };
@@ -171,10 +171,10 @@ async fn in_another_process() {
         Verb::Append(key, content) => {
             let (role, sender) = ("user".to_owned(), order.agent.clone());
             let line = Line { role, content, sender, message_id: None, ts: None, author: None };
-            seat.transcript_append(&key.parse().unwrap(), line).await.map(|()| json!(null))
+            mailbox.transcript_append(&key.parse().unwrap(), line).await.map(|()| json!(null))
         }
-        Verb::Carry(message, nonce, again) => seat.carry(*message, nonce, again).await.map(|sent| json!(sent)),
-        Verb::Refuse(id) => seat.refuse(&id).await.map(|()| json!(null)),
+        Verb::Carry(message, nonce, again) => mailbox.carry(*message, nonce, again).await.map(|sent| json!(sent)),
+        Verb::Refuse(id) => mailbox.refuse(&id).await.map(|()| json!(null)),
         Verb::Mend => doctor::examine(&office, true).await.map(|found| json!(found)),
     };
     let told = match answer {

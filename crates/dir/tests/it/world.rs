@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use amb_core::{AgentName, Card, Draft, Office};
-use amb_dir::{DirOffice, DirOptions, DirSeat, Layout};
+use amb_core::{AgentName, Card, Draft, Mailbox};
+use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
 use tempfile::TempDir;
 
 pub(crate) const LAYOUTS: [Layout; 2] = [Layout::Nanobot, Layout::Chipset];
@@ -38,14 +38,14 @@ impl World {
     }
 
     /// A registered agent.
-    pub(crate) async fn agent(&self, agent: &str) -> DirSeat {
+    pub(crate) async fn agent(&self, agent: &str) -> DirMailbox {
         self.agent_with(agent, Card::default()).await
     }
 
-    pub(crate) async fn agent_with(&self, agent: &str, card: Card) -> DirSeat {
-        let seat = self.office().seat(name(agent));
-        seat.register(card).await.unwrap();
-        seat
+    pub(crate) async fn agent_with(&self, agent: &str, card: Card) -> DirMailbox {
+        let mailbox = self.office().mailbox(name(agent));
+        mailbox.register(card).await.unwrap();
+        mailbox
     }
 
     pub(crate) fn inbox(&self, agent: &str) -> PathBuf {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::office::Outgoing;
+use amb_core::mailbox::Outgoing;
 use amb_core::wire::inbox::MAIL_SUBJECT;
 use amb_core::{AgentName, CorrelationId, Draft, GoalId, MessageId, Timestamp};
 use futures_util::StreamExt;

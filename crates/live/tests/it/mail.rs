@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{Card, Draft, Office};
+use amb_core::{Card, Draft, Mailbox};
 use amb_live::{AllowedDelegates, LivePeers, PeerContext, Protocol, SendToPeer, send_to_peer};
 
 use crate::world::{join, name, on_both_brokers, soon};
 
-async fn seat(office: &Arc<MemoryOffice>, agent: &str) -> Arc<dyn Office> {
-    let seat = office.seat(name(agent));
-    seat.register(Card::default()).await.unwrap();
-    Arc::new(seat)
+async fn mailbox(office: &Arc<MemoryOffice>, agent: &str) -> Arc<dyn Mailbox> {
+    let mailbox = office.mailbox(name(agent));
+    mailbox.register(Card::default()).await.unwrap();
+    Arc::new(mailbox)
 }
 
 fn durable(to: &str) -> SendToPeer {
@@ -19,14 +19,14 @@ fn durable(to: &str) -> SendToPeer {
 }
 
 async fn alice(process: &LivePeers, office: &Arc<MemoryOffice>) -> PeerContext {
-    PeerContext { mailbox: Some(seat(office, "alice").await), ..process.context(name("alice")) }
+    PeerContext { mailbox: Some(mailbox(office, "alice").await), ..process.context(name("alice")) }
 }
 
 on_both_brokers! {
     async fn new_mail_rings_at_the_goal_and_stays_unread(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
-        let (alice, bobs) = (seat(&office, "alice").await, seat(&office, "bob").await);
+        let (alice, bobs) = (mailbox(&office, "alice").await, mailbox(&office, "bob").await);
         let bob = join(&process, "bob").await;
         alice.send(Draft::text(name("bob"), "Old", "before the goal started")).await.unwrap();
         let _bell = bob.ring_on_mail(Arc::clone(&bobs));
@@ -50,7 +50,7 @@ on_both_brokers! {
     async fn a_durable_message_to_an_agent_that_does_not_run_rests_in_its_mailbox(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
-        let (alice, bobs) = (alice(&process, &office).await, seat(&office, "bob").await);
+        let (alice, bobs) = (alice(&process, &office).await, mailbox(&office, "bob").await);
         let id = "7a3b2f00-1c2d-4e5f-8a9b-0c1d2e3f4a5b";
         let send = SendToPeer { correlation_id: Some(id.into()), ..durable("bob") };
         let report = send_to_peer(&alice, &send).await.unwrap();
@@ -64,7 +64,7 @@ on_both_brokers! {
     async fn a_durable_message_to_a_live_agent_is_not_mailed_too(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
-        let (alice, bobs) = (alice(&process, &office).await, seat(&office, "bob").await);
+        let (alice, bobs) = (alice(&process, &office).await, mailbox(&office, "bob").await);
         let bob = join(&process, "bob").await;
         let report = send_to_peer(&alice, &durable("bob")).await.unwrap();
         assert_eq!(report.delivered_to, [bob.id()]);
@@ -75,7 +75,7 @@ on_both_brokers! {
     async fn a_durable_message_falls_back_when_every_goal_fails(world: World) {
         let process = world.process().await;
         let office = MemoryOffice::new();
-        let (alice, bobs) = (alice(&process, &office).await, seat(&office, "bob").await);
+        let (alice, bobs) = (alice(&process, &office).await, mailbox(&office, "bob").await);
         let bob = join(&process, "bob").await;
         process.router().forget(bob.id());
         soon("it is mailed", async {
@@ -95,10 +95,10 @@ on_both_brokers! {
         let without = PeerContext { mailbox: None, ..context.clone() };
         let report = send_to_peer(&without, &durable("bob")).await.unwrap();
         assert!(report.unreachable_reasons[0].contains("no mailbox"), "{report:?}");
-        let foreign = PeerContext { mailbox: Some(seat(&office, "mallory").await), ..context.clone() };
+        let foreign = PeerContext { mailbox: Some(mailbox(&office, "mallory").await), ..context.clone() };
         let report = send_to_peer(&foreign, &durable("bob")).await.unwrap();
         assert!(report.unreachable_reasons[0].contains("`mallory`'s"), "{report:?}");
-        let bobs = seat(&office, "bob").await;
+        let bobs = mailbox(&office, "bob").await;
         let fenced = PeerContext { allowed_delegates: AllowedDelegates::new(["carol"]), ..context };
         let report = send_to_peer(&fenced, &durable("bob")).await.unwrap();
         assert!(report.unreachable_reasons[0].contains("allowed_delegates"), "{report:?}");

@@ -5,7 +5,7 @@ use amb_core::{AgentName, OfficeError, SessionId, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
 use crate::budget::{Budget, size};
@@ -75,26 +75,26 @@ pub(super) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { unread_only, skip } = parse(arguments)?;
-    let mut inbox = inbox::whole(&*desk.office, unread_only.unwrap_or(false)).await?;
+    let mut inbox = inbox::whole(&*call.office, unread_only.unwrap_or(false)).await?;
     let unread = inbox.unread();
-    let me = desk.office.me();
+    let me = call.office.me();
     let mut budget = Budget::new();
-    let words = desk.words(&mut budget);
-    let requests = show_requests(&inbox, desk, true, &mut budget);
+    let words = call.words(&mut budget);
+    let requests = show_requests(&inbox, call, true, &mut budget);
     // Threads with unread mail come first, so that those are the ones shown.
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
     let skip = inbox.sessions.len().min(skip.unwrap_or(0) as usize);
     let mut sessions = Vec::new();
     for session in inbox.sessions.iter_mut().skip(skip).take(MOST_SESSIONS) {
-        session.recent_messages.retain(|message| is_fresh(message, me, &desk.seen));
+        session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
         let shown = SessionShown::of(session, me);
         if !budget.takes(size(&shown)) {
             break;
         }
         // Of two calls at once one shows it.
-        let mine = show_session(session, desk);
+        let mine = show_session(session, call);
         sessions.push(if mine { shown } else { SessionShown::of(session, me) });
     }
     let next_skip = skip + sessions.len();
@@ -150,18 +150,18 @@ pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &Seen) -> bo
 }
 
 /// Remembers that what is left of this thread is shown now; answers whether all of it was still to be shown.
-pub(super) fn show_session(session: &mut SessionSummary, desk: &Desk) -> bool {
+pub(super) fn show_session(session: &mut SessionSummary, call: &CallContext) -> bool {
     let before = session.recent_messages.len();
-    session.recent_messages.retain(|message| desk.seen.first_time(message.id.as_str()));
+    session.recent_messages.retain(|message| call.seen.first_time(message.id.as_str()));
     for message in session.recent_messages.iter().rev() {
-        desk.seen.work.shown(message, &session.session_id);
+        call.seen.work.shown(message, &session.session_id);
     }
     session.recent_messages.len() == before
 }
 
 /// How many requests are shown, which is remembered; of `again`, those that were shown before too.
-pub(super) fn show_requests(inbox: &Inbox, desk: &Desk, again: bool, budget: &mut Budget) -> usize {
+pub(super) fn show_requests(inbox: &Inbox, call: &CallContext, again: bool, budget: &mut Budget) -> usize {
     let mut fits = |request: &&PendingConnection| budget.takes(size(&RequestShown::of(request)));
     let shown = inbox.pending_connections.iter().take(MOST_REQUESTS).take_while(|request| fits(request));
-    shown.filter(|request| desk.seen.first_time(request.connection_id.as_str()) || again).count()
+    shown.filter(|request| call.seen.first_time(request.connection_id.as_str()) || again).count()
 }

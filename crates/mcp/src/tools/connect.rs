@@ -5,7 +5,7 @@ use amb_core::limits::MAX_INTRO_CHARS;
 use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, hint, short, text};
@@ -44,13 +44,13 @@ pub(super) fn approve_tool() -> Tool {
     )
 }
 
-pub(super) async fn connect(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Connect { target_agent_name, message } = parse(arguments)?;
     let target = target_agent_name.trim().parse()?;
     if let Some(chars) = message.as_ref().map(|intro| intro.chars().count()).filter(|chars| *chars > MAX_INTRO_CHARS) {
         return Err(OfficeError::invalid(format!("message has {chars} characters, at most {MAX_INTRO_CHARS}")));
     }
-    let asked = desk.office.connect(&target, message).await?;
+    let asked = call.office.connect(&target, message).await?;
     let text = format!(
         "Asked {target} for a connection. Verification code: {}. Your user gives it to the person behind {target} by a \
          human channel (not through this mailbox); {target} approves with mailbox_approve, then you can write to it.",
@@ -59,13 +59,13 @@ pub(super) async fn connect(desk: &Desk, arguments: Option<JsonObject>) -> Resul
     Answer::new(text, &asked)
 }
 
-pub(super) async fn approve(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn approve(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Approve { code } = parse(arguments)?;
     let code = code.trim();
     if code.is_empty() {
         return Err(OfficeError::invalid("code is empty; ask your user for the one the other side passed on"));
     }
-    let connected = desk.office.approve(code).await?;
+    let connected = call.office.approve(code).await?;
     let text = format!(
         "Connected with {}. You can write to each other now: mailbox_send with to={}.",
         connected.connected_agent_name, connected.connected_agent_name

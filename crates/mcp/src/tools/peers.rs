@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::check::is_zero;
 use super::post::{Notes, Posted, post};
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::{Answer, without_commands};
 use crate::arguments::{count, filled, parse};
 use crate::budget::{Budget, size};
@@ -70,13 +70,13 @@ struct Peers {
     next_skip: Option<usize>,
 }
 
-pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let ListArguments { skip } = parse(arguments)?;
-    let (mut all, mut note) = match &desk.peers {
-        Some(live) => with_live(desk, &**live).await?,
-        None => (office_peers(desk).await?, None),
+    let (mut all, mut note) = match &call.peers {
+        Some(live) => with_live(call, &**live).await?,
+        None => (office_peers(call).await?, None),
     };
-    all.retain(|peer| peer.agent_id != *desk.office.me());
+    all.retain(|peer| peer.agent_id != *call.office.me());
     // Those that can be written to come first, and an order that stays lets one page on.
     all.sort_by(|a, b| (!a.reachable, &a.agent_id).cmp(&(!b.reachable, &b.agent_id)));
     if all.is_empty() && note.is_none() {
@@ -110,8 +110,8 @@ pub(super) async fn show_all(desk: &Desk, arguments: Option<JsonObject>) -> Resu
 }
 
 /// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
-async fn with_live(desk: &Desk, live: &dyn LivePeers) -> Result<(Vec<Peer>, Option<String>), OfficeError> {
-    let (office, running) = tokio::join!(office_peers(desk), live.list());
+async fn with_live(call: &CallContext, live: &dyn LivePeers) -> Result<(Vec<Peer>, Option<String>), OfficeError> {
+    let (office, running) = tokio::join!(office_peers(call), live.list());
     let (mut peers, running, note) = match (office, running) {
         (Ok(office), Ok(running)) => (office, running, None),
         (Ok(office), Err(error)) => {
@@ -143,14 +143,14 @@ async fn with_live(desk: &Desk, live: &dyn LivePeers) -> Result<(Vec<Peer>, Opti
 }
 
 /// The agents of the office. Where agents connect first, an active connection makes one reachable; elsewhere `allow_from`.
-async fn office_peers(desk: &Desk) -> Result<Vec<Peer>, OfficeError> {
-    let agents = desk.office.agents().await?;
-    let connected = match desk.office.connections().await {
+async fn office_peers(call: &CallContext) -> Result<Vec<Peer>, OfficeError> {
+    let agents = call.office.agents().await?;
+    let connected = match call.office.connections().await {
         Ok(connections) => Some(connections),
         Err(error) if error.code() == Code::Unsupported => None,
         Err(error) => return Err(error),
     };
-    let me = desk.office.me();
+    let me = call.office.me();
     Ok(agents
         .into_iter()
         .map(|agent| {
@@ -188,11 +188,11 @@ struct SendArguments {
     correlation_id: Option<String>,
 }
 
-pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let SendArguments { to, message, correlation_id } = parse(arguments)?;
     let to = to.ok_or_else(|| OfficeError::invalid("`to` is required: the agent_id of a peer, see list_peers"))?;
     let to = to.trim();
-    if to == desk.office.me().as_str() {
+    if to == call.office.me().as_str() {
         return Err(OfficeError::invalid("cannot send to yourself; list_peers names the others"));
     }
     let message = message.unwrap_or_default();
@@ -201,13 +201,13 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         .map(|id| Uuid::parse_str(id.trim()))
         .transpose()
         .map_err(|_| OfficeError::invalid("`correlation_id` is a UUID; leave it out if there is nothing to tie to"))?;
-    let mut delivery = match &desk.peers {
-        Some(live) => live_or_by_mail(desk, &**live, to, message, correlation).await?,
+    let mut delivery = match &call.peers {
+        Some(live) => live_or_by_mail(call, &**live, to, message, correlation).await?,
         None if to == "*" => {
             return Err(OfficeError::invalid("`*` reaches live peers only, and none are set up; name one"));
         }
         None => match to.parse() {
-            Ok(to) => by_mail(desk, &to, message, correlation).await?,
+            Ok(to) => by_mail(call, &to, message, correlation).await?,
             Err(bad) => unreachable(format!("unknown agent_id `{}`: {bad}", line(to))),
         },
     };
@@ -219,18 +219,18 @@ pub(super) async fn send(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
     }
-    Answer::new(told(&line(to), &delivery, desk.peers.is_some()), &delivery)
+    Answer::new(told(&line(to), &delivery, call.peers.is_some()), &delivery)
 }
 
 /// Live first. Where nobody can say who runs now, the mailbox: it is there whoever runs.
 async fn live_or_by_mail(
-    desk: &Desk,
+    call: &CallContext,
     live: &dyn LivePeers,
     to: &str,
     message: String,
     correlation: Option<Uuid>,
 ) -> Result<Delivery, OfficeError> {
-    let notes = Notes::of(desk);
+    let notes = Notes::of(call);
     let error = match live.send(to, &message, correlation, &notes).await {
         Err(error) if error.code() == Code::Unavailable && to != "*" => error,
         sent => return sent.map(|delivery| Delivery { passes_on: notes.passed_on(), ..delivery }),
@@ -239,7 +239,7 @@ async fn live_or_by_mail(
     if !live.allows(&to) {
         return Ok(unreachable(format!("agent_id `{to}` is not in this agent's allowed_delegates")));
     }
-    let mut delivery = by_mail(desk, &to, message, correlation).await?;
+    let mut delivery = by_mail(call, &to, message, correlation).await?;
     let message_ids = std::mem::take(&mut delivery.delivered_to);
     for id in message_ids {
         delivery.mailed_to.push(Mailed { agent_id: to.clone(), message_id: id.parse()? });
@@ -270,14 +270,14 @@ fn told(to: &str, delivery: &Delivery, live: bool) -> String {
 }
 
 async fn by_mail(
-    desk: &Desk,
+    call: &CallContext,
     to: &AgentName,
     message: String,
     correlation: Option<Uuid>,
 ) -> Result<Delivery, OfficeError> {
     let mut draft = Draft::text(to.clone(), MAIL_SUBJECT, message);
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
-    match post(desk, draft, false).await {
+    match post(call, draft, false).await {
         Ok(Posted { sent, passes_on }) => Ok(Delivery {
             delivered_to: vec![sent.message_id.to_string()],
             passes_on: passes_on.into_iter().collect(),
@@ -286,7 +286,7 @@ async fn by_mail(
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
             // An office where agents connect first says no more of strangers than that they are not connected.
-            Code::NotConnected if !is_listed(desk, to).await => {
+            Code::NotConnected if !is_listed(call, to).await => {
                 Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail())))
             }
             Code::NotConnected | Code::NotAllowed | Code::Forbidden => {
@@ -298,8 +298,8 @@ async fn by_mail(
 }
 
 /// Whether `list_peers` names this agent.
-async fn is_listed(desk: &Desk, agent: &AgentName) -> bool {
-    desk.office.agents().await.is_ok_and(|agents| agents.iter().any(|known| known.name == *agent))
+async fn is_listed(call: &CallContext, agent: &AgentName) -> bool {
+    call.office.agents().await.is_ok_and(|agents| agents.iter().any(|known| known.name == *agent))
 }
 
 fn unreachable(reason: String) -> Delivery {

@@ -1,14 +1,14 @@
-//! Sending as the model at this seat: what it passes on to a third agent keeps its ttl and trace, named or not.
+//! Sending as the model at this mailbox: what it passes on to a third agent keeps its ttl and trace, named or not.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::doc::Sent;
-use amb_core::office::{Outgoing, Result, TaskFilter};
-use amb_core::{AgentName, Code, Draft, Kind, MessageId, Office, OfficeError, Timestamp};
+use amb_core::mailbox::{Outgoing, Result, TaskFilter};
+use amb_core::{AgentName, Code, Draft, Kind, Mailbox, MessageId, OfficeError, Timestamp};
 use async_trait::async_trait;
 use tokio::task::JoinSet;
 
-use super::Desk;
+use super::CallContext;
 use crate::work::{Mail, Route, most_restrictive};
 
 /// A message that was sent, and the mail that it counts as passing on.
@@ -19,31 +19,31 @@ pub(super) struct Posted {
 
 /// Sends. A draft that names no message is taken for passing on what the model is working on, where it goes to somebody else
 /// than that came from. `user_request` lifts this, but only for what was refused before: said by habit, it changes nothing.
-pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> Result<Posted> {
-    let work = &desk.seen.work;
+pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: bool) -> Result<Posted> {
+    let work = &call.seen.work;
     let to = draft.to.clone();
     let named = draft.reply_to.is_some() || draft.relay_of.is_some();
     let lifted = user_request && work.was_refused(&to);
     // What a model answers because it was woken, nobody decided to send: it costs hops, so that two models that wake each
     // other come to an end.
-    let automatic = desk.seen.activity.is_woken(Timestamp::now()) && !lifted && is_answer(desk, &mut draft);
+    let automatic = call.seen.activity.is_woken(Timestamp::now()) && !lifted && is_answer(call, &mut draft);
     if automatic {
         draft = draft.automatic();
     }
     // What one sends oneself goes nowhere, so nothing is passed on by it.
-    if !named && !lifted && to != *desk.office.me() {
-        draft.relay_of = passed_on(desk, &draft).await?;
+    if !named && !lifted && to != *call.office.me() {
+        draft.relay_of = passed_on(call, &draft).await?;
     }
     let derived = draft.relay_of.clone().filter(|_| !named);
-    let mut sent = desk.office.send(draft.clone()).await;
+    let mut sent = call.office.send(draft.clone()).await;
     if let (Some(gone), Err(error)) = (&derived, &sent)
         && error.code() == Code::NotFound
-        && desk.office.message(gone).await.is_err_and(|error| error.code() == Code::NotFound)
+        && call.office.message(gone).await.is_err_and(|error| error.code() == Code::NotFound)
     {
         // The mail has been cleared away meanwhile.
         work.forget(gone);
         draft.relay_of = None;
-        sent = desk.office.send(draft).await;
+        sent = call.office.send(draft).await;
     }
     if (derived.is_some() || automatic) && matches!(&sent, Err(error) if error.code() == Code::LoopRefused) {
         work.refused(&to);
@@ -55,12 +55,12 @@ pub(super) async fn post(desk: &Desk, mut draft: Draft, user_request: bool) -> R
 
 /// Whether a draft answers mail of its recipient's. One that names only the thread is made to name the mail, from which its
 /// hops are counted on.
-fn is_answer(desk: &Desk, draft: &mut Draft) -> bool {
+fn is_answer(call: &CallContext, draft: &mut Draft) -> bool {
     if draft.kind != Kind::Message || draft.relay_of.is_some() {
         return false;
     }
     if let (None, Some(session)) = (&draft.reply_to, &draft.session) {
-        draft.reply_to = desk.seen.work.last_from(&draft.to, session);
+        draft.reply_to = call.seen.work.last_from(&draft.to, session);
     }
     draft.reply_to.is_some()
 }
@@ -68,17 +68,17 @@ fn is_answer(desk: &Desk, draft: &mut Draft) -> bool {
 /// The mail that this draft passes on: of all that the model was shown lately, that a consumer of this agent holds (a bridge
 /// which woke the model, in a process of its own), or that carries a task which has not ended, the one that lets the least
 /// pass. What came from the recipient, or answers something of the caller's own, does not count.
-async fn passed_on(desk: &Desk, draft: &Draft) -> Result<Option<MessageId>> {
-    let (work, me) = (&desk.seen.work, desk.office.me());
+async fn passed_on(call: &CallContext, draft: &Draft) -> Result<Option<MessageId>> {
+    let (work, me) = (&call.seen.work, call.office.me());
     let given = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
-    let (claimed, tasks) = tokio::join!(desk.office.claimed(), desk.office.tasks(given));
+    let (claimed, tasks) = tokio::join!(call.office.claimed(), call.office.tasks(given));
     let mut tasks = tasks?;
     tasks.retain(|task| task.assignee == *me);
     work.known_to_the_office(&claimed?, &tasks);
     let mut mails = work.passed_on_to(&draft.to, draft.session.as_ref());
     let mut asking = JoinSet::new();
     for (at, mail) in mails.iter().enumerate().filter(|(_, mail)| mail.route.is_none() || !mail.judged) {
-        let (office, mail) = (Arc::clone(&desk.office), mail.clone());
+        let (office, mail) = (Arc::clone(&call.office), mail.clone());
         asking.spawn(async move { (at, followed(&*office, &mail).await) });
     }
     while let Some(asked) = asking.join_next().await {
@@ -94,7 +94,7 @@ async fn passed_on(desk: &Desk, draft: &Draft) -> Result<Option<MessageId>> {
 }
 
 /// How far a mail came, as the office says; `None` where it is no work: it is gone, or answers something of the caller's own.
-async fn followed(office: &dyn Office, mail: &Mail) -> Result<Option<Route>> {
+async fn followed(office: &dyn Mailbox, mail: &Mail) -> Result<Option<Route>> {
     if let Some(id) = mail.reply_to.as_ref().filter(|_| !mail.judged)
         && office.message(id).await.is_ok_and(|answered| answered.message.from == *office.me())
     {
@@ -112,13 +112,13 @@ async fn followed(office: &dyn Office, mail: &Mail) -> Result<Option<Route>> {
 
 /// The way of the model's notes to those who do not run now: the same as that of its mail.
 pub(super) struct Notes<'d> {
-    desk: &'d Desk,
+    call: &'d CallContext,
     passes_on: Mutex<Vec<MessageId>>,
 }
 
 impl<'d> Notes<'d> {
-    pub(super) fn of(desk: &'d Desk) -> Self {
-        Self { desk, passes_on: Mutex::default() }
+    pub(super) fn of(call: &'d CallContext) -> Self {
+        Self { call, passes_on: Mutex::default() }
     }
 
     /// The mails that what was sent counts as passing on.
@@ -130,11 +130,11 @@ impl<'d> Notes<'d> {
 #[async_trait]
 impl Outgoing for Notes<'_> {
     fn me(&self) -> &AgentName {
-        self.desk.office.me()
+        self.call.office.me()
     }
 
     async fn post(&self, draft: Draft) -> Result<Sent> {
-        let posted = post(self.desk, draft, false).await?;
+        let posted = post(self.call, draft, false).await?;
         let mut passes_on = self.passes_on.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(id) = posted.passes_on.filter(|id| !passes_on.contains(id)) {
             passes_on.push(id);

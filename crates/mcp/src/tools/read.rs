@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use amb_core::doc::{History, MessageView};
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::render::content_text;
 use amb_core::render::size::{clip_shown, shown_chars};
 use amb_core::{AgentName, MessageId, OfficeError, Part, SessionId};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, filled, parse};
 use crate::budget::{ITEMS_CHARS, size};
@@ -71,18 +71,18 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
     if let Some(id) = message_id {
-        return read_on(desk, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
+        return read_on(call, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
     }
     let session = session_id.ok_or_else(|| OfficeError::invalid("session_id is missing; mailbox_check lists yours"))?;
     let session: SessionId = session.trim().parse()?;
     let limit = HistoryPage::newest(limit.unwrap_or(USUAL))?.limit;
     let before = before.map(|id| id.trim().parse::<MessageId>()).transpose()?;
-    let (mut history, may_be_more) = fetch(desk, &session, limit, before.clone()).await?;
+    let (mut history, may_be_more) = fetch(call, &session, limit, before.clone()).await?;
 
-    let unread_left = if may_be_more { unread_in(desk, &session).await? } else { 0 };
+    let unread_left = if may_be_more { unread_in(call, &session).await? } else { 0 };
     let mut next = Vec::new();
     if let Some(oldest) = history.messages.last().filter(|_| unread_left > 0) {
         let others = if before.is_none() { "older" } else { "other" };
@@ -91,7 +91,7 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             oldest.id
         ));
     }
-    let cut = cut_to_fit(&mut history.messages, desk.office.me());
+    let cut = cut_to_fit(&mut history.messages, call.office.me());
     for (message, Cut { chars, parts }) in
         history.messages.iter().rev().filter_map(|message| Some((message, cut.get(&message.id)?)))
     {
@@ -106,29 +106,29 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         ));
     }
     for message in history.messages.iter().rev() {
-        desk.seen.first_time(message.id.as_str());
-        if message.sender_name != *desk.office.me() {
-            desk.seen.work.shown(message, &session);
+        call.seen.first_time(message.id.as_str());
+        if message.sender_name != *call.office.me() {
+            call.seen.work.shown(message, &session);
         }
     }
     let left = cut.into_iter().map(|(id, cut)| (id, cut.chars)).collect();
-    told(desk, &history, &left, unread_left, next)
+    told(call, &history, &left, unread_left, next)
 }
 
 /// Messages, newest first, up to the limit or as many as fit into an answer, and whether there may be older ones. Fetching
 /// marks as read, so it goes in steps, each as long as what came so far lets one expect to fit.
 async fn fetch(
-    desk: &Desk,
+    call: &CallContext,
     session: &SessionId,
     limit: u32,
     before: Option<MessageId>,
 ) -> Result<(History, bool), OfficeError> {
-    let me = desk.office.me();
+    let me = call.office.me();
     let mut page = HistoryPage { limit: 1, before };
     let mut history = History { session_id: session.clone(), subject: String::new(), messages: Vec::new() };
     let (mut room, mut longest) = (ITEMS_CHARS, 0);
     loop {
-        let step = desk.office.read(session, page.clone()).await?;
+        let step = call.office.read(session, page.clone()).await?;
         for message in &step.messages {
             let cost = frame(message, me) + chars_of(message);
             room = room.saturating_sub(cost);
@@ -187,13 +187,13 @@ pub(crate) fn cut_to_fit(messages: &mut [MessageView], me: &AgentName) -> HashMa
 }
 
 /// Messages of this thread that the caller has not read.
-async fn unread_in(desk: &Desk, session: &SessionId) -> Result<u64, OfficeError> {
-    Ok(inbox::find(&*desk.office, true, session).await?.map_or(0, |summary| summary.unread_count))
+async fn unread_in(call: &CallContext, session: &SessionId) -> Result<u64, OfficeError> {
+    Ok(inbox::find(&*call.office, true, session).await?.map_or(0, |summary| summary.unread_count))
 }
 
 /// The rest of one message, from this character on.
-async fn read_on(desk: &Desk, id: MessageId, offset: usize) -> Result<Answer, OfficeError> {
-    let message = desk.office.message(&id).await?.message;
+async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Answer, OfficeError> {
+    let message = call.office.message(&id).await?.message;
     let session = message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, ""));
     let mut view = MessageView::of(&message, true);
     let whole = content_text(&view.content, &view.parts).into_owned();
@@ -207,10 +207,10 @@ async fn read_on(desk: &Desk, id: MessageId, offset: usize) -> Result<Answer, Of
     }
     view.content = shown.to_owned();
     view.parts.clear();
-    if message.to == *desk.office.me() {
-        desk.office.ack(std::slice::from_ref(&id)).await?;
-        desk.seen.first_time(id.as_str());
-        desk.seen.work.shown(&view, &session);
+    if message.to == *call.office.me() {
+        call.office.ack(std::slice::from_ref(&id)).await?;
+        call.seen.first_time(id.as_str());
+        call.seen.work.shown(&view, &session);
     }
     let mut next = Vec::new();
     if lacking > 0 {
@@ -220,25 +220,25 @@ async fn read_on(desk: &Desk, id: MessageId, offset: usize) -> Result<Answer, Of
     let left = HashMap::from([(id, lacking)]);
     let history =
         History { session_id: session, subject: message.subject.clone().unwrap_or_default(), messages: vec![view] };
-    told(desk, &history, &left, 0, next)
+    told(call, &history, &left, 0, next)
 }
 
 fn told(
-    desk: &Desk,
+    call: &CallContext,
     history: &History,
     left: &HashMap<MessageId, usize>,
     unread_left: u64,
     next: Vec<String>,
 ) -> Result<Answer, OfficeError> {
     let lacking = |id: &MessageId| left.get(id).copied().unwrap_or(0);
-    let mut text = show::conversation(history, desk.office.me(), lacking);
+    let mut text = show::conversation(history, call.office.me(), lacking);
     for line in &next {
         text.push_str(line);
         text.push('\n');
     }
     let shown = |message: &MessageView| {
         let more_chars = lacking(&message.id);
-        MessageShown { truncated: more_chars > 0, more_chars, ..MessageShown::full(message, desk.office.me()) }
+        MessageShown { truncated: more_chars > 0, more_chars, ..MessageShown::full(message, call.office.me()) }
     };
     let read = Read {
         note: UNTRUSTED,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
 use super::post::{Posted, post};
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, flag, free, hint, limited, list, object, short, text, usually};
@@ -82,7 +82,7 @@ fn hint_flag(description: &str) -> Value {
     schema
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let args: Arguments = parse(arguments)?;
     let named = args.session_id.is_some() || args.reply_to.is_some();
     if args.subject.is_none() && !named {
@@ -110,7 +110,7 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     draft.deadline = args.deadline.map(|time| parse_deadline(time.trim(), Timestamp::now())).transpose()?;
     draft.callback = args.callback.filter(|callback| *callback != Callback::default());
     let (to, subject) = (draft.to.clone(), draft.subject.clone());
-    let Posted { mut sent, passes_on } = post(desk, draft, args.user_request.unwrap_or(false)).await?;
+    let Posted { mut sent, passes_on } = post(call, draft, args.user_request.unwrap_or(false)).await?;
     // The subject is the thread's, which the other side may have begun.
     let theirs = sent.reason.is_some() || subject.as_ref() != Some(&sent.subject);
     sent.subject = line(&sent.subject);

@@ -1,13 +1,13 @@
 //! `mailbox_task`: work that was given or taken, and where it stands.
 
 use amb_core::limits::MAX_NOTE_CHARS;
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::{AgentName, Callback, MessageId, OfficeError, SessionId, Task, TaskId, TaskState, Timestamp};
 use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::check::is_zero;
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{filled, parse};
 use crate::budget::{Budget, size};
@@ -107,10 +107,10 @@ impl TaskShown {
     }
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { action, task_id, note } = parse(arguments)?;
     let state = match action {
-        Action::List => return list_open(desk).await,
+        Action::List => return list_open(call).await,
         Action::Accept => TaskState::Accepted,
         Action::Reject => TaskState::Rejected,
         Action::Working => TaskState::Working,
@@ -122,17 +122,17 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
     if let Some(chars) = note.as_ref().map(|note| note.chars().count()).filter(|chars| *chars > MAX_NOTE_CHARS) {
         return Err(OfficeError::too_large(format!("note has {chars} characters, at most {MAX_NOTE_CHARS}")));
     }
-    let task = desk.office.set_task_state(&id.trim().parse()?, state, note).await?;
+    let task = call.office.set_task_state(&id.trim().parse()?, state, note).await?;
     if state.is_terminal() {
-        desk.seen.work.ended(&task.id, &task.message_id);
+        call.seen.work.ended(&task.id, &task.message_id);
     }
     let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
-    Answer::new(text, &Tasks::of(vec![TaskShown::of(&task, desk.office.me())], 0))
+    Answer::new(text, &Tasks::of(vec![TaskShown::of(&task, call.office.me())], 0))
 }
 
-async fn list_open(desk: &Desk) -> Result<Answer, OfficeError> {
-    let me = desk.office.me();
-    let all = desk.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
+async fn list_open(call: &CallContext) -> Result<Answer, OfficeError> {
+    let me = call.office.me();
+    let all = call.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
     let mut budget = Budget::new();
     let mut tasks = Vec::new();
     let mut text = String::from(if all.is_empty() { "No open tasks." } else { show::TASKS_HEAD });

@@ -9,7 +9,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::check::is_zero;
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, filled, parse};
 use crate::budget::{Budget, ITEMS_CHARS, size};
@@ -71,9 +71,9 @@ pub(super) fn append_tool() -> Tool {
     )
 }
 
-fn owner_of(owner: Option<String>, desk: &Desk) -> Result<Option<AgentName>, OfficeError> {
+fn owner_of(owner: Option<String>, call: &CallContext) -> Result<Option<AgentName>, OfficeError> {
     let owner = owner.map(|owner| owner.trim().parse()).transpose()?;
-    Ok(owner.filter(|owner| owner != desk.office.me()))
+    Ok(owner.filter(|owner| owner != call.office.me()))
 }
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ struct AppendArguments {
     message_id: Option<String>,
 }
 
-pub(super) async fn append(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn append(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let AppendArguments { key, owner, content, sender, role, message_id } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     if content.trim().is_empty() {
@@ -104,14 +104,14 @@ pub(super) async fn append(desk: &Desk, arguments: Option<JsonObject>) -> Result
     let line = Line {
         role: role.unwrap_or_else(|| "assistant".into()),
         content,
-        sender: sender.unwrap_or_else(|| desk.office.me().to_string()),
+        sender: sender.unwrap_or_else(|| call.office.me().to_string()),
         author: None,
         message_id,
         ts: None,
     };
-    match owner_of(owner, desk)? {
-        Some(owner) => desk.office.transcript_append_to(&owner, &key, line).await?,
-        None => desk.office.transcript_append(&key, line).await?,
+    match owner_of(owner, call)? {
+        Some(owner) => call.office.transcript_append_to(&owner, &key, line).await?,
+        None => call.office.transcript_append(&key, line).await?,
     }
     Answer::new(format!("Added to {}.", attribute(key.as_str())), &serde_json::json!({"appended": true}))
 }
@@ -152,7 +152,7 @@ impl LineShown {
     }
 }
 
-pub(super) async fn recent(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let Arguments { key, owner, limit, skip, offset } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     let within = |name: &str, value: Option<u32>, usual: u32, least: u32, most: u32| match value.unwrap_or(usual) {
@@ -161,9 +161,9 @@ pub(super) async fn recent(desk: &Desk, arguments: Option<JsonObject>) -> Result
     };
     let limit = within("limit", limit, DEFAULT_TRANSCRIPT_LINES as u32, 1, MOST)?;
     let skip = within("skip", skip, 0, 0, MOST_SKIPPED)?;
-    let mut lines = match owner_of(owner, desk)? {
-        Some(owner) => desk.office.transcript_recent_of(&owner, &key, limit + skip).await?,
-        None => desk.office.transcript_recent(&key, limit + skip).await?,
+    let mut lines = match owner_of(owner, call)? {
+        Some(owner) => call.office.transcript_recent_of(&owner, &key, limit + skip).await?,
+        None => call.office.transcript_recent(&key, limit + skip).await?,
     };
     lines.truncate(lines.len().saturating_sub(skip));
     let passed = offset.unwrap_or(0) as usize;
@@ -183,7 +183,7 @@ pub(super) async fn recent(desk: &Desk, arguments: Option<JsonObject>) -> Result
         let skip = skip + lines.len();
         next.push(format!("{} older lines did not fit: call transcript_recent with skip={skip}.", more.lines));
     }
-    let mut text = show::transcript(&key, &lines, desk.office.me());
+    let mut text = show::transcript(&key, &lines, call.office.me());
     for line in &next {
         text.push_str(line);
         text.push('\n');

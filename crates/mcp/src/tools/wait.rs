@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use super::check::{MORE_BEHIND, is_fresh, is_zero, show_requests, show_session};
-use super::{Desk, Effect};
+use super::{CallContext, Effect};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
 use crate::budget::{Budget, size};
@@ -114,18 +114,18 @@ pub(super) fn latest(began: Instant, patience: Duration) -> Instant {
     began + (patience + MOMENT).max(LOOK)
 }
 
-pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
     let patience = patience(arguments.as_ref())?;
-    let (deadline, latest) = (desk.began + patience, latest(desk.began, patience));
-    let waiting = desk.seen.wait_begins();
+    let (deadline, latest) = (call.began + patience, latest(call.began, patience));
+    let waiting = call.seen.wait_begins();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
     let (mut looked, mut trouble) = (false, None);
-    let live = desk.peers.as_deref().map(LivePeers::words);
+    let live = call.peers.as_deref().map(LivePeers::words);
     let mut pause = PAUSE.0;
     loop {
         // An office that restarts is waited for like mail.
-        let look = look(desk, &mut inbox, &mut news);
+        let look = look(call, &mut inbox, &mut news);
         // Why a look failed says more than that the next one takes its time.
         let over = |_| Err(trouble.take().unwrap_or_else(silent_office));
         match timeout_at(latest, look).await.unwrap_or_else(over) {
@@ -137,8 +137,8 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
                 tokio::select! {
                     () = tokio::time::sleep(wait) => continue,
                     () = spoken_to(live) => {}
-                    () = desk.over.cancelled() => {}
-                    () = desk.closing.cancelled() => {}
+                    () = call.over.cancelled() => {}
+                    () = call.closing.cancelled() => {}
                 }
             }
             Err(error) => return Err(error),
@@ -148,19 +148,19 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
             && inbox.pending_connections.is_empty()
             && news.is_empty();
         let left = deadline.saturating_duration_since(Instant::now());
-        if !nothing || !silent || left.is_zero() || desk.over.is_cancelled() || desk.closing.is_cancelled() {
+        if !nothing || !silent || left.is_zero() || call.over.is_cancelled() || call.closing.is_cancelled() {
             break;
         }
         // Whatever happens is a hint to look; what it was, the next look says.
         let happened = tokio::select! {
-            page = timeout_at(latest, desk.office.events(desk.seen.cursor(), left)) => match page {
+            page = timeout_at(latest, call.office.events(call.seen.cursor(), left)) => match page {
                 Ok(Ok(page)) if page.events.is_empty() && Instant::now() >= deadline => break,
                 Ok(page) => page.map(drop),
                 Err(_) => Err(silent_office()),
             },
             () = spoken_to(live) => Ok(()),
-            () = desk.over.cancelled() => Ok(()),
-            () = desk.closing.cancelled() => Ok(()),
+            () = call.over.cancelled() => Ok(()),
+            () = call.closing.cancelled() => Ok(()),
         };
         match happened {
             Err(error) if error.is_passing() && Instant::now() < deadline => {
@@ -170,13 +170,13 @@ pub(super) async fn call(desk: &Desk, arguments: Option<JsonObject>) -> Result<A
         }
     }
     drop(waiting);
-    if desk.over.is_cancelled() || desk.closing.is_cancelled() {
+    if call.over.is_cancelled() || call.closing.is_cancelled() {
         // Nobody sees this answer, so nothing counts as shown.
         inbox = Inbox::default();
     } else if !looked && live.is_none_or(|words| words.len() == 0) {
         return Err(trouble.unwrap_or_else(silent_office));
     }
-    told(desk, inbox, news)
+    told(call, inbox, news)
 }
 
 /// The office did not answer while the call could wait.
@@ -194,16 +194,16 @@ async fn spoken_to(words: Option<&Arc<Words>>) {
 
 /// Looks what there is that the caller has not been shown. The place in the log is taken before the inbox is looked at, so
 /// that nothing falls between the two.
-async fn look(desk: &Desk, found: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
-    let (more, cursor) = since_last_time(desk).await?;
-    let mut now = inbox::whole(&*desk.office, true).await?;
-    let me = desk.office.me();
+async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
+    let (more, cursor) = since_last_time(call).await?;
+    let mut now = inbox::whole(&*call.office, true).await?;
+    let me = call.office.me();
     for session in &mut now.sessions {
-        session.recent_messages.retain(|message| is_fresh(message, me, &desk.seen));
+        session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
     }
-    now.pending_connections.retain(|request| !desk.seen.knows(request.connection_id.as_str()));
+    now.pending_connections.retain(|request| !call.seen.knows(request.connection_id.as_str()));
     // Only now is it certain that the news will be told.
-    desk.seen.set_cursor(Some(cursor));
+    call.seen.set_cursor(Some(cursor));
     news.extend(more);
     let excess = news.len().saturating_sub(MOST_NEWS);
     news.drain(..excess);
@@ -213,14 +213,14 @@ async fn look(desk: &Desk, found: &mut Inbox, news: &mut Vec<News>) -> Result<()
 
 /// What is not mail of that which happened since the last wait, and where the log ends now. Mail is left to the inbox,
 /// which knows what has been read meanwhile.
-async fn since_last_time(desk: &Desk) -> Result<(Vec<News>, Cursor), OfficeError> {
+async fn since_last_time(call: &CallContext) -> Result<(Vec<News>, Cursor), OfficeError> {
     let mut news = Vec::new();
-    let mut cursor = desk.seen.cursor();
+    let mut cursor = call.seen.cursor();
     loop {
-        let EventPage { events, cursor: next } = match desk.office.events(cursor.clone(), Duration::ZERO).await {
+        let EventPage { events, cursor: next } = match call.office.events(cursor.clone(), Duration::ZERO).await {
             // The office has forgotten our place; its end will do.
             Err(error) if cursor.is_some() && matches!(error.code(), Code::Invalid | Code::Gone | Code::NotFound) => {
-                desk.office.events(None, Duration::ZERO).await?
+                call.office.events(None, Duration::ZERO).await?
             }
             page => page?,
         };
@@ -244,12 +244,12 @@ fn news_of(event: Event) -> Option<News> {
 }
 
 /// Shows what fits into one answer, and remembers that it was shown.
-fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>) -> Result<Answer, OfficeError> {
-    let me = desk.office.me();
+fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<Answer, OfficeError> {
+    let me = call.office.me();
     let unread = inbox.unread();
     let mut budget = Budget::new();
-    let words = desk.words(&mut budget);
-    let requests = show_requests(&inbox, desk, false, &mut budget);
+    let words = call.words(&mut budget);
+    let requests = show_requests(&inbox, call, false, &mut budget);
     // Threads with something new come first.
     inbox.sessions.sort_by_key(|session| session.recent_messages.is_empty());
     let fresh = inbox.sessions.iter().filter(|session| !session.recent_messages.is_empty()).count();
@@ -263,7 +263,7 @@ fn told(desk: &Desk, mut inbox: Inbox, news: Vec<News>) -> Result<Answer, Office
         }
         threads += 1;
         // Of two calls at once one shows it.
-        messages.extend(if show_session(session, desk) { shown } else { previews(session, me) });
+        messages.extend(if show_session(session, call) { shown } else { previews(session, me) });
     }
     let left = fresh - threads;
     let pending_connections: Vec<_> = inbox.pending_connections.iter().take(requests).map(RequestShown::of).collect();

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{AgentName, Office};
-use amb_mcp::{Options, Seat, ServeError, serve_io};
+use amb_core::{AgentName, Mailbox};
+use amb_mcp::{LazyMailbox, Options, ServeError, serve_io};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;
@@ -45,8 +45,8 @@ pub(crate) fn name(text: &str) -> AgentName {
 /// An office that knows alice and bob.
 pub(crate) fn town() -> Arc<MemoryOffice> {
     let office = MemoryOffice::new();
-    office.seat(name("alice"));
-    office.seat(name("bob"));
+    office.mailbox(name("alice"));
+    office.mailbox(name("bob"));
     office
 }
 
@@ -56,17 +56,22 @@ pub(crate) fn quiet() -> Options {
 }
 
 impl Client {
-    /// A seat at the office, with the conversation open.
+    /// A mailbox at the office, with the conversation open.
     pub(crate) async fn open(office: &Arc<MemoryOffice>, agent: &str, era: Era) -> Self {
-        Self::open_with(Arc::new(office.seat(name(agent))), era, quiet()).await
+        Self::open_with(Arc::new(office.mailbox(name(agent))), era, quiet()).await
     }
 
-    pub(crate) async fn open_with(seat: Arc<dyn Office>, era: Era, options: Options) -> Self {
-        Self::of_program("test", seat, era, options).await
+    pub(crate) async fn open_with(mailbox: Arc<dyn Mailbox>, era: Era, options: Options) -> Self {
+        Self::of_program("test", mailbox, era, options).await
     }
 
-    pub(crate) async fn of_program(program: &'static str, seat: Arc<dyn Office>, era: Era, options: Options) -> Self {
-        let mut client = Self::silent(seat, era, options);
+    pub(crate) async fn of_program(
+        program: &'static str,
+        mailbox: Arc<dyn Mailbox>,
+        era: Era,
+        options: Options,
+    ) -> Self {
+        let mut client = Self::silent(mailbox, era, options);
         client.program = program;
         if let Era::Handshake(version) = era {
             let answer = client.initialize(version).await;
@@ -76,10 +81,10 @@ impl Client {
     }
 
     /// Connected, without a word said.
-    pub(crate) fn silent(seat: impl Into<Seat>, era: Era, options: Options) -> Self {
+    pub(crate) fn silent(mailbox: impl Into<LazyMailbox>, era: Era, options: Options) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
-        let server = tokio::spawn(serve_io(seat.into(), options, read, write));
+        let server = tokio::spawn(serve_io(mailbox.into(), options, read, write));
         let (read, write) = tokio::io::split(ours);
         let lines = BufReader::new(read).lines();
         Self {

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::EventPage;
-use amb_core::memory::MemorySeat;
-use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, TaskFilter};
+use amb_core::memory::MemoryMailbox;
 use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
 use async_trait::async_trait;
 use tokio::sync::watch;
 
-/// A seat whose next looks fail.
+/// A mailbox whose next looks fail.
 pub(crate) struct Faltering {
-    seat: MemorySeat,
+    mailbox: MemoryMailbox,
     /// Looks that still fail.
     left: AtomicUsize,
     failed: AtomicUsize,
@@ -24,10 +24,10 @@ pub(crate) struct Faltering {
 }
 
 impl Faltering {
-    pub(crate) fn new(seat: MemorySeat) -> Arc<Self> {
+    pub(crate) fn new(mailbox: MemoryMailbox) -> Arc<Self> {
         let waiting = watch::Sender::new(0);
         Arc::new(Self {
-            seat,
+            mailbox,
             left: AtomicUsize::new(0),
             failed: AtomicUsize::new(0),
             hangs: AtomicBool::new(false),
@@ -68,70 +68,70 @@ impl Faltering {
 }
 
 #[async_trait]
-impl Office for Faltering {
+impl Mailbox for Faltering {
     fn me(&self) -> &AgentName {
-        self.seat.me()
+        self.mailbox.me()
     }
 
     fn describe(&self) -> String {
-        self.seat.describe()
+        self.mailbox.describe()
     }
 
     async fn register(&self, card: Card) -> Result<AgentEntry> {
-        self.seat.register(card).await
+        self.mailbox.register(card).await
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
-        self.seat.agents().await
+        self.mailbox.agents().await
     }
 
     async fn heartbeat(&self) -> Result<()> {
-        self.seat.heartbeat().await
+        self.mailbox.heartbeat().await
     }
 
     async fn leave(&self) -> Result<()> {
-        self.seat.leave().await
+        self.mailbox.leave().await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
-        self.seat.send(draft).await
+        self.mailbox.send(draft).await
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
         self.look().await?;
-        self.seat.inbox(unread_only).await
+        self.mailbox.inbox(unread_only).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
-        self.seat.read(session, page).await
+        self.mailbox.read(session, page).await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
-        self.seat.message(id).await
+        self.mailbox.message(id).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
-        self.seat.ack(ids).await
+        self.mailbox.ack(ids).await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        self.seat.claim(request).await
+        self.mailbox.claim(request).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
-        self.seat.release(ids).await
+        self.mailbox.release(ids).await
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
-        self.seat.claimed().await
+        self.mailbox.claimed().await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
-        self.seat.tasks(filter).await
+        self.mailbox.tasks(filter).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
-        self.seat.set_task_state(id, state, note).await
+        self.mailbox.set_task_state(id, state, note).await
     }
 
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage> {
@@ -139,7 +139,7 @@ impl Office for Faltering {
         if !wait.is_zero() {
             self.waiting.send_modify(|waiting| *waiting += 1);
         }
-        let page = self.seat.events(since, wait).await;
+        let page = self.mailbox.events(since, wait).await;
         // One that hangs meanwhile answers nothing any more.
         if self.hangs.load(Ordering::SeqCst) {
             std::future::pending::<()>().await;

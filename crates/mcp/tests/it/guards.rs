@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{Draft, Office};
+use amb_core::{Draft, Mailbox};
 use serde_json::{Value, json};
 
 use crate::client::{Client, ERAS, Era, name};
@@ -16,7 +16,7 @@ async fn say(from: &mut Client, to: &str) -> Value {
 
 async fn hop(office: &Arc<MemoryOffice>, reader: &str, sent: &Value) -> (u8, Vec<String>) {
     let id = sent["message_id"].as_str().unwrap().parse().unwrap();
-    let message = office.seat(name(reader)).message(&id).await.unwrap().message;
+    let message = office.mailbox(name(reader)).message(&id).await.unwrap().message;
     (message.ttl, message.trace.iter().map(ToString::to_string).collect())
 }
 
@@ -108,8 +108,8 @@ async fn an_answer_and_a_conversation_start_afresh_and_results_of_ones_own_quest
 async fn a_task_that_is_worked_on_is_passed_on_after_a_restart_and_forgotten_when_it_ends() {
     let office = MemoryOffice::new();
     let mut ann = Client::open(&office, "ann", NOW).await;
-    office.seat(name("ben"));
-    office.seat(name("cat"));
+    office.mailbox(name("ben"));
+    office.mailbox(name("cat"));
     let task = json!({"to": "ben", "subject": "Work", "content": "do it", "kind": "task"});
     let (_, given) = ann.call("mailbox_send", task).await;
     let id = &given["task"]["id"];
@@ -130,7 +130,7 @@ async fn a_task_that_is_worked_on_is_passed_on_after_a_restart_and_forgotten_whe
 async fn ten_rounds_of_questions_with_reply_to_pass() {
     let office = MemoryOffice::new();
     let mut ann = Client::open(&office, "ann", NOW).await;
-    let ben = office.seat(name("ben"));
+    let ben = office.mailbox(name("ben"));
     let mut asked = say(&mut ann, "ben").await;
     for _ in 0..10 {
         let question = ben.message(&asked["message_id"].as_str().unwrap().parse().unwrap()).await.unwrap().message;

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use amb_core::{Draft, Office};
+use amb_core::{Draft, Mailbox};
 use amb_mcp::{Options, ServeError, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,14 +20,14 @@ struct Server {
 }
 
 impl Server {
-    async fn start(seat: Arc<dyn Office>, options: Options) -> Self {
+    async fn start(mailbox: Arc<dyn Mailbox>, options: Options) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
         let ended = async move {
             let _ = stopped.await;
         };
-        let task = tokio::spawn(serve_http(listener, seat, options, ended));
+        let task = tokio::spawn(serve_http(listener, mailbox, options, ended));
         Self { address, stop, task }
     }
 
@@ -89,7 +89,7 @@ fn stateless(method: &str, mut params: Value) -> Value {
 #[tokio::test]
 async fn pages_of_the_web_and_rebound_names_are_kept_out() {
     let office = town();
-    let server = Server::start(Arc::new(office.seat(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
     let own = format!("http://127.0.0.1:{}", server.address.port());
     let other_port = format!("http://127.0.0.1:{}", server.address.port() ^ 1);
     let refused: [&[(&str, &str)]; 6] = [
@@ -117,7 +117,7 @@ async fn pages_of_the_web_and_rebound_names_are_kept_out() {
 async fn an_origin_can_be_allowed() {
     let office = town();
     let options = Options { allowed_origins: vec!["https://app.example:443".into()], ..Options::default() };
-    let server = Server::start(Arc::new(office.seat(name("alice"))), options).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), options).await;
     let (status, _, body) = server.post(&[("origin", "https://app.example")], &initialize()).await;
     assert_eq!(status, 200, "{body}");
     server.stop().await;
@@ -128,16 +128,16 @@ async fn an_address_that_others_reach_is_refused() {
     let office = town();
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let ended =
-        serve_http(listener, Arc::new(office.seat(name("alice"))), Options::default(), std::future::pending()).await;
+        serve_http(listener, Arc::new(office.mailbox(name("alice"))), Options::default(), std::future::pending()).await;
     assert!(matches!(ended, Err(ServeError::NotLoopback(_))), "{ended:?}");
 }
 
 #[tokio::test]
 async fn a_client_with_a_handshake_has_a_session() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     bob.send(Draft::text(name("alice"), "Plan", "Hello")).await.unwrap();
-    let server = Server::start(Arc::new(office.seat(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
     for _ in 0..2 {
         let (status, head, body) = server.post(&[], &initialize()).await;
         assert_eq!(status, 200);
@@ -163,7 +163,7 @@ async fn a_client_with_a_handshake_has_a_session() {
 #[tokio::test]
 async fn a_stateless_client_needs_none() {
     let office = town();
-    let server = Server::start(Arc::new(office.seat(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
     let headers = |method: &'static str| [("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
     let (status, _, body) = server.post(&headers("server/discover"), &stateless("server/discover", json!({}))).await;
     assert_eq!(status, 200, "{body}");

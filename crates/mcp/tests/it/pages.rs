@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{AllowFrom, Card, Draft, Office, Part};
+use amb_core::{AllowFrom, Card, Draft, Mailbox, Part};
 use serde_json::{Value, json};
 
 use crate::client::{Client, Era, name, town};
@@ -31,7 +31,7 @@ fn ids_in(text: &str) -> Vec<String> {
 #[tokio::test]
 async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     for n in 0..300 {
         bob.send(Draft::text(name("alice"), format!("Thread {n}"), "x".repeat(400))).await.unwrap();
     }
@@ -76,7 +76,7 @@ async fn three_hundred_threads_come_in_pages_and_each_is_shown_once() {
 #[tokio::test]
 async fn reading_a_thread_says_how_many_older_ones_are_unread_and_how_to_get_them() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut session = String::new();
     for n in 0..14 {
         session =
@@ -104,7 +104,7 @@ async fn reading_a_thread_says_how_many_older_ones_are_unread_and_how_to_get_the
 #[tokio::test]
 async fn only_what_was_shown_is_marked_and_a_long_message_is_read_in_pieces() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     for n in 0..5 {
         bob.send(Draft::text(name("alice"), "Plan", format!("{n}{}", "é".repeat(9_999)))).await.unwrap();
     }
@@ -137,7 +137,7 @@ async fn only_what_was_shown_is_marked_and_a_long_message_is_read_in_pieces() {
 #[tokio::test]
 async fn a_long_text_data_files_and_a_callback_go_through() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", NOW).await;
     let callback = json!({"channel": "feishu", "session_id": "feishu:user_123"});
     let task = json!({
@@ -181,7 +181,7 @@ fn growing() -> [String; 4] {
 async fn an_answer_is_measured_as_it_is_shown() {
     for hidden in growing() {
         let office = town();
-        let bob = office.seat(name("bob"));
+        let bob = office.mailbox(name("bob"));
         let mut alice = Client::open(&office, "alice", NOW).await;
         let mut session = String::new();
         for n in 0..30 {
@@ -212,7 +212,7 @@ async fn an_answer_is_measured_as_it_is_shown() {
 #[tokio::test]
 async fn what_is_cut_off_a_message_is_named_with_its_parts_and_can_be_read() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut draft = Draft::text(name("alice"), "Plan", "x".repeat(30_000));
     draft.parts.extend([Part::data(json!({"n": 1})), Part::file("/shared/a.md")]);
     let sent = bob.send(draft).await.unwrap();
@@ -265,9 +265,9 @@ async fn a_transcript_comes_in_pages_and_a_long_line_in_pieces() {
 async fn peers_come_in_pages_those_that_can_be_reached_first() {
     let office = town();
     for n in 0..150 {
-        let seat = office.seat(name(&format!("agent-{n:03}")));
+        let mailbox = office.mailbox(name(&format!("agent-{n:03}")));
         let allow_from = if n < 145 { AllowFrom(vec!["bob".into()]) } else { AllowFrom::default() };
-        seat.register(Card { description: "\"\u{202e}".repeat(400), allow_from, ..Card::default() }).await.unwrap();
+        mailbox.register(Card { description: "\"\u{202e}".repeat(400), allow_from, ..Card::default() }).await.unwrap();
     }
     let mut alice = Client::open(&office, "alice", NOW).await;
     let (mut all, mut skip) = (Vec::new(), json!(0));
@@ -286,7 +286,7 @@ async fn peers_come_in_pages_those_that_can_be_reached_first() {
 async fn notes_of_tasks_and_introductions_are_cut_where_they_are_long() {
     let office = MemoryOffice::with_connections(true);
     for n in 0..15 {
-        let stranger = office.seat(name(&format!("stranger-{n}")));
+        let stranger = office.mailbox(name(&format!("stranger-{n}")));
         stranger.connect(&name("alice"), Some("\u{202e}".repeat(500))).await.ok();
     }
     let mut alice = Client::open(&office, "alice", NOW).await;
@@ -294,10 +294,10 @@ async fn notes_of_tasks_and_introductions_are_cut_where_they_are_long() {
     fits(&text, &data);
 
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     for n in 0..30 {
         let task = bob.send(Draft::task(name("alice"), format!("Job {n}"), "do it")).await.unwrap().task.unwrap();
-        let alice = office.seat(name("alice"));
+        let alice = office.mailbox(name("alice"));
         if n < 3 {
             alice.set_task_state(&task.id, amb_core::TaskState::Working, Some("'\n".repeat(5_000))).await.unwrap();
         }

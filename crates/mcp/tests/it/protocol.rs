@@ -106,7 +106,7 @@ async fn every_tool_says_what_it_takes_gives_and_does() {
 async fn the_server_presents_itself_under_its_own_name_and_declares_only_what_it_has() {
     let office = MemoryOffice::new();
     let mut client =
-        Client::silent(Arc::new(office.seat(name("alice"))), Era::Handshake("2025-11-25"), Options::default());
+        Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Handshake("2025-11-25"), Options::default());
     let answer = client.initialize("2025-11-25").await;
     let result = &answer["result"];
     assert_eq!(result["serverInfo"]["name"], "agent-mailbox");
@@ -123,7 +123,7 @@ async fn the_server_presents_itself_under_its_own_name_and_declares_only_what_it
 #[tokio::test]
 async fn a_client_may_discover_and_then_go_on_either_way() {
     let office = MemoryOffice::new();
-    let mut client = Client::silent(Arc::new(office.seat(name("alice"))), Era::Stateless, quiet());
+    let mut client = Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Stateless, quiet());
     let found = client.result("server/discover", json!({})).await;
     let versions: Vec<_> = found["supportedVersions"].as_array().unwrap().iter().map(|v| v.as_str().unwrap()).collect();
     for version in ["2025-06-18", "2025-11-25", "2026-07-28"] {
@@ -134,7 +134,7 @@ async fn a_client_may_discover_and_then_go_on_either_way() {
     assert_eq!(data["unread"], 0);
     client.close().await;
 
-    let mut client = Client::silent(Arc::new(office.seat(name("alice"))), Era::Stateless, quiet());
+    let mut client = Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Stateless, quiet());
     client.result("server/discover", json!({})).await;
     let answer = client.initialize("2025-11-25").await;
     assert_eq!(answer["result"]["protocolVersion"], "2025-11-25", "{answer}");
@@ -222,6 +222,6 @@ async fn the_server_ends_with_its_input_and_answers_what_it_was_asked() {
 #[tokio::test]
 async fn a_client_that_leaves_without_a_word_is_no_failure() {
     let office = MemoryOffice::new();
-    let client = Client::silent(Arc::new(office.seat(name("alice"))), Era::Stateless, quiet());
+    let client = Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Stateless, quiet());
     client.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::{Draft, Office};
+use amb_core::{Draft, Mailbox};
 use amb_mcp::Options;
 use serde_json::json;
 
@@ -14,7 +14,7 @@ const LEGACY: Era = Era::Handshake("2025-11-25");
 async fn the_mailbox_is_a_resource_and_reading_it_marks_nothing() {
     for era in ERAS {
         let office = town();
-        let bob = office.seat(name("bob"));
+        let bob = office.mailbox(name("bob"));
         let sent = bob.send(Draft::text(name("alice"), "Plan", "Hello")).await.unwrap();
         let mut alice = Client::open(&office, "alice", era).await;
         let listed = alice.result("resources/list", json!({})).await;
@@ -41,7 +41,7 @@ async fn the_mailbox_is_a_resource_and_reading_it_marks_nothing() {
 #[tokio::test]
 async fn a_subscriber_of_the_older_protocols_hears_of_changes_until_it_unsubscribes() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", LEGACY).await;
     alice.result("resources/subscribe", json!({"uri": "mailbox://inbox"})).await;
     let sent = bob.send(Draft::text(name("alice"), "Plan", "secret words")).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_subscriber_of_the_older_protocols_hears_of_changes_until_it_unsubscri
 #[tokio::test]
 async fn a_listener_of_the_stateless_protocol_hears_of_what_it_asked_for() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
     let filter = json!({"resourceSubscriptions": ["mailbox://inbox", "file:///etc/passwd"], "toolsListChanged": true});
     let listening = alice.send("subscriptions/listen", json!({"notifications": filter})).await;
@@ -102,10 +102,10 @@ async fn each_era_has_its_own_way_to_subscribe() {
 async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
     for era in ERAS {
         let office = town();
-        let (bob, carol) = (office.seat(name("bob")), office.seat(name("carol")));
+        let (bob, carol) = (office.mailbox(name("bob")), office.mailbox(name("carol")));
         bob.send(Draft::text(name("alice"), "Plan", "secret words")).await.unwrap();
-        let seat = Arc::new(office.seat(name("alice")));
-        let mut alice = Client::of_program("claude-code", seat, era, Options::default()).await;
+        let mailbox = Arc::new(office.mailbox(name("alice")));
+        let mut alice = Client::of_program("claude-code", mailbox, era, Options::default()).await;
         alice.result("tools/list", json!({})).await;
         let ring = alice.notice("notifications/claude/channel").await;
         assert!(ring["params"]["content"].as_str().unwrap().contains("bob (1)"), "{ring}");
@@ -127,10 +127,10 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
 async fn a_client_that_is_not_claude_code_hears_no_channel() {
     for era in ERAS {
         let office = town();
-        let bob = office.seat(name("bob"));
+        let bob = office.mailbox(name("bob"));
         bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
-        let seat = Arc::new(office.seat(name("alice")));
-        let mut alice = Client::of_program("mcp", seat, era, Options::default()).await;
+        let mailbox = Arc::new(office.mailbox(name("alice")));
+        let mut alice = Client::of_program("mcp", mailbox, era, Options::default()).await;
         alice.result("tools/list", json!({})).await;
         alice.call("mailbox_check", json!({})).await;
         bob.send(Draft::text(name("alice"), "Plan", "two")).await.unwrap();
@@ -144,9 +144,9 @@ async fn a_client_that_is_not_claude_code_hears_no_channel() {
 #[tokio::test]
 async fn the_channel_does_not_ring_while_a_wait_tells() {
     let office = town();
-    let bob = office.seat(name("bob"));
-    let seat = Arc::new(office.seat(name("alice")));
-    let mut alice = Client::of_program("claude-code", seat, LEGACY, Options::default()).await;
+    let bob = office.mailbox(name("bob"));
+    let mailbox = Arc::new(office.mailbox(name("alice")));
+    let mut alice = Client::of_program("claude-code", mailbox, LEGACY, Options::default()).await;
     // A first ring shows that the bell is on its post.
     bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
     alice.notice("notifications/claude/channel").await;
@@ -166,10 +166,10 @@ async fn the_channel_does_not_ring_while_a_wait_tells() {
 #[tokio::test]
 async fn a_connected_client_is_an_agent_that_is_alive() {
     let office = town();
-    let seat = office.seat(name("alice"));
-    seat.leave().await.unwrap();
-    let bob = office.seat(name("bob"));
-    let mut alice = Client::open_with(Arc::new(seat), LEGACY, quiet()).await;
+    let mailbox = office.mailbox(name("alice"));
+    mailbox.leave().await.unwrap();
+    let bob = office.mailbox(name("bob"));
+    let mut alice = Client::open_with(Arc::new(mailbox), LEGACY, quiet()).await;
     let deadline = tokio::time::Instant::now() + crate::client::PATIENCE;
     loop {
         alice.result("tools/list", json!({})).await;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use amb_core::memory::MemoryOffice;
 use amb_core::transcript::Line;
-use amb_core::{AllowFrom, Card, Draft, Office};
+use amb_core::{AllowFrom, Card, Draft, Mailbox};
 use serde_json::{Value, json};
 
 use crate::client::{Client, ERAS, Era, name, quiet, town};
@@ -70,7 +70,7 @@ async fn two_agents_connect_by_a_code_and_write_to_each_other() {
 async fn an_office_without_connections_says_what_to_do_instead() {
     let office = MemoryOffice::new();
     let mut alice = Client::open(&office, "alice", NOW).await;
-    office.seat(name("bob"));
+    office.mailbox(name("bob"));
     for (tool, arguments) in
         [("mailbox_connect", json!({"target_agent_name": "bob"})), ("mailbox_approve", json!({"code": "XC-992"}))]
     {
@@ -139,7 +139,7 @@ async fn a_task_can_be_rejected_and_failed() {
 #[tokio::test]
 async fn a_task_that_the_office_rejects_says_why() {
     let office = MemoryOffice::new();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     bob.register(Card { max_concurrent_tasks: 0, ..Card::default() }).await.unwrap();
     let mut alice = Client::open(&office, "alice", NOW).await;
     let task = json!({"to": "bob", "subject": "Tests", "content": "Run them", "kind": "task"});
@@ -152,7 +152,7 @@ async fn a_task_that_the_office_rejects_says_why() {
 #[tokio::test]
 async fn errors_say_what_to_do_next() {
     let office = MemoryOffice::new();
-    office.seat(name("researcher"));
+    office.mailbox(name("researcher"));
     let mut alice = Client::open(&office, "alice", NOW).await;
     let cases: [(&str, Value, &[&str]); 14] = [
         (
@@ -203,11 +203,11 @@ async fn errors_say_what_to_do_next() {
 #[tokio::test]
 async fn peers_are_listed_without_the_caller_and_say_whether_they_can_be_reached() {
     let office = MemoryOffice::new();
-    let writer = office.seat(name("writer"));
+    let writer = office.mailbox(name("writer"));
     let card =
         Card { description: "writes\nwell".into(), allow_from: AllowFrom(vec!["boss".into()]), ..Card::default() };
     writer.register(card).await.unwrap();
-    office.seat(name("researcher"));
+    office.mailbox(name("researcher"));
     let mut alice = Client::open(&office, "alice", NOW).await;
     let (text, data) = alice.call("list_peers", json!({})).await;
     let peers = data["peers"].as_array().unwrap();
@@ -230,9 +230,9 @@ async fn peers_are_listed_without_the_caller_and_say_whether_they_can_be_reached
 #[tokio::test]
 async fn where_agents_connect_first_only_the_connected_are_reachable() {
     let office = MemoryOffice::with_connections(true);
-    let bob = office.seat(name("bob"));
-    office.seat(name("carol"));
-    let alice = office.seat(name("alice"));
+    let bob = office.mailbox(name("bob"));
+    office.mailbox(name("carol"));
+    let alice = office.mailbox(name("alice"));
     let code = alice.connect(&name("bob"), None).await.unwrap().verification_code;
     bob.approve(&code).await.unwrap();
     let mut client = Client::open_with(Arc::new(alice), NOW, quiet()).await;
@@ -247,7 +247,7 @@ async fn where_agents_connect_first_only_the_connected_are_reachable() {
 async fn a_note_to_a_peer_is_durable_mail_with_its_correlation() {
     let office = MemoryOffice::new();
     let mut alice = Client::open(&office, "alice", NOW).await;
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let id = "7a3b2f00-0000-4000-8000-000000000001";
     let note = json!({"to": "bob", "message": "task #1 ready", "correlation_id": id});
     let (_, data) = alice.call("send_to_peer", note).await;
@@ -268,7 +268,7 @@ async fn a_note_to_a_peer_is_durable_mail_with_its_correlation() {
 #[tokio::test]
 async fn the_gates_of_send_to_peer_hold() {
     let office = MemoryOffice::new();
-    office.seat(name("bob"));
+    office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", NOW).await;
     let long = "x".repeat(65_537);
     let cases = [
@@ -284,14 +284,14 @@ async fn the_gates_of_send_to_peer_hold() {
         let told = alice.fails("send_to_peer", arguments).await;
         assert!(told.contains(words), "{told}");
     }
-    assert!(office.seat(name("bob")).inbox(true).await.unwrap().sessions.is_empty());
+    assert!(office.mailbox(name("bob")).inbox(true).await.unwrap().sessions.is_empty());
     alice.close().await;
 }
 
 #[tokio::test]
 async fn a_group_chat_is_read_in_its_order() {
     let office = MemoryOffice::new();
-    let seat = office.seat(name("alice"));
+    let mailbox = office.mailbox(name("alice"));
     let key = "feishu:oc_1".parse().unwrap();
     for n in 1..=3 {
         let line = Line {
@@ -302,9 +302,9 @@ async fn a_group_chat_is_read_in_its_order() {
             message_id: Some(n.to_string()),
             ts: None,
         };
-        seat.transcript_append(&key, line).await.unwrap();
+        mailbox.transcript_append(&key, line).await.unwrap();
     }
-    let mut alice = Client::open_with(Arc::new(seat), NOW, quiet()).await;
+    let mut alice = Client::open_with(Arc::new(mailbox), NOW, quiet()).await;
     let (text, data) = alice.call("transcript_recent", json!({"key": "feishu:oc_1", "limit": 2})).await;
     let said: Vec<_> = data["lines"].as_array().unwrap().iter().map(|line| line["content"].as_str().unwrap()).collect();
     assert_eq!(said, ["line 2", "line 3"]);
@@ -327,7 +327,7 @@ async fn a_group_chat_is_read_in_its_order() {
 #[tokio::test]
 async fn many_threads_are_counted_and_the_unread_ones_come_first() {
     let office = town();
-    let (alice, bob) = (office.seat(name("alice")), office.seat(name("bob")));
+    let (alice, bob) = (office.mailbox(name("alice")), office.mailbox(name("bob")));
     bob.send(Draft::text(name("alice"), "oldest, unread", "look")).await.unwrap();
     for n in 0..30 {
         alice.send(Draft::text(name("bob"), format!("mine {n}"), "x")).await.unwrap();

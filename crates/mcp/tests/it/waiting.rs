@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use amb_core::memory::MemoryOffice;
-use amb_core::{Draft, Office, OfficeError};
-use amb_mcp::Seat;
+use amb_core::{Draft, Mailbox, OfficeError};
+use amb_mcp::LazyMailbox;
 use serde_json::json;
 
 use crate::faltering::Faltering;
@@ -14,7 +14,7 @@ use crate::client::{Client, ERAS, Era, name, quiet, town};
 #[tokio::test]
 async fn mail_that_is_there_is_told_at_once() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     bob.send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
     let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 55})).await;
@@ -29,7 +29,7 @@ async fn mail_that_is_there_is_told_at_once() {
 async fn mail_that_comes_ends_the_wait_and_is_told_once() {
     for era in ERAS {
         let office = town();
-        let bob = office.seat(name("bob"));
+        let bob = office.mailbox(name("bob"));
         let mut alice = Client::open(&office, "alice", era).await;
         alice.call("mailbox_check", json!({})).await;
         let waits =
@@ -51,7 +51,7 @@ async fn mail_that_comes_ends_the_wait_and_is_told_once() {
 #[tokio::test]
 async fn an_approval_between_two_waits_is_told_by_the_second() {
     let office = MemoryOffice::with_connections(true);
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
     let (_, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
     assert_eq!(data["timed_out"], true);
@@ -67,8 +67,8 @@ async fn an_approval_between_two_waits_is_told_by_the_second() {
 #[tokio::test]
 async fn a_connection_request_ends_the_wait() {
     let office = MemoryOffice::with_connections(true);
-    let bob = office.seat(name("bob"));
-    let mut alice = Client::open_with(Arc::new(office.seat(name("alice"))), Era::Stateless, quiet()).await;
+    let bob = office.mailbox(name("bob"));
+    let mut alice = Client::open_with(Arc::new(office.mailbox(name("alice"))), Era::Stateless, quiet()).await;
     alice.call("mailbox_check", json!({})).await;
     let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
     bob.connect(&name("alice"), Some("let me in".into())).await.unwrap();
@@ -83,7 +83,7 @@ async fn a_connection_request_ends_the_wait() {
 #[tokio::test]
 async fn what_the_caller_itself_sent_is_no_news() {
     let office = town();
-    office.seat(name("bob"));
+    office.mailbox(name("bob"));
     let mut alice = Client::open(&office, "alice", Era::Stateless).await;
     alice.call("mailbox_send", json!({"to": "bob", "subject": "Plan", "content": "mine"})).await;
     let (text, data) = alice.call("mailbox_wait", json!({"timeout_seconds": 0})).await;
@@ -106,28 +106,28 @@ async fn a_wait_that_the_client_takes_back_does_not_hold_the_others() {
 async fn a_wait_rides_out_a_restart_of_the_office() {
     for era in ERAS {
         let office = town();
-        let bob = office.seat(name("bob"));
-        let seat = Faltering::new(office.seat(name("alice")));
-        let mut alice = Client::open_with(Arc::clone(&seat) as Arc<dyn Office>, era, quiet()).await;
+        let bob = office.mailbox(name("bob"));
+        let mailbox = Faltering::new(office.mailbox(name("alice")));
+        let mut alice = Client::open_with(Arc::clone(&mailbox) as Arc<dyn Mailbox>, era, quiet()).await;
         alice.call("mailbox_check", json!({})).await;
         let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {}})).await;
-        seat.waiting().await;
-        seat.fail(4);
+        mailbox.waiting().await;
+        mailbox.fail(4);
         let sent = bob.send(Draft::text(name("alice"), "Plan", "after the restart")).await.unwrap();
         let answer = alice.answer(waits).await;
         let data = &answer["result"]["structuredContent"];
         assert_eq!(data["messages"][0]["id"], sent.message_id.as_str(), "{answer}");
-        assert_eq!(seat.failed(), 4);
+        assert_eq!(mailbox.failed(), 4);
 
         // One that begins while the office is down, too; and it says so when its time is up.
-        seat.fail(2);
+        mailbox.fail(2);
         bob.send(Draft::text(name("alice"), "Plan", "again")).await.unwrap();
         let (_, data) = alice.call("mailbox_wait", json!({})).await;
         assert_eq!(data["messages"][0]["content"], "again");
-        seat.fail(usize::MAX);
+        mailbox.fail(usize::MAX);
         let failed = alice.fails("mailbox_wait", json!({"timeout_seconds": 1})).await;
         assert!(failed.starts_with("unavailable: "), "{failed}");
-        seat.fail(0);
+        mailbox.fail(0);
         alice.close().await;
     }
 }
@@ -135,13 +135,13 @@ async fn a_wait_rides_out_a_restart_of_the_office() {
 #[tokio::test]
 async fn a_wait_before_the_office_is_up_finds_it_when_it_comes() {
     let office = town();
-    office.seat(name("bob")).send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
-    let seat: Arc<dyn Office> = Arc::new(office.seat(name("alice")));
+    office.mailbox(name("bob")).send(Draft::text(name("alice"), "Plan", "early")).await.unwrap();
+    let mailbox: Arc<dyn Mailbox> = Arc::new(office.mailbox(name("alice")));
     let tries = Arc::new(std::sync::atomic::AtomicUsize::new(0));
-    let late = Seat::opened_by(move || {
+    let late = LazyMailbox::opened_by(move || {
         let up = tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst) > 3;
-        let seat = Arc::clone(&seat);
-        std::future::ready(if up { Ok(seat) } else { Err(OfficeError::unavailable("not up yet")) })
+        let mailbox = Arc::clone(&mailbox);
+        std::future::ready(if up { Ok(mailbox) } else { Err(OfficeError::unavailable("not up yet")) })
     });
     let mut alice = Client::silent(late, Era::Stateless, quiet());
     let (_, data) = alice.call("mailbox_wait", json!({})).await;
@@ -152,13 +152,13 @@ async fn a_wait_before_the_office_is_up_finds_it_when_it_comes() {
 #[tokio::test]
 async fn a_wait_ends_in_its_own_time_though_the_office_hangs_in_the_middle_of_it() {
     let office = town();
-    let seat = Faltering::new(office.seat(name("alice")));
-    let mut alice = Client::open_with(seat.clone(), Era::Stateless, quiet()).await;
+    let mailbox = Faltering::new(office.mailbox(name("alice")));
+    let mut alice = Client::open_with(mailbox.clone(), Era::Stateless, quiet()).await;
     alice.call("mailbox_check", json!({})).await;
     let began = std::time::Instant::now();
     let waits = alice.send("tools/call", json!({"name": "mailbox_wait", "arguments": {"timeout_seconds": 4}})).await;
-    seat.waiting().await;
-    seat.hang();
+    mailbox.waiting().await;
+    mailbox.hang();
     let answer = alice.answer(waits).await;
     let told = answer["result"]["content"][0]["text"].as_str().unwrap();
     assert!(told.starts_with("unavailable: the office did not answer in time"), "{answer}");
@@ -168,7 +168,7 @@ async fn a_wait_ends_in_its_own_time_though_the_office_hangs_in_the_middle_of_it
 #[tokio::test]
 async fn more_unread_than_previews_show_are_not_called_shown() {
     let office = town();
-    let bob = office.seat(name("bob"));
+    let bob = office.mailbox(name("bob"));
     for n in 0..9 {
         bob.send(Draft::text(name("alice"), "Plan", format!("word {n}"))).await.unwrap();
     }

@@ -3,7 +3,7 @@
 use amb_core::doc::{Acknowledged, Claimed};
 use std::time::Duration;
 
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::{MessageId, Timestamp};
 use axum::extract::State;
 use axum::http::StatusCode;

@@ -2,7 +2,7 @@
 
 use amb_core::doc::History;
 use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{MessageId, SessionId, Timestamp};
 use axum::extract::State;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};

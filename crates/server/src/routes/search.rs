@@ -2,7 +2,7 @@
 
 use amb_core::doc::Hits;
 use amb_core::limits::MAX_SUBJECT_CHARS;
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use amb_core::{AgentName, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;

@@ -2,7 +2,7 @@
 
 use amb_core::doc::{Chain, Tasks};
 use amb_core::limits::MAX_NOTE_CHARS;
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::{Code, OfficeError, Task, TaskId, TaskState, Timestamp};
 use axum::extract::State;
 use serde::Deserialize;

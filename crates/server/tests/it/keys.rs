@@ -41,7 +41,7 @@ async fn wait_while(desk: &Desk, agent: &Agent, path: &str, end: impl Future<Out
     let waiting = async {
         loop {
             let answer = desk.get(agent, path).await;
-            // The other one had the seat for a moment.
+            // The other one had the mailbox for a moment.
             if answer.status != 429 {
                 return answer;
             }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use amb_core::{AgentName, Card, Draft, Office as _};
-use amb_dir::{DirOffice, DirOptions, DirSeat, Layout};
+use amb_core::{AgentName, Card, Draft, Mailbox as _};
+use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
 use amb_live::NatsOptions;
 use amb_live::testing::NatsServer;
 use amb_server::Config;
@@ -35,9 +35,9 @@ fn name(text: &str) -> AgentName {
     text.parse().unwrap()
 }
 
-async fn resident(root: &std::path::Path) -> DirSeat {
+async fn resident(root: &std::path::Path) -> DirMailbox {
     let options = DirOptions { layout: Some(Layout::Nanobot), ..DirOptions::default() };
-    let coder = DirOffice::open(root, options).unwrap().seat(name("coder"));
+    let coder = DirOffice::open(root, options).unwrap().mailbox(name("coder"));
     coder.register(Card::default()).await.unwrap();
     coder
 }

@@ -3,7 +3,7 @@
 use amb_core::Code;
 use amb_core::doc::Access;
 use amb_core::limits::MAX_PAGE_BYTES;
-use amb_core::office::{ClaimRequest, SearchQuery};
+use amb_core::mailbox::{ClaimRequest, SearchQuery};
 use amb_core::transcript::{Line, TranscriptKey};
 
 use super::*;

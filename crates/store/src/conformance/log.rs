@@ -89,8 +89,8 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
     desk.say(&alice, &bob, "Plan", "hello").await;
     let head = desk.event_head(bob.key).await.unwrap();
-    let seat = |at, key| Seated { agent: bob.key, at, key };
-    let seats = [seat(head, Some(old)), seat(head - 1, Some(old)), seat(head, None), seat(0, None)];
+    let mailbox = |at, key| Seated { agent: bob.key, at, key };
+    let seats = [mailbox(head, Some(old)), mailbox(head - 1, Some(old)), mailbox(head, None), mailbox(0, None)];
     let looked = async |seats: &[Seated], seconds| {
         let mut found = desk.astray(seats, at(seconds)).await.unwrap();
         found.sort_by_key(|found| found.index);
@@ -98,7 +98,7 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     };
     assert_eq!(looked(&seats, 1).await, [(1, head, false), (3, head, false)]);
     desk.rotate_key(&bob, old, new_key("new", "amb_new0"), Some(at(100)), at(2)).await.unwrap();
-    let keys = [seat(head, Some(old)), seat(head, Some(new)), seat(head, None)];
+    let keys = [mailbox(head, Some(old)), mailbox(head, Some(new)), mailbox(head, None)];
     assert_eq!(looked(&keys, 99).await, []);
     assert_eq!(looked(&keys, 100).await, [(0, head, true)], "the old key's time is over");
     assert_eq!(looked(&[Seated { agent: alice.key, at: 9, key: Some(new) }], 99).await.len(), 1, "another agent's key");

@@ -1,7 +1,7 @@
 //! How much may be stored: whom it is charged to, what is refused, and what frees it.
 
 use amb_core::doc::OwnUsage;
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AllowFrom, Callback, Code, Quotas, TaskState, Usage};
 

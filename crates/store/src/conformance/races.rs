@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use amb_core::doc::{ConnectionChange, History, Inbox};
-use amb_core::office::{ClaimRequest, HistoryPage};
+use amb_core::mailbox::{ClaimRequest, HistoryPage};
 use amb_core::{Code, Event, Kind, TaskState};
 
 use super::*;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::{Code, Event, MessageId, Priority, ReceiptState};
 
 use super::*;

@@ -1,7 +1,7 @@
 //! Tasks.
 
 use amb_core::doc::{ChainTask, ConnectionChange};
-use amb_core::office::{SearchQuery, TaskFilter};
+use amb_core::mailbox::{SearchQuery, TaskFilter};
 use amb_core::{Callback, Code, Event, Kind, Status, TaskId, TaskState};
 
 use super::*;

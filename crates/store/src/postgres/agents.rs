@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 use super::error::{Trouble, failed, is_taken};
 use super::groups;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::row;
 use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
 use crate::words;

@@ -22,7 +22,7 @@ use super::transact::InUse;
 use super::write::{Heads, NewTask, Pages, Post, Retimed, To};
 use crate::StoreError;
 use crate::error::Result;
-use crate::letter::{Letter, Placed, json, json_of, trace_json};
+use crate::outgoing::{OutgoingMessage, Placed, json, json_of, trace_json};
 use crate::quota::Account;
 use crate::row::{kind_text, rank};
 use crate::tasks::Update;
@@ -32,11 +32,11 @@ use crate::types::Agent;
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It was written.
-    Placed(Box<(Letter, Placed)>),
+    Placed(Box<(OutgoingMessage, Placed)>),
     /// Its idempotency key had been used for the same draft.
     Repeat(Sent),
     /// No agent has the recipient's name; a group may.
-    NoAgent(Box<Letter>),
+    NoAgent(Box<OutgoingMessage>),
 }
 
 /// Letters that were decided about, and what they write.
@@ -51,7 +51,7 @@ struct Decided {
 pub(super) async fn write(
     client: InUse,
     account: &Account,
-    letters: &[(Agent, Letter)],
+    letters: &[(Agent, OutgoingMessage)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
     let written = write_and_commit(&client, account, letters).await;
     // A connection on which a transaction may be open is closed.
@@ -64,7 +64,7 @@ pub(super) async fn write(
 async fn write_and_commit(
     client: &Object,
     account: &Account,
-    letters: &[(Agent, Letter)],
+    letters: &[(Agent, OutgoingMessage)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
     let mut known = Known::default();
     let begin = async { Ok::<_, Trouble>(client.batch_execute("BEGIN").await?) };
@@ -86,7 +86,7 @@ async fn write_and_commit(
 pub(super) async fn write_in<C: GenericClient>(
     tx: &C,
     account: &Account,
-    letters: &[(Agent, Letter)],
+    letters: &[(Agent, OutgoingMessage)],
 ) -> Result<Vec<Result<Outcome>>, Trouble> {
     let mut known = Known::default();
     let heads = known.lock(tx, letters).await?;
@@ -102,7 +102,7 @@ async fn decide<C: GenericClient>(
     account: &Account,
     mut known: Known,
     mut heads: Heads,
-    letters: &[(Agent, Letter)],
+    letters: &[(Agent, OutgoingMessage)],
 ) -> Result<Decided, Trouble> {
     known.look_up(client, letters).await?;
     known.make_sessions(client, letters).await?;
@@ -122,14 +122,18 @@ async fn decide<C: GenericClient>(
 
 impl Decided {
     /// Whether one statement writes all of it.
-    fn is_mail_alone(&self, letters: &[(Agent, Letter)]) -> bool {
+    fn is_mail_alone(&self, letters: &[(Agent, OutgoingMessage)]) -> bool {
         self.pages.is_mail_alone()
             && letters.iter().all(|(_, letter)| letter.once.is_none())
             && self.known.unused_sessions(&self.pages).is_empty()
     }
 
     /// Writes it, with the answers under idempotency keys.
-    async fn write<C: GenericClient>(&mut self, client: &C, letters: &[(Agent, Letter)]) -> Result<(), Trouble> {
+    async fn write<C: GenericClient>(
+        &mut self,
+        client: &C,
+        letters: &[(Agent, OutgoingMessage)],
+    ) -> Result<(), Trouble> {
         let retimed = self.pages.write(client).await?;
         self.correct(&retimed);
         for ((caller, _), outcome) in letters.iter().zip(&self.outcomes) {
@@ -179,7 +183,7 @@ impl Known {
         &self,
         account: &Account,
         caller: &Agent,
-        letter: &Letter,
+        letter: &OutgoingMessage,
         heads: &mut Heads,
         pages: &mut Pages,
     ) -> Result<Outcome> {
@@ -196,7 +200,7 @@ impl Known {
         stored += pages.charged_to(caller.key.0);
         account.check(stored, pages.charged(), letter.stored(1))?;
         // By the name that it has: traces and answers know no other.
-        let renamed = (letter.to != peer.name).then(|| Letter { to: peer.name.clone(), ..letter.clone() });
+        let renamed = (letter.to != peer.name).then(|| OutgoingMessage { to: peer.name.clone(), ..letter.clone() });
         let letter = renamed.as_ref().unwrap_or(letter);
         let thread = self.thread(caller, peer, letter)?;
         let hop = self.hop(caller, letter)?;
@@ -224,7 +228,7 @@ impl Known {
         caller: &Agent,
         peer: &Peer,
         thread: &Thread,
-        letter: &Letter,
+        letter: &OutgoingMessage,
         hop: &Hop,
         placed: &mut Placed,
         heads: &mut Heads,
@@ -278,7 +282,7 @@ impl Known {
 }
 
 /// What of a letter is written.
-pub(super) fn letter_post(caller: &Agent, letter: &Letter, hop: &Hop, task: Option<String>) -> Result<Post> {
+pub(super) fn letter_post(caller: &Agent, letter: &OutgoingMessage, hop: &Hop, task: Option<String>) -> Result<Post> {
     Ok(Post {
         id: letter.id,
         sender: caller.key.0,

@@ -9,7 +9,7 @@ use super::error::Trouble;
 use super::write::{Heads, Pages};
 use super::{agents, consent, groups, replicas, tasks, usage};
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
 use crate::query::{AgentsPage, ProfilePatch};
 use crate::quota::Account;

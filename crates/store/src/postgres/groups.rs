@@ -15,7 +15,7 @@ use super::recipients::{self, Recipients};
 use super::usage;
 use super::write::{Heads, Pages, To};
 use crate::error::Result;
-use crate::letter::{self, Letter, Placed, no_session};
+use crate::outgoing::{self, OutgoingMessage, Placed, no_session};
 use crate::quota::Account;
 use crate::row;
 use crate::types::{Agent, Written};
@@ -112,7 +112,7 @@ pub(super) async fn invite(
     if is_in(tx, id, peer).await? {
         return Ok(Written::quiet(load(tx, id).await?));
     }
-    let letter = Letter::new(&caller.name, words::invitation(group, agent, &caller.name)?, now)?;
+    let letter = OutgoingMessage::new(&caller.name, words::invitation(group, agent, &caller.name)?, now)?;
     let news = match batch::write_in(tx, account, &[(caller.clone(), letter)]).await?.pop() {
         Some(Ok(Outcome::Placed(placed))) => {
             let (letter, placed) = *placed;
@@ -217,7 +217,7 @@ pub(super) async fn send(
     tx: &Transaction<'_>,
     account: &Account,
     caller: &Agent,
-    letter: &Letter,
+    letter: &OutgoingMessage,
     held: Option<&Heads>,
 ) -> Result<Outcome, Trouble> {
     let me = caller.key.0;
@@ -266,7 +266,7 @@ pub(super) async fn send(
         Placed { session: public_id, subject: subject.into(), copies, task: None, reason: None, more: Vec::new() };
     let retimed = pages.write(tx).await?;
     account.add_to_office(pages.charged());
-    let letter = Letter { at: retimed.of(letter.id).unwrap_or(letter.at), ..letter.clone() };
+    let letter = OutgoingMessage { at: retimed.of(letter.id).unwrap_or(letter.at), ..letter.clone() };
     if let Some(once) = &letter.once {
         batch::remember(tx, me, once, &letter.sent(&placed), letter.at).await?;
     }
@@ -325,11 +325,11 @@ async fn session(
     tx: &Transaction<'_>,
     group: i64,
     me: i64,
-    letter: &Letter,
+    letter: &OutgoingMessage,
     answered: Option<Uuid>,
 ) -> Result<(i64, Uuid, String), Trouble> {
     match letter.thread(answered)? {
-        letter::Thread::Existing(id) => {
+        outgoing::Thread::Existing(id) => {
             let select = tx.prepare_cached("SELECT id, subject, group_id FROM sessions WHERE public_id = $1").await?;
             let row = tx.query_opt(&select, &[&id]).await?.ok_or_else(no_session)?;
             if row.try_get::<_, Option<i64>>(2)? != Some(group) {
@@ -337,7 +337,7 @@ async fn session(
             }
             Ok((row.try_get(0)?, id, row.try_get(1)?))
         }
-        letter::Thread::Subject(letter::Subject { subject, key }) => {
+        outgoing::Thread::Subject(outgoing::Subject { subject, key }) => {
             let insert = tx
                 .prepare_cached(
                     "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
@@ -367,13 +367,13 @@ pub(super) async fn send_all(
     to: &[AgentName],
     draft: &Draft,
     now: Timestamp,
-) -> Result<Vec<(Letter, Placed)>, Trouble> {
+) -> Result<Vec<(OutgoingMessage, Placed)>, Trouble> {
     let Recipients { names, heads } = recipients::lock(tx, caller, to).await?;
     let letters = names
         .into_iter()
         .map(|name| {
             let draft = Draft { to: name, idempotency_key: None, ..draft.clone() };
-            Ok((caller.clone(), Letter::new(&caller.name, draft, now)?))
+            Ok((caller.clone(), OutgoingMessage::new(&caller.name, draft, now)?))
         })
         .collect::<Result<Vec<_>>>()?;
     let mut sent = Vec::with_capacity(letters.len());

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
 use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS, MAX_WAITING_REQUESTS};
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::receipt::Receipt;
 use amb_core::{Event, Timestamp};
 use deadpool_postgres::{Object, Transaction};
@@ -17,7 +17,7 @@ use super::messages::{AFTER, PLAIN, message_columns, message_row, shown_in_pair}
 use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::error::Result;
-use crate::letter::{message_uuid, no_session, not_in_session, session_uuid};
+use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::query::InboxPage;
 use crate::row::{self, Shape};
 use crate::types::{Agent, News};

@@ -12,7 +12,7 @@ use super::receipts::with_receipts;
 use super::usage::stored_bytes;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::no_message;
+use crate::outgoing::no_message;
 use crate::query::{ReadPlace, Removed};
 use crate::types::Agent;
 

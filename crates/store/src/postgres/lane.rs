@@ -15,7 +15,7 @@ use super::open::client;
 use super::transact::{InUse, PATIENCE, TRIES};
 use crate::StoreError;
 use crate::error::Result;
-use crate::letter::Letter;
+use crate::outgoing::OutgoingMessage;
 use crate::quota::Account;
 use crate::types::Agent;
 
@@ -28,7 +28,7 @@ const BATCH: usize = 128;
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) caller: Agent,
-    pub(super) letter: Letter,
+    pub(super) letter: OutgoingMessage,
     answer: oneshot::Sender<Result<Outcome>>,
 }
 
@@ -48,7 +48,7 @@ impl Lane {
     }
 
     /// Sends a letter, and answers when it is durable.
-    pub(super) async fn send(&self, caller: Agent, letter: Letter) -> Result<Outcome> {
+    pub(super) async fn send(&self, caller: Agent, letter: OutgoingMessage) -> Result<Outcome> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
         queue.send(Job { caller, letter, answer }).await.map_err(|_| closed())?;
@@ -81,7 +81,7 @@ async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
 
 /// Writes letters in one transaction; where the database refuses them together, each in one of its own, so that one bad
 /// letter spoils nobody else's.
-async fn write(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) -> Vec<Result<Outcome>> {
+async fn write(pool: &Pool, account: &Account, letters: &[(Agent, OutgoingMessage)]) -> Vec<Result<Outcome>> {
     match attempt(pool, account, letters).await {
         Ok(outcomes) => outcomes,
         Err(error) if letters.len() > 1 && error.code() == amb_core::Code::Internal => {
@@ -101,7 +101,7 @@ async fn write(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) -> V
     }
 }
 
-async fn attempt(pool: &Pool, account: &Account, letters: &[(Agent, Letter)]) -> Result<Vec<Result<Outcome>>> {
+async fn attempt(pool: &Pool, account: &Account, letters: &[(Agent, OutgoingMessage)]) -> Result<Vec<Result<Outcome>>> {
     let mut tries = 0;
     loop {
         tries += 1;

@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::error::Trouble;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::{self, Letter};
+use crate::outgoing::{self, OutgoingMessage};
 use crate::row::{self, MessageRow};
 use crate::types::Agent;
 
@@ -145,12 +145,16 @@ impl Found {
 }
 
 /// The message that a letter answers or passes on, which its sender must have sent or received.
-pub(super) fn parent<'a>(found: Option<&'a Found>, caller: &Agent, letter: &Letter) -> Result<Option<&'a Found>> {
-    let Some(letter::Parent { id, relay }) = letter.parent else { return Ok(None) };
+pub(super) fn parent<'a>(
+    found: Option<&'a Found>,
+    caller: &Agent,
+    letter: &OutgoingMessage,
+) -> Result<Option<&'a Found>> {
+    let Some(outgoing::Parent { id, relay }) = letter.parent else { return Ok(None) };
     let me = caller.key.0;
     let seen = found.filter(|found| if relay { found.delivery_to(me).is_some() } else { found.concerns(me) });
     // The office that settled the hop had the message; here it may be gone.
-    if seen.is_none() && letter.hop.is_none() { Err(letter::no_message(&id.into())) } else { Ok(seen) }
+    if seen.is_none() && letter.hop.is_none() { Err(outgoing::no_message(&id.into())) } else { Ok(seen) }
 }
 
 /// The messages of these ids.

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use super::error::Trouble;
 use crate::error::Result;
 use crate::types::{Agent, Written};
-use crate::{StoreError, letter, words};
+use crate::{StoreError, outgoing, words};
 
 /// Runs a verb in its transaction, unless the caller's request was answered before: then that answer is given, and nothing
 /// is changed.
@@ -40,7 +40,7 @@ pub(super) async fn once<T: Serialize + DeserializeOwned>(
              ON CONFLICT DO NOTHING",
         )
         .await?;
-    let answer = letter::json(&written.answer)?;
+    let answer = outgoing::json(&written.answer)?;
     let hash = once.draft_hash.as_slice();
     match tx.execute(&insert, &[&caller.key.0, &once.key, &hash, &answer, &now]).await? {
         0 => Err(words::key_reused().into()),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use amb_core::doc::{MessagePage, MessageWithReceipts};
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::receipt::Receipt;
 use amb_core::{Event, Message, MessageId, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
@@ -18,7 +18,7 @@ use super::page::rows_of_page;
 use super::write::{Heads, Pages};
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::{message_uuid, no_message, session_uuid};
+use crate::outgoing::{message_uuid, no_message, session_uuid};
 use crate::query::{Handed, MAX_HANDED, MessageQuery};
 use crate::row;
 use crate::types::{Agent, News, Written};

@@ -78,9 +78,9 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Trouble> {
 /// Those listeners whose logs are longer than they know, or whose keys are none any more. The head alone does not tell: it may
 /// have been put forward, and what was after a listener may have been removed.
 pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Trouble> {
-    let agents: Vec<i64> = seated.iter().map(|seat| seat.agent.0).collect();
-    let places: Vec<i64> = seated.iter().map(|seat| i64::try_from(seat.at).unwrap_or(i64::MAX)).collect();
-    let keys: Vec<Option<String>> = seated.iter().map(|seat| seat.key.map(KeyHash::to_hex)).collect();
+    let agents: Vec<i64> = seated.iter().map(|mailbox| mailbox.agent.0).collect();
+    let places: Vec<i64> = seated.iter().map(|mailbox| i64::try_from(mailbox.at).unwrap_or(i64::MAX)).collect();
+    let keys: Vec<Option<String>> = seated.iter().map(|mailbox| mailbox.key.map(KeyHash::to_hex)).collect();
     let select = client
         .prepare_cached(
             "SELECT * FROM (

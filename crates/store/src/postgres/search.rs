@@ -1,7 +1,7 @@
 //! Search with PostgreSQL's own full text. Indexing happens behind the send path, from the logs.
 
 use amb_core::doc::SearchHit;
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
@@ -224,14 +224,14 @@ mod tests {
         let (alice, bob) = desk.pair().await;
         desk.say(&alice, &bob, "Plan", "x").await;
         while desk.index_mail().await.unwrap() > 0 {}
-        let seat = Seated { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
+        let mailbox = Seated { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
         advance_cursors(&DatabaseUrl::parse(&database.url()).unwrap()).await.unwrap();
         let client = store.client().await.unwrap();
         assert_eq!(behind(&client).await.unwrap(), []);
-        assert_eq!(desk.astray(&[seat], at(2)).await.unwrap(), []);
+        assert_eq!(desk.astray(&[mailbox], at(2)).await.unwrap(), []);
         desk.say(&alice, &bob, "Plan", "y").await;
         assert_eq!(behind(&client).await.unwrap(), [bob.key]);
-        assert_eq!(desk.astray(&[seat], at(2)).await.unwrap().len(), 1);
+        assert_eq!(desk.astray(&[mailbox], at(2)).await.unwrap().len(), 1);
         drop(client);
         desk.close().await;
     }

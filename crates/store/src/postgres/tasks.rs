@@ -3,7 +3,7 @@
 use amb_core::doc::ChainTask;
 use std::collections::HashMap;
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::route::{self, Hop};
 use amb_core::task::{Asked, Decision, decide_in_any_case};
 use amb_core::{AgentName, Card, Entry, Event, Kind, Task, TaskState, Timestamp};
@@ -16,7 +16,7 @@ use super::error::Trouble;
 use super::messages;
 use super::write::{Heads, Pages, Post, To};
 use crate::error::Result;
-use crate::letter::{json, trace_json};
+use crate::outgoing::{json, trace_json};
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};

@@ -11,7 +11,7 @@ use super::page::rows_of_page;
 use super::usage;
 use super::write::Heads;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::query::numbered_line;
 use crate::quota::{Account, Stored};
 use crate::types::Agent;

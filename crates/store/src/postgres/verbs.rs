@@ -6,7 +6,7 @@ use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
     History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
 };
-use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
     AgentName, Draft, Entry, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
@@ -23,7 +23,7 @@ use super::{
     replicas, search, tasks, transcripts, usage,
 };
 use crate::error::Result;
-use crate::letter::{self, Letter, message_uuid, session_uuid};
+use crate::outgoing::{self, OutgoingMessage, message_uuid, session_uuid};
 use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
 use crate::store::Store;
@@ -51,7 +51,7 @@ macro_rules! look {
 
 impl PostgresStore {
     /// Sends a letter.
-    async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
+    async fn post(&self, caller: &Agent, letter: OutgoingMessage) -> Result<Written<Sent>> {
         let outcome = match self.lane.send(caller.clone(), letter).await? {
             Outcome::NoAgent(letter) => transact!(self, tx => groups::send(&tx, &self.account, caller, &letter, None))?,
             outcome => outcome,
@@ -160,11 +160,11 @@ impl Store for PostgresStore {
     }
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, Letter::new(&caller.name, draft, now)?).await
+        self.post(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
     }
 
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
+        self.post(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
@@ -315,7 +315,7 @@ impl Store for PostgresStore {
         draft: Draft,
         now: Timestamp,
     ) -> Result<Written<Vec<Sent>>> {
-        let caller = &letter::under_key_of(caller.clone(), to, &draft)?;
+        let caller = &outgoing::under_key_of(caller.clone(), to, &draft)?;
         let sent = transact!(self, tx => once(&tx, caller, to_micros(now), async {
             let sent = groups::send_all(&tx, &self.account, caller, to, &draft, now).await?;
             Ok(Written::gather(sent.into_iter().map(|(letter, placed)| letter.into_written(placed))))

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::error::Trouble;
 use super::transact::PATIENCE;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::quota::{Charges, Stored};
 use crate::types::{AgentKey, News};
 

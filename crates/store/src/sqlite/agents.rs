@@ -12,7 +12,7 @@ use super::keys::{maybe_instant_at, uuid_at};
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::row;
 use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
 use crate::words;

@@ -1,6 +1,6 @@
 //! Taking mail from a mailbox that others may be taking from too.
 
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::{Message, MessageId, Priority, Timestamp};
 use rusqlite::params;
 

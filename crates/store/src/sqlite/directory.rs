@@ -11,7 +11,7 @@ use super::keys::{instant_at, maybe_instant_at, uuid_at};
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
 use crate::query::{AgentsPage, ProfilePatch};
 use crate::quota::Stored;

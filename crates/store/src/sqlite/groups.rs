@@ -15,7 +15,7 @@ use super::plans::Prepared;
 use super::send::{Outcome, letter_post, placed};
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::letter::{self, Letter, Placed, no_session};
+use crate::outgoing::{self, OutgoingMessage, Placed, no_session};
 use crate::row;
 use crate::types::{Agent, Written};
 use crate::words;
@@ -88,7 +88,7 @@ impl WriteTx {
         }
         self.put_member(id, peer.id, false)?;
         let draft = words::invitation(group, agent, &caller.name)?;
-        let letter = Letter::new(&caller.name, draft, now)?;
+        let letter = OutgoingMessage::new(&caller.name, draft, now)?;
         let news = match self.send(caller, letter)? {
             Outcome::Placed(placed) => {
                 let (letter, placed) = *placed;
@@ -166,7 +166,7 @@ impl WriteTx {
     }
 
     /// Writes a letter into the group's session of its subject, and into the log of each other member.
-    pub(super) fn place_in_group(&mut self, caller: &Agent, group: i64, letter: &Letter) -> Result<Placed> {
+    pub(super) fn place_in_group(&mut self, caller: &Agent, group: i64, letter: &OutgoingMessage) -> Result<Placed> {
         if letter.kind == Kind::Task {
             return Err(words::no_task_to_group());
         }
@@ -181,14 +181,14 @@ impl WriteTx {
         letter.check_copies(members.len())?;
         self.check_quota(caller.key.0, letter.stored(members.len()))?;
         let thread = match letter.thread(answered)? {
-            letter::Thread::Existing(id) => {
+            outgoing::Thread::Existing(id) => {
                 let thread = self.thread_by_public_id(id)?.ok_or_else(no_session)?;
                 if thread.group != Some(group) {
                     return Err(words::not_both_members(&letter.to));
                 }
                 thread
             }
-            letter::Thread::Subject(letter::Subject { subject, key }) => {
+            outgoing::Thread::Subject(outgoing::Subject { subject, key }) => {
                 self.group_session(group, caller.key.0, subject, key, letter.at)?
             }
         };
@@ -250,14 +250,14 @@ impl WriteTx {
         to: &[AgentName],
         draft: &Draft,
         now: Timestamp,
-    ) -> Result<Vec<(Letter, Placed)>> {
+    ) -> Result<Vec<(OutgoingMessage, Placed)>> {
         let (mut sent, mut known) = (Vec::with_capacity(to.len()), HashSet::new());
         for name in to {
             if !known.insert(self.recipient(name)?) {
                 continue;
             }
             let draft = Draft { to: name.clone(), idempotency_key: None, ..draft.clone() };
-            let letter = Letter::new(&caller.name, draft, now)?;
+            let letter = OutgoingMessage::new(&caller.name, draft, now)?;
             if let Outcome::Placed(placed) = self.send(caller, letter)? {
                 sent.push(*placed);
             }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
 use amb_core::limits::{INBOX_PREVIEW, MAX_WAITING_REQUESTS};
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::receipt::Receipt;
 use amb_core::{AgentName, Event, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
@@ -17,7 +17,7 @@ use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::{message_uuid, no_session, not_in_session, session_uuid};
+use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::query::InboxPage;
 use crate::row::{self, Shape, ViewRow, callback_is_senders};
 use crate::types::{Agent, News};

@@ -60,7 +60,7 @@ impl SqliteStore {
 mod tests {
     use std::sync::Arc;
 
-    use amb_core::office::SearchQuery;
+    use amb_core::mailbox::SearchQuery;
 
     use super::*;
     use crate::Store;

@@ -105,7 +105,7 @@ pub(super) fn export(
     let since = since.map_or(i64::MIN, |since| since.as_microsecond());
     let (mut session, mut at) = match after {
         Some(id) => {
-            let found = find(db, id)?.ok_or_else(|| crate::letter::no_message(&id.into()))?;
+            let found = find(db, id)?.ok_or_else(|| crate::outgoing::no_message(&id.into()))?;
             (found.session, found.row_id)
         }
         None => (0, 0),

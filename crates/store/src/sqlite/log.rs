@@ -12,7 +12,7 @@ use super::writer::WriteTx;
 use crate::StoreError;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::replicas::{Astray, Seated};
 use crate::resume::{HandedOver, LOOKED_AT};
 use crate::types::{AgentKey, News};
@@ -84,12 +84,12 @@ pub(super) fn resume(db: &Connection, agent: i64, since: u64) -> Result<u64> {
 /// Those listeners whose logs are longer than they know, or whose keys are none any more.
 pub(super) fn astray(db: &Connection, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
     let mut found = Vec::new();
-    for (index, seat) in seated.iter().enumerate() {
-        let head = number_of(head(db, seat.agent.0)?);
+    for (index, mailbox) in seated.iter().enumerate() {
+        let head = number_of(head(db, mailbox.agent.0)?);
         // The head may have been put forward, and what was after a listener may have been removed.
-        let behind = head > seat.at && number_of(newest(db, seat.agent.0)?) > seat.at;
-        let key_ended = match seat.key {
-            Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != seat.agent),
+        let behind = head > mailbox.at && number_of(newest(db, mailbox.agent.0)?) > mailbox.at;
+        let key_ended = match mailbox.key {
+            Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != mailbox.agent),
             None => false,
         };
         if behind || key_ended {

@@ -10,7 +10,7 @@ use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
 use crate::types::{Agent, Once, Written};
-use crate::{StoreError, letter, words};
+use crate::{StoreError, outgoing, words};
 
 impl WriteTx {
     /// Runs a verb, unless the caller's request was answered before: then that answer is given, and nothing is changed.
@@ -46,7 +46,7 @@ impl WriteTx {
     }
 
     pub(super) fn remember_answer(&self, me: i64, once: &Once, answer: &impl Serialize, now: Timestamp) -> Result<()> {
-        let answer = letter::json(answer)?;
+        let answer = outgoing::json(answer)?;
         self.db
             .prepared(
                 "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES (?1, ?2, ?3, ?4, ?5)",

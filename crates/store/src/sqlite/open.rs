@@ -14,7 +14,7 @@ use super::error::failed;
 use super::lock::Lock;
 use super::readers::Readers;
 use super::search::Indexer;
-use super::usage::Office;
+use super::usage::OfficeUsage;
 use super::view_version::ViewVersions;
 use super::writer::{STATEMENTS, Shared, Writer};
 use crate::StoreError;
@@ -77,7 +77,7 @@ impl SqliteStore {
         let checkpoints = Checkpoints::start(folding, disk.clone()).map_err(cannot_open)?;
         let (unindexed, versions) = (Arc::<Unindexed>::default(), Arc::<ViewVersions>::default());
         let (known, account) = (Arc::<KnownKeys>::default(), Arc::<Account>::default());
-        let office = Office::count(&db, account.clone())?;
+        let office = OfficeUsage::count(&db, account.clone())?;
         let (writer, thread) = Writer::start(
             db,
             office,

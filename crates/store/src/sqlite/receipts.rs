@@ -15,7 +15,7 @@ use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::{message_uuid, no_message, session_uuid};
+use crate::outgoing::{message_uuid, no_message, session_uuid};
 use crate::query::{Handed, MAX_HANDED, MessageQuery};
 use crate::row as rows;
 use crate::types::{Agent, News, Written};

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::Timestamp;
 use amb_core::doc::SearchHit;
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 

@@ -10,7 +10,7 @@ use super::messages::{self, Found};
 use super::post::Post;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::letter::{self, Letter, Parent, Placed, json_of, no_session, trace_json};
+use crate::outgoing::{self, OutgoingMessage, Parent, Placed, json_of, no_session, trace_json};
 use crate::row::{kind_text, rank};
 use crate::types::{Agent, AgentKey};
 use crate::words;
@@ -18,7 +18,7 @@ use crate::words;
 /// What became of a send.
 pub(super) enum Outcome {
     /// It was written; the letter comes back for the answer and the news.
-    Placed(Box<(Letter, Placed)>),
+    Placed(Box<(OutgoingMessage, Placed)>),
     /// Its idempotency key had been used for the same draft.
     Repeat(Sent),
 }
@@ -31,7 +31,7 @@ enum Recipient {
 }
 
 impl WriteTx {
-    pub(super) fn send(&mut self, caller: &Agent, mut letter: Letter) -> Result<Outcome> {
+    pub(super) fn send(&mut self, caller: &Agent, mut letter: OutgoingMessage) -> Result<Outcome> {
         letter.at = self.newest.stamp(letter.at);
         let me = caller.key.0;
         if let Some(once) = &letter.once
@@ -61,7 +61,7 @@ impl WriteTx {
     }
 
     /// The recipient, if it is there, connected, and hears the sender; or the group of that name.
-    fn reachable(&mut self, me: i64, letter: &Letter) -> Result<Recipient> {
+    fn reachable(&mut self, me: i64, letter: &OutgoingMessage) -> Result<Recipient> {
         let Some(peer) = self.peer(&letter.to)?.filter(|peer| !peer.deleted) else {
             let group = self.group_of(&letter.to, me)?;
             return group.map(Recipient::Group).ok_or_else(|| words::not_connected(&letter.to));
@@ -77,7 +77,7 @@ impl WriteTx {
     }
 
     /// The message that the letter answers or passes on, which its sender must have sent or received.
-    pub(super) fn parent_of(&self, caller: &Agent, letter: &Letter) -> Result<Option<Found>> {
+    pub(super) fn parent_of(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<Option<Found>> {
         let Some(Parent { id, relay }) = letter.parent else { return Ok(None) };
         let me = caller.key.0;
         if let Some(found) = messages::find(&self.db, id)?
@@ -86,24 +86,24 @@ impl WriteTx {
             return Ok(Some(found));
         }
         // The office that settled the hop had the message; here it may be gone.
-        if letter.hop.is_some() { Ok(None) } else { Err(letter::no_message(&id.into())) }
+        if letter.hop.is_some() { Ok(None) } else { Err(outgoing::no_message(&id.into())) }
     }
 
     /// The session that the letter goes to, made where it is missing; `answered` is that of the message it replies to.
-    fn thread_of(&mut self, me: i64, peer: i64, letter: &Letter, answered: Option<i64>) -> Result<Thread> {
+    fn thread_of(&mut self, me: i64, peer: i64, letter: &OutgoingMessage, answered: Option<i64>) -> Result<Thread> {
         let answered = match answered {
             Some(session) => self.thread(session)?.filter(|thread| thread.pair == Some(pair(me, peer))),
             None => None,
         };
         match letter.thread(answered.map(|thread| thread.public_id))? {
-            letter::Thread::Existing(public_id) => {
+            outgoing::Thread::Existing(public_id) => {
                 let thread = self.thread_by_public_id(public_id)?.ok_or_else(no_session)?;
                 if thread.pair != Some(pair(me, peer)) {
                     return Err(words::not_both_members(&letter.to));
                 }
                 Ok(thread)
             }
-            letter::Thread::Subject(letter::Subject { subject, key }) => {
+            outgoing::Thread::Subject(outgoing::Subject { subject, key }) => {
                 let (low, high) = pair(me, peer);
                 let cached = self.caches.by_subject.get(&(low, high, key.as_str().into())).copied();
                 let known = match cached {
@@ -119,7 +119,14 @@ impl WriteTx {
     }
 
     /// Accepts the message.
-    fn place(&mut self, caller: &Agent, peer: &Peer, thread: &Thread, letter: &Letter, hop: &Hop) -> Result<Placed> {
+    fn place(
+        &mut self,
+        caller: &Agent,
+        peer: &Peer,
+        thread: &Thread,
+        letter: &OutgoingMessage,
+        hop: &Hop,
+    ) -> Result<Placed> {
         if letter.kind == Kind::Task {
             return self.place_task(caller, peer, thread, letter, hop);
         }
@@ -129,7 +136,12 @@ impl WriteTx {
 }
 
 /// Columns to insert for a letter.
-pub(super) fn letter_post<'a>(caller: &Agent, letter: &'a Letter, hop: &Hop, task: Option<String>) -> Result<Post<'a>> {
+pub(super) fn letter_post<'a>(
+    caller: &Agent,
+    letter: &'a OutgoingMessage,
+    hop: &Hop,
+    task: Option<String>,
+) -> Result<Post<'a>> {
     Ok(Post {
         id: letter.id,
         sender: caller.key.0,

@@ -3,7 +3,7 @@
 use amb_core::doc::ChainTask;
 use std::borrow::Cow;
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::route::{self, Hop};
 use amb_core::task::{Asked, Decision, decide_in_any_case};
 use amb_core::{AgentName, Entry, Event, Kind, Task, TaskState, Timestamp};
@@ -19,7 +19,7 @@ use super::post::Post;
 use super::send::{letter_post, placed};
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::letter::{Letter, Placed, json, trace_json};
+use crate::outgoing::{OutgoingMessage, Placed, json, trace_json};
 use crate::row;
 use crate::tasks::{TaskRow, Update};
 use crate::types::{Agent, News, Written};
@@ -136,7 +136,7 @@ impl WriteTx {
         caller: &Agent,
         peer: &Peer,
         thread: &Thread,
-        letter: &Letter,
+        letter: &OutgoingMessage,
         hop: &Hop,
     ) -> Result<Placed> {
         let asked = Asked {
@@ -153,7 +153,7 @@ impl WriteTx {
         let Some(task) = letter.task_ref(state) else { return Err(crate::StoreError::invalid("not a task")) };
         let to: &[i64] = if reason.is_none() { &[peer.id] } else { &[] };
         let (message, copies) = self.post(thread.id, letter_post(caller, letter, hop, Some(json(&task)?))?, to)?;
-        let callback = crate::letter::json_of(letter.callback.as_ref())?;
+        let callback = crate::outgoing::json_of(letter.callback.as_ref())?;
         let parent = match letter.parent.filter(|parent| parent.relay) {
             Some(parent) => self.task_of_message(parent.id)?,
             None => None,
@@ -236,7 +236,7 @@ impl WriteTx {
             metadata: None,
         };
         let (_, copies) = self.post(thread.id, post, &[to])?;
-        let Some((agent, number)) = copies.first().copied() else { return Err(crate::letter::no_session()) };
+        let Some((agent, number)) = copies.first().copied() else { return Err(crate::outgoing::no_session()) };
         let event = Event::NewMessage(update.event(from_name.clone(), thread.public_id, &thread.subject));
         Ok(News { agent, entry: Entry { event, cursor: number.into() } })
     }

@@ -12,7 +12,7 @@ use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::query::numbered_line;
 use crate::quota::Stored;
 use crate::types::Agent;

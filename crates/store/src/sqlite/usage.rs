@@ -30,14 +30,14 @@ pub(super) use message_bytes;
 
 /// What the whole office stores.
 #[derive(Debug)]
-pub(super) struct Office {
+pub(super) struct OfficeUsage {
     account: Arc<Account>,
     /// With what the transaction under way has done.
     now: Stored,
     committed: Stored,
 }
 
-impl Office {
+impl OfficeUsage {
     /// Adds up the rows of all agents, once at the start.
     pub(super) fn count(db: &Connection, account: Arc<Account>) -> Result<Self> {
         let sql = "SELECT ifnull(sum(messages), 0), ifnull(sum(bytes), 0) FROM usage";

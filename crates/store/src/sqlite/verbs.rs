@@ -4,7 +4,7 @@ use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
     History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
 };
-use amb_core::office::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
     AgentName, Draft, Entry, Kind, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
@@ -18,7 +18,7 @@ use super::{
     transcripts, usage,
 };
 use crate::error::Result;
-use crate::letter::{self, Letter, message_uuid, session_uuid};
+use crate::outgoing::{self, OutgoingMessage, message_uuid, session_uuid};
 use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
 use crate::replicas::{Astray, Seated};
 use crate::store::Store;
@@ -31,7 +31,7 @@ const SMALL_INBOX: usize = 64;
 
 impl SqliteStore {
     /// Sends a letter. The answer and the news are put together here, off the writer's thread.
-    async fn post(&self, caller: &Agent, letter: Letter) -> Result<Written<Sent>> {
+    async fn post(&self, caller: &Agent, letter: OutgoingMessage) -> Result<Written<Sent>> {
         let caller = caller.clone();
         let (writer, task) = (self.writer()?, letter.kind == Kind::Task);
         let send = move |tx: &mut WriteTx| tx.send(&caller, letter);
@@ -117,11 +117,11 @@ impl Store for SqliteStore {
     }
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, Letter::new(&caller.name, draft, now)?).await
+        self.post(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
     }
 
     async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, Letter::carried(&caller.name, draft, crossing, now)?).await
+        self.post(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
     fn view_version(&self, agent: AgentKey) -> Option<ViewVersion> {
@@ -291,7 +291,7 @@ impl Store for SqliteStore {
         now: Timestamp,
     ) -> Result<Written<Vec<Sent>>> {
         let (caller, to) = (caller.clone(), to.to_vec());
-        let caller = letter::under_key_of(caller, &to, &draft)?;
+        let caller = outgoing::under_key_of(caller, &to, &draft)?;
         let send = move |tx: &mut WriteTx| {
             tx.once(&caller, now, |tx| {
                 let sent = tx.send_all(&caller, &to, &draft, now)?;

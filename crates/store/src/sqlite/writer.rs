@@ -14,7 +14,7 @@ use super::cache::Caches;
 use super::disk::Disk;
 use super::error::{closed, failed, is_failed_sync};
 use super::plans::Prepared;
-use super::usage::Office;
+use super::usage::OfficeUsage;
 use super::view_version::{Changed, ViewVersions};
 use crate::StoreError;
 use crate::error::Result;
@@ -35,7 +35,7 @@ pub(super) const STATEMENTS: usize = 256;
 pub(super) struct WriteTx {
     pub(super) db: Connection,
     pub(super) caches: Caches,
-    pub(super) office: Office,
+    pub(super) office: OfficeUsage,
     /// Whose new mail can be found by search after this transaction.
     pub(super) findable: Vec<AgentKey>,
     /// Who sees something else after this transaction.
@@ -109,7 +109,11 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Starts the thread on this connection. It ends when all its `Writer`s are gone.
-    pub(super) fn start(db: Connection, office: Office, shared: Shared) -> std::io::Result<(Self, JoinHandle<()>)> {
+    pub(super) fn start(
+        db: Connection,
+        office: OfficeUsage,
+        shared: Shared,
+    ) -> std::io::Result<(Self, JoinHandle<()>)> {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let Shared { unindexed, versions, disk, known } = shared;
         db.set_prepared_statement_cache_capacity(STATEMENTS);

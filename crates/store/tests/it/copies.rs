@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, SessionId};
 use amb_store::conformance::Desk;
 use amb_store::testing::SqliteFile;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{Code, Draft};
 use amb_store::conformance::{Desk, at};
 use amb_store::testing::{PostgresDatabase, SqliteFile};
@@ -178,7 +178,7 @@ async fn old_mail_works(desk: Desk) {
         desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(2)).await.unwrap().answer.task.unwrap();
     desk.task(&bob, &task.id).await.unwrap();
     while desk.index_mail().await.unwrap() > 0 {}
-    let query = amb_core::office::SearchQuery { text: "old".into(), ..Default::default() };
+    let query = amb_core::mailbox::SearchQuery { text: "old".into(), ..Default::default() };
     assert_eq!(desk.search(&bob, query).await.unwrap().len(), 1);
     desk.close().await;
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_core::office::{SearchQuery, TaskFilter};
+use amb_core::mailbox::{SearchQuery, TaskFilter};
 use amb_store::conformance::{Desk, at, name};
 use amb_store::testing::SqliteFile;
 use amb_store::{Agent, ExportQuery, MessageQuery, SqliteStore};

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use amb_core::office::TaskFilter;
+use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::Line;
 use amb_core::{Code, Draft, TaskState};
 use amb_store::conformance::{Desk, at, name};
@@ -165,7 +165,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     assert_eq!(next.news[0].entry.cursor.as_number(), Some(before.1.len() as u64 + 1));
     desk.enter("dave").await;
     while desk.index_mail().await.unwrap() > 0 {}
-    let query = amb_core::office::SearchQuery { text: "quoted".into(), limit: Some(50), ..Default::default() };
+    let query = amb_core::mailbox::SearchQuery { text: "quoted".into(), limit: Some(50), ..Default::default() };
     assert_eq!(desk.search(&bob, query).await.unwrap().len(), 30);
     desk.close().await;
 }

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::office::SearchQuery;
+use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, Draft, Timestamp};
 use amb_store::conformance::{Desk, at};
 use amb_store::testing::{OwnCluster, PostgresDatabase};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::doc::{Access, ConnectionChange};
-use amb_core::office::ClaimRequest;
+use amb_core::mailbox::ClaimRequest;
 use amb_core::transcript::Line;
 use amb_core::{AgentName, Code, Draft, TaskState};
 use amb_store::conformance::{Desk, at, hash_of, name};

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use amb_core::doc::{Access, ConnectionChange};
-use amb_core::office::{HistoryPage, TaskFilter};
+use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
 use amb_store::conformance::{Desk, at, hash_of, name};

@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use super::*;
 use crate::init::{apply, revert};
 
-fn seat() -> Seat {
-    Seat {
+fn account() -> Account {
+    Account {
         me: "ann".parse().unwrap(),
         command: "/opt/my tools/amb".into(),
         directory: Some("/srv/mail".into()),
@@ -37,11 +37,11 @@ fn files(client: Client, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
         (Client::Codex, Scope::User) => vec![("CODEX_HOME", "/home/ann/.codex".into())],
         _ => Vec::new(),
     };
-    let served = Seat { environment: variables, ..seat() };
+    let served = Account { environment: variables, ..account() };
     let mut settings = client.settings(&served, "mailbox", false).unwrap();
-    settings.extend(client.more_settings(&seat(), "mailbox", hooks));
+    settings.extend(client.more_settings(&account(), "mailbox", hooks));
     let main = Extra { path, format, settings };
-    let all = std::iter::once(main).chain(client.extras(&seat(), "mailbox", scope, &places(), hooks));
+    let all = std::iter::once(main).chain(client.extras(&account(), "mailbox", scope, &places(), hooks));
     all.map(|part| {
         let text = apply(part.format, "", &part.settings).unwrap();
         (part, text)
@@ -81,8 +81,8 @@ fn twice_is_once_and_undoing_leaves_nothing() {
 fn hooks_are_written_where_nothing_else_tells_of_mail() {
     let is_hooked = |client: Client, hooks: Hooks| {
         let scope = if client == Client::Copilot { Scope::Project } else { Scope::User };
-        let extras = client.extras(&seat(), "mailbox", scope, &places(), hooks);
-        let more = client.more_settings(&seat(), "mailbox", hooks);
+        let extras = client.extras(&account(), "mailbox", scope, &places(), hooks);
+        let more = client.more_settings(&account(), "mailbox", hooks);
         let mut all = extras.iter().flat_map(|extra| &extra.settings).chain(&more);
         all.any(|setting| setting.path.first().is_some_and(|key| key == "hooks"))
     };
@@ -105,7 +105,7 @@ fn the_skill_is_one_text_in_every_place() {
     assert_eq!(text, SKILL);
     assert!(front.starts_with("name: agent-mailbox\ndescription: "), "{front}");
     for client in [Client::Codex, Client::Gemini] {
-        let extras = client.extras(&seat(), "mailbox", Scope::Project, &places(), Hooks::Never);
+        let extras = client.extras(&account(), "mailbox", Scope::Project, &places(), Hooks::Never);
         let [told] = extras.as_slice() else { panic!("{extras:?}") };
         assert!(apply(told.format, "", &told.settings).unwrap().contains(SKILL.trim_end()));
     }
@@ -129,8 +129,8 @@ fn the_plugin_has_all_its_parts_and_they_agree() {
     assert_eq!(server, &serde_json::json!({"command": "amb", "args": ["mcp"]}));
     // The same hooks that `amb init claude-code --hooks` writes, for whoever the profile says.
     let hooks = &read(&format!("{source}/hooks/hooks.json"))["hooks"];
-    let seat = Seat { command: "amb".into(), directory: None, ..seat() };
-    let ours = Client::ClaudeCode.hooks(&seat);
+    let account = Account { command: "amb".into(), directory: None, ..account() };
+    let ours = Client::ClaudeCode.hooks(&account);
     assert_eq!(hooks.as_object().unwrap().len(), ours.len());
     for hook in ours {
         let wanted = hook.value.to_json().to_string().replace("amb --as ann hook", "amb hook");

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
 use amb_bridge::{Conversations, Options, Tasks, exec};
 
-use super::carry::{carry, memory, seat};
+use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -79,10 +79,10 @@ impl Resident {
         let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
         let mut environment = state::inherited(&self.environment)?;
         exec::check_command(&self.command, &environment).map_err(|error| Failure::usage(error.detail))?;
-        let seat = seat(office).await?;
+        let mailbox = mailbox(office).await?;
         let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
-        environment.extend(state::environment(office, seat.me())?);
+        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
+        environment.extend(state::environment(office, mailbox.me())?);
         let runtime = Acp::new(AcpOptions {
             command: self.command,
             environment,
@@ -93,6 +93,6 @@ impl Resident {
             memory: Some(ledger.conversations()),
             ..AcpOptions::default()
         });
-        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
+        carry(mailbox, Arc::new(runtime), ledger, options, &state, output).await
     }
 }

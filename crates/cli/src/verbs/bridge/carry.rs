@@ -1,10 +1,10 @@
-//! What every bridge does: takes its seat, opens its memory, and works until it is stopped.
+//! What every bridge does: takes its mailbox, opens its memory, and works until it is stopped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
-use amb_core::{Backoff, Office};
+use amb_core::{Backoff, Mailbox};
 
 use super::state;
 use crate::args::OfficeArgs;
@@ -16,27 +16,27 @@ use crate::verbs::watch::interrupted;
 /// The memory of the bridge, and where it is.
 pub(super) fn memory(
     office: &OfficeArgs,
-    seat: &dyn Office,
+    mailbox: &dyn Mailbox,
     state: Option<&Path>,
 ) -> Result<(PathBuf, Ledger), Failure> {
     let root = match state {
         Some(state) => state.to_owned(),
-        None => state::place(office, seat.me())?,
+        None => state::place(office, mailbox.me())?,
     };
     let ledger = Ledger::open(&root)?;
     Ok((root, ledger))
 }
 
-/// The seat, waited for where the office is not there yet: a bridge may be started before its server.
-pub(super) async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure> {
+/// The mailbox, waited for where the office is not there yet: a bridge may be started before its server.
+pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Failure> {
     let mut backoff = Backoff::default();
     loop {
         let opened = async {
-            let seat = office.open().await?;
-            if enlist(&*seat, office.nanobot_section(seat.me()).as_ref()).await? {
-                tracing::info!(agent = %seat.me(), "registered");
+            let mailbox = office.open().await?;
+            if enlist(&*mailbox, office.nanobot_section(mailbox.me()).as_ref()).await? {
+                tracing::info!(agent = %mailbox.me(), "registered");
             }
-            Ok(seat)
+            Ok(mailbox)
         };
         match opened.await {
             Err(Failure::Office(error)) if error.is_passing() => {
@@ -55,14 +55,14 @@ pub(super) async fn seat(office: &OfficeArgs) -> Result<Arc<dyn Office>, Failure
 }
 
 pub(super) async fn carry(
-    seat: Arc<dyn Office>,
+    mailbox: Arc<dyn Mailbox>,
     runtime: Arc<dyn Runtime>,
     ledger: Ledger,
     options: Options,
     state: &Path,
     output: Output,
 ) -> Result<(), Failure> {
-    let (me, at) = (seat.me().clone(), seat.describe());
+    let (me, at) = (mailbox.me().clone(), mailbox.describe());
     output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
     output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
     // Said when it is so: the runtime was asked whether it takes turns.
@@ -73,5 +73,5 @@ pub(super) async fn carry(
             tracing::error!(%error, "cannot listen for signals; stopping");
         }
     };
-    Ok(Bridged::new(seat, runtime, ledger, options).run(shutdown).await?)
+    Ok(Bridged::new(mailbox, runtime, ledger, options).run(shutdown).await?)
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use amb_bridge::exec::{self, Exec, Input};
 use amb_bridge::{Options, Runtime, Tasks};
 
-use super::carry::{carry, memory, seat};
+use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN, state};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -61,11 +61,11 @@ impl Command {
         let inherited = state::inherited(&self.environment)?;
         let runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };
         runtime.check().await.map_err(|error| Failure::usage(error.detail))?;
-        let seat = seat(office).await?;
+        let mailbox = mailbox(office).await?;
         let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
+        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
         let mut runtime = Exec { records: Some(ledger.commands()), ..runtime };
-        runtime.environment.extend(state::environment(office, seat.me())?);
-        carry(seat, Arc::new(runtime), ledger, options, &state, output).await
+        runtime.environment.extend(state::environment(office, mailbox.me())?);
+        carry(mailbox, Arc::new(runtime), ledger, options, &state, output).await
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use amb_bridge::openclaw::{Gateway, Route};
 use amb_bridge::{Conversations, Options, Tasks};
 
-use super::carry::{carry, memory, seat};
+use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -85,10 +85,10 @@ impl OpenClaw {
             requests: Some(named.to_owned()),
             ..self.common.options(self.turn_timeout, Tasks::Ask)
         };
-        let seat = seat(office).await?;
+        let mailbox = mailbox(office).await?;
         let _archiving = self.common.archiving.start(office)?;
-        let (state, ledger) = memory(office, &*seat, self.common.state.as_deref())?;
-        carry(seat, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
+        let (state, ledger) = memory(office, &*mailbox, self.common.state.as_deref())?;
+        carry(mailbox, Arc::new(gateway.route(self.route.0)), ledger, options, &state, output).await
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Init, places, usage};
 use crate::failure::Failure;
-use crate::init::{Config, Extra, Hooks, Plan, Scope, Seat, Setting, diff, json};
+use crate::init::{Account, Config, Extra, Hooks, Plan, Scope, Setting, diff, json};
 use crate::output::Output;
 
 /// What becomes of one file.
@@ -36,27 +36,27 @@ impl Init {
         }
     }
 
-    fn extras(&self, seat: &Seat, hooks: Hooks) -> Result<Vec<Extra>, Failure> {
+    fn extras(&self, account: &Account, hooks: Hooks) -> Result<Vec<Extra>, Failure> {
         // A file that was named stands alone: where the others would be is not known.
         if self.config.is_some() {
             return Ok(Vec::new());
         }
         let scope: Scope = self.scope.unwrap_or_else(|| self.client.usual_scope());
-        Ok(self.client.extras(seat, &self.name, scope, &places()?, hooks))
+        Ok(self.client.extras(account, &self.name, scope, &places()?, hooks))
     }
 
     /// What is written into the file with the servers, besides them.
-    pub(super) fn more_settings(&self, seat: &Seat) -> Vec<Setting> {
-        if self.server_only { Vec::new() } else { self.client.more_settings(seat, &self.name, self.hooks()) }
+    pub(super) fn more_settings(&self, account: &Account) -> Vec<Setting> {
+        if self.server_only { Vec::new() } else { self.client.more_settings(account, &self.name, self.hooks()) }
     }
 
     /// What is to become of the other files. Nothing is written yet: what cannot be is found before.
-    pub(super) fn besides(&self, seat: &Seat) -> Result<Vec<Besides>, Failure> {
+    pub(super) fn besides(&self, account: &Account) -> Result<Vec<Besides>, Failure> {
         if self.server_only {
             return Ok(Vec::new());
         }
         let mut all = Vec::new();
-        for Extra { path, format, settings } in self.extras(seat, self.hooks())? {
+        for Extra { path, format, settings } in self.extras(account, self.hooks())? {
             let config = Config::open(path, format)?;
             let plan = config.with(&settings).map_err(usage)?;
             all.push(Besides { config, settings, plan });
@@ -65,9 +65,9 @@ impl Init {
     }
 
     /// Takes ours out of the other files, hooks included, however they came there.
-    pub(super) fn undo_besides(&self, seat: &Seat) -> Result<Vec<Written>, Failure> {
+    pub(super) fn undo_besides(&self, account: &Account) -> Result<Vec<Written>, Failure> {
         let mut all = Vec::new();
-        for Extra { path, format, settings } in self.extras(seat, Hooks::Always)? {
+        for Extra { path, format, settings } in self.extras(account, Hooks::Always)? {
             let config = Config::open(path, format)?;
             let plan = without(&config, &settings).map_err(usage)?;
             if plan.changes() && !self.dry_run {

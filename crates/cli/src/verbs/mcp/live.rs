@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use amb_core::office::{Outgoing, Result};
+use amb_core::mailbox::{Outgoing, Result};
 use amb_core::{AgentName, OfficeError};
 use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
-use amb_mcp::{Delivery, Mailed, Peer, Seat, Words};
+use amb_mcp::{Delivery, LazyMailbox, Mailed, Peer, Words};
 use async_trait::async_trait;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
@@ -21,7 +21,7 @@ const GOODBYE: Duration = Duration::from_secs(2);
 /// Joins when both NATS and the office can be reached, and tries until then: the office says who the agent is, so that
 /// no live word goes out under a name that is only claimed.
 pub(super) struct Live {
-    seat: Seat,
+    mailbox: LazyMailbox,
     nats: NatsOptions,
     delegates: AllowedDelegates,
     words: Arc<Words>,
@@ -36,8 +36,8 @@ struct Joined {
 
 impl Live {
     /// Begins to join, and answers at once.
-    pub(super) fn join(seat: Seat, nats: NatsOptions, delegates: AllowedDelegates) -> Arc<Self> {
-        let live = Arc::new(Self { seat, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
+    pub(super) fn join(mailbox: LazyMailbox, nats: NatsOptions, delegates: AllowedDelegates) -> Arc<Self> {
+        let live = Arc::new(Self { mailbox, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
         let joining = Arc::clone(&live);
         tokio::spawn(async move {
             let mut pause = PAUSE;
@@ -53,7 +53,7 @@ impl Live {
     async fn joined(&self) -> Result<&Joined> {
         self.joined
             .get_or_try_init(|| async {
-                let office = self.seat.office().await?;
+                let office = self.mailbox.office().await?;
                 let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(out_of_reach)?;
                 // The card in the office describes the agent; the goal needs no words of its own.
                 let goal = peers.join(office.me().clone(), "").await.map_err(out_of_reach)?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use amb_core::Backoff;
 use amb_core::Timestamp;
-use amb_core::office::Office;
+use amb_core::mailbox::Mailbox;
 use amb_wake::{Bell, ClientState, Decision, Facts, Lease, Ledger, Limits, Place, Process, Summary};
 use jiff::SignedDuration;
 use serde_json::json;
@@ -18,7 +18,7 @@ const PARENT: Duration = Duration::from_secs(5);
 /// Rings by lines on stdout: counts, ids and names, no words of a sender. Ends with the process that started it.
 /// Silent while an `amb mcp` of the same agent rings its client, or another watcher does.
 pub(super) async fn ring(
-    seat: &dyn Office,
+    mailbox: &dyn Mailbox,
     place: Option<Place>,
     output: Output,
     mut left: u64,
@@ -31,7 +31,7 @@ pub(super) async fn ring(
     let mut cursor = None;
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
-        let round = round(seat, &mut bell, holds_lease, output, &mut cursor);
+        let round = round(mailbox, &mut bell, holds_lease, output, &mut cursor);
         match round.await {
             Ok(rung) => {
                 left -= u64::from(rung);
@@ -64,7 +64,7 @@ fn holds_lease(place: &Place) -> bool {
 
 /// Looks once, rings if it is time, else waits for something to happen; returns whether it rang.
 async fn round(
-    seat: &dyn Office,
+    mailbox: &dyn Mailbox,
     bell: &mut Bell,
     holds_lease: bool,
     output: Output,
@@ -73,10 +73,10 @@ async fn round(
     // The place in the log is taken before the inbox is looked at, so that nothing falls between the two.
     let since = match cursor.take() {
         Some(since) => since,
-        None => seat.events(None, Duration::ZERO).await?.cursor,
+        None => mailbox.events(None, Duration::ZERO).await?.cursor,
     };
-    let inbox = seat.inbox(true).await?;
-    let waiting = amb_wake::unread(seat, &inbox, |_| false).await?;
+    let inbox = mailbox.inbox(true).await?;
+    let waiting = amb_wake::unread(mailbox, &inbox, |_| false).await?;
     let unread = inbox.unread();
     let now = Timestamp::now();
     let facts = Facts {
@@ -93,7 +93,7 @@ async fn round(
             bell.ringing(now, &waiting);
             let from: Vec<_> = waiting.iter().map(|mail| mail.from.clone()).collect();
             let newest = waiting.first().map(|mail| mail.id.clone());
-            let summary = Summary { me: seat.me().clone(), unread, newest, from };
+            let summary = Summary { me: mailbox.me().clone(), unread, newest, from };
             match output.json {
                 true => output.line_of(&json!({"unread": unread, "line": summary.line()}))?,
                 false => output.say(summary.line())?,
@@ -104,7 +104,7 @@ async fn round(
         Decision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default(),
         Decision::Quiet(_) | Decision::GiveUp => PARENT,
     };
-    let page = seat.events(Some(since.clone()), wait.min(PARENT)).await;
+    let page = mailbox.events(Some(since.clone()), wait.min(PARENT)).await;
     // A cursor that the office has forgotten is found anew.
     *cursor = page.ok().map(|page| page.cursor);
     Ok(false)

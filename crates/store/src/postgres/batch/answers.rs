@@ -8,7 +8,7 @@ use deadpool_postgres::GenericClient;
 
 use super::Outcome;
 use crate::error::Result;
-use crate::letter::json;
+use crate::outgoing::json;
 use crate::postgres::error::Trouble;
 use crate::types::Once;
 use crate::words;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::answers::{Answers, answers};
 use crate::error::Result;
-use crate::letter::{self, Letter, no_session};
+use crate::outgoing::{self, OutgoingMessage, no_session};
 use crate::postgres::error::Trouble;
 use crate::postgres::messages::{self, Found};
 use crate::postgres::tasks;
@@ -72,11 +72,11 @@ impl Known {
     pub(super) async fn lock<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, Letter)],
+        letters: &[(Agent, OutgoingMessage)],
     ) -> Result<Heads, Trouble> {
         let mut names: BTreeSet<String> = letters.iter().map(|(_, letter)| letter.to.folded()).collect();
         // A task may be rejected, and then its sender hears of it.
-        let told = |letter: &Letter| letter.once.is_some() || letter.kind == Kind::Task;
+        let told = |letter: &OutgoingMessage| letter.once.is_some() || letter.kind == Kind::Task;
         names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.folded()));
         let names: Vec<String> = names.into_iter().collect();
         let select = client
@@ -104,7 +104,7 @@ impl Known {
     pub(super) async fn look_up<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, Letter)],
+        letters: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Trouble> {
         let (mut routes, mut subjects, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (caller, letter) in letters {
@@ -181,14 +181,14 @@ impl Known {
     pub(super) async fn make_sessions<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, Letter)],
+        letters: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Trouble> {
         // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
         let mut missing = BTreeMap::new();
         for (caller, letter) in letters {
             let Ok(peer) = self.reachable(caller, letter) else { continue };
             let (low, high) = pair(caller.key.0, peer.id);
-            let Ok(letter::Thread::Subject(letter::Subject { subject, key })) =
+            let Ok(outgoing::Thread::Subject(outgoing::Subject { subject, key })) =
                 letter.thread(self.answered((low, high), letter))
             else {
                 continue;
@@ -230,12 +230,12 @@ impl Known {
     }
 
     /// The recipient, where it is an agent.
-    pub(super) fn peer(&self, letter: &Letter) -> Option<&Peer> {
+    pub(super) fn peer(&self, letter: &OutgoingMessage) -> Option<&Peer> {
         self.peers.get(self.ids.get(&letter.to)?)
     }
 
     /// The recipient, if it is there, connected, and hears the sender.
-    pub(super) fn reachable(&self, caller: &Agent, letter: &Letter) -> Result<&Peer> {
+    pub(super) fn reachable(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<&Peer> {
         let Some(peer) = self.peer(letter) else { return Err(words::not_connected(&letter.to)) };
         if !self.connected.contains(&pair(caller.key.0, peer.id)) {
             return Err(words::not_connected(&letter.to));
@@ -247,27 +247,27 @@ impl Known {
         Ok(peer)
     }
 
-    pub(super) fn thread(&self, caller: &Agent, peer: &Peer, letter: &Letter) -> Result<&Thread> {
+    pub(super) fn thread(&self, caller: &Agent, peer: &Peer, letter: &OutgoingMessage) -> Result<&Thread> {
         let (low, high) = pair(caller.key.0, peer.id);
         match letter.thread(self.answered((low, high), letter))? {
-            letter::Thread::Existing(id) => {
+            outgoing::Thread::Existing(id) => {
                 let thread = self.by_public_id.get(&id).ok_or_else(no_session)?;
                 if thread.pair == Some((low, high)) { Ok(thread) } else { Err(words::not_both_members(&letter.to)) }
             }
-            letter::Thread::Subject(letter::Subject { key, .. }) => {
+            outgoing::Thread::Subject(outgoing::Subject { key, .. }) => {
                 self.by_subject.get(&(low, high, key.clone())).ok_or_else(no_session)
             }
         }
     }
 
     /// The session of the message that the letter replies to, where it is between these two.
-    fn answered(&self, pair: (i64, i64), letter: &Letter) -> Option<Uuid> {
+    fn answered(&self, pair: (i64, i64), letter: &OutgoingMessage) -> Option<Uuid> {
         let session = self.parents.get(&letter.reply_to()?)?.row.session;
         self.by_public_id.get(&session).filter(|thread| thread.pair == Some(pair)).map(|thread| thread.public_id)
     }
 
     /// ttl and trace.
-    pub(super) fn hop(&self, caller: &Agent, letter: &Letter) -> Result<Hop> {
+    pub(super) fn hop(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<Hop> {
         let found = letter.parent.and_then(|parent| self.parents.get(&parent.id));
         let parent = messages::parent(found, caller, letter)?.map(Found::message).transpose()?;
         letter.hop(parent.as_ref(), false)
@@ -284,7 +284,7 @@ impl Known {
     }
 
     /// The task that the letter's task was passed on from.
-    pub(super) fn parent_task(&self, letter: &Letter) -> Option<i64> {
+    pub(super) fn parent_task(&self, letter: &OutgoingMessage) -> Option<i64> {
         let parent = letter.parent.filter(|parent| parent.relay)?;
         self.task_of.get(&parent.id).copied()
     }

@@ -1,4 +1,4 @@
-//! A seat is an [`Office`]. Work on files happens on threads that may block.
+//! A mailbox is a [`Mailbox`]. Work on files happens on threads that may block.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::card::heartbeat_timeout;
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::{Cursor, EventPage};
-use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{
     AgentName, Card, Code, Draft, Message, MessageId, OfficeError, SessionId, Status, Task, TaskId, TaskState,
@@ -16,40 +16,40 @@ use async_trait::async_trait;
 use crate::durable::{self, Wait};
 use crate::failure::Doing;
 use crate::layout::Layout;
-use crate::office::{Desk, DirSeat};
+use crate::office::{AgentDir, DirMailbox};
 use crate::people::{Alive, Registered};
 
-impl DirSeat {
-    /// Runs blocking work of this seat's.
+impl DirMailbox {
+    /// Runs blocking work of this mailbox's.
     pub(crate) async fn run<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Desk) -> Result<T> + Send + 'static,
+        F: FnOnce(&AgentDir) -> Result<T> + Send + 'static,
     {
-        let desk = Arc::clone(&self.desk);
-        tokio::task::spawn_blocking(move || work(&desk)).await.map_err(OfficeError::internal)?
+        let agent_dir = Arc::clone(&self.agent_dir);
+        tokio::task::spawn_blocking(move || work(&agent_dir)).await.map_err(OfficeError::internal)?
     }
 
     /// Enters a card for an agent that gives a sign of life at this interval.
     pub async fn register_polling(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
-        self.run(move |desk| desk.register(card, poll_interval)).await
+        self.run(move |agent_dir| agent_dir.register(card, poll_interval)).await
     }
 }
 
-impl DirSeat {
+impl DirMailbox {
     /// Says what the agent does, which is a sign of life, and, where given, which tasks it shows as its current ones until
     /// one of its tasks here changes.
     pub async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            desk.say(status, current_tasks)?;
-            desk.shared.fold_now(Wait::Cached)
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            agent_dir.say(status, current_tasks)?;
+            agent_dir.shared.fold_now(Wait::Cached)
         })
         .await
     }
 }
 
-impl Desk {
+impl AgentDir {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.check_lives_here()?;
         let entry = self.enter_card(card, poll_interval)?;
@@ -142,89 +142,89 @@ impl Desk {
 }
 
 #[async_trait]
-impl Office for DirSeat {
+impl Mailbox for DirMailbox {
     fn me(&self) -> &AgentName {
-        &self.desk.me
+        &self.agent_dir.me
     }
 
     fn describe(&self) -> String {
-        let paths = &self.desk.shared.paths;
+        let paths = &self.agent_dir.shared.paths;
         format!("directory {} ({})", paths.root.display(), paths.layout)
     }
 
     async fn register(&self, card: Card) -> Result<AgentEntry> {
-        let poll_interval = self.desk.shared.options.poll_interval;
+        let poll_interval = self.agent_dir.shared.options.poll_interval;
         self.register_polling(card, poll_interval).await
     }
 
     async fn agents(&self) -> Result<Vec<AgentEntry>> {
-        self.run(|desk| desk.shared.everybody(desk.shared.now())).await
+        self.run(|agent_dir| agent_dir.shared.everybody(agent_dir.shared.now())).await
     }
 
     async fn heartbeat(&self) -> Result<()> {
-        self.run(Desk::heartbeat).await
+        self.run(AgentDir::heartbeat).await
     }
 
     async fn leave(&self) -> Result<()> {
-        self.run(Desk::leave).await
+        self.run(AgentDir::leave).await
     }
 
     async fn send(&self, draft: Draft) -> Result<Sent> {
-        self.run(move |desk| desk.send(draft)).await
+        self.run(move |agent_dir| agent_dir.send(draft)).await
     }
 
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
-        self.run(move |desk| desk.check_known().and_then(|()| desk.inbox(unread_only))).await
+        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.inbox(unread_only))).await
     }
 
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let session = session.clone();
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            desk.check_known()?;
-            desk.read(&session, &page)
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            agent_dir.check_known()?;
+            agent_dir.read(&session, &page)
         })
         .await
     }
 
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts> {
         let id = id.clone();
-        self.run(move |desk| desk.check_known().and_then(|()| desk.message(&id))).await
+        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.message(&id))).await
     }
 
     async fn ack(&self, ids: &[MessageId]) -> Result<u64> {
         let ids = ids.to_vec();
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            desk.check_known()?;
-            desk.ack(&ids)
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            agent_dir.check_known()?;
+            agent_dir.ack(&ids)
         })
         .await
     }
 
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>> {
-        self.run(move |desk| desk.check_lives_here().and_then(|()| desk.claim(&request))).await
+        self.run(move |agent_dir| agent_dir.check_lives_here().and_then(|()| agent_dir.claim(&request))).await
     }
 
     async fn release(&self, ids: &[MessageId]) -> Result<()> {
-        self.desk.release(ids);
+        self.agent_dir.release(ids);
         Ok(())
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
-        self.run(|desk| desk.check_lives_here().and_then(|()| desk.claimed())).await
+        self.run(|agent_dir| agent_dir.check_lives_here().and_then(|()| agent_dir.claimed())).await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
-        self.run(move |desk| desk.check_known().and_then(|()| desk.tasks(&filter))).await
+        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.tasks(&filter))).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {
         let id = id.clone();
-        self.run(move |desk| {
-            desk.check_lives_here()?;
-            desk.check_known()?;
-            desk.set_task_state(&id, state, note)
+        self.run(move |agent_dir| {
+            agent_dir.check_lives_here()?;
+            agent_dir.check_known()?;
+            agent_dir.set_task_state(&id, state, note)
         })
         .await
     }
@@ -234,10 +234,10 @@ impl Office for DirSeat {
     }
 
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
-        self.desk.shared.transcripts()?.append(key, line).await
+        self.agent_dir.shared.transcripts()?.append(key, line).await
     }
 
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
-        self.desk.shared.transcripts()?.recent(key, limit).await
+        self.agent_dir.shared.transcripts()?.recent(key, limit).await
     }
 }

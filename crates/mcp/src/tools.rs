@@ -13,7 +13,7 @@ mod wait;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use amb_core::{Office, OfficeError};
+use amb_core::{Mailbox, OfficeError};
 use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -29,8 +29,8 @@ use crate::seen::Seen;
 use crate::words::Taken;
 
 /// What a tool works with during one call.
-pub(crate) struct Desk {
-    pub(crate) office: Arc<dyn Office>,
+pub(crate) struct CallContext {
+    pub(crate) office: Arc<dyn Mailbox>,
     pub(crate) seen: Arc<Seen>,
     pub(crate) peers: Option<Arc<dyn LivePeers>>,
     /// The client took the call back.
@@ -41,7 +41,7 @@ pub(crate) struct Desk {
     pub(crate) began: Instant,
 }
 
-impl Desk {
+impl CallContext {
     /// Takes what live peers have said. Whoever takes it shows it in the same breath: nothing is awaited in between, and
     /// a call whose answer nobody will see takes nothing.
     fn words(&self, budget: &mut Budget) -> Taken {
@@ -125,22 +125,22 @@ pub(crate) fn latest(name: &str, began: Instant, arguments: Option<&JsonObject>)
 
 /// Calls a tool; `None` when there is none of that name.
 pub(crate) async fn call(
-    desk: &Desk,
+    call: &CallContext,
     name: &str,
     arguments: Option<JsonObject>,
 ) -> Option<Result<Answer, OfficeError>> {
     Some(match name {
-        "mailbox_check" => check::call(desk, arguments).await,
-        "mailbox_read" => read::call(desk, arguments).await,
-        "mailbox_send" => send::call(desk, arguments).await,
-        "mailbox_wait" => wait::call(desk, arguments).await,
-        "mailbox_task" => task::call(desk, arguments).await,
-        "mailbox_connect" => connect::connect(desk, arguments).await,
-        "mailbox_approve" => connect::approve(desk, arguments).await,
-        "list_peers" => peers::show_all(desk, arguments).await,
-        "send_to_peer" => peers::send(desk, arguments).await,
-        "transcript_recent" => transcript::recent(desk, arguments).await,
-        "transcript_append" => transcript::append(desk, arguments).await,
+        "mailbox_check" => check::call(call, arguments).await,
+        "mailbox_read" => read::call(call, arguments).await,
+        "mailbox_send" => send::call(call, arguments).await,
+        "mailbox_wait" => wait::call(call, arguments).await,
+        "mailbox_task" => task::call(call, arguments).await,
+        "mailbox_connect" => connect::connect(call, arguments).await,
+        "mailbox_approve" => connect::approve(call, arguments).await,
+        "list_peers" => peers::show_all(call, arguments).await,
+        "send_to_peer" => peers::send(call, arguments).await,
+        "transcript_recent" => transcript::recent(call, arguments).await,
+        "transcript_append" => transcript::append(call, arguments).await,
         _ => return None,
     })
 }

@@ -1,4 +1,4 @@
-//! One story after another, written against the [`Office`] trait, to be run by every office.
+//! One story after another, written against the [`Mailbox`] trait, to be run by every office.
 //!
 //! An office implements [`Post`] once and runs every story with [`office_conformance!`](crate::office_conformance), each as a
 //! test of its own on a fresh office.
@@ -17,30 +17,30 @@ use async_trait::async_trait;
 pub use stories::*;
 
 use crate::card::Card;
+use crate::mailbox::Mailbox;
 use crate::name::AgentName;
-use crate::office::Office;
 
 /// A fresh office under test.
 #[async_trait]
 pub trait Post: Send + Sync {
-    /// A seat for a new agent with this card. Asking again for the same name is another process of the same agent.
-    async fn seat(&self, name: &AgentName, card: Card) -> Arc<dyn Office>;
+    /// A mailbox for a new agent with this card. Asking again for the same name is another process of the same agent.
+    async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox>;
 
     /// Makes sure that two agents may write to each other, where the office wants more than `allow_from`.
-    async fn acquaint(&self, a: &dyn Office, b: &dyn Office);
+    async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox);
 }
 
 /// Two agents who know each other: most stories begin so.
-pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Office>, Arc<dyn Office>) {
-    let alice = seat(post, "alice").await;
-    let bob = seat(post, "bob-agent").await;
+pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>) {
+    let alice = mailbox(post, "alice").await;
+    let bob = mailbox(post, "bob-agent").await;
     post.acquaint(&*alice, &*bob).await;
     (alice, bob)
 }
 
 /// An agent with the default card.
-pub(crate) async fn seat(post: &dyn Post, agent: &str) -> Arc<dyn Office> {
-    post.seat(&name(agent), Card::default()).await
+pub(crate) async fn mailbox(post: &dyn Post, agent: &str) -> Arc<dyn Mailbox> {
+    post.mailbox(&name(agent), Card::default()).await
 }
 
 /// A name that is known to be good.
@@ -117,13 +117,13 @@ mod tests {
 
     #[async_trait]
     impl Post for InMemory {
-        async fn seat(&self, name: &AgentName, card: Card) -> Arc<dyn Office> {
-            let seat = self.0.seat(name.clone());
-            seat.register(card).await.unwrap();
-            Arc::new(seat)
+        async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
+            let mailbox = self.0.mailbox(name.clone());
+            mailbox.register(card).await.unwrap();
+            Arc::new(mailbox)
         }
 
-        async fn acquaint(&self, a: &dyn Office, b: &dyn Office) {
+        async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox) {
             let Ok(requested) = a.connect(b.me(), None).await else { return };
             let pending: Vec<PendingConnection> = b.inbox(false).await.unwrap().pending_connections;
             assert_eq!(pending[0].connection_id, requested.connection_id);

@@ -22,7 +22,7 @@ use crate::{Agent, AgentKey, News, StoreError, Written, row, words};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
-pub(crate) struct Letter {
+pub(crate) struct OutgoingMessage {
     pub(crate) id: Uuid,
     pub(crate) from: AgentName,
     pub(crate) to: AgentName,
@@ -89,7 +89,7 @@ pub(crate) struct Placed {
     pub(crate) more: Vec<News>,
 }
 
-impl Letter {
+impl OutgoingMessage {
     /// Makes a draft ready.
     pub(crate) fn new(from: &AgentName, draft: Draft, now: Timestamp) -> Result<Self> {
         let at = to_micros(now);

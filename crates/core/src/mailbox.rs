@@ -1,6 +1,6 @@
 //! Where mail rests, as one agent sees it.
 //!
-//! An [`Office`] is a seat: it is bound to one agent, so that no verb takes a sender's name and nobody can speak for
+//! An [`Mailbox`] is a mailbox: it is bound to one agent, so that no verb takes a sender's name and nobody can speak for
 //! another. A directory, a server's client and the in-memory office of the tests implement it; the command line, MCP and
 //! the bridges are written once against it.
 //!
@@ -116,10 +116,10 @@ pub struct SearchQuery {
     pub limit: Option<u32>,
 }
 
-/// One agent's seat at a place where mail rests. See the [module](self).
+/// One agent's mailbox at a place where mail rests. See the [module](self).
 #[async_trait]
-pub trait Office: Send + Sync {
-    /// Whose seat this is.
+pub trait Mailbox: Send + Sync {
+    /// Whose mailbox this is.
     fn me(&self) -> &AgentName;
 
     /// What and where the office is, for people: `directory /home/ann/.nanobot/mailboxes`.
@@ -260,14 +260,14 @@ pub trait Outgoing: Send + Sync {
     /// Whose mail it is.
     fn me(&self) -> &AgentName;
 
-    /// Sends a draft; see [`Office::send`].
+    /// Sends a draft; see [`Mailbox::send`].
     async fn post(&self, draft: Draft) -> Result<Sent>;
 }
 
 #[async_trait]
-impl Outgoing for Arc<dyn Office> {
+impl Outgoing for Arc<dyn Mailbox> {
     fn me(&self) -> &AgentName {
-        Office::me(&**self)
+        Mailbox::me(&**self)
     }
 
     async fn post(&self, draft: Draft) -> Result<Sent> {

@@ -17,7 +17,7 @@ mod toml;
 
 use anyhow::Result;
 
-pub(crate) use client::{Client, Places, Scope, Seat};
+pub(crate) use client::{Account, Client, Places, Scope};
 pub(crate) use diff::diff;
 pub(crate) use extras::{Extra, Hooks};
 pub(crate) use file::{Config, Plan};

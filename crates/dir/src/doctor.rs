@@ -12,7 +12,7 @@ use amb_core::{AgentName, OfficeError};
 use serde::Serialize;
 
 use crate::failure::Doing;
-use crate::office::{Desk, DirOffice};
+use crate::office::{AgentDir, DirOffice};
 use crate::open;
 use crate::transcript::OWNERS;
 
@@ -103,31 +103,31 @@ impl Examination {
 /// Looks at everything, and mends what it finds if wanted.
 pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
     let mut examination = Examination { mend, findings: Vec::new() };
-    // Any name will do: what belongs to nobody is looked at from any seat.
+    // Any name will do: what belongs to nobody is looked at from any mailbox.
     let nobody = AgentName::parse("doctor")?;
-    examination = in_turn(office, nobody.clone(), examination, Desk::examine_locks).await?;
+    examination = in_turn(office, nobody.clone(), examination, AgentDir::examine_locks).await?;
     for agent in office.mailboxes()? {
-        examination = in_turn(office, agent, examination, Desk::examine_agent).await?;
+        examination = in_turn(office, agent, examination, AgentDir::examine_agent).await?;
     }
-    Ok(in_turn(office, nobody, examination, Desk::examine_office).await?.findings)
+    Ok(in_turn(office, nobody, examination, AgentDir::examine_office).await?.findings)
 }
 
 async fn in_turn(
     office: &DirOffice,
     agent: AgentName,
     mut examination: Examination,
-    look: fn(&Desk, &mut Examination) -> Result<(), OfficeError>,
+    look: fn(&AgentDir, &mut Examination) -> Result<(), OfficeError>,
 ) -> Result<Examination, OfficeError> {
     office
-        .seat(agent)
-        .run(move |desk| {
-            look(desk, &mut examination)?;
+        .mailbox(agent)
+        .run(move |agent_dir| {
+            look(agent_dir, &mut examination)?;
             Ok(examination)
         })
         .await
 }
 
-impl Desk {
+impl AgentDir {
     /// What everything else needs.
     fn examine_locks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         for directory in [self.shared.paths.side(), self.shared.unfinished_dir()] {

@@ -2,7 +2,7 @@
 
 mod connections;
 mod mail;
-mod seat;
+mod mailbox;
 mod tasks;
 
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-pub use seat::MemorySeat;
+pub use mailbox::MemoryMailbox;
 
 use crate::card::{Card, Presence, Status};
 use crate::doc::{AgentEntry, Sent};
@@ -84,8 +84,8 @@ impl MemoryOffice {
         Arc::new(Self { state: Mutex::default(), grown: watch::Sender::new(0), connections })
     }
 
-    /// The seat of `name`, registered with the default card if it is new.
-    pub fn seat(self: &Arc<Self>, name: AgentName) -> MemorySeat {
+    /// The mailbox of `name`, registered with the default card if it is new.
+    pub fn mailbox(self: &Arc<Self>, name: AgentName) -> MemoryMailbox {
         let now = Timestamp::now();
         self.lock().agents.entry(name.clone()).or_insert_with(|| Registered {
             card: Card::default(),
@@ -93,7 +93,7 @@ impl MemoryOffice {
             last_seen: now,
             registered_at: now,
         });
-        MemorySeat::new(Arc::clone(self), name)
+        MemoryMailbox::new(Arc::clone(self), name)
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {

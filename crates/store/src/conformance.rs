@@ -23,7 +23,7 @@ use std::future::Future;
 use std::sync::Arc;
 
 use amb_core::doc::Sent;
-use amb_core::office::HistoryPage;
+use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, Card, Draft, SessionId, Timestamp};
 
 use crate::{Agent, Ask, KeyHash, NewAgent, NewKey, Result, Store, StoreError, Written};

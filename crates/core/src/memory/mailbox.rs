@@ -1,4 +1,4 @@
-//! One agent's seat at an office in memory.
+//! One agent's mailbox at an office in memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::error::{Code, OfficeError};
 use crate::event::{Cursor, Event, EventPage};
 use crate::id::{MessageId, SessionId, TaskId};
 use crate::limits::{INBOX_PREVIEW, MAX_CLAIMED, MAX_EVENTS};
+use crate::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter};
 use crate::message::Message;
 use crate::name::AgentName;
-use crate::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
 use crate::receipt::Receipt;
 use crate::task::{self, Task, TaskState};
 use crate::transcript::{Line, TranscriptKey};
 
-/// One agent's seat at a [`MemoryOffice`].
+/// One agent's mailbox at a [`MemoryOffice`].
 #[derive(Debug, Clone)]
-pub struct MemorySeat {
+pub struct MemoryMailbox {
     office: Arc<MemoryOffice>,
     me: AgentName,
 }
 
-impl MemorySeat {
+impl MemoryMailbox {
     pub(super) fn new(office: Arc<MemoryOffice>, me: AgentName) -> Self {
         Self { office, me }
     }
@@ -49,7 +49,7 @@ fn receipt(stored: &Stored) -> Receipt {
 }
 
 #[async_trait]
-impl Office for MemorySeat {
+impl Mailbox for MemoryMailbox {
     fn me(&self) -> &AgentName {
         &self.me
     }
@@ -62,7 +62,7 @@ impl Office for MemorySeat {
         card.check()?;
         let now = Timestamp::now();
         let mut state = self.office.lock();
-        let agent = state.agents.get_mut(&self.me).ok_or_else(|| OfficeError::not_found("no seat"))?;
+        let agent = state.agents.get_mut(&self.me).ok_or_else(|| OfficeError::not_found("no mailbox"))?;
         agent.card = card;
         agent.status = Status::Idle;
         agent.last_seen = now;

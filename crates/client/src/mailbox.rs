@@ -9,7 +9,7 @@ use amb_core::doc::{
 };
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
-use amb_core::office::{ClaimRequest, HistoryPage, Office, Result, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
 use async_trait::async_trait;
@@ -28,7 +28,7 @@ use crate::url::ServerUrl;
 /// How long one look at the log waits at the server: well within the time that an answer may take.
 const LONGEST_LOOK: Duration = Duration::from_secs(20);
 
-/// One agent's seat at a network office.
+/// One agent's mailbox at a network office.
 #[derive(Debug)]
 pub struct Client {
     me: AgentName,
@@ -37,7 +37,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Takes the seat that a key opens. Asks the server whose it is.
+    /// Takes the mailbox that a key opens. Asks the server whose it is.
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
         let me: Me = http.ask(http.get(&["agents", "me"])).await?;
@@ -120,7 +120,7 @@ fn lines(page: Lines) -> Vec<Line> {
 }
 
 #[async_trait]
-impl Office for Client {
+impl Mailbox for Client {
     fn me(&self) -> &AgentName {
         &self.me
     }

@@ -1,4 +1,4 @@
-//! One agent's seat, in a directory or at a server.
+//! One agent's backend, in a directory or at a server.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use amb_client::Client;
 use amb_core::doc::Sent;
-use amb_core::office::{ClaimRequest, Office, Result};
+use amb_core::mailbox::{ClaimRequest, Mailbox, Result};
 use amb_core::route::Hop;
 use amb_core::{Cursor, Draft, Message, OfficeError, Status, TaskId};
-use amb_dir::DirSeat;
+use amb_dir::DirMailbox;
 use tokio::time::Instant;
 
 /// How long one look at a server's log lasts: a lease that runs out is announced by nothing.
 const LOOK: Duration = Duration::from_secs(20);
 
-pub(crate) enum Seat {
-    Directory(DirSeat),
+pub(crate) enum Backend {
+    Directory(DirMailbox),
     Server {
         client: Client,
         /// Up to where the log was read before mail was last looked for.
@@ -25,19 +25,19 @@ pub(crate) enum Seat {
     },
 }
 
-impl Seat {
-    pub(crate) fn office(&self) -> &dyn Office {
+impl Backend {
+    pub(crate) fn office(&self) -> &dyn Mailbox {
         match self {
-            Seat::Directory(seat) => seat,
-            Seat::Server { client, .. } => client,
+            Backend::Directory(backend) => backend,
+            Backend::Server { client, .. } => client,
         }
     }
 
-    /// The seat, for what only a directory has.
-    pub(crate) fn directory(&self) -> Result<&DirSeat> {
+    /// The backend, for what only a directory has.
+    pub(crate) fn directory(&self) -> Result<&DirMailbox> {
         match self {
-            Seat::Directory(seat) => Ok(seat),
-            Seat::Server { .. } => Err(OfficeError::unsupported(
+            Backend::Directory(backend) => Ok(backend),
+            Backend::Server { .. } => Err(OfficeError::unsupported(
                 "a server keeps no files for its agents; take mail with `next` and acknowledge it with `ack`",
             )),
         }
@@ -45,21 +45,21 @@ impl Seat {
 
     pub(crate) async fn set_status(&self, status: Status, current_tasks: Option<Vec<TaskId>>) -> Result<()> {
         match (self, status) {
-            (Seat::Directory(seat), status) => seat.set_status(status, current_tasks).await,
-            (Seat::Server { client, .. }, Status::Offline) => client.leave().await,
+            (Backend::Directory(backend), status) => backend.set_status(status, current_tasks).await,
+            (Backend::Server { client, .. }, Status::Offline) => client.leave().await,
             // A server knows the tasks of its agents, and shows those as busy that have one.
-            (Seat::Server { client, .. }, _) => client.heartbeat().await,
+            (Backend::Server { client, .. }, _) => client.heartbeat().await,
         }
     }
 
     /// Sends; where `within` says how many hops are left, with no more than these.
     pub(crate) async fn send(&self, draft: Draft, within: Option<Hop>) -> Result<Sent> {
         match (self, within) {
-            (Seat::Directory(seat), Some(within)) => seat.send_within(draft, within).await,
-            (Seat::Server { .. }, Some(_)) => Err(OfficeError::unsupported(
+            (Backend::Directory(backend), Some(within)) => backend.send_within(draft, within).await,
+            (Backend::Server { .. }, Some(_)) => Err(OfficeError::unsupported(
                 "a server counts hops itself; name the message that this follows as `parent` instead of ttl and trace",
             )),
-            (seat, None) => seat.office().send(draft).await,
+            (backend, None) => backend.office().send(draft).await,
         }
     }
 
@@ -72,8 +72,8 @@ impl Seat {
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<Message>> {
         match self {
-            Seat::Directory(seat) => seat.claim_or_wait(request, wait, stop).await,
-            Seat::Server { client, cursor } => next_at(client, cursor, request, wait, stop).await,
+            Backend::Directory(backend) => backend.claim_or_wait(request, wait, stop).await,
+            Backend::Server { client, cursor } => next_at(client, cursor, request, wait, stop).await,
         }
     }
 }
