@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 
 use amb_bridge::{Bridge, Ledger, Options, Outcome, Runtime, Turn, TurnError};
 use amb_client::{Client, ServerUrl};
-use amb_core::memory::MemoryOffice;
 use amb_core::{AgentName, Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions};
+use amb_testing::memory::MemoryOffice;
 use async_trait::async_trait;
 use tokio::sync::mpsc;
 

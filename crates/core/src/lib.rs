@@ -43,11 +43,6 @@ pub mod transcript;
 pub mod web;
 pub mod wire;
 
-#[cfg(any(test, feature = "test-support"))]
-pub mod conformance;
-#[cfg(any(test, feature = "test-support"))]
-pub mod memory;
-
 pub use backoff::Backoff;
 pub use card::{AllowFrom, Card, Presence, Status};
 pub use draft::Draft;

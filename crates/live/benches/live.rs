@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, GoalId, Timestamp};
-use amb_live::testing::NatsServer;
 use amb_live::{
     Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, Outcome, Receipt, SendToPeer, inbox_subject,
     send_to_peer,
 };
+use amb_testing::NatsServer;
 use futures_util::StreamExt;
 use tokio::sync::{Mutex, mpsc};
 

@@ -152,7 +152,18 @@ impl Drop for Batch {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::testing::message;
+    use crate::InboxMessage;
+
+    fn message(body: &str) -> InboxMessage {
+        InboxMessage {
+            from_agent_id: "alice".into(),
+            from_goal_id: amb_core::GoalId(uuid::Uuid::from_u128(7)),
+            to_agent_id: "bob".into(),
+            body: body.into(),
+            sent_at: "2026-04-30T14:00:00Z".parse().unwrap(),
+            correlation_id: None,
+        }
+    }
 
     fn bodies(messages: &[InboxMessage]) -> Vec<&str> {
         messages.iter().map(|message| &*message.body).collect()

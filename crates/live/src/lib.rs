@@ -29,8 +29,6 @@ mod outbox;
 mod peers;
 mod protocol;
 mod router;
-#[cfg(any(test, feature = "test-support"))]
-pub mod testing;
 pub mod tools;
 
 pub use amb_core::GoalId;

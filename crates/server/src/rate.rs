@@ -265,7 +265,7 @@ async fn settle<K: Display + Hash + Eq + Clone>(
 
 #[cfg(test)]
 mod tests {
-    use amb_store::testing::SqliteFile;
+    use amb_testing::SqliteFile;
 
     use super::*;
 

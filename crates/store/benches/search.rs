@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use amb_core::mailbox::SearchQuery;
 use amb_core::{Card, Draft, Timestamp};
-use amb_store::testing::SqliteFile;
 use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};
+use amb_testing::SqliteFile;
 use tokio::task::JoinSet;
 
 /// Messages of the agent that searches, and of each pair of the others.

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 use amb_core::mailbox::HistoryPage;
 use amb_core::{Card, Draft, SessionId, Timestamp};
-use amb_store::testing::SqliteFile;
 use amb_store::{Agent, Ask, KeyHash, NewAgent, Store};
+use amb_testing::SqliteFile;
 
 const CALLERS: usize = 64;
 

@@ -21,8 +21,6 @@
 
 mod advance;
 mod budget;
-#[cfg(feature = "test-support")]
-pub mod conformance;
 mod copy;
 mod error;
 mod known;
@@ -40,10 +38,10 @@ mod search;
 mod sqlite;
 mod store;
 mod tasks;
-#[cfg(feature = "test-support")]
-pub mod testing;
 mod types;
 mod unindexed;
+#[cfg(test)]
+mod unit;
 mod url;
 mod words;
 
@@ -61,3 +59,10 @@ pub use types::{
     fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;
+
+/// What tests look at behind the verbs.
+#[cfg(feature = "test-support")]
+pub mod test_support {
+    pub use crate::postgres::migrate_to as postgres_migrate_to;
+    pub use crate::sqlite::{migrate_to as sqlite_migrate_to, scans as sqlite_scans};
+}

@@ -67,5 +67,5 @@ mod write;
 pub(crate) use lineage::advance_cursors;
 pub use open::PostgresStore;
 #[cfg(feature = "test-support")]
-pub(crate) use open::migrate_to;
+pub use open::migrate_to;
 pub(crate) use open::{connect, migrate};

@@ -46,4 +46,4 @@ pub use open::SqliteStore;
 pub(crate) use restore::advance_cursors;
 pub use restore::{Restored, restore};
 #[cfg(feature = "test-support")]
-pub(crate) use {open::migrate_to, plans::seen::scans};
+pub use {open::migrate_to, plans::seen::scans};

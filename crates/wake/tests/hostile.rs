@@ -1,7 +1,7 @@
 //! Whatever a sender writes, a ring says the same.
 
-use amb_core::memory::MemoryOffice;
 use amb_core::{Card, Draft, Mailbox};
+use amb_testing::memory::MemoryOffice;
 use amb_wake::{Summary, unread};
 use proptest::prelude::*;
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 use amb_core::doc::{AgentEntry, History, Inbox, MessageWithReceipts, Sent};
 use amb_core::event::{Cursor, EventPage};
 use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, TaskFilter};
-use amb_core::memory::MemoryMailbox;
 use amb_core::{AgentName, Card, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
+use amb_testing::memory::MemoryMailbox;
 use async_trait::async_trait;
 
 pub(crate) struct Flaky {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Ledger, Options};
 use amb_core::mailbox::Mailbox;
-use amb_core::memory::MemoryOffice;
+use amb_testing::memory::MemoryOffice;
 
 use crate::world::{World, quick, start, until};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use amb_bridge::openclaw::{Gateway as Reached, Route};
 use amb_bridge::{Bridge, Conversations, Ledger, Options, Pace, Runtime, Status, Step, Tasks};
 use amb_core::mailbox::{HistoryPage, Mailbox};
-use amb_core::memory::{MemoryMailbox, MemoryOffice};
 use amb_core::{Draft, MessageId, OfficeError, SessionId};
+use amb_testing::memory::{MemoryMailbox, MemoryOffice};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 

@@ -4,9 +4,9 @@ use std::path::Path;
 use std::process::Stdio;
 
 use amb_core::Draft;
-use amb_store::conformance::{Desk, at};
-use amb_store::testing::{PostgresDatabase, SqliteFile};
 use amb_store::{PostgresStore, SqliteStore};
+use amb_testing::store::{Desk, at};
+use amb_testing::{PostgresDatabase, SqliteFile};
 use serde_json::Value;
 use tokio::process::{Child, Command};
 

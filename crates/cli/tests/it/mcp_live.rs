@@ -8,7 +8,7 @@ use tempfile::tempdir;
 
 use crate::mcp_client::{Model, amb};
 use crate::server_office::soon;
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 async fn model(home: &Path, nats: &str, name: &str, more: &[&str]) -> Model {
     let mut command = amb(home);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::{AgentName, Card, Mailbox as _, Message};
 use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
-use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_testing::{PostgresDatabase, SqliteFile};
 use reqwest::Method;
 use serde_json::{Value, json};
 use tempfile::TempDir;

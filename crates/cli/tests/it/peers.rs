@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_live::broker::{Inlet, Refusal};
-use amb_live::testing::NatsServer;
 use amb_live::{GoalId, LivePeers, NatsOptions, Parcel};
+use amb_testing::NatsServer;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;

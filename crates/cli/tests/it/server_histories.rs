@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use amb_core::TaskState;
-use amb_live::testing::NatsServer;
-use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_testing::NatsServer;
+use amb_testing::{PostgresDatabase, SqliteFile};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};

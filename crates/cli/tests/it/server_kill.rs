@@ -1,6 +1,6 @@
 //! kill -9 under load: what was answered is there once, in order, and every event arrives.
 
-use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_testing::{PostgresDatabase, SqliteFile};
 
 use crate::server_load::Load;
 use crate::server_office::Office;

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use amb_store::testing::SqliteFile;
+use amb_testing::SqliteFile;
 use futures_util::StreamExt;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;

@@ -1,6 +1,6 @@
 //! The database goes away and comes back: the office says so, loses nothing, and needs nobody's help.
 
-use amb_store::testing::PostgresDatabase;
+use amb_testing::PostgresDatabase;
 use reqwest::Method;
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! Two servers on one PostgreSQL, with kill -9 under load: every message that was accepted by either reaches its
 //! subscriber, at either, once.
 
-use amb_live::testing::NatsServer;
-use amb_store::testing::PostgresDatabase;
+use amb_testing::NatsServer;
+use amb_testing::PostgresDatabase;
 use serde_json::json;
 
 use crate::server_kill::rounds;

@@ -2,4 +2,4 @@
 
 use crate::post::Server;
 
-amb_core::office_conformance!(Server::fresh().await);
+amb_testing::office_conformance!(Server::fresh().await);

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use amb_client::{Client, ExposeSecret, SecretString, ServerUrl};
-use amb_core::conformance::Post;
 use amb_core::{AgentName, Card, Code, Mailbox};
 use amb_server::{Config, serve};
-use amb_store::testing::SqliteFile;
+use amb_testing::SqliteFile;
+use amb_testing::office::Post;
 use async_trait::async_trait;
 use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::Mutex;

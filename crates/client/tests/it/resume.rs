@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use amb_client::{Client, SecretString};
-use amb_core::conformance::Post;
 use amb_core::{Card, Code, Draft, Event, Mailbox};
+use amb_testing::office::Post;
 
 use crate::post::Server;
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use amb_core::conformance::Post;
 use amb_core::{AgentName, Card, Mailbox};
 use amb_dir::{ClaimBy, DirOffice, DirOptions, Layout};
+use amb_testing::office::Post;
 use async_trait::async_trait;
 use tempfile::TempDir;
 
@@ -36,15 +36,15 @@ impl Post for InDirectory {
 
 mod nanobot {
     use super::*;
-    amb_core::office_conformance!(InDirectory::fresh(Layout::Nanobot, ClaimBy::Lock));
+    amb_testing::office_conformance!(InDirectory::fresh(Layout::Nanobot, ClaimBy::Lock));
 }
 
 mod chipset {
     use super::*;
-    amb_core::office_conformance!(InDirectory::fresh(Layout::Chipset, ClaimBy::Lock));
+    amb_testing::office_conformance!(InDirectory::fresh(Layout::Chipset, ClaimBy::Lock));
 }
 
 mod with_leases {
     use super::*;
-    amb_core::office_conformance!(InDirectory::fresh(Layout::Nanobot, ClaimBy::Lease));
+    amb_testing::office_conformance!(InDirectory::fresh(Layout::Nanobot, ClaimBy::Lease));
 }

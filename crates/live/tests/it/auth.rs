@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use amb_live::{LivePeers, NatsAuth, NatsBroker, NatsOptions, NatsTls};
 
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 use crate::world::fixture;
 use crate::world::{fresh, join, name};

@@ -1,7 +1,7 @@
 //! Notes between the processes of an office.
 
-use amb_live::testing::NatsServer;
 use amb_live::{BrokerError, Notice, NoticeBoard};
+use amb_testing::NatsServer;
 use tokio::sync::mpsc::Receiver;
 
 use crate::world::{soon, until};

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use amb_core::memory::MemoryOffice;
 use amb_core::{Card, Draft, Mailbox};
 use amb_live::{AllowedDelegates, LivePeers, PeerContext, Protocol, SendToPeer, send_to_peer};
+use amb_testing::memory::MemoryOffice;
 
 use crate::world::{join, name, on_both_brokers, soon};
 

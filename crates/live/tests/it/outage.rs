@@ -9,7 +9,7 @@ use amb_live::{
 };
 
 use crate::world::{bodies, fresh, join, message, name, sees, soon, until};
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 async fn connect(options: NatsOptions) -> (Arc<NatsBroker>, LivePeers) {
     let broker = NatsBroker::connect(options).await.unwrap();

@@ -1,9 +1,9 @@
 //! Many parcels on their way at once: each receipt is true, and order is kept.
 
-use amb_live::testing::NatsServer;
 use amb_live::{
     Broker, BrokerError, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Outcome, Parcel, inbox_subject,
 };
+use amb_testing::NatsServer;
 
 use crate::world::{bodies, fresh, join, message, on_both_brokers, soon};
 

@@ -6,7 +6,7 @@ use amb_live::{LivePeers, NatsOptions};
 use serde_json::json;
 
 use crate::world::{join, name, sees, until};
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 fn quick(server: &NatsServer) -> NatsOptions {
     NatsOptions { expiry: Duration::from_millis(600), ..server.options() }

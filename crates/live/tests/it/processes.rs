@@ -7,7 +7,7 @@ use std::time::Duration;
 use amb_live::{LivePeers, NatsOptions, list_peers};
 
 use crate::world::{bodies, join, name, soon, until};
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 const CHILD: &str = "AMB_TEST_CHILD_NATS_URL";
 const EXPIRY: Duration = Duration::from_secs(2);

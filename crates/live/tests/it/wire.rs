@@ -7,7 +7,7 @@ use futures_util::StreamExt;
 use serde_json::{Value, json};
 
 use crate::world::{bodies, fresh, join, name, soon};
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 #[tokio::test]
 async fn a_runtime_that_never_acknowledges_is_reported_as_published_to() {

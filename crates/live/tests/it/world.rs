@@ -6,7 +6,7 @@ use std::time::Duration;
 use amb_core::{AgentName, GoalId, Timestamp};
 use amb_live::{Broker, Goal, InboxMessage, LivePeers, LocalBroker, NatsBroker};
 
-use amb_live::testing::NatsServer;
+use amb_testing::NatsServer;
 
 /// Makes two tests of each story: `local::NAME` and `nats::NAME`.
 macro_rules! on_both_brokers {

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::memory::MemoryOffice;
 use amb_core::{AgentName, Mailbox};
 use amb_mcp::{LazyMailbox, Options, ServeError, serve_io};
+use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
 use tokio::task::JoinHandle;

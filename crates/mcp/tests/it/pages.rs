@@ -2,8 +2,8 @@
 
 use std::collections::HashSet;
 
-use amb_core::memory::MemoryOffice;
 use amb_core::{AllowFrom, Card, Draft, Mailbox, Part};
+use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 
 use crate::client::{Client, Era, name, town};

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use amb_core::memory::MemoryOffice;
 use amb_mcp::Options;
+use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 
 use crate::client::{Client, ERAS, Era, PATIENCE, name, quiet};

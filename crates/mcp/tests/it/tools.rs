@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use amb_core::memory::MemoryOffice;
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Card, Draft, Mailbox};
+use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 
 use crate::client::{Client, ERAS, Era, name, quiet, town};

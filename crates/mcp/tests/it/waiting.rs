@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use amb_core::memory::MemoryOffice;
 use amb_core::{Draft, Mailbox, OfficeError};
 use amb_mcp::LazyMailbox;
+use amb_testing::memory::MemoryOffice;
 use serde_json::json;
 
 use crate::faltering::Faltering;

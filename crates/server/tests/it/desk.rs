@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use amb_server::{Config, Listeners, serve};
 use amb_store::Store;
-use amb_store::testing::{PostgresDatabase, SqliteFile};
+use amb_testing::{PostgresDatabase, SqliteFile};
 use futures_util::{SinkExt, StreamExt};
 use reqwest::{Client, Method, StatusCode};
 use serde_json::{Value, json};
@@ -129,7 +129,7 @@ impl Desk {
     }
 
     /// A connection to the database, which is PostgreSQL.
-    pub(crate) async fn connection(&self) -> amb_store::testing::PostgresClient {
+    pub(crate) async fn connection(&self) -> amb_testing::PostgresClient {
         let Database::Postgres { database } = &self.database else { panic!("only PostgreSQL has connections") };
         database.connection().await
     }

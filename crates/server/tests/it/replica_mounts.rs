@@ -5,8 +5,8 @@ use std::time::Duration;
 use amb_core::{AgentName, Card, Draft, Mailbox as _};
 use amb_dir::{DirMailbox, DirOffice, DirOptions, Layout};
 use amb_live::NatsOptions;
-use amb_live::testing::NatsServer;
 use amb_server::Config;
+use amb_testing::NatsServer;
 use serde_json::json;
 
 use crate::desk::{Desk, Socket, soon};

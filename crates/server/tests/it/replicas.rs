@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use amb_core::Draft;
-use amb_live::testing::NatsServer;
 use amb_live::{NatsOptions, Notice, NoticeBoard};
 use amb_server::{Config, Rate, RateLimits};
 use amb_store::Hint;
+use amb_testing::NatsServer;
 use reqwest::Method;
 use serde_json::json;
 

@@ -159,7 +159,7 @@ pub(super) async fn client(pool: &Pool) -> Result<Object> {
 
 /// Brings a database to an older version of the schema, for tests of what comes after it.
 #[cfg(feature = "test-support")]
-pub(crate) async fn migrate_to(client: &mut Client, version: i32) -> Result<()> {
+pub async fn migrate_to(client: &mut Client, version: i32) -> Result<()> {
     let runner = schema::migrations::runner().set_target(refinery::Target::Version(version));
     runner.run_async(client).await.map(drop).map_err(StoreError::internal)
 }
@@ -229,7 +229,7 @@ pub(super) async fn ready(store: &PostgresStore) -> Result<()> {
     tokio::time::timeout(Duration::from_secs(5), look).await.unwrap_or_else(|_| Err(unavailable()))
 }
 
-#[cfg(all(test, feature = "test-support"))]
+#[cfg(test)]
 mod tests {
     use std::sync::{Mutex, PoisonError};
 
@@ -240,8 +240,8 @@ mod tests {
 
     use super::*;
     use crate::Store;
-    use crate::conformance::new_agent;
-    use crate::testing::PostgresDatabase;
+    use crate::unit::new_agent;
+    use amb_testing::PostgresDatabase;
 
     /// Keeps what is logged.
     #[derive(Clone, Default)]

@@ -208,12 +208,12 @@ pub(super) async fn search<C: GenericClient>(
         .collect()
 }
 
-#[cfg(all(test, feature = "test-support"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use crate::conformance::{Desk, at};
-    use crate::testing::PostgresDatabase;
+    use crate::unit::{Desk, at};
     use crate::{DatabaseUrl, PostgresStore, Seated, advance_cursors};
+    use amb_testing::PostgresDatabase;
     use std::sync::Arc;
 
     #[tokio::test]

@@ -56,7 +56,7 @@ impl SqliteStore {
     }
 }
 
-#[cfg(all(test, feature = "test-support"))]
+#[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
@@ -64,8 +64,8 @@ mod tests {
 
     use super::*;
     use crate::Store;
-    use crate::conformance::{Desk, at};
-    use crate::testing::SqliteFile;
+    use crate::unit::{Desk, at};
+    use amb_testing::SqliteFile;
 
     async fn index(store: &SqliteStore) {
         while store.index_mail().await.is_ok_and(|indexed| indexed > 0) {}

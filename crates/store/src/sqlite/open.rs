@@ -174,7 +174,7 @@ fn prepare_writer(db: &Connection) -> rusqlite::Result<()> {
 
 /// Brings a file to an older version of the schema, for tests of what comes after it.
 #[cfg(feature = "test-support")]
-pub(crate) fn migrate_to(path: &Path, version: i32) -> Result<()> {
+pub fn migrate_to(path: &Path, version: i32) -> Result<()> {
     let mut db = Connection::open(path).map_err(failed)?;
     let runner = schema::migrations::runner().set_target(refinery::Target::Version(version));
     runner.run(&mut db).map(drop).map_err(StoreError::internal)

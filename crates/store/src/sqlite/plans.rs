@@ -74,7 +74,7 @@ pub(super) mod seen {
     }
 
     /// What looks at whole tables, of all that ran in this process.
-    pub(crate) fn scans() -> Vec<String> {
+    pub fn scans() -> Vec<String> {
         SEEN.lock().unwrap_or_else(PoisonError::into_inner).scans.clone()
     }
 }

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, SessionId};
-use amb_store::conformance::Desk;
-use amb_store::testing::SqliteFile;
 use amb_store::{Agent, Contents, Restored, Result, SqliteStore};
+use amb_testing::SqliteFile;
+use amb_testing::store::Desk;
 use tempfile::TempDir;
 
 async fn open(file: &SqliteFile) -> Desk {
@@ -182,7 +182,7 @@ async fn what_is_no_sound_copy_is_refused_and_changes_nothing() {
     let none = SqliteFile::fresh();
     assert_eq!(backup(&none, &copies.path().join("x"), false).await.unwrap_err().code(), Code::NotFound);
     let desk = open(&file).await;
-    assert_eq!(desk.inbox(&bob, false, amb_store::conformance::at(1)).await.unwrap().unread(), 300);
+    assert_eq!(desk.inbox(&bob, false, amb_testing::store::at(1)).await.unwrap().unread(), 300);
 }
 
 #[tokio::test]

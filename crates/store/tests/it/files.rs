@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use amb_core::mailbox::HistoryPage;
 use amb_core::{Code, Draft};
-use amb_store::conformance::{Desk, at};
-use amb_store::testing::{PostgresDatabase, SqliteFile};
 use amb_store::{PostgresStore, SqliteStore, Store};
+use amb_testing::store::{Desk, at};
+use amb_testing::{PostgresDatabase, SqliteFile};
 
 async fn open(file: &SqliteFile) -> Desk {
     Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()))
@@ -186,7 +186,7 @@ async fn old_mail_works(desk: Desk) {
 #[tokio::test]
 async fn an_older_sqlite_schema_with_mail_in_it_is_brought_up_to_date() {
     let file = SqliteFile::fresh();
-    amb_store::testing::migrate_sqlite_to(&file.path(), 1);
+    amb_testing::migrate_sqlite_to(&file.path(), 1);
     let db = rusqlite::Connection::open(file.path()).unwrap();
     let message = [
         "INSERT INTO messages (id, public_id, sender_id, delivery_id, created_at, priority, ttl, content)

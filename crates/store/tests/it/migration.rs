@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use amb_core::mailbox::{SearchQuery, TaskFilter};
-use amb_store::conformance::{Desk, at, name};
-use amb_store::testing::SqliteFile;
 use amb_store::{Agent, ExportQuery, MessageQuery, SqliteStore};
+use amb_testing::SqliteFile;
+use amb_testing::store::{Desk, at, name};
 use serde_json::{Value, json};
 
 const AGENTS: [&str; 4] = ["alice", "bob", "carol", "dora"];

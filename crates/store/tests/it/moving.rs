@@ -6,9 +6,9 @@ use std::sync::Arc;
 use amb_core::mailbox::TaskFilter;
 use amb_core::transcript::Line;
 use amb_core::{Code, Draft, TaskState};
-use amb_store::conformance::{Desk, at, name};
-use amb_store::testing::{PostgresDatabase, SqliteFile};
 use amb_store::{Agent, Copied, ExportQuery, PostgresStore, Result, SqliteStore, copy_to_postgres};
+use amb_testing::store::{Desk, at, name};
+use amb_testing::{PostgresDatabase, SqliteFile};
 
 async fn move_it(file: &SqliteFile, database: &PostgresDatabase, start_over: bool) -> Result<Copied> {
     copy_to_postgres(&file.path(), &database.url(), start_over, |_| ControlFlow::Continue(())).await

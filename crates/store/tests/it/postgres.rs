@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use amb_store::testing::PostgresDatabase;
 use amb_store::{PostgresStore, Store};
+use amb_testing::PostgresDatabase;
 
 async fn fresh() -> (PostgresDatabase, Arc<dyn Store>) {
     let database = PostgresDatabase::fresh().await;
@@ -11,4 +11,4 @@ async fn fresh() -> (PostgresDatabase, Arc<dyn Store>) {
     (database, Arc::new(store))
 }
 
-amb_store::conformance!(fresh());
+amb_testing::store_conformance!(fresh());

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use amb_core::mailbox::SearchQuery;
 use amb_core::{Code, Draft, Timestamp};
-use amb_store::conformance::{Desk, at};
-use amb_store::testing::{OwnCluster, PostgresDatabase};
 use amb_store::{Agent, DatabaseUrl, PostgresStore, advance_cursors};
+use amb_testing::store::{Desk, at};
+use amb_testing::{OwnCluster, PostgresDatabase};
 
 async fn open(database: &PostgresDatabase) -> Desk {
     Desk(Arc::new(PostgresStore::open(&database.url()).await.unwrap()))

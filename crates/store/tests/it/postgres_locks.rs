@@ -8,9 +8,9 @@ use amb_core::doc::{Access, ConnectionChange};
 use amb_core::mailbox::ClaimRequest;
 use amb_core::transcript::Line;
 use amb_core::{AgentName, Code, Draft, TaskState};
-use amb_store::conformance::{Desk, at, hash_of, name};
-use amb_store::testing::PostgresDatabase;
 use amb_store::{Agent, Ask, PostgresStore, StoreError};
+use amb_testing::PostgresDatabase;
+use amb_testing::store::{Desk, at, hash_of, name};
 use tokio::task::JoinHandle;
 
 async fn open(database: &PostgresDatabase) -> Desk {

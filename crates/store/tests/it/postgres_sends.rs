@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use amb_core::Draft;
-use amb_store::conformance::{Desk, at};
-use amb_store::testing::PostgresDatabase;
 use amb_store::{Agent, PostgresStore};
+use amb_testing::PostgresDatabase;
+use amb_testing::store::{Desk, at};
 
 async fn fresh() -> (PostgresDatabase, Desk) {
     let database = PostgresDatabase::fresh().await;

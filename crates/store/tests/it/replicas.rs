@@ -4,9 +4,9 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_store::conformance::{Desk, at, hash_of, key_of, new_key};
-use amb_store::testing::PostgresDatabase;
 use amb_store::{AgentKey, Charge, Hint, How, KeyHash, PostgresStore};
+use amb_testing::PostgresDatabase;
+use amb_testing::store::{Desk, at, hash_of, key_of, new_key};
 use tokio::sync::broadcast::Receiver;
 
 async fn soon<F: Future>(what: F) -> F::Output {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use amb_store::testing::SqliteFile;
 use amb_store::{SqliteStore, Store};
+use amb_testing::SqliteFile;
 
 async fn fresh() -> (SqliteFile, Arc<dyn Store>) {
     let file = SqliteFile::fresh();
@@ -11,4 +11,4 @@ async fn fresh() -> (SqliteFile, Arc<dyn Store>) {
     (file, Arc::new(store))
 }
 
-amb_store::conformance!(fresh());
+amb_testing::store_conformance!(fresh());

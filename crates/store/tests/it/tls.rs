@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 
 use amb_core::Code;
-use amb_store::testing::OwnCluster;
 use amb_store::{PostgresStore, Store};
+use amb_testing::OwnCluster;
 
 fn certificate(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/certificates").join(name)
@@ -55,7 +55,7 @@ async fn the_url_says_how_private_and_how_sure_the_way_to_postgres_is() {
 
 #[tokio::test]
 async fn a_server_without_tls_is_refused_where_the_url_requires_it() {
-    let database = amb_store::testing::PostgresDatabase::fresh().await;
+    let database = amb_testing::PostgresDatabase::fresh().await;
     assert!(PostgresStore::open(&format!("{}?sslmode=require", database.url())).await.is_err());
     PostgresStore::open(&format!("{}?sslmode=prefer", database.url())).await.unwrap().close().await;
 }

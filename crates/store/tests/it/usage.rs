@@ -8,9 +8,9 @@ use amb_core::doc::{Access, ConnectionChange};
 use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::transcript::Line;
 use amb_core::{AllowFrom, Callback, Draft, Message, Part, Quotas, TaskState};
-use amb_store::conformance::{Desk, at, hash_of, name};
-use amb_store::testing::{PostgresDatabase, SqliteFile};
 use amb_store::{Agent, MessageQuery, PostgresStore, ProfilePatch, SqliteStore};
+use amb_testing::store::{Desk, at, hash_of, name};
+use amb_testing::{PostgresDatabase, SqliteFile};
 
 const AGENTS: [&str; 5] = ["alice", "bob", "carol", "dora", "eve"];
 

@@ -1,0 +1,144 @@
+//! An office in memory: the whole trait with nothing durable, for the tests of doors.
+
+mod connections;
+mod mail;
+mod mailbox;
+mod tasks;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::Timestamp;
+use tokio::sync::watch;
+
+pub use mailbox::MemoryMailbox;
+
+use amb_core::card::{Card, Presence, Status};
+use amb_core::doc::{AgentEntry, Sent};
+use amb_core::draft::Draft;
+use amb_core::error::OfficeError;
+use amb_core::event::{Entry, Event};
+use amb_core::id::{SessionId, TaskId};
+use amb_core::limits::HEARTBEAT_TIMEOUT;
+use amb_core::message::Message;
+use amb_core::name::AgentName;
+use amb_core::suggest::unknown_agent;
+use amb_core::task::Task;
+use amb_core::transcript::{Line, TranscriptKey};
+
+/// Mail that is gone when the process ends.
+#[derive(Debug)]
+pub struct MemoryOffice {
+    state: Mutex<State>,
+    /// Counts changes, so that a waiting reader knows when to look again.
+    grown: watch::Sender<u64>,
+    /// Whether agents must connect before they write, as on a server, or `allow_from` alone decides, as in a directory.
+    connections: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    agents: BTreeMap<AgentName, Registered>,
+    mail: Vec<Stored>,
+    sessions: HashMap<SessionId, Thread>,
+    tasks: BTreeMap<TaskId, Task>,
+    logs: HashMap<AgentName, Vec<Event>>,
+    connections: Vec<connections::Link>,
+    sent: HashMap<(AgentName, String), (Draft, Sent)>,
+    /// By owner and key.
+    transcripts: HashMap<(AgentName, TranscriptKey), Vec<Line>>,
+}
+
+#[derive(Debug)]
+struct Registered {
+    card: Card,
+    status: Status,
+    last_seen: Timestamp,
+    registered_at: Timestamp,
+}
+
+#[derive(Debug)]
+struct Thread {
+    subject: String,
+    members: [AgentName; 2],
+}
+
+#[derive(Debug)]
+struct Stored {
+    message: Message,
+    /// Whether it came to its recipient. What did not is its sender's alone.
+    delivered: bool,
+    delivered_at: Option<Timestamp>,
+    read_at: Option<Timestamp>,
+    claimed_until: Option<Timestamp>,
+}
+
+impl MemoryOffice {
+    /// An office where `allow_from` alone decides who may write.
+    pub fn new() -> Arc<Self> {
+        Self::with_connections(false)
+    }
+
+    /// An office where agents write to each other only after a request and its approval, as on a server.
+    pub fn with_connections(connections: bool) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), grown: watch::Sender::new(0), connections })
+    }
+
+    /// The mailbox of `name`, registered with the default card if it is new.
+    pub fn mailbox(self: &Arc<Self>, name: AgentName) -> MemoryMailbox {
+        let now = Timestamp::now();
+        self.lock().agents.entry(name.clone()).or_insert_with(|| Registered {
+            card: Card::default(),
+            status: Status::Idle,
+            last_seen: now,
+            registered_at: now,
+        });
+        MemoryMailbox::new(Arc::clone(self), name)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes every reader that waits for its log to grow.
+    fn announce(&self) {
+        self.grown.send_modify(|count| *count += 1);
+    }
+}
+
+impl State {
+    fn agent(&self, name: &AgentName) -> Result<&Registered, OfficeError> {
+        let known = self.agents.keys().map(AgentName::as_str);
+        self.agents.get(name).ok_or_else(|| OfficeError::not_found(unknown_agent(name.as_str(), known)))
+    }
+
+    fn current_tasks(&self, name: &AgentName) -> Vec<TaskId> {
+        let mine = |task: &&Task| task.assignee == *name && task.state.is_current();
+        self.tasks.values().filter(mine).map(|task| task.id.clone()).collect()
+    }
+
+    fn entry(&self, name: &AgentName, agent: &Registered, now: Timestamp) -> AgentEntry {
+        let tasks = self.current_tasks(name);
+        AgentEntry {
+            name: name.clone(),
+            card: agent.card.clone(),
+            presence: Presence::at(now, agent.status, Some(agent.last_seen), tasks, HEARTBEAT_TIMEOUT),
+            registered_at: Some(agent.registered_at),
+        }
+    }
+
+    fn log(&mut self, agent: &AgentName, event: Event) {
+        self.logs.entry(agent.clone()).or_default().push(event);
+    }
+
+    /// Entries after `since`, numbered from 1.
+    fn entries(&self, agent: &AgentName, since: u64, most: usize) -> Vec<Entry> {
+        let log = self.logs.get(agent).map(Vec::as_slice).unwrap_or_default();
+        let numbered = log.iter().enumerate().map(|(at, event)| (at as u64 + 1, event));
+        numbered
+            .skip_while(|(number, _)| *number <= since)
+            .take(most)
+            .map(|(number, event)| Entry { event: event.clone(), cursor: number.into() })
+            .collect()
+    }
+}

@@ -1,0 +1,141 @@
+//! One story after another, written against the [`Mailbox`] trait, to be run by every office.
+//!
+//! An office implements [`Post`] once and runs every story with [`office_conformance!`](crate::office_conformance), each as a
+//! test of its own on a fresh office.
+
+mod events;
+mod mail;
+mod stories;
+mod tasks;
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+
+pub use stories::*;
+
+use amb_core::card::Card;
+use amb_core::mailbox::Mailbox;
+use amb_core::name::AgentName;
+
+/// A fresh office under test.
+#[async_trait]
+pub trait Post: Send + Sync {
+    /// A mailbox for a new agent with this card. Asking again for the same name is another process of the same agent.
+    async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox>;
+
+    /// Makes sure that two agents may write to each other, where the office wants more than `allow_from`.
+    async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox);
+}
+
+/// Two agents who know each other: most stories begin so.
+pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>) {
+    let alice = mailbox(post, "alice").await;
+    let bob = mailbox(post, "bob-agent").await;
+    post.acquaint(&*alice, &*bob).await;
+    (alice, bob)
+}
+
+/// An agent with the default card.
+pub(crate) async fn mailbox(post: &dyn Post, agent: &str) -> Arc<dyn Mailbox> {
+    post.mailbox(&name(agent), Card::default()).await
+}
+
+/// A name that is known to be good.
+pub(crate) fn name(text: &str) -> AgentName {
+    AgentName::parse(text).unwrap_or_else(|bad| panic!("{text}: {bad}"))
+}
+
+/// Runs every story as a test. The argument is an expression that makes a fresh [`Post`], awaited for each test.
+///
+/// ```text
+/// amb_core::office_conformance!(MyPost::fresh().await);
+/// ```
+#[macro_export]
+macro_rules! office_conformance {
+    ($post:expr) => {
+        $crate::office_conformance!(@each $post;
+            a_sent_message_waits_unread_until_it_is_read
+            the_sender_is_who_the_office_says_it_is
+            reading_marks_only_what_was_fetched
+            history_pages_through_once_each
+            one_subject_is_one_session_from_both_sides
+            an_unknown_recipient_is_an_error_that_suggests_the_nearest
+            bad_input_is_refused_and_leaves_nothing
+            everything_in_a_message_arrives
+            a_repeat_with_the_same_key_sends_nothing
+            nobody_reads_the_mail_of_others
+            a_receipt_says_read_only_after_reading
+            acknowledging_twice_is_no_error
+            a_claimed_message_is_nobody_elses_until_released
+            another_process_sees_what_is_claimed_and_not_acknowledged
+            a_question_passed_on_to_its_last_hop_is_answered_once
+            urgent_mail_is_claimed_first_where_asked
+            concurrent_sends_all_arrive_once
+            a_natural_reply_passes_and_automatic_answers_end
+            ten_rounds_of_questions_get_automatic_answers
+            a_reply_belongs_to_the_session_of_what_it_answers
+            a_relay_ends_at_ttl_zero_and_never_in_a_circle
+            everything_after_a_cursor_is_told_once
+            a_waiting_reader_is_woken
+            agents_are_listed_with_their_cards
+            an_agent_that_leaves_is_offline
+            a_task_lives_from_pending_to_completed
+            a_task_over_quota_is_rejected_with_its_reason
+            a_task_past_its_deadline_is_rejected_with_its_reason
+            a_task_from_a_stranger_is_rejected_with_its_reason
+            a_task_that_was_rejected_at_once_is_in_its_owners_list_alone
+            an_illegal_move_changes_nothing
+            only_the_assignee_moves_a_task
+            of_many_accepts_at_once_only_the_quota_passes
+            a_failed_task_tells_its_owner_why
+            a_callback_is_shown_to_the_agent_that_set_it_only
+            an_open_task_past_its_deadline_is_overdue_for_its_owner
+            a_delegated_task_knows_its_parent
+        );
+    };
+    (@each $post:expr; $($story:ident)*) => {
+        $(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $story() {
+                let post = $post;
+                $crate::office::$story(&post).await;
+            }
+        )*
+    };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memory::MemoryOffice;
+    use amb_core::doc::PendingConnection;
+
+    struct InMemory(Arc<MemoryOffice>);
+
+    #[async_trait]
+    impl Post for InMemory {
+        async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox> {
+            let mailbox = self.0.mailbox(name.clone());
+            mailbox.register(card).await.unwrap();
+            Arc::new(mailbox)
+        }
+
+        async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox) {
+            let Ok(requested) = a.connect(b.me(), None).await else { return };
+            let pending: Vec<PendingConnection> = b.inbox(false).await.unwrap().pending_connections;
+            assert_eq!(pending[0].connection_id, requested.connection_id);
+            b.approve(&requested.verification_code).await.unwrap();
+        }
+    }
+
+    mod by_allow_from {
+        use super::*;
+        office_conformance!(InMemory(MemoryOffice::new()));
+    }
+
+    mod by_connection {
+        use super::*;
+        office_conformance!(InMemory(MemoryOffice::with_connections(true)));
+    }
+}

@@ -1,0 +1,204 @@
+//! Receipts, lists and claims.
+
+use std::time::Duration;
+
+use amb_core::mailbox::ClaimRequest;
+use amb_core::{Code, Event, MessageId, Priority, ReceiptState};
+
+use super::*;
+use amb_store::Handed;
+use amb_store::MessageQuery;
+
+fn query() -> MessageQuery {
+    MessageQuery { limit: 100, ..MessageQuery::default() }
+}
+
+fn states(news: &[amb_store::News]) -> Vec<(AgentName, ReceiptState)> {
+    news.iter()
+        .filter_map(|news| match &news.entry.event {
+            Event::Receipt { receipt, .. } => Some((receipt.recipient.clone(), receipt.state)),
+            _ => None,
+        })
+        .collect()
+}
+
+pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.say(&alice, &bob, "Plan", "hello").await;
+    let id = &sent.answer.message_id;
+    let cursor = sent.news[0].entry.cursor.as_number().unwrap();
+    let seen = desk.message(&alice, id).await.unwrap();
+    assert_eq!((seen.message.text(), seen.message.ttl), ("hello".to_owned(), 2));
+    assert_eq!((&seen.message.from, &seen.message.to), (&alice.name, &bob.name));
+    assert_eq!(seen.receipts.len(), 1);
+    assert_eq!((seen.receipts[0].state, seen.receipts[0].queued_at), (ReceiptState::Queued, at(1)));
+
+    let handed = desk.delivered(&bob, cursor - 1, cursor, at(5)).await.unwrap();
+    assert_eq!(handed.answer, Handed { messages: 1, reached: cursor });
+    assert_eq!(states(&handed.news), [(bob.name.clone(), ReceiptState::Delivered)]);
+    assert_eq!(handed.news[0].agent, alice.key);
+    assert_eq!(desk.delivered(&bob, 0, cursor, at(6)).await.unwrap().answer.messages, 0, "once");
+    let read = desk.ack(&bob, std::slice::from_ref(id), at(7)).await.unwrap();
+    assert_eq!((read.answer, states(&read.news)), (1, vec![(bob.name.clone(), ReceiptState::Read)]));
+    assert_eq!(desk.ack(&bob, std::slice::from_ref(id), at(8)).await.unwrap().answer, 0, "twice is no error");
+    for viewer in [&alice, &bob] {
+        let receipt = desk.message(viewer, id).await.unwrap().receipts.remove(0);
+        assert_eq!(
+            (receipt.state, receipt.delivered_at, receipt.read_at),
+            (ReceiptState::Read, Some(at(5)), Some(at(7)))
+        );
+    }
+    assert_eq!(desk.inbox(&bob, false, at(9)).await.unwrap().unread(), 0);
+    let carol = desk.enter("carol").await;
+    assert_eq!(code(desk.message(&carol, id).await), Code::NotFound, "nobody else's");
+    assert_eq!(code(desk.ack(&carol, std::slice::from_ref(id), at(9)).await), Code::NotFound);
+    assert_eq!(code(desk.ack(&alice, std::slice::from_ref(id), at(9)).await), Code::NotFound, "not by its sender");
+}
+
+pub async fn an_ack_is_for_all_or_none(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let good = desk.say(&alice, &bob, "Plan", "1").await.answer.message_id;
+    let ids: Vec<MessageId> = vec![good.clone(), "00000000-0000-7000-8000-000000000000".parse().unwrap()];
+    assert_eq!(code(desk.ack(&bob, &ids, at(2)).await), Code::NotFound);
+    assert_eq!(desk.inbox(&bob, false, at(3)).await.unwrap().unread(), 1);
+    let other = desk.say(&alice, &bob, "Other", "2").await.answer.message_id;
+    assert_eq!(desk.ack(&bob, &[good.clone(), other, good], at(2)).await.unwrap().answer, 2);
+    assert_eq!(desk.inbox(&bob, false, at(3)).await.unwrap().unread(), 0);
+}
+
+pub async fn messages_are_listed_by_condition_and_page(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let carol = desk.enter("carol").await;
+    desk.connect(&carol, &bob).await;
+    for n in 0..6 {
+        let from = if n % 2 == 0 { &alice } else { &carol };
+        let draft = Draft {
+            kind: if n == 3 { "work_assignment".parse().unwrap() } else { Default::default() },
+            correlation_id: (n == 4).then(|| "c-4".parse().unwrap()),
+            ..Draft::text(bob.name.clone(), "Plan", n.to_string())
+        };
+        desk.send(from, draft, at(n)).await.unwrap();
+    }
+    let list = async |query: MessageQuery| -> Vec<String> {
+        desk.messages(&bob, query).await.unwrap().messages.into_iter().map(|m| m.message.text()).collect()
+    };
+    assert_eq!(list(query()).await, ["5", "4", "3", "2", "1", "0"]);
+    assert_eq!(list(MessageQuery { from: Some(carol.name.clone()), ..query() }).await, ["5", "3", "1"]);
+    assert_eq!(list(MessageQuery { from: Some(name("CAROL")), ..query() }).await, ["5", "3", "1"]);
+    assert!(list(MessageQuery { from: Some(name("nobody")), ..query() }).await.is_empty());
+    assert_eq!(list(MessageQuery { kind: Some("work_assignment".parse().unwrap()), ..query() }).await, ["3"]);
+    assert_eq!(list(MessageQuery { kind: Some(Default::default()), ..query() }).await.len(), 5);
+    assert_eq!(list(MessageQuery { correlation_id: Some("c-4".parse().unwrap()), ..query() }).await, ["4"]);
+    let session = desk.messages(&bob, query()).await.unwrap().messages[1].message.session.clone().unwrap();
+    assert_eq!(list(MessageQuery { session: Some(session.clone()), ..query() }).await, ["4", "2", "0"]);
+    desk.texts(&bob, &session, 2).await;
+    assert_eq!(list(MessageQuery { unread: true, ..query() }).await, ["5", "3", "1", "0"]);
+
+    let (mut before, mut seen) = (None, Vec::new());
+    loop {
+        let page = desk.messages(&bob, MessageQuery { before, limit: 4, ..query() }).await.unwrap();
+        seen.extend(page.messages.into_iter().map(|m| m.message.text()));
+        before = page.next;
+        if before.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, ["5", "4", "3", "2", "1", "0"]);
+    assert!(desk.messages(&alice, query()).await.unwrap().messages.is_empty(), "what one sent did not come to one");
+}
+
+pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for (n, priority) in [Priority::Low, Priority::Normal, Priority::Urgent, Priority::Normal].into_iter().enumerate() {
+        let draft = Draft { priority, ..Draft::text(bob.name.clone(), "Plan", n.to_string()) };
+        desk.send(&alice, draft, at(1)).await.unwrap();
+    }
+    let claim = async |limit, urgent_first, seconds| -> Vec<(String, MessageId)> {
+        let request = ClaimRequest { limit, urgent_first, lease: Duration::from_secs(10) };
+        let taken = desk.claim(&bob, request, at(seconds)).await.unwrap().answer;
+        taken.into_iter().map(|message| (message.text(), message.id)).collect()
+    };
+    let first = claim(2, true, 10).await;
+    assert_eq!(first.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(), ["2", "1"], "urgent, then by time");
+    let second = claim(9, false, 10).await;
+    assert_eq!(second.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(), ["0", "3"]);
+    assert!(claim(9, false, 19).await.is_empty(), "all are held");
+    let held = async |seconds| -> Vec<String> {
+        let query = MessageQuery { claimed_at: Some(at(seconds)), ..query() };
+        desk.messages(&bob, query).await.unwrap().messages.into_iter().map(|m| m.message.text()).collect()
+    };
+    assert_eq!(held(19).await, ["3", "2", "1", "0"]);
+    assert!(held(20).await.is_empty(), "the leases have run out");
+    desk.ack(&bob, &[first[0].1.clone(), second[0].1.clone()], at(19)).await.unwrap();
+    desk.release(&bob, &[second[1].1.clone()]).await.unwrap();
+    assert_eq!(held(19).await, ["1"], "neither what was read nor what was given back");
+    assert_eq!(
+        claim(9, false, 19).await.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(),
+        ["3"],
+        "given back"
+    );
+    assert_eq!(
+        claim(9, false, 20).await.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>(),
+        ["1"],
+        "lease over"
+    );
+    let receipt = desk.message(&alice, &first[1].1).await.unwrap().receipts.remove(0);
+    assert_eq!((receipt.state, receipt.delivered_at), (ReceiptState::Delivered, Some(at(10))));
+    assert_eq!(code(desk.release(&alice, &[first[1].1.clone()]).await), Code::NotFound);
+}
+
+pub async fn claims_at_once_hand_each_message_to_one(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    for n in 0..30 {
+        desk.say(&alice, &bob, "Plan", &n.to_string()).await;
+    }
+    let takers: Vec<_> = (0..6)
+        .map(|_| {
+            let (desk, bob) = (desk.clone(), bob.clone());
+            tokio::spawn(async move {
+                let mut taken = Vec::new();
+                loop {
+                    let request = ClaimRequest { limit: 2, ..ClaimRequest::default() };
+                    let some = desk.claim(&bob, request, at(2)).await.unwrap().answer;
+                    if some.is_empty() {
+                        return taken;
+                    }
+                    taken.extend(some.into_iter().map(|message| message.text()));
+                }
+            })
+        })
+        .collect();
+    let mut taken = Vec::new();
+    for taker in takers {
+        taken.extend(taker.await.unwrap());
+    }
+    taken.sort_by_key(|text| text.parse::<u32>().unwrap());
+    assert_eq!(taken, (0..30).map(|n| n.to_string()).collect::<Vec<_>>());
+}
+
+pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
+    const MANY: usize = 1_100;
+    let (alice, bob) = desk.pair().await;
+    let sending: Vec<_> = (0..MANY)
+        .map(|n| {
+            let (desk, alice, bob) = (desk.clone(), alice.clone(), bob.clone());
+            tokio::spawn(async move { desk.say(&alice, &bob, "Plan", &n.to_string()).await.answer.message_id })
+        })
+        .collect();
+    let mut last = None;
+    for sent in sending {
+        last = Some(sent.await.unwrap());
+    }
+    let head = desk.event_head(bob.key).await.unwrap();
+    // Beyond the end too, as after numbers were put forward.
+    let end = head + 5_000_000;
+    let mut told = 0;
+    let first = desk.delivered(&bob, 0, end, at(5)).await.unwrap();
+    assert_eq!(first.answer, Handed { messages: 1_000, reached: head - 100 }, "bob's log begins with a request");
+    told += first.news.len();
+    let second = desk.delivered(&bob, first.answer.reached, end, at(5)).await.unwrap();
+    assert_eq!(second.answer, Handed { messages: 100, reached: end });
+    assert_eq!(told + second.news.len(), MANY);
+    let receipt = desk.message(&alice, &last.unwrap()).await.unwrap().receipts.remove(0);
+    assert_eq!(receipt.state, ReceiptState::Delivered);
+}
