@@ -1,8 +1,8 @@
 //! Which pages of the log this client was given: naming them tells the office, whichever process of it is asked next, that
 //! they arrived.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 
 use amb_core::Cursor;
 
@@ -16,7 +16,7 @@ pub(crate) struct Pages(Mutex<VecDeque<(Cursor, Cursor)>>);
 impl Pages {
     /// A page after `since` came, and ended at `cursor`.
     pub(crate) fn got(&self, since: &Cursor, cursor: &Cursor) {
-        let mut pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pages = self.0.lock();
         pages.retain(|(_, end)| end != cursor);
         if pages.len() >= MOST {
             pages.pop_front();
@@ -26,7 +26,7 @@ impl Pages {
 
     /// Where the page began that ended here.
     pub(crate) fn before(&self, since: &Cursor) -> Option<Cursor> {
-        let pages = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let pages = self.0.lock();
         pages.iter().find(|(_, end)| end == since).map(|(begin, _)| begin.clone())
     }
 }

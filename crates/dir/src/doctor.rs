@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use amb_core::{AgentName, OfficeError};
 use serde::Serialize;
 
-use crate::failure::Doing;
+use crate::files::failure::Doing;
+use crate::files::open;
 use crate::office::{AgentDir, DirOffice};
-use crate::open;
 use crate::transcript::OWNERS;
 
 /// Something that is wrong.

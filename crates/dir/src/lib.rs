@@ -19,50 +19,24 @@
 
 #![forbid(unsafe_code)]
 
-mod ack;
-pub mod archive;
-mod book;
-mod carry;
 pub mod channel;
-mod claim;
-mod consume;
 pub mod doctor;
-mod durable;
-mod events;
-mod failure;
-mod find;
-mod fold;
-mod history;
-mod inbox;
-mod layout;
-mod lease;
-mod lock;
+mod files;
+mod journal;
 mod log;
 mod mailbox;
-mod message_file;
 mod mount;
-mod notice;
 mod office;
-mod once;
-mod open;
-mod paths;
-mod people;
-mod post;
 mod registry;
-mod scan;
-mod send;
-mod step;
-mod syncer;
-mod tasks;
 pub mod transcript;
-mod unfinished;
-mod watch;
+mod verbs;
 
-pub use carry::Fate;
 pub use channel::{Channel, ChannelConfig, Delivery, InboundMessage};
-pub use consume::HeldMail;
-pub use layout::Layout;
+pub use files::layout::Layout;
+#[cfg(feature = "test-support")]
+pub use files::step::{DELAYS, PAUSE_AT, STOP_AT};
 pub use mount::{Home, MountLock};
 pub use office::{ClaimBy, DirMailbox, DirOffice, DirOptions};
-#[cfg(feature = "test-support")]
-pub use step::{DELAYS, PAUSE_AT, STOP_AT};
+pub use verbs::archive;
+pub use verbs::carry::CarryOutcome;
+pub use verbs::consume::HeldMail;

@@ -4,6 +4,10 @@
 //! the log is a cursor that misses nothing and repeats nothing, whatever a file is called and whatever stamp a foreign
 //! program gave it. Lines are added under a lock; readers need none, for a line counts only once its newline is there.
 
+pub(crate) mod index;
+pub(crate) mod ingest;
+pub(crate) mod scan;
+
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -14,10 +18,10 @@ use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::lock::Locked;
-use crate::open;
-use crate::scan::LONGEST_LINE;
-use crate::step::step;
+use crate::files::lock::Locked;
+use crate::files::open;
+use crate::files::step::step;
+use crate::log::scan::LONGEST_LINE;
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
@@ -79,7 +83,7 @@ pub(crate) enum Withheld {
 /// One line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "e", rename_all = "snake_case")]
-pub(crate) enum Line {
+pub(crate) enum LogLine {
     /// A message was noticed in the agent's mailbox.
     In {
         /// Its file.
@@ -131,7 +135,7 @@ pub(crate) enum Line {
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Placed {
     pub(crate) end: u64,
-    pub(crate) line: Line,
+    pub(crate) line: LogLine,
 }
 
 /// Where an agent's log is.
@@ -205,7 +209,7 @@ impl Log {
 
 impl Writer {
     /// Adds lines in one write and answers the new end of the log.
-    pub(crate) fn add(&mut self, lines: &[Line]) -> io::Result<u64> {
+    pub(crate) fn add(&mut self, lines: &[LogLine]) -> io::Result<u64> {
         if lines.is_empty() {
             return Ok(self.end);
         }
@@ -240,8 +244,8 @@ impl Writer {
 pub(crate) mod tests {
     use super::*;
 
-    pub(crate) fn line(n: u32, session: &str) -> Line {
-        Line::Out {
+    pub(crate) fn line(n: u32, session: &str) -> LogLine {
+        LogLine::Out {
             f: format!("{n}_a.msg.json"),
             brief: Brief {
                 id: MessageId::parse(&format!("m{n}")).unwrap(),
@@ -288,7 +292,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_line_of_a_later_version_is_passed_over() {
-        let line: Line = serde_json::from_str(r#"{"e":"dance","x":1}"#).unwrap();
-        assert_eq!(line, Line::Unknown);
+        let line: LogLine = serde_json::from_str(r#"{"e":"dance","x":1}"#).unwrap();
+        assert_eq!(line, LogLine::Unknown);
     }
 }

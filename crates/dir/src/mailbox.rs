@@ -13,11 +13,11 @@ use amb_core::{
 };
 use async_trait::async_trait;
 
-use crate::durable::{self, Wait};
-use crate::failure::Doing;
-use crate::layout::Layout;
+use crate::files::durable::{self, Wait};
+use crate::files::failure::Doing;
+use crate::files::layout::Layout;
 use crate::office::{AgentDir, DirMailbox};
-use crate::people::{Alive, Registered};
+use crate::registry::presence::{Alive, Registered};
 
 impl DirMailbox {
     /// Runs blocking work of this mailbox's.
@@ -66,7 +66,7 @@ impl AgentDir {
             durable::make_dir(&away, &self.shared.syncer).doing("could not make the mailbox")?;
         }
         // What has arrived was accepted under the old card, and stays accepted.
-        drop(self.notice()?);
+        drop(self.ingest()?);
         {
             let _locked = self.shared.lock_agent(&self.me)?;
             let before = self.shared.registered(&self.me)?;
@@ -78,7 +78,7 @@ impl AgentDir {
         }
         self.shared.fold_now(Wait::Synced)?;
         let entry = self.shared.our_entry(&self.me, self.shared.now())?;
-        entry.ok_or_else(|| crate::failure::broken("the card was written and is gone; try again"))
+        entry.ok_or_else(|| crate::files::failure::broken("the card was written and is gone; try again"))
     }
 
     fn heartbeat(&self) -> Result<()> {

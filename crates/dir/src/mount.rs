@@ -10,11 +10,11 @@ use amb_core::doc::AgentEntry;
 use amb_core::{AgentName, Card, Code, MessageId, OfficeError, Task, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::durable::{self, Wait};
-use crate::failure::Doing;
-use crate::lock::Locked;
+use crate::files::durable::{self, Wait};
+use crate::files::failure::Doing;
+use crate::files::lock::Locked;
 use crate::office::{AgentDir, DirMailbox, DirOffice, Shared};
-use crate::people::{read_json, write_json};
+use crate::registry::presence::{read_json, write_json};
 
 /// The right to carry mail in and out of a directory; one process has it at a time, until it drops it or dies.
 #[derive(Debug)]

@@ -1,28 +1,29 @@
 //! The office and its mailboxes.
 
+use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
 use amb_core::{AgentName, OfficeError, Timestamp};
 
-use crate::book::Book;
-use crate::claim::Claims;
-use crate::durable::{self, Wait};
-use crate::failure::Doing;
-use crate::layout::Layout;
+use crate::files::durable::{self, Wait};
+use crate::files::failure::Doing;
+use crate::files::layout::Layout;
+use crate::files::open;
+use crate::files::paths::{self, Paths};
+use crate::files::step::step;
+use crate::files::syncer::Syncer;
+use crate::files::watch::Watch;
 use crate::log::Log;
-use crate::open;
-use crate::paths::{self, Paths};
+use crate::log::index::MailboxIndex;
 use crate::registry::Cache;
-use crate::step::step;
-use crate::syncer::Syncer;
 use crate::transcript::TranscriptStore;
-use crate::watch::Watch;
+use crate::verbs::claim::Claims;
 
 /// Enough for every microsecond until the year 9999.
 const STAMP_DIGITS: usize = 20;
@@ -109,7 +110,7 @@ pub(crate) struct Shared {
 pub(crate) struct AgentDir {
     pub(crate) shared: Arc<Shared>,
     pub(crate) me: AgentName,
-    pub(crate) book: Mutex<Book>,
+    pub(crate) index: Mutex<MailboxIndex>,
     pub(crate) claims: Mutex<Claims>,
 }
 
@@ -244,7 +245,7 @@ impl Shared {
 
     /// One agent, at work for as long as this is kept.
     pub(crate) fn agent_dir(self: &Arc<Self>, me: &AgentName) -> AgentDir {
-        AgentDir { shared: self.clone(), me: me.clone(), book: Mutex::default(), claims: Mutex::default() }
+        AgentDir { shared: self.clone(), me: me.clone(), index: Mutex::default(), claims: Mutex::default() }
     }
 
     /// The log of an agent.

@@ -1,15 +1,19 @@
-//! `_registry.json`, which other programs read and write too. [`crate::fold`] writes it.
+//! `_registry.json`, which other programs read and write too. [`crate::registry::write`] writes it.
 
+pub(crate) mod presence;
+pub(crate) mod write;
+
+use parking_lot::Mutex;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use amb_core::wire::registry::{Entry, Registry};
 use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
-use crate::failure::Doing;
+use crate::files::failure::Doing;
+use crate::files::open;
 use crate::office::Shared;
-use crate::open;
 
 /// A larger registry is refused. This is room for some thirty thousand cards.
 pub(crate) const LARGEST: u64 = 16 << 20;
@@ -35,7 +39,7 @@ impl Shared {
         let about = file.metadata().doing(doing)?;
         let version =
             (about.ino(), i128::from(about.mtime()) * 1_000_000_000 + i128::from(about.mtime_nsec()), about.len());
-        let mut cache = self.registry_cache.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut cache = self.registry_cache.0.lock();
         if let Some((cached, registry)) = &*cache
             && *cached == version
         {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{Code, OfficeError, Timestamp};
-use amb_dir::Fate;
+use amb_dir::CarryOutcome;
 
 use crate::context::{Context, backoff};
 use crate::ledger::{State, Way};
@@ -47,9 +47,9 @@ async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
     for row in unread {
         let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
         match context.office.fate(&row.recipient, file).await? {
-            Fate::Waiting => {}
-            Fate::Refused => states.push((row.number, State::Refused)),
-            Fate::Handled => {
+            CarryOutcome::Waiting => {}
+            CarryOutcome::Refused => states.push((row.number, State::Refused)),
+            CarryOutcome::Handled => {
                 let Some(resident) = context.membership.resident(&row.recipient) else { continue };
                 match context.store.ack(&resident.agent, &[office_id.into()], Timestamp::now()).await {
                     Ok(written) => drop(context.publish(written)),

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use amb_core::OfficeError;
 
 use super::{Examination, Kind, files_in};
-use crate::failure::Doing;
-use crate::log::{Brief, Line, Placed};
-use crate::message_file;
+use crate::files::failure::Doing;
+use crate::files::message_file;
+use crate::log::{Brief, LogLine, Placed};
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -51,7 +51,7 @@ impl AgentDir {
         // A task that the office rejected when it was sent is in its sender's history alone.
         let rejected = |name: &str, path: &Path| {
             message_file::open(paths.layout, &self.me, path, name)
-                .is_ok_and(|letter| message_file::is_rejected(&letter.message))
+                .is_ok_and(|message_file| message_file::is_rejected(&message_file.message))
         };
         there.retain(|(name, path)| !rejected(name, path));
         Ok(there)
@@ -61,7 +61,7 @@ impl AgentDir {
     fn indexed(&self) -> Result<HashSet<String>, OfficeError> {
         let lines = self.shared.log(&self.me).find(&["\"in\""]).doing("could not read the log")?;
         let file = |placed: Placed| match placed.line {
-            Line::In { f, .. } => Some(f),
+            LogLine::In { f, .. } => Some(f),
             _ => None,
         };
         Ok(lines.into_iter().filter_map(file).collect())
@@ -72,21 +72,21 @@ impl AgentDir {
         let mut lines = Vec::new();
         for (f, path) in files {
             // What does not parse was put away by another program; it is no mail of ours.
-            if let Ok(mut letter) = message_file::open(self.shared.paths.layout, &self.me, &path, &f) {
-                self.shared.name_task(&self.me, &mut letter.message, &f)?;
-                let brief = Brief::of(&letter.message, &self.me);
-                lines.push(Line::In { f, i: 0, brief, read: true, withheld: None });
+            if let Ok(mut message_file) = message_file::open(self.shared.paths.layout, &self.me, &path, &f) {
+                self.shared.name_task(&self.me, &mut message_file.message, &f)?;
+                let brief = Brief::of(&message_file.message, &self.me);
+                lines.push(LogLine::In { f, i: 0, brief, read: true, withheld: None });
             }
         }
         lines.sort_by_key(|line| match line {
-            Line::In { brief, .. } => brief.at,
+            LogLine::In { brief, .. } => brief.at,
             _ => Default::default(),
         });
         self.shared.make_state(&self.me)?;
         let mut writer = self.shared.log(&self.me).write().doing("could not add to the log")?;
         // Another process may have entered them meanwhile.
         let known = self.indexed()?;
-        lines.retain(|line| matches!(line, Line::In { f, .. } if !known.contains(f)));
+        lines.retain(|line| matches!(line, LogLine::In { f, .. } if !known.contains(f)));
         writer.add(&lines).doing("could not add to the log")?;
         Ok(())
     }

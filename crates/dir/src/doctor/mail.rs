@@ -7,12 +7,12 @@ use amb_core::OfficeError;
 use amb_core::wire::registry::Registry;
 
 use super::{Examination, Kind, listed};
-use crate::durable::{self, Wait};
-use crate::failure::Doing;
-use crate::layout::Layout;
-use crate::message_file::{self, Unreadable};
+use crate::files::durable::{self, Wait};
+use crate::files::failure::Doing;
+use crate::files::layout::Layout;
+use crate::files::message_file::{self, Unreadable};
+use crate::files::open;
 use crate::office::AgentDir;
-use crate::open;
 use crate::registry::LARGEST;
 
 impl AgentDir {

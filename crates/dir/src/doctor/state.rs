@@ -6,10 +6,10 @@ use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
 use super::{Examination, Kind, listed};
-use crate::book::LARGEST_NOTE;
-use crate::durable;
+use crate::files::durable;
+use crate::files::open;
+use crate::log::index::LARGEST_NOTE;
 use crate::office::AgentDir;
-use crate::open;
 
 impl AgentDir {
     /// Locks, logs and the like that are no files, such as a pipe: every verb that needs them fails. Before everything else,

@@ -6,10 +6,10 @@ use std::time::Duration;
 use amb_core::{OfficeError, Timestamp};
 
 use super::{Examination, Kind, files_in};
-use crate::durable::{self, TEMP_PREFIX, TEMP_SUFFIX};
-use crate::lease;
+use crate::files::durable::{self, TEMP_PREFIX, TEMP_SUFFIX};
+use crate::files::lease;
+use crate::files::open;
 use crate::office::AgentDir;
-use crate::open;
 
 /// A writer holds a lock on its temporary file; where there are no locks, one this old has no writer.
 const OURS_ABANDONED: Duration = Duration::from_secs(60);

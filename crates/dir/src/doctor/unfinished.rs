@@ -3,8 +3,8 @@
 use amb_core::OfficeError;
 
 use super::{Examination, Kind};
-use crate::failure::Doing;
-use crate::message_file;
+use crate::files::failure::Doing;
+use crate::files::message_file;
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -45,8 +45,10 @@ impl AgentDir {
     fn examine_rejected(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let layout = self.shared.paths.layout;
         for (file, path) in self.put_away_and_not_indexed()? {
-            let Ok(letter) = message_file::open(layout, &self.me, &path, &file) else { continue };
-            let Some(task) = letter.message.task.as_ref().filter(|_| message_file::is_rejected(&letter.message)) else {
+            let Ok(message_file) = message_file::open(layout, &self.me, &path, &file) else { continue };
+            let Some(task) =
+                message_file.message.task.as_ref().filter(|_| message_file::is_rejected(&message_file.message))
+            else {
                 continue;
             };
             let _locked = self.shared.lock_agent(&self.me)?;
@@ -57,7 +59,8 @@ impl AgentDir {
             if examination.mend {
                 self.shared.finish_task(&self.me, &task.id, Some(&file))?;
             }
-            let detail = format!("task {} was rejected and its owner {} was not told", task.id, letter.message.from);
+            let detail =
+                format!("task {} was rejected and its owner {} was not told", task.id, message_file.message.from);
             examination.found(Kind::Unfinished, &path, detail, "the owner was told", || Ok(()))?;
         }
         Ok(())

@@ -1,18 +1,19 @@
 //! Appending whole lines, durably, with one sync for all that wait.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use fs_err::File;
 use tokio::sync::oneshot;
 
 use super::file::{lock, open_append};
-use crate::lock::same_file;
-use crate::step::step;
-use crate::syncer::Syncer;
+use crate::files::lock::same_file;
+use crate::files::step::step;
+use crate::files::syncer::Syncer;
 
 /// Most bytes in one write. Only lines that wait at the same time share a write, so a lone line never waits for others.
 const MAX_BATCH_BYTES: usize = 1024 * 1024;
@@ -51,7 +52,7 @@ impl Appender {
     pub(super) async fn append(self: &Arc<Self>, line: Vec<u8>) -> Result<(), Arc<io::Error>> {
         let (answer, answered) = oneshot::channel();
         let lead = {
-            let mut queue = held(&self.queue);
+            let mut queue = self.queue.lock();
             queue.waiting.push_back(Waiting { line, answer });
             !std::mem::replace(&mut queue.writing, true)
         };
@@ -78,7 +79,7 @@ impl Appender {
     }
 
     fn next_batch(&self) -> Vec<Waiting> {
-        let mut queue = held(&self.queue);
+        let mut queue = self.queue.lock();
         let mut batch = Vec::new();
         let mut bytes = 0;
         while let Some(waiting) = queue.waiting.pop_front() {
@@ -93,7 +94,7 @@ impl Appender {
     }
 
     fn commit(&self, batch: &[Waiting]) -> io::Result<()> {
-        let mut slot = held(&self.file);
+        let mut slot = self.file.lock();
         let written = self.write(&mut slot, batch);
         // The lock is free by now, so other processes write while this one waits for the disk.
         let synced = match (&*slot, written) {
@@ -171,9 +172,4 @@ fn ends_whole(file: &File, len: u64) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(true),
         Err(error) => Err(error),
     }
-}
-
-/// The data behind a lock is valid at every instant, so a panic elsewhere does not spoil it.
-fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

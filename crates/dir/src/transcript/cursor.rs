@@ -10,7 +10,7 @@ use fs_err::File;
 
 use super::file::{lock, open_read};
 use super::tail::{Found, MAX_LINE_BYTES, Tail};
-use crate::lock::same_file;
+use crate::files::lock::same_file;
 
 /// Bytes read in one step, unless a line is longer.
 const STEP_BYTES: usize = 256 * 1024;

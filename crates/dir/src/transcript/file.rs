@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use fs_err::File;
 
-use crate::open;
-use crate::syncer::Syncer;
+use crate::files::open;
+use crate::files::syncer::Syncer;
 
 /// How long an appender waits for other processes. Each holds the lock for one write, without its sync.
 const LOCK_PATIENCE: Duration = Duration::from_secs(10);

@@ -14,8 +14,8 @@ use super::cursor::Cursor;
 use super::owner::{Place, resolve};
 use super::recent::gather;
 use super::store::READING;
-use crate::failure::{Doing as _, failed};
-use crate::watch::Watch;
+use crate::files::failure::{Doing as _, failed};
+use crate::files::watch::Watch;
 
 /// Lines handed out ahead of a slow reader; the file holds the rest.
 const AHEAD: usize = 256;

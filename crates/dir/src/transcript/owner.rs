@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use amb_core::transcript::TranscriptKey;
 
 use super::file_name::{candidates, file_name};
-use crate::durable::{create_exact, make_dir};
-use crate::open;
-use crate::syncer::Syncer;
+use crate::files::durable::{create_exact, make_dir};
+use crate::files::open;
+use crate::files::syncer::Syncer;
 
 /// Hidden, so that nobody takes it for a transcript.
 pub(crate) const OWNERS: &str = ".owners";
@@ -116,7 +116,7 @@ mod tests {
         let keys: Vec<TranscriptKey> = ["r:x", "r_x", "r/x", "r|x"].iter().map(|k| k.parse().unwrap()).collect();
         let mut paths: Vec<PathBuf> = std::thread::scope(|scope| {
             let running: Vec<_> = keys.iter().map(|key| scope.spawn(|| claim_in(&root, key).unwrap())).collect();
-            running.into_iter().map(|thread| thread.join().unwrap()).collect()
+            running.into_iter().map(|session| session.join().unwrap()).collect()
         });
         paths.sort();
         paths.dedup();

@@ -1,9 +1,10 @@
 //! The verbs of a transcript.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use amb_core::limits::{
     MAX_ID_CHARS, MAX_KIND_CHARS, MAX_TRANSCRIPT_CHARS, MAX_TRANSCRIPT_KEY_CHARS, MAX_TRANSCRIPT_LINES,
@@ -17,10 +18,10 @@ use super::append::Appender;
 use super::follow::{Follow, follow};
 use super::history::HistorySource;
 use super::{owner, recent};
-use crate::durable::make_dir;
-use crate::failure::Doing as _;
-use crate::syncer::Syncer;
-use crate::watch::Watch;
+use crate::files::durable::make_dir;
+use crate::files::failure::Doing as _;
+use crate::files::syncer::Syncer;
+use crate::files::watch::Watch;
 
 /// Transcripts kept open for appending; beyond that, those nobody writes to at the moment are closed.
 const MAX_OPEN: usize = 128;
@@ -152,8 +153,8 @@ impl TranscriptStore {
         ))
     }
 
-    fn appenders(&self) -> std::sync::MutexGuard<'_, HashMap<TranscriptKey, Arc<Appender>>> {
-        self.appenders.lock().unwrap_or_else(PoisonError::into_inner)
+    fn appenders(&self) -> parking_lot::MutexGuard<'_, HashMap<TranscriptKey, Arc<Appender>>> {
+        self.appenders.lock()
     }
 }
 

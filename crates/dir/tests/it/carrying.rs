@@ -5,7 +5,7 @@ use std::time::Duration;
 use amb_core::mailbox::{HistoryPage, TaskFilter};
 use amb_core::task::TaskRef;
 use amb_core::{Callback, Card, Code, Draft, Kind, Mailbox, Message, MessageId, Object, Part, Priority, TaskState};
-use amb_dir::{DirMailbox, Fate, Home};
+use amb_dir::{CarryOutcome, DirMailbox, Home};
 use jiff::Timestamp;
 
 use crate::world::{LAYOUTS, World, name, text};
@@ -53,7 +53,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
             let sent = net.carry(message.clone(), 7, again).await.unwrap();
             assert_eq!((&sent.message_id, sent.created_at), (&id, message.sent_at), "{layout}");
         }
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), Fate::Waiting);
+        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Waiting);
         let inbox = coder.inbox(true).await.unwrap();
         assert_eq!(inbox.unread(), 1, "{layout}");
         let got = coder.message(&id).await.unwrap().message;
@@ -65,7 +65,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         assert_eq!(coder.message(&reply.message_id).await.unwrap().message.ttl, 0);
 
         coder.ack(std::slice::from_ref(&id)).await.unwrap();
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), Fate::Handled);
+        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
         net.carry(message.clone(), 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "handled is handled");
         // Some programs remove what they took.
@@ -73,7 +73,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         kept.iter().filter(|path| path.exists()).for_each(|path| fs_err::remove_file(path).unwrap());
         net.carry(message, 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "{layout}: removed is handled");
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), Fate::Handled);
+        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
     }
 }
 

@@ -1,0 +1,13 @@
+//! Files: where they lie, what is in them, and how they are written, locked and watched.
+
+pub(crate) mod durable;
+pub(crate) mod failure;
+pub(crate) mod layout;
+pub(crate) mod lease;
+pub(crate) mod lock;
+pub(crate) mod message_file;
+pub(crate) mod open;
+pub(crate) mod paths;
+pub(crate) mod step;
+pub(crate) mod syncer;
+pub(crate) mod watch;

@@ -1,0 +1,141 @@
+//! Locks between processes. The kernel gives them back when the holder dies.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use fs_err::os::unix::fs::OpenOptionsExt;
+
+use crate::files::open;
+
+/// Where the file system has no locks: a holder's file that is older than this is taken for abandoned.
+const ABANDONED: Duration = Duration::from_secs(30);
+
+/// An exclusive lock, held until dropped.
+#[derive(Debug)]
+pub(crate) struct Locked {
+    held: Held,
+}
+
+#[derive(Debug)]
+enum Held {
+    /// An advisory lock on this open file.
+    Kernel { _file: File },
+    /// A file that exists while the lock is held, for file systems without locks.
+    Marker { path: PathBuf },
+}
+
+impl Locked {
+    /// Waits for the lock on the file at `path`, which is made if it is not there.
+    pub(crate) fn wait(path: &Path) -> io::Result<Self> {
+        loop {
+            let file = open_or_make(path)?;
+            match file.lock() {
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::Unsupported => return wait_for_marker(path),
+                Err(error) => return Err(error),
+            }
+            // The file may have been removed and made anew between the open and the lock.
+            if same_file(&file, path) {
+                return Ok(Self { held: Held::Kernel { _file: file } });
+            }
+        }
+    }
+
+    /// Takes the lock if nobody has it.
+    pub(crate) fn attempt(path: &Path) -> io::Result<Option<Self>> {
+        let file = open_or_make(path)?;
+        match file.try_lock() {
+            Ok(()) if same_file(&file, path) => Ok(Some(Self { held: Held::Kernel { _file: file } })),
+            Ok(()) | Err(std::fs::TryLockError::WouldBlock) => Ok(None),
+            Err(std::fs::TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => try_marker(path),
+            Err(std::fs::TryLockError::Error(error)) => Err(error),
+        }
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        if let Held::Marker { path } = &self.held {
+            // If this fails the marker is taken for abandoned after a while.
+            let _later = fs_err::remove_file(path);
+        }
+    }
+}
+
+fn open_or_make(path: &Path) -> io::Result<File> {
+    let file = open::regular_with(path, open::options().read(true).write(true).create(true).truncate(false))?;
+    Ok(file.into_parts().0)
+}
+
+/// Whether the open file is still the one at this path.
+pub(crate) fn same_file(file: &File, path: &Path) -> bool {
+    match (file.metadata(), fs_err::symlink_metadata(path)) {
+        (Ok(open), Ok(there)) => open.ino() == there.ino() && open.dev() == there.dev(),
+        _ => false,
+    }
+}
+
+fn wait_for_marker(path: &Path) -> io::Result<Locked> {
+    loop {
+        if let Some(locked) = try_marker(path)? {
+            return Ok(locked);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn try_marker(path: &Path) -> io::Result<Option<Locked>> {
+    let mut marker = path.as_os_str().to_owned();
+    marker.push(".held");
+    let marker = PathBuf::from(marker);
+    match fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker) {
+        Ok(_) => Ok(Some(Locked { held: Held::Marker { path: marker } })),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let age = fs_err::metadata(&marker)
+                .and_then(|there| there.modified())
+                .ok()
+                .and_then(|at| SystemTime::now().duration_since(at).ok());
+            if age.is_some_and(|age| age > ABANDONED) {
+                // Moved aside first: of two who find it abandoned, one takes it away.
+                let aside = marker.with_extension(format!("old-{:x}", crate::files::durable::nonce()));
+                if fs_err::rename(&marker, &aside).is_ok() {
+                    fs_err::remove_file(&aside)?;
+                }
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_keeps_others_out_until_it_is_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = Locked::wait(&path).unwrap();
+        assert!(Locked::attempt(&path).unwrap().is_none());
+        drop(held);
+        assert!(Locked::attempt(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn a_marker_does_the_same_where_there_are_no_locks() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let held = try_marker(&path).unwrap().unwrap();
+        assert!(try_marker(&path).unwrap().is_none());
+        drop(held);
+        let _held = wait_for_marker(&path).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(60);
+        let marker = dir.path().join("lock.held");
+        fs_err::OpenOptions::new().write(true).open(&marker).unwrap().set_modified(old).unwrap();
+        let _second = wait_for_marker(&path).unwrap();
+    }
+}

@@ -1,0 +1,105 @@
+//! Makes directory entries durable, and lets concurrent writers of one directory share a sync.
+//!
+//! A sync of a directory covers every rename that happened before it began. So whoever asks while one is running waits
+//! for the next one, which then serves everybody who asked meanwhile: sixteen senders cost two syncs, not sixteen.
+
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::files::step::step;
+
+/// Directories remembered before those nobody waits on are forgotten.
+const REMEMBERED: usize = 1_024;
+
+/// Shared by all writers of one process.
+#[derive(Debug, Default)]
+pub(crate) struct Syncer {
+    directories: Mutex<HashMap<PathBuf, Arc<Directory>>>,
+}
+
+#[derive(Debug, Default)]
+struct Directory {
+    turns: Mutex<Turns>,
+    ended: Condvar,
+}
+
+/// Invariant: `done <= asked`, and a sync is under way exactly while `running`.
+#[derive(Debug, Default)]
+struct Turns {
+    /// How often a sync was asked for.
+    asked: u64,
+    /// All who asked up to here are served.
+    done: u64,
+    running: bool,
+}
+
+impl Syncer {
+    /// Returns once every entry that the caller made in this directory is durable.
+    pub(crate) fn sync(&self, directory: &Path) -> io::Result<()> {
+        let shared = self.directory(directory);
+        let mut turns = shared.turns.lock();
+        turns.asked += 1;
+        let mine = turns.asked;
+        loop {
+            if turns.done >= mine {
+                return Ok(());
+            }
+            if turns.running {
+                shared.ended.wait(&mut turns);
+                continue;
+            }
+            turns.running = true;
+            let serves = turns.asked;
+            drop(turns);
+            let result = sync_now(directory);
+            turns = shared.turns.lock();
+            turns.running = false;
+            if result.is_ok() {
+                turns.done = turns.done.max(serves);
+            }
+            // After a failure the others take their own turn, so that each hears of it.
+            shared.ended.notify_all();
+            result?;
+        }
+    }
+
+    fn directory(&self, path: &Path) -> Arc<Directory> {
+        let mut directories = self.directories.lock();
+        if let Some(known) = directories.get(path) {
+            return known.clone();
+        }
+        if directories.len() >= REMEMBERED {
+            directories.retain(|_, directory| Arc::strong_count(directory) > 1);
+        }
+        directories.entry(path.to_owned()).or_default().clone()
+    }
+}
+
+/// One sync of a directory, by itself.
+pub(crate) fn sync_now(directory: &Path) -> io::Result<()> {
+    step();
+    fs_err::File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_who_asks_is_served_and_hears_of_a_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let syncer = Syncer::default();
+        std::thread::scope(|scope| {
+            let handles: Vec<_> =
+                (0..8).map(|_| scope.spawn(|| (0..20).try_for_each(|_| syncer.sync(dir.path())))).collect();
+            assert!(handles.into_iter().all(|handle| handle.join().unwrap().is_ok()));
+            let gone = dir.path().join("gone");
+            let handles: Vec<_> = (0..8).map(|_| scope.spawn(|| syncer.sync(&dir.path().join("gone")))).collect();
+            assert!(handles.into_iter().all(|handle| handle.join().unwrap().is_err()));
+            assert!(syncer.sync(&gone).is_err());
+        });
+    }
+}

@@ -1,0 +1,245 @@
+//! Old mail out of the way, so that no directory grows without bound.
+//!
+//! Chipset: mail older than a day, by the stamp in its name, goes to `archive/`. Nanobot: `processed/` is sorted into
+//! monthly folders. Always by a rename that cannot replace anything, and never what a consumer holds at the moment.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use amb_core::{AgentName, OfficeError, Timestamp};
+use serde::Serialize;
+
+use crate::files::durable;
+use crate::files::failure::Doing;
+use crate::files::layout::Layout;
+use crate::files::lease;
+use crate::files::message_file;
+use crate::office::{AgentDir, DirOffice};
+use crate::verbs::claim::is_locked;
+use crate::verbs::deliver::month;
+
+/// Idempotency keys are kept this long: a retry comes sooner or never.
+const KEYS_KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// What to archive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArchiveOptions {
+    /// Only mail older than this.
+    pub older_than: Duration,
+    /// Leave mail that has not been read (chipset).
+    pub keep_unread: bool,
+    /// Only say what would be done.
+    pub dry_run: bool,
+    /// Move at most this many messages of an agent.
+    pub most: usize,
+}
+
+impl Default for ArchiveOptions {
+    fn default() -> Self {
+        Self { older_than: Duration::from_secs(24 * 3600), keep_unread: false, dry_run: false, most: usize::MAX }
+    }
+}
+
+/// What was archived, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+pub struct ArchiveReport {
+    /// Every file that was moved.
+    pub moved: Vec<Moved>,
+    /// Old mail that stays because it has not been read.
+    pub kept_unread: u64,
+    /// Old mail that stays because a consumer is at work on it.
+    pub kept_claimed: u64,
+}
+
+/// One file that was moved, or would be.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Moved {
+    /// Whose mail.
+    pub agent: AgentName,
+    /// Where it was.
+    pub from: PathBuf,
+    /// Where it is.
+    pub to: PathBuf,
+}
+
+/// Archives old mail of one agent, or of all.
+pub async fn archive(
+    office: &DirOffice,
+    whose: Option<&AgentName>,
+    options: ArchiveOptions,
+) -> Result<ArchiveReport, OfficeError> {
+    let agents = match whose {
+        Some(agent) => vec![agent.clone()],
+        None => office.mailboxes()?,
+    };
+    let mut report = ArchiveReport::default();
+    for agent in agents {
+        let (mailbox, options) = (office.mailbox(agent), options.clone());
+        let one = mailbox.run(move |agent_dir| agent_dir.archive(&options)).await?;
+        report.moved.extend(one.moved);
+        report.kept_unread += one.kept_unread;
+        report.kept_claimed += one.kept_claimed;
+    }
+    Ok(report)
+}
+
+/// How often [`keep_archiving`] looks for old mail.
+const EVERY: Duration = Duration::from_secs(3600);
+/// How much it moves before it lets others at the disk.
+const AT_ONCE: usize = 1_000;
+/// How long it lets them.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Archives an agent's old mail now and every hour, for as long as it is polled. Mail that was not read stays: an agent
+/// that comes back after a day still finds it. Only in the chipset layout, whose mailboxes hold mail after it was read.
+pub async fn keep_archiving(office: &DirOffice, agent: &AgentName) {
+    if office.layout() != Layout::Chipset {
+        return;
+    }
+    let options = ArchiveOptions { keep_unread: true, most: AT_ONCE, ..ArchiveOptions::default() };
+    loop {
+        let more = match archive(office, Some(agent), options.clone()).await {
+            Ok(report) => {
+                if !report.moved.is_empty() {
+                    tracing::info!(%agent, count = report.moved.len(), "archived old mail");
+                }
+                report.moved.len() >= AT_ONCE
+            }
+            Err(error) => {
+                tracing::warn!(%agent, %error, "old mail could not be archived; retrying in an hour");
+                false
+            }
+        };
+        tokio::time::sleep(if more { PAUSE } else { EVERY }).await;
+    }
+}
+
+impl AgentDir {
+    fn archive(&self, options: &ArchiveOptions) -> Result<ArchiveReport, OfficeError> {
+        let mut report = ArchiveReport::default();
+        let age = jiff::SignedDuration::try_from(options.older_than).unwrap_or(jiff::SignedDuration::MAX);
+        let Ok(cutoff) = self.shared.now().checked_sub(age) else { return Ok(report) };
+        match self.shared.paths.layout {
+            Layout::Chipset => self.archive_mailbox(options, cutoff, &mut report)?,
+            Layout::Nanobot => self.archive_processed(options, cutoff, &mut report)?,
+        }
+        if !options.dry_run {
+            self.forget_old_keys()?;
+        }
+        Ok(report)
+    }
+
+    fn archive_mailbox(
+        &self,
+        options: &ArchiveOptions,
+        cutoff: Timestamp,
+        report: &mut ArchiveReport,
+    ) -> Result<(), OfficeError> {
+        // Noticed before it is moved, so that whoever reads the log is told of it even if it was old when it came.
+        let mut old: Vec<(String, bool)> = {
+            let index = self.ingest()?;
+            let time = |name: &str, at: Timestamp| message_file::time_in(Layout::Chipset, name).unwrap_or(at);
+            let old = index.known.iter().filter(|(name, known)| time(name, known.brief.at) < cutoff);
+            old.map(|(name, known)| (name.clone(), known.is_unread())).collect()
+        };
+        old.sort();
+        let (inbox, away) = (self.shared.paths.inbox(&self.me), self.shared.paths.put_away(&self.me));
+        for (name, unread) in old {
+            if report.moved.len() >= options.most {
+                break;
+            }
+            let from = inbox.join(&name);
+            if unread && options.keep_unread {
+                report.kept_unread += 1;
+            } else if is_locked(&from) || lease::is_held(&self.shared.paths.state(&self.me).join("leases"), &name) {
+                report.kept_claimed += 1;
+            } else {
+                self.move_old(options, &from, &away, &name, report)?;
+            }
+        }
+        self.sync_moved(options, report, &[&away, &inbox])
+    }
+
+    fn archive_processed(
+        &self,
+        options: &ArchiveOptions,
+        cutoff: Timestamp,
+        report: &mut ArchiveReport,
+    ) -> Result<(), OfficeError> {
+        let away = self.shared.paths.put_away(&self.me);
+        let entries = match fs_err::read_dir(&away) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error).doing("could not list the handled mail"),
+        };
+        let mut folders = HashSet::new();
+        for entry in entries {
+            if report.moved.len() >= options.most {
+                break;
+            }
+            let entry = entry.doing("could not list the handled mail")?;
+            let Ok(name) = entry.file_name().into_string() else { continue };
+            if !message_file::is_mail(Layout::Nanobot, &name) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+                continue;
+            }
+            let changed = || Timestamp::try_from(entry.metadata().ok()?.modified().ok()?).ok();
+            let Some(at) = message_file::time_in(Layout::Nanobot, &name).or_else(changed) else { continue };
+            if at < cutoff {
+                let folder = away.join(month(at));
+                self.move_old(options, &entry.path(), &folder, &name, report)?;
+                folders.insert(folder);
+            }
+        }
+        let mut touched: Vec<&Path> = folders.iter().map(PathBuf::as_path).collect();
+        touched.push(&away);
+        self.sync_moved(options, report, &touched)
+    }
+
+    fn move_old(
+        &self,
+        options: &ArchiveOptions,
+        from: &Path,
+        folder: &Path,
+        name: &str,
+        report: &mut ArchiveReport,
+    ) -> Result<(), OfficeError> {
+        let doing = "could not archive a message";
+        let mut to = folder.join(name);
+        if !options.dry_run {
+            durable::make_dir(folder, &self.shared.syncer).doing(doing)?;
+            match durable::move_into(from, folder, name, self.shared.paths.suffix()).doing(doing)? {
+                Some(name) => to = folder.join(name),
+                // Somebody else was faster.
+                None => return Ok(()),
+            }
+        }
+        report.moved.push(Moved { agent: self.me.clone(), from: from.to_owned(), to });
+        Ok(())
+    }
+
+    fn sync_moved(
+        &self,
+        options: &ArchiveOptions,
+        report: &ArchiveReport,
+        touched: &[&Path],
+    ) -> Result<(), OfficeError> {
+        if options.dry_run || report.moved.is_empty() {
+            return Ok(());
+        }
+        touched.iter().try_for_each(|path| self.shared.syncer.sync(path)).doing("could not archive a message")
+    }
+
+    fn forget_old_keys(&self) -> Result<(), OfficeError> {
+        let Ok(entries) = fs_err::read_dir(self.keys_dir()) else { return Ok(()) };
+        for entry in entries.flatten() {
+            let age = entry.metadata().ok().and_then(|about| about.modified().ok()?.elapsed().ok());
+            let is_key = entry.path().extension().is_some_and(|extension| extension == "json");
+            if is_key && age.is_some_and(|age| age > KEYS_KEPT) {
+                durable::remove(&entry.path()).doing("could not forget an old idempotency key")?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Sends with an idempotency key: a repeat answers with the first result and sends nothing, also after a crash.
+//!
+//! The key is written down, with the moment and the name that the message will have, before the message is sent. A
+//! repeat that finds no result yet sends under the same name, which can exist only once.
+
+use std::path::PathBuf;
+
+use amb_core::doc::Sent;
+use amb_core::{Code, Draft, Kind, MessageId, OfficeError, TaskId, TaskState, Timestamp};
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::files::durable::{self, Wait, nonce};
+use crate::files::failure::Doing;
+use crate::files::lock::Locked;
+use crate::files::message_file;
+use crate::office::AgentDir;
+use crate::registry::presence::{read_json, write_json};
+use crate::verbs::deliver::Naming;
+use crate::verbs::send::sent;
+
+/// Names the space in which keys are hashed into names of files; it must never change.
+const KEY_SPACE: Uuid = Uuid::from_u128(0x7e19_45b2_c8d0_5a67_93ec_0f41_a6d8_2b35);
+
+/// A key that was used.
+#[derive(Debug, Serialize, Deserialize)]
+struct Used {
+    draft: Draft,
+    at: Timestamp,
+    nonce: u32,
+    sent: Option<Sent>,
+    /// What will be answered once the message is delivered; of a task the office decides that then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    will_answer: Option<Sent>,
+}
+
+impl AgentDir {
+    pub(crate) fn keys_dir(&self) -> PathBuf {
+        self.shared.paths.state(&self.me).join("keys")
+    }
+
+    pub(crate) fn send_once(&self, key: &str, draft: Draft) -> Result<Sent, OfficeError> {
+        let directory = self.keys_dir();
+        let doing = "could not keep the idempotency key";
+        self.shared.make_state(&self.me)?;
+        durable::make_dir(&directory, &self.shared.syncer).doing(doing)?;
+        let hash = Uuid::new_v5(&KEY_SPACE, key.as_bytes());
+        let path = directory.join(format!("{}.json", hash.simple()));
+        // Sends under different keys seldom wait for each other.
+        let _locked = Locked::wait(&directory.join(format!("{:x}.lock", hash.as_bytes()[0] & 0xf))).doing(doing)?;
+        let used = match read_json::<Used>(&path)? {
+            Some(used) if used.draft != draft => {
+                return Err(OfficeError::new(Code::Conflict, "that idempotency key was used for another message"));
+            }
+            Some(Used { sent: Some(sent), .. }) => return Ok(sent),
+            // A send that did not come to its end, or nobody knows whether it did.
+            Some(used) => used,
+            None => {
+                let (at, nonce) = (self.shared.stamp(), nonce() as u32);
+                let will_answer = match draft.kind {
+                    Kind::Task => None,
+                    _ => Some(sent(&self.compose(draft.clone(), at, Naming::Exact { nonce })?.message, None)),
+                };
+                let used = Used { draft, at, nonce, sent: None, will_answer };
+                write_json(&self.shared, &path, &used, Wait::Synced)?;
+                used
+            }
+        };
+        let result = match self.already_sent(&used)? {
+            Some(sent) => Ok(sent),
+            None => self.send_at(used.draft.clone(), used.at, Naming::Exact { nonce: used.nonce }),
+        };
+        match result {
+            Ok(sent) => {
+                write_json(&self.shared, &path, &Used { sent: Some(sent.clone()), ..used }, Wait::Synced)?;
+                Ok(sent)
+            }
+            Err(error) => {
+                if self.already_sent(&used)?.is_none() {
+                    // Nothing was accepted: the key is free again.
+                    durable::remove(&path).doing(doing)?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The result of a send that came to its end without being answered.
+    fn already_sent(&self, used: &Used) -> Result<Option<Sent>, OfficeError> {
+        let id = message_file::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
+        let (to, name) = (&used.draft.to, self.name_under(&id, used));
+        if used.draft.kind == Kind::Task {
+            let task = TaskId::parse(id.as_str())?;
+            if self.shared.record(to, &task)?.is_none() && self.shared.locate(to, &name)?.is_none() {
+                return Ok(None);
+            }
+            let record = self.shared.finish_task(to, &task, Some(&name))?;
+            return Ok(record.map(|record| record.sent(TaskState::Pending)));
+        }
+        if let Some(found) = self.shared.load(to, &name, &id)? {
+            return Ok(Some(sent(&found.message, None)));
+        }
+        // Some programs remove what they have taken.
+        match self.shared.was_delivered(to, &name, &id)? {
+            true => Ok(used.will_answer.clone()),
+            false => Ok(None),
+        }
+    }
+
+    /// The name of the file of a message sent under a key.
+    fn name_under(&self, id: &MessageId, used: &Used) -> String {
+        use amb_core::wire::filename;
+        match self.shared.paths.layout {
+            crate::Layout::Nanobot => filename::nanobot_with_suffix(used.at, &self.me, used.nonce),
+            crate::Layout::Chipset => format!("{id}{}", filename::CHIPSET_ENDING),
+        }
+    }
+}

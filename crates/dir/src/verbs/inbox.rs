@@ -1,0 +1,107 @@
+//! Sessions with previews. Costs as much as there is unread and recent mail, however much was ever handled.
+
+use std::collections::HashMap;
+
+use amb_core::doc::{Inbox, MessageView, SessionSummary};
+use amb_core::limits::INBOX_PREVIEW;
+use amb_core::{AgentName, MessageId, OfficeError, SessionId, Timestamp};
+
+use crate::files::failure::Doing;
+use crate::log::{Brief, LogLine};
+use crate::office::AgentDir;
+
+/// How much of the log counts as recent: several hundred messages.
+const RECENT: u64 = 128 << 10;
+/// At most this many threads without unread mail are shown.
+const READ_SESSIONS: usize = 50;
+
+/// A thread as it is put together.
+struct OpenSession {
+    subject: String,
+    peer: AgentName,
+    last: Timestamp,
+    unread: u64,
+    /// When, whose mailbox, which file there, and which message.
+    messages: Vec<(Timestamp, AgentName, String, MessageId)>,
+}
+
+#[derive(Default)]
+struct Sessions(HashMap<SessionId, OpenSession>);
+
+impl Sessions {
+    fn add(&mut self, brief: &Brief, mailbox: &AgentName, file: &str, unread: bool) {
+        let open = self.0.entry(brief.session.clone()).or_insert_with(|| OpenSession {
+            subject: brief.subject.clone(),
+            peer: brief.peer.clone(),
+            last: brief.at,
+            unread: 0,
+            messages: Vec::new(),
+        });
+        let known = open.messages.iter().any(|(_, _, _, id)| *id == brief.id);
+        if !known {
+            open.unread += u64::from(unread);
+            open.last = open.last.max(brief.at);
+            open.messages.push((brief.at, mailbox.clone(), file.to_owned(), brief.id.clone()));
+        }
+    }
+}
+
+impl AgentDir {
+    /// The agent's threads, the one with the newest message first. Marks nothing as read.
+    pub(crate) fn inbox(&self, unread_only: bool) -> Result<Inbox, OfficeError> {
+        let mut open_sessions = Sessions::default();
+        for (file, known) in self.ingest()?.known.iter().filter(|(_, known)| known.is_unread()) {
+            open_sessions.add(&known.brief, &self.me, file, true);
+        }
+        let recent = self.shared.log(&self.me).tail(RECENT).doing("could not read the log")?;
+        for placed in recent.into_iter().rev() {
+            let (brief, mailbox, file) = match &placed.line {
+                LogLine::In { f, brief, withheld: None, .. } => (brief, &self.me, f),
+                LogLine::Out { f, brief } => (brief, &brief.peer, f),
+                _ => continue,
+            };
+            if unread_only && !open_sessions.0.contains_key(&brief.session) {
+                continue;
+            }
+            open_sessions.add(brief, mailbox, file, false);
+        }
+        let mut open_sessions: Vec<(SessionId, OpenSession)> = open_sessions.0.into_iter().collect();
+        open_sessions.sort_by(|a, b| (b.1.last, &b.0).cmp(&(a.1.last, &a.0)));
+        let mut read_sessions = 0;
+        open_sessions.retain(|(_, open)| {
+            read_sessions += usize::from(open.unread == 0);
+            open.unread > 0 || read_sessions <= READ_SESSIONS
+        });
+        let mut sessions = Vec::with_capacity(open_sessions.len());
+        for (session_id, open) in open_sessions {
+            sessions.extend(self.summary(session_id, open)?);
+        }
+        Ok(Inbox { sessions, ..Inbox::default() })
+    }
+
+    fn summary(&self, session_id: SessionId, mut open: OpenSession) -> Result<Option<SessionSummary>, OfficeError> {
+        open.messages.sort_by(|a, b| (b.0, &b.2).cmp(&(a.0, &a.2)));
+        let mut recent_messages = Vec::with_capacity(INBOX_PREVIEW);
+        for (_, mailbox, file, id) in open.messages {
+            if recent_messages.len() == INBOX_PREVIEW {
+                break;
+            }
+            // What another program has removed is not shown.
+            if let Some(found) = self.shared.load(&mailbox, &file, &id)? {
+                recent_messages.push(MessageView::of(&self.shown(found.message), found.read_at.is_some()));
+            }
+        }
+        if recent_messages.is_empty() {
+            return Ok(None);
+        }
+        Ok(Some(SessionSummary {
+            session_id,
+            subject: open.subject,
+            other_agent_name: open.peer,
+            unread_count: open.unread,
+            last_message_at: open.last,
+            recent_messages,
+            group: None,
+        }))
+    }
+}

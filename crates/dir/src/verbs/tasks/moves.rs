@@ -1,0 +1,233 @@
+//! Moving a task, and telling its owner.
+
+use amb_core::limits::MAX_NOTE_CHARS;
+use amb_core::task::{self, Asked, Decision, TaskRef};
+use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
+
+use super::record::{Outgoing, Record};
+use crate::files::durable::{Wait, nonce};
+use crate::files::failure::Doing;
+use crate::files::message_file;
+use crate::journal::{Begun, Intent};
+use crate::log::LogLine;
+use crate::office::{AgentDir, Shared};
+use crate::verbs::deliver::Naming;
+
+/// A task that has moved.
+struct Moved {
+    record: Record,
+    /// What follows is not all done yet.
+    begun: Option<Begun>,
+    /// It moved elsewhere than it was to: the office rejected it.
+    refused: Option<OfficeError>,
+}
+
+impl AgentDir {
+    /// Moves a task that was given to the agent.
+    pub(crate) fn set_task_state(
+        &self,
+        id: &TaskId,
+        next: TaskState,
+        note: Option<String>,
+    ) -> Result<Task, OfficeError> {
+        if note.as_ref().is_some_and(|note| note.chars().count() > MAX_NOTE_CHARS) {
+            return Err(OfficeError::invalid(format!("a note has at most {MAX_NOTE_CHARS} characters")));
+        }
+        // A task that another program has just left in the mailbox gets its record here.
+        drop(self.ingest()?);
+        self.restore_record(id)?;
+        let moved = {
+            let _locked = self.shared.lock_agent(&self.me)?;
+            self.move_locked(id, next, note)?
+        };
+        // The task has moved, whatever becomes of the rest: the next look finishes that.
+        match self.put_away_brought(&moved.record) {
+            Ok(()) => moved.begun.into_iter().for_each(Begun::done),
+            Err(error) => tracing::warn!(%error, %id, "the task has ended, but its message could not be put away"),
+        }
+        if let Err(error) = self.shared.fold_now(Wait::Cached) {
+            tracing::warn!(%error, %id, "the task has moved, but the registry could not be written; the next heartbeat does that");
+        }
+        match moved.refused {
+            Some(refused) => Err(refused),
+            None => Ok(self.task_shown(moved.record.task)),
+        }
+    }
+
+    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Moved, OfficeError> {
+        let record = self.shared.record(&self.me, id)?.filter(|record| record.is_shown_to(&self.me));
+        let Some(mut record) = record else {
+            let given = self.shared.pointers(&self.me, true)?;
+            return Err(match given.into_iter().find(|pointer| pointer.id == *id) {
+                Some(pointer) => {
+                    OfficeError::new(Code::Forbidden, format!("only {} moves this task", pointer.assignee))
+                }
+                None => OfficeError::not_found(format!("no task {id} of yours; `amb task list` shows them")),
+            });
+        };
+        self.shared.send_waiting(&mut record)?;
+        let path = record.task.state.path_to(next);
+        if path.is_empty() {
+            record.task.state.check_move(next)?;
+        }
+        if path.contains(&TaskState::Accepted) {
+            let current = self.shared.current_tasks(&self.me)?;
+            let asked = Asked {
+                sender: &record.task.owner,
+                assignee: &self.me,
+                card: &self.card()?,
+                current_tasks: current.iter().filter(|current| *current != id).count(),
+                deadline: record.task.deadline,
+            };
+            if let Decision::Reject(reason) = task::decide(asked, self.shared.now()) {
+                record.by_office = true;
+                let begun = self.shared.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
+                let refused = OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}"));
+                return Ok(Moved { record, begun, refused: Some(refused) });
+            }
+        }
+        let begun = self.shared.change(&mut record, next, note)?;
+        Ok(Moved { record, begun, refused: None })
+    }
+}
+
+impl Shared {
+    /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
+    ///
+    /// Once the record is kept the task has moved, and that is what is answered: what could not be done of the rest is in
+    /// the record and the note, for the next look to do.
+    fn change(
+        &self,
+        record: &mut Record,
+        state: TaskState,
+        note: Option<String>,
+    ) -> Result<Option<Begun>, OfficeError> {
+        self.decide_change(record, state, note);
+        let (assignee, id) = (record.task.assignee.clone(), record.task.id.clone());
+        let begun = self.begin(&Intent::Task { assignee: assignee.clone(), id, file: None });
+        // Decided before it is told, told before anybody forgets that it must be: a crash in between loses nothing.
+        self.keep_record(record, Wait::Synced)?;
+        let told = self.send_update(record);
+        let rest = told.and_then(|()| self.write_tasks_of(&assignee, self.current_tasks(&assignee)?));
+        if let Err(error) = rest {
+            let task = &record.task;
+            tracing::warn!(%error, id = %task.id, owner = %task.owner, "the task has moved, but its owner could not be told");
+            return Ok(None);
+        }
+        Ok(begun)
+    }
+
+    /// Changes the record only; the update waits in it.
+    pub(super) fn decide_change(&self, record: &mut Record, state: TaskState, note: Option<String>) {
+        let now = self.stamp();
+        record.task.state = state;
+        record.task.note = note;
+        record.task.updated_at = now;
+        record.task.overdue = false;
+        let (task, nonce) = (&record.task, nonce() as u32);
+        let mut trace = record.trace.clone();
+        trace.push(task.assignee.clone());
+        let message = Message {
+            id: message_file::new_id(self.paths.layout, now, &task.assignee, nonce),
+            from: task.assignee.clone(),
+            to: task.owner.clone(),
+            sent_at: now,
+            kind: Kind::TaskUpdate,
+            session: task.session_id.clone(),
+            subject: task.subject.clone(),
+            parts: vec![Part::text(task.note.clone().unwrap_or_else(|| format!("task is {state}")))],
+            priority: Priority::Normal,
+            // An update costs no hop.
+            ttl: record.ttl,
+            trace,
+            task: Some(TaskRef {
+                id: record.sent_as.clone().unwrap_or_else(|| task.id.clone()),
+                state,
+                deadline: task.deadline,
+                extra: Object::new(),
+            }),
+            callback: task.callback.clone(),
+            reply_to: Some(task.message_id.clone()),
+            correlation_id: record.correlation_id.clone(),
+            metadata: Object::new(),
+        };
+        record.outgoing = Some(Outgoing { message, nonce });
+    }
+
+    /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
+    pub(super) fn send_waiting(&self, record: &mut Record) -> Result<(), OfficeError> {
+        let Some(Outgoing { message, nonce }) = &record.outgoing else { return Ok(()) };
+        let name = message_file::exact_name(self.paths.layout, message, *nonce);
+        if self.was_delivered(&message.to, &name, &message.id)? {
+            record.outgoing = None;
+            return self.keep_record(record, Wait::Cached);
+        }
+        self.send_update(record)
+    }
+
+    /// Delivers the update that has just been decided.
+    pub(super) fn send_update(&self, record: &mut Record) -> Result<(), OfficeError> {
+        let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
+        let Outgoing { mut message, nonce } = outgoing.clone();
+        if let Err(error) = self.deliver(&mut message, Naming::Exact { nonce }) {
+            record.outgoing = Some(outgoing);
+            return Err(error);
+        }
+        self.keep_record(record, Wait::Cached)
+    }
+}
+
+impl AgentDir {
+    /// Tells the owner of a task that the office rejected when it found it.
+    pub(crate) fn finish_rejection(&self, id: &TaskId) -> Result<(), OfficeError> {
+        let _locked = self.shared.lock_agent(&self.me)?;
+        match self.shared.record(&self.me, id)? {
+            Some(mut record) => self.shared.send_waiting(&mut record),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a task update is about a task that this agent gave to its sender. What an agent of another program says
+    /// of its task is taken over.
+    pub(crate) fn asked(&self, update: &Message) -> Result<bool, OfficeError> {
+        let Some(said) = &update.task else { return Ok(false) };
+        let Some(pointer) = self.shared.pointer_for(update)? else { return Ok(false) };
+        let _locked = self.shared.lock_agent(&update.from)?;
+        if let Some(mut record) = self.shared.record(&update.from, &pointer.id)? {
+            // Our own agents' records are always at least as far as their updates, so this moves only others'.
+            if !record.task.state.path_to(said.state).is_empty() && record.task.updated_at < update.sent_at {
+                record.task.state = said.state;
+                record.task.note = Some(update.text()).filter(|text| !text.is_empty());
+                record.task.updated_at = update.sent_at;
+                self.shared.keep_record(&record, Wait::Synced)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Makes the record again of a task whose record was lost, from the message that brought it.
+    fn restore_record(&self, id: &TaskId) -> Result<(), OfficeError> {
+        if self.shared.record(&self.me, id)?.is_some() {
+            return Ok(());
+        }
+        let text = serde_json::to_string(id).map_err(OfficeError::internal)?;
+        let brought = |line: &LogLine| matches!(line, LogLine::In { brief, .. } if brief.task.as_ref() == Some(id) && brief.kind == Kind::Task);
+        let line = self.shared.log(&self.me).find_last(&text, brought).doing("could not read the log")?;
+        if let Some(LogLine::In { f, brief, .. }) = line
+            && let Some(found) = self.shared.load(&self.me, &f, &brief.id)?
+        {
+            self.open_task_found(&found.message, &f)?;
+        }
+        Ok(())
+    }
+
+    /// The task as this agent may see it: the callback only if this agent set it.
+    pub(super) fn task_shown(&self, mut task: Task) -> Task {
+        let owner: &AgentName = &task.owner;
+        if *owner != self.me {
+            task.callback = None;
+        }
+        task.overdue = task::is_overdue(task.state, task.deadline, self.shared.now());
+        task
+    }
+}

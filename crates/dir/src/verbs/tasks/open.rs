@@ -1,0 +1,173 @@
+//! Opening a task: when it is sent, or when it is found in the mailbox because another program sent it.
+
+use amb_core::doc::Sent;
+use amb_core::limits::MAX_SUBJECT_CHARS;
+use amb_core::message::NO_SUBJECT;
+use amb_core::task::{self, Asked, Decision, TaskRef};
+use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState, Timestamp};
+
+use super::record::{PARENT, Record, SENT_AS};
+use crate::files::layout::Layout;
+use crate::files::message_file;
+use crate::journal::{Begun, Intent};
+use crate::office::AgentDir;
+use crate::registry::presence::Recipient;
+use crate::verbs::deliver::Naming;
+
+impl AgentDir {
+    /// Sends a task, or rejects it in the recipient's name.
+    pub(crate) fn send_task(
+        &self,
+        mut message: Message,
+        recipient: &Recipient,
+        deadline: Option<Timestamp>,
+        parent: Option<TaskId>,
+        naming: Naming,
+    ) -> Result<Sent, OfficeError> {
+        let id = TaskId::parse(message.id.as_str())?;
+        message.task = Some(TaskRef { id, state: TaskState::Pending, deadline, extra: Object::new() });
+        if let (Some(parent), Some(task)) = (parent, &mut message.task) {
+            task.extra.insert(PARENT.into(), parent.as_str().into());
+        }
+        let _locked = self.shared.lock_agent(&message.to)?;
+        let reason = self.rejection(&message, &recipient.card, recipient.foreign_tasks)?;
+        let id = reject_if(&mut message, reason.as_deref())?;
+        // From here on the task is sent, and rejected if its file says so.
+        let (file, begun) = self.shared.deliver_task(&mut message, naming)?;
+        let to = message.to.clone();
+        let answer = new_record(&message, file.clone());
+        match self.shared.settle_task(&to, &id, || Ok(Some((message, file)))) {
+            Ok(record) => {
+                if let Some(begun) = begun {
+                    begun.done();
+                }
+                Ok(record.unwrap_or(answer).sent(TaskState::Pending))
+            }
+            // Without its record and update, a rejection would be a silent loss.
+            Err(error) if reason.is_some() && begun.is_none() => Err(error),
+            Err(error) => {
+                tracing::warn!(%error, %id, "the task is sent, but its record could not be kept; the next look keeps it");
+                let rejected = reason.is_some().then_some(TaskState::Rejected);
+                Ok(Sent { reason, ..answer.sent(rejected.unwrap_or(TaskState::Pending)) })
+            }
+        }
+    }
+
+    /// Why the office rejects this task, if it does. The caller holds the assignee's lock.
+    fn rejection(&self, message: &Message, card: &Card, foreign: usize) -> Result<Option<String>, OfficeError> {
+        let asked = Asked {
+            sender: &message.from,
+            assignee: &message.to,
+            card,
+            current_tasks: self.shared.current_tasks(&message.to)?.len().max(foreign),
+            deadline: message.task.as_ref().and_then(|task| task.deadline),
+        };
+        Ok(match task::decide(asked, self.shared.now()) {
+            Decision::Accept => None,
+            Decision::Reject(reason) => Some(reason.to_string()),
+        })
+    }
+
+    /// The record of a task whose message was found in the mailbox, made and decided if it has none.
+    pub(crate) fn open_task_found(&self, message: &Message, file: &str) -> Result<Option<Record>, OfficeError> {
+        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
+            return Ok(Some(record));
+        }
+        let _locked = self.shared.lock_agent(&self.me)?;
+        if let Some(record) = self.shared.record_of(&self.me, message, file)? {
+            return Ok(Some(record));
+        }
+        let mut message = message.clone();
+        let Some(sent_as) = message.task.as_ref().map(|task| task.id.clone()) else { return Ok(None) };
+        if self.shared.record(&self.me, &sent_as)?.is_some() {
+            // Ids of other programs are not unique.
+            let id = message_file::second_task_id(&sent_as, &message, file);
+            tracing::info!(%sent_as, %id, from = %message.from, "another task has this id already");
+            if let Some(task) = &mut message.task {
+                task.id = id;
+                task.extra.insert(SENT_AS.into(), sent_as.as_str().into());
+            }
+        }
+        let reason = self.rejection(&message, &self.card()?, 0)?;
+        let id = reject_if(&mut message, reason.as_deref())?;
+        if let Some(reason) = &reason {
+            tracing::info!(task = %id, from = %message.from, reason, "a task was rejected");
+        }
+        let begun = self.shared.begin(&Intent::Task { assignee: self.me.clone(), id: id.clone(), file: None });
+        match self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned())))) {
+            Ok(record) => {
+                begun.into_iter().for_each(Begun::done);
+                Ok(record)
+            }
+            // With its record the task is decided. Its owner's trouble, such as a mailbox that cannot be written to, is not
+            // the reader's; the next look tells the owner.
+            Err(error) => match self.shared.record(&self.me, &id)? {
+                Some(record) => {
+                    tracing::warn!(%error, %id, owner = %record.task.owner, "the owner of a task could not be told");
+                    Ok(Some(record))
+                }
+                None => Err(error),
+            },
+        }
+    }
+
+    /// The agent's own card, wherever it stands.
+    pub(crate) fn card(&self) -> Result<Card, OfficeError> {
+        if let Some(registered) = self.shared.registered(&self.me)? {
+            return Ok(registered.card);
+        }
+        Ok(match self.shared.paths.layout {
+            Layout::Nanobot => self.shared.registry_entry(&self.me)?.map(|entry| entry.card).unwrap_or_default(),
+            Layout::Chipset => Card::default(),
+        })
+    }
+}
+
+/// Says in a task's message what the office decided; answers which task it is.
+fn reject_if(message: &mut Message, reason: Option<&str>) -> Result<TaskId, OfficeError> {
+    let Some(task) = &mut message.task else { return Err(OfficeError::invalid("a message of no task")) };
+    task.state = TaskState::Pending;
+    if let Some(reason) = reason {
+        task.state = TaskState::Rejected;
+        task.extra.insert(message_file::REASON.into(), reason.into());
+    }
+    Ok(task.id.clone())
+}
+
+/// The record of a task that has just been sent.
+pub(super) fn new_record(message: &Message, file: String) -> Record {
+    debug_assert_eq!(message.kind, Kind::Task);
+    let task = message.task.clone();
+    let named = |key: &str| task.as_ref().and_then(|task| TaskId::parse(task.extra.get(key)?.as_str()?).ok());
+    let (parent, sent_as) = (named(PARENT), named(SENT_AS));
+    Record {
+        task: Task {
+            // A message of kind task always has one by now.
+            id: task.as_ref().map_or_else(|| TaskId::fresh(message.sent_at), |task| task.id.clone()),
+            owner: message.from.clone(),
+            assignee: message.to.clone(),
+            state: TaskState::Pending,
+            // Other programs may write a subject of any length.
+            subject: Some(message.subject.as_deref().unwrap_or(NO_SUBJECT).chars().take(MAX_SUBJECT_CHARS).collect()),
+            message_id: message.id.clone(),
+            session_id: message.session.clone(),
+            parent,
+            deadline: task.and_then(|task| task.deadline),
+            overdue: false,
+            note: None,
+            callback: message.callback.clone(),
+            created_at: message.sent_at,
+            updated_at: message.sent_at,
+        },
+        mark: Some(message_file::mark(message, &file)),
+        file,
+        ttl: message.ttl,
+        trace: message.trace.clone(),
+        correlation_id: message.correlation_id.clone(),
+        by_office: false,
+        undelivered: false,
+        sent_as,
+        told_overdue: Vec::new(),
+        outgoing: None,
+    }
+}
