@@ -9,6 +9,7 @@
 //! | [`name`], [`id`] | names and ids that cannot hold a bad value |
 //! | [`message`] | what is sent: [`Draft`] before the office takes it, [`Message`] after |
 //! | [`card`] | who an agent says it is, whom it hears, whether it is alive |
+//! | [`consent`] | who may write to whom |
 //! | [`task`] | the life of a task and the office's part of accepting one |
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
 //! | [`doc`] | the documents offices answer with; their JSON is the network contract |
@@ -22,6 +23,7 @@
 
 pub mod backoff;
 pub mod card;
+pub mod consent;
 pub mod doc;
 pub mod draft;
 pub mod error;
@@ -45,6 +47,7 @@ pub mod wire;
 
 pub use backoff::Backoff;
 pub use card::{AllowFrom, Card, Presence, Status};
+pub use consent::Consent;
 pub use draft::Draft;
 pub use error::{Code, OfficeError};
 pub use event::{Cursor, Entry, Event};

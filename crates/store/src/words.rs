@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+pub(crate) use amb_core::consent::{not_connected, not_heard};
 use amb_core::doc::{Connection, ConnectionStatus, Group};
 use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_WAITING_REQUESTS};
 use amb_core::transcript::TranscriptKey;
@@ -51,10 +52,6 @@ pub(crate) fn no_agent(name: &AgentName) -> StoreError {
     StoreError::not_found(format!("no agent {:?}; check the spelling", name.as_str()))
 }
 
-pub(crate) fn not_heard(name: &AgentName) -> StoreError {
-    StoreError::new(Code::NotAllowed, format!("{name} does not want to hear from you"))
-}
-
 pub(crate) fn connected_already(name: &AgentName) -> StoreError {
     conflict(format!("you and {name} are connected already; just send"))
 }
@@ -82,11 +79,6 @@ pub(crate) fn no_code() -> StoreError {
 
 pub(crate) fn code_expired() -> StoreError {
     StoreError::new(Code::Gone, "this code's time is over; let the other agent ask again")
-}
-
-pub(crate) fn not_connected(name: &AgentName) -> StoreError {
-    let detail = format!("no active connection with {name}; ask for one, and send when it is approved");
-    StoreError::new(Code::NotConnected, detail)
 }
 
 pub(crate) fn not_a_member() -> StoreError {

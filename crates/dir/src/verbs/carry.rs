@@ -5,9 +5,10 @@
 
 use std::io;
 
+use amb_core::consent::may_write;
 use amb_core::doc::Sent;
 use amb_core::task::TaskRef;
-use amb_core::{AgentName, Code, Kind, Message, MessageId, OfficeError, TaskId, Timestamp};
+use amb_core::{AgentName, Consent, Kind, Message, MessageId, OfficeError, TaskId, Timestamp};
 
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
@@ -66,9 +67,9 @@ impl AgentDir {
         }
         if message.kind == Kind::TaskUpdate {
             self.take_over(&mut message)?;
-        } else if !recipient.card.allow_from.allows(&self.me) {
-            let detail = format!("{} does not take mail from {}; it is not in its allow_from", message.to, self.me);
-            return Err(OfficeError::new(Code::NotAllowed, detail));
+        } else {
+            let heard = recipient.card.allow_from.allows(&self.me);
+            may_write(Consent::DIRECTORY, &self.me, &message.to, heard)?;
         }
         if !(again && self.was_carried(&message, &file)?) {
             self.shared.deliver(&mut message, Naming::Carried { nonce })?;

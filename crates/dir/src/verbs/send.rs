@@ -1,11 +1,12 @@
 //! Sending.
 
+use amb_core::consent::may_write;
 use amb_core::doc::Sent;
 use amb_core::draft::Accepted;
 use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
-use amb_core::{AgentName, Code, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
+use amb_core::{AgentName, Code, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
 use crate::files::failure::Doing;
@@ -80,10 +81,8 @@ impl AgentDir {
     /// The message that a draft becomes, if it may be sent.
     pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
         let recipient = self.shared.recipient(&draft.to)?;
-        if draft.kind != Kind::Task && !recipient.card.allow_from.allows(&self.me) {
-            let detail = format!("{} does not take mail from {}; it is not in its allow_from", draft.to, self.me);
-            return Err(OfficeError::new(Code::NotAllowed, detail));
-        }
+        let heard = draft.kind == Kind::Task || recipient.card.allow_from.allows(&self.me);
+        may_write(Consent::DIRECTORY, &self.me, &draft.to, heard)?;
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
         let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
         let (hop, parent) = self.hop(&draft, named.as_ref())?;

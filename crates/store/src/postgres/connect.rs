@@ -54,7 +54,7 @@ pub(super) async fn request(
         .await?;
     let seen = tx.query_one(&look, &[&peer, &me, &low, &high, &now]).await?;
     if seen.try_get(0)? {
-        return Err(words::not_heard(&ask.target).into());
+        return Err(words::not_heard(&caller.name, &ask.target).into());
     }
     if seen.try_get(1)? {
         return Err(words::connected_already(&ask.target).into());

@@ -30,7 +30,7 @@ impl WriteTx {
             return Err(words::connect_to_oneself());
         }
         if self.is_blocked(peer.id, me)? {
-            return Err(words::not_heard(&ask.target));
+            return Err(words::not_heard(&caller.name, &ask.target));
         }
         if self.is_connected(me, peer.id)? {
             return Err(words::connected_already(&ask.target));

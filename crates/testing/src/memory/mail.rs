@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::{State, Stored, Thread};
+use amb_core::consent::{Consent, may_write};
 use amb_core::doc::Sent;
 use amb_core::draft::{Accepted, Draft};
 use amb_core::error::{Code, OfficeError};
@@ -73,11 +74,10 @@ impl State {
     }
 
     /// Takes a draft that has been checked. Answers what the sender is told.
-    pub(super) fn accept(&mut self, me: &AgentName, draft: Draft, now: Timestamp) -> Result<Sent> {
+    pub(super) fn accept(&mut self, me: &AgentName, draft: Draft, consent: Consent, now: Timestamp) -> Result<Sent> {
         let card = self.agent(&draft.to)?.card.clone();
-        if draft.kind != Kind::Task && !card.allow_from.allows(me) {
-            return Err(OfficeError::new(Code::NotAllowed, format!("{} does not take mail from {me}", draft.to)));
-        }
+        let heard = draft.kind == Kind::Task || card.allow_from.allows(me);
+        may_write(consent, me, &draft.to, heard)?;
         let hop = self.hop(me, &draft)?;
         let session = self.thread_for(me, &draft)?;
         let (deadline, relay_of) = (draft.due(now), draft.relay_of.clone());

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 
 use super::{MemoryOffice, Stored};
 use amb_core::card::{Card, Status};
+use amb_core::consent::Consent;
 use amb_core::doc::{
     AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageView,
     MessageWithReceipts, SearchHit, Sent, SessionSummary,
@@ -128,12 +129,11 @@ impl Mailbox for MemoryMailbox {
                     false => Err(OfficeError::new(Code::Conflict, "that idempotency key was used for another message")),
                 };
             }
-            state.agent(&draft.to)?;
-            if self.office.connections && !state.connected(&self.me, &draft.to) {
-                let detail = format!("no active connection with {}; ask for one first", draft.to);
-                return Err(OfficeError::new(Code::NotConnected, detail));
-            }
-            let sent = state.accept(&self.me, draft.clone(), now)?;
+            let consent = match self.office.connections {
+                true => Consent { connected: state.connected(&self.me, &draft.to), ..Consent::default() },
+                false => Consent::DIRECTORY,
+            };
+            let sent = state.accept(&self.me, draft.clone(), consent, now)?;
             if let Some(key) = key {
                 state.sent.insert(key, (draft, sent.clone()));
             }

@@ -4,9 +4,10 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+use amb_core::consent::may_write;
 use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
-use amb_core::{AgentName, Card, Kind};
+use amb_core::{AgentName, Card, Consent, Kind};
 use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -237,13 +238,10 @@ impl Known {
     /// The recipient, if it is there, connected, and hears the sender.
     pub(super) fn reachable(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<&Peer> {
         let Some(peer) = self.peer(letter) else { return Err(words::not_connected(&letter.to)) };
-        if !self.connected.contains(&pair(caller.key.0, peer.id)) {
-            return Err(words::not_connected(&letter.to));
-        }
+        let connected = self.connected.contains(&pair(caller.key.0, peer.id));
         // Whom a task's assignee does not hear is told by the task's rejection.
-        if letter.kind != Kind::Task && !peer.card.allow_from.allows_in_any_case(&letter.from) {
-            return Err(words::not_heard(&letter.to));
-        }
+        let heard = letter.kind == Kind::Task || peer.card.allow_from.allows_in_any_case(&letter.from);
+        may_write(Consent { connected, ..Consent::default() }, &letter.from, &letter.to, heard)?;
         Ok(peer)
     }
 

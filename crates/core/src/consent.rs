@@ -1,0 +1,86 @@
+//! Who may write to whom: one rule for every office.
+//!
+//! 1. Members of one household may write to each other.
+//! 2. Other agents of a server may after a request that was approved. In a directory, being registered there is enough.
+//! 3. A block by either ends both.
+//! 4. The recipient's `allow_from` holds in every case. A task from a sender whom it leaves out is rejected, not refused
+//!    ([`task::decide`](crate::task::decide)).
+
+use crate::error::{Code, OfficeError};
+use crate::name::AgentName;
+
+/// What an office knows about two agents. The order of the two does not matter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Consent {
+    /// Both are members of one household.
+    pub same_household: bool,
+    /// They have an active connection, or the office has no connections.
+    pub connected: bool,
+    /// One of them blocked the other.
+    pub blocked: bool,
+}
+
+impl Consent {
+    /// Agents of one directory: `allow_from` alone decides there.
+    pub const DIRECTORY: Self = Self { same_household: false, connected: true, blocked: false };
+
+    /// Whether the two may write to each other, as far as the recipient's `allow_from` lets them.
+    pub fn is_given(self) -> bool {
+        !self.blocked && (self.same_household || self.connected)
+    }
+
+    /// Refuses what needs consent and has none.
+    ///
+    /// # Errors
+    /// `not_connected`; the same for a block, so that who is blocked is not told so.
+    pub fn check(self, to: &AgentName) -> Result<(), OfficeError> {
+        if self.is_given() { Ok(()) } else { Err(not_connected(to)) }
+    }
+}
+
+/// Whether `from` may send `to` a message that is no task. `heard` says whether the recipient's `allow_from` has the sender.
+///
+/// # Errors
+/// `not_connected` without consent, `not_allowed` where `allow_from` leaves the sender out.
+pub fn may_write(consent: Consent, from: &AgentName, to: &AgentName, heard: bool) -> Result<(), OfficeError> {
+    consent.check(to)?;
+    if heard { Ok(()) } else { Err(not_heard(from, to)) }
+}
+
+/// The two have no active connection and no household in common.
+pub fn not_connected(to: &AgentName) -> OfficeError {
+    let detail = format!("no active connection with {to}; ask for one, and send when it is approved");
+    OfficeError::new(Code::NotConnected, detail)
+}
+
+/// The recipient does not hear this sender: by its `allow_from`, or because it blocked a request.
+pub fn not_heard(from: &AgentName, to: &AgentName) -> OfficeError {
+    let detail = format!("{to} does not take mail from {from}; only {to} can change that, by its allow_from");
+    OfficeError::new(Code::NotAllowed, detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_household_or_a_connection_is_consent_and_a_block_ends_both() {
+        for same_household in [false, true] {
+            for connected in [false, true] {
+                let consent = Consent { same_household, connected, blocked: false };
+                assert_eq!(consent.is_given(), same_household || connected);
+                assert!(!Consent { blocked: true, ..consent }.is_given());
+            }
+        }
+        assert!(Consent::DIRECTORY.is_given());
+    }
+
+    #[test]
+    fn allow_from_holds_in_every_case() {
+        let (ann, ben) = ("ann".parse().unwrap(), "ben".parse().unwrap());
+        let home = Consent { same_household: true, ..Consent::default() };
+        assert!(may_write(home, &ann, &ben, true).is_ok());
+        assert_eq!(may_write(home, &ann, &ben, false).unwrap_err().code(), Code::NotAllowed);
+        assert_eq!(may_write(Consent::default(), &ann, &ben, true).unwrap_err().code(), Code::NotConnected);
+    }
+}
