@@ -53,6 +53,10 @@ pub(crate) struct OfficeArgs {
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) server: Option<ServerUrl>,
 
+    /// The office that was saved under this name with `amb office add`; `local` is the one that `amb up` starts
+    #[arg(long, global = true, value_name = "NAME", conflicts_with_all = ["server", "dir"])]
+    pub(crate) office: Option<String>,
+
     /// The agent that is speaking [env: AMB_AS; at a server, MAILBOX_API_KEY speaks for its agent]
     #[arg(long = "as", global = true, value_name = "NAME")]
     pub(crate) me: Option<AgentName>,
@@ -60,6 +64,22 @@ pub(crate) struct OfficeArgs {
     /// Print JSON for programs instead of text for people
     #[arg(long, global = true)]
     pub(crate) json: bool,
+
+    /// Who named the office.
+    #[arg(skip)]
+    pub(crate) origin: Origin,
+}
+
+/// Who named the office that a verb uses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Origin {
+    /// A flag or the environment, or nobody: then the present directory or nanobot's mailboxes are used.
+    #[default]
+    Said,
+    /// The profile, by `amb office`.
+    Saved,
+    /// Nobody; it runs on this machine.
+    Local,
 }
 
 macro_rules! verbs {
@@ -77,11 +97,22 @@ macro_rules! verbs {
                     $(Verb::$name(verb) => Box::pin(verb.run(office, output)).await,)*
                 }
             }
+
+            /// The file that this process' stderr is, where it serves in the background.
+            pub(crate) fn log_file(&self) -> Option<&std::path::Path> {
+                match self {
+                    Verb::Serve(serve) => serve.log_file(),
+                    _ => None,
+                }
+            }
         }
     };
 }
 
 verbs! {
+    Up(up),
+    Down(down),
+    Status(status),
     Serve(serve),
     Mcp(mcp),
     Bridge(bridge),
@@ -105,6 +136,7 @@ verbs! {
     Transcript(transcript),
     Export(export),
     Archive(archive),
+    Office(office),
     Doctor(doctor),
     Backup(backup),
     Restore(restore),

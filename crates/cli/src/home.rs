@@ -49,6 +49,19 @@ pub(crate) fn state_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("amb"))
 }
 
+/// What is true only while something runs.
+///
+/// A client starts its servers with little of the environment, so the usual place is looked at even where nothing names it.
+pub(crate) fn runtime_dir() -> Result<PathBuf> {
+    let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+    let usual = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));
+    let found = named.filter(|path| path.is_absolute()).unwrap_or_else(usual);
+    match found.is_dir() {
+        true => Ok(found.join("amb")),
+        false => state_dir(),
+    }
+}
+
 /// The server's database.
 pub(crate) fn data_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_DATA_HOME", ".local/share")?.join("amb"))

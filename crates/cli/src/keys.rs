@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::PathBuf;
 
 use amb_client::{SecretString, ServerUrl};
@@ -10,7 +9,7 @@ use amb_core::AgentName;
 use anyhow::{Context, Result};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 
-use crate::home;
+use crate::{home, local};
 
 type Known = BTreeMap<String, BTreeMap<AgentName, String>>;
 
@@ -38,15 +37,43 @@ pub(crate) fn find(server: &ServerUrl, name: &AgentName) -> Result<Option<Secret
     Ok(key.map(SecretString::from))
 }
 
+/// Whose keys are kept, by server.
+pub(crate) fn all() -> Result<BTreeMap<String, Vec<String>>> {
+    let names = |keys: BTreeMap<AgentName, String>| keys.into_keys().map(|name| name.to_string()).collect();
+    Ok(read()?.into_iter().map(|(server, keys)| (server, names(keys))).collect())
+}
+
 /// Keeps a key, durably, before anybody is told that it is kept.
 pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<PathBuf> {
+    change(|known| {
+        known.entry(server.to_string()).or_default().insert(name.clone(), key.to_owned());
+    })
+}
+
+/// Forgets all keys at a server; returns how many there were.
+pub(crate) fn forget(server: &str) -> Result<usize> {
+    let mut count = 0;
+    change(|known| count = known.remove(server).unwrap_or_default().len())?;
+    Ok(count)
+}
+
+/// An office has another address now: what is kept by the old one is kept by the new one, since whoever listens at the old
+/// one must not be shown its keys.
+pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
+    if !read()?.contains_key(before) {
+        return Ok(());
+    }
+    change(|known| {
+        let keys = known.remove(before).unwrap_or_default();
+        known.entry(after.to_owned()).or_default().extend(keys);
+    })?;
+    Ok(())
+}
+
+fn change(edit: impl FnOnce(&mut Known)) -> Result<PathBuf> {
     let path = path()?;
     let directory = home::config_dir()?;
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(&directory)
-        .with_context(|| directory.display().to_string())?;
+    local::make_private(&directory)?;
     // Two agents may be registered at once: read and written under one lock.
     let lock = fs_err::OpenOptions::new()
         .create(true)
@@ -56,7 +83,7 @@ pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<Pa
         .open(directory.join("keys.lock"))?;
     lock.file().lock()?;
     let mut known = read()?;
-    known.entry(server.to_string()).or_default().insert(name.clone(), key.to_owned());
+    edit(&mut known);
     let draft = path.with_extension(format!("tmp{}", std::process::id()));
     let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
     serde_json::to_writer_pretty(&mut file, &known)?;

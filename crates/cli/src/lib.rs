@@ -14,12 +14,15 @@ mod home;
 mod init;
 mod input;
 mod keys;
+mod local;
+mod log_file;
 mod nats;
 mod offices;
 mod output;
 mod profile;
 #[cfg(test)]
 mod reference;
+mod saved;
 mod verbs;
 mod waking;
 
@@ -56,8 +59,10 @@ fn misused(error: &clap::Error) -> ExitCode {
 }
 
 fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
-    output::init_log(cli.verbose);
+    output::init_log(cli.verbose, cli.verb.log_file());
     match cli.office.settle() {
+        // A profile that names an office that is not there is mended by the verb that saves and removes them.
+        Err(error) if matches!(cli.verb, args::Verb::Office(_)) => output.note(format!("warning: {error:#}")),
         // A hook says nothing rather than disturb its client.
         Err(error) if matches!(cli.verb, args::Verb::Hook(_)) => {
             tracing::debug!(%error, "nothing is told");

@@ -9,7 +9,7 @@ use amb_core::{AgentName, Mailbox, OfficeError};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use amb_mcp::LazyMailbox;
 
-use crate::args::OfficeArgs;
+use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::output::Output;
@@ -17,7 +17,7 @@ use crate::verbs::init::enlist;
 use crate::{consent, home, keys, profile};
 
 /// Where the chipset keeps its mail, below a project.
-const CHIPSET_ROOT: &str = ".chipset/state/mail";
+pub(crate) const CHIPSET_ROOT: &str = ".chipset/state/mail";
 
 impl OfficeArgs {
     /// The caller's mailbox at the office.
@@ -97,7 +97,7 @@ impl OfficeArgs {
 
     /// The office in a directory, for the verbs that only a directory has.
     pub(crate) fn directory(&self, options: DirOptions) -> Result<DirOffice, Failure> {
-        if let Some(server) = &self.server {
+        if let Some(server) = self.server.as_ref().filter(|_| self.origin != Origin::Local) {
             return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
         }
         // The same records that `amb transcript` reads and writes, whichever door they are seen through.
@@ -140,7 +140,11 @@ impl OfficeArgs {
             Some(Layout::Chipset) if !here.exists() => {}
             Some(Layout::Chipset) => consent::ask(&here)?,
             None if here.is_dir() => consent::ask(&here)?,
-            _ => return Ok(home::nanobot_mailboxes()?),
+            Some(_) => return Ok(home::nanobot_mailboxes()?),
+            None => {
+                let mailboxes = home::nanobot_mailboxes()?;
+                return if mailboxes.is_dir() { Ok(mailboxes) } else { Err(no_office()) };
+            }
         }
         Ok(here)
     }
@@ -172,4 +176,10 @@ impl OfficeArgs {
             }
         }
     }
+}
+
+/// Nobody said where mail rests, and nothing here says it.
+fn no_office() -> Failure {
+    let detail = "no office is running here; `amb up` starts one (or name another: --server URL, --dir PATH)";
+    OfficeError::new(amb_core::Code::NotFound, detail).into()
 }

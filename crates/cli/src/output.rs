@@ -1,6 +1,8 @@
 //! Data on stdout, talk on stderr; tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
+use std::sync::Mutex;
 
 use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
@@ -8,6 +10,8 @@ use serde::Serialize;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use crate::log_file::LogFile;
 
 /// How a verb speaks.
 #[derive(Debug, Clone, Copy)]
@@ -44,6 +48,11 @@ impl Output {
         out.flush()
     }
 
+    /// A line of what is known about one thing, under its first line.
+    pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
+        self.say(format!("  {name:<9}  {}", visible(text)))
+    }
+
     /// Talk: never data.
     #[allow(clippy::print_stderr)]
     pub(crate) fn note(self, text: impl AsRef<str>) {
@@ -77,8 +86,11 @@ impl Output {
 }
 
 /// Log lines go to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
-pub(crate) fn init_log(verbose: u8) {
-    let level = match verbose {
+///
+/// Where this process serves in the background, its stderr is `file`, which is kept small; it says more there, since nobody
+/// stands by.
+pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
+    let level = match verbose.saturating_add(u8::from(file.is_some())) {
         0 => LevelFilter::WARN,
         1 => LevelFilter::INFO,
         2 => LevelFilter::DEBUG,
@@ -91,8 +103,14 @@ pub(crate) fn init_log(verbose: u8) {
         None => (Targets::new().with_default(level), None),
     };
     let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
-    let lines = tracing_subscriber::fmt::layer().with_writer(io::stderr).with_ansi(colour);
-    tracing_subscriber::registry().with(filter).with(lines).init();
+    let lines = tracing_subscriber::fmt::layer().with_ansi(colour);
+    match file {
+        Some(path) => {
+            let lines = lines.with_writer(Mutex::new(LogFile::new(path)));
+            tracing_subscriber::registry().with(filter).with(lines).init();
+        }
+        None => tracing_subscriber::registry().with(filter).with(lines.with_writer(io::stderr)).init(),
+    }
     if let Some(error) = wrong {
         tracing::warn!(%error, "AMB_LOG is no filter such as `warn,amb_server=debug`");
     }

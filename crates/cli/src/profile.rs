@@ -1,26 +1,15 @@
 //! What the environment and the profile file say where the command line says nothing.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use amb_client::{SecretString, ServerUrl};
-use amb_core::AgentName;
 use amb_dir::Layout;
 use anyhow::{Context, Result};
-use serde::Deserialize;
 
-use crate::args::OfficeArgs;
-use crate::home;
-
-/// `config.toml` in the configuration directory.
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Profile {
-    dir: Option<PathBuf>,
-    layout: Option<String>,
-    server: Option<String>,
-    #[serde(rename = "as")]
-    me: Option<AgentName>,
-}
+use crate::args::{OfficeArgs, Origin};
+use crate::local;
+use crate::offices::CHIPSET_ROOT;
+use crate::saved::{self, Place};
 
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -32,14 +21,18 @@ pub(crate) fn key_from_env() -> Option<SecretString> {
 }
 
 impl OfficeArgs {
-    /// Fills in what was not said: flags first, then the environment, then the profile. A place named in one of them is
-    /// never mixed with a place named in a later one.
+    /// Fills in what was not said: flags first, then the environment, then the profile, then what is here. A place named in
+    /// one of them is never mixed with a place named in a later one.
     pub(crate) fn settle(&mut self) -> Result<()> {
         if self.me.is_none() {
             self.me = env("AMB_AS").map(|name| name.parse()).transpose().context("AMB_AS")?;
         }
         if self.layout.is_none() {
             self.layout = env("AMB_LAYOUT").map(|layout| layout.parse()).transpose().context("AMB_LAYOUT")?;
+        }
+        let profile = saved::read()?;
+        if let Some(name) = self.office.clone() {
+            self.take(profile.office(&name)?)?;
         }
         if !self.is_placed() {
             self.dir = env("AMB_DIR").map(PathBuf::from);
@@ -48,17 +41,31 @@ impl OfficeArgs {
                     env("MAILBOX_SERVER_URL").map(|url| url.parse()).transpose().context("MAILBOX_SERVER_URL")?;
             }
         }
-        let profile = read_profile()?;
+        let chosen = profile.chosen()?;
         self.me = self.me.take().or(profile.me);
         if !self.is_placed() {
-            self.dir = profile.dir;
-            if self.dir.is_none() {
-                self.server =
-                    profile.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
+            self.take(chosen)?;
+        }
+        if !self.is_placed() && self.layout.is_none() && !Path::new(CHIPSET_ROOT).is_dir() {
+            // A record that makes no sense is no office.
+            self.server = local::running().and_then(|record| record.server().ok());
+            if self.server.is_some() {
+                self.origin = Origin::Local;
             }
-            if self.layout.is_none() {
-                self.layout = profile.layout.map(|layout| layout.parse::<Layout>()).transpose()?;
-            }
+        }
+        Ok(())
+    }
+
+    /// Uses a saved office, for what was not said.
+    fn take(&mut self, place: Place) -> Result<()> {
+        self.server = place.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
+        self.dir = place.dir;
+        self.me = self.me.take().or(place.me);
+        if self.layout.is_none() {
+            self.layout = place.layout.map(|layout| layout.parse::<Layout>()).transpose()?;
+        }
+        if self.is_placed() {
+            self.origin = Origin::Saved;
         }
         Ok(())
     }
@@ -66,15 +73,13 @@ impl OfficeArgs {
     fn is_placed(&self) -> bool {
         self.dir.is_some() || self.server.is_some()
     }
-}
 
-fn read_profile() -> Result<Profile> {
-    // Without a home there is no profile, which is no error.
-    let Ok(directory) = home::config_dir() else { return Ok(Profile::default()) };
-    let path = directory.join("config.toml");
-    match fs_err::read_to_string(&path) {
-        Ok(text) => toml::from_str(&text).with_context(|| path.display().to_string()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Profile::default()),
-        Err(error) => Err(error.into()),
+    /// The office that was named by a flag, the environment or the profile, for people.
+    pub(crate) fn place_said(&self) -> Option<String> {
+        match (&self.server, &self.dir) {
+            (Some(server), _) if self.origin != Origin::Local => Some(server.to_string()),
+            (None, Some(dir)) => Some(dir.display().to_string()),
+            _ => None,
+        }
     }
 }

@@ -121,6 +121,11 @@ impl Http {
         self.answer(call).await.map(drop)
     }
 
+    /// Asks once, and gives the answer whatever its status.
+    pub(crate) async fn look(&self, call: &Call, patience: Duration) -> Result<reqwest::Response, OfficeError> {
+        self.request(call)?.timeout(patience).send().await.map_err(|error| self.out_of_reach(call, error))
+    }
+
     async fn answer(&self, call: Call) -> Result<Vec<u8>, OfficeError> {
         let deadline = Instant::now() + self.patience;
         let mut wait = FIRST_WAIT;

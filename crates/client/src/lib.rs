@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod health;
 mod http;
 mod mailbox;
 mod outgoing;
@@ -26,6 +27,7 @@ mod registration;
 mod socket;
 mod url;
 
+pub use health::{Health, health};
 pub use mailbox::Client;
 pub use registration::{Registered, register};
 pub use secrecy::{ExposeSecret, SecretString};

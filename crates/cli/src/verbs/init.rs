@@ -9,7 +9,7 @@ use amb_core::{AgentName, Card, Code, Mailbox, OfficeError};
 use anyhow::Context;
 use serde_json::json;
 
-use crate::args::OfficeArgs;
+use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::init::{Account, Client, Config, Hooks, PROGRAM, Places, Scope, diff, server_at};
@@ -321,8 +321,12 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
     {
         office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
     }
-    if office.dir.is_none() && office.server.is_none() {
+    // An office that merely runs on this machine was not named by anybody.
+    if (office.dir.is_none() && office.server.is_none()) || office.origin == Origin::Local {
         office.dir = section.root(&home::user()?);
+        if office.dir.is_some() {
+            office.server = None;
+        }
     }
     Ok(office)
 }

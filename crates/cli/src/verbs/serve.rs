@@ -14,11 +14,10 @@ use tokio::net::TcpListener;
 use crate::args::OfficeArgs;
 use crate::database::default_url;
 use crate::failure::Failure;
+use crate::local::{self, Held, LISTEN};
 use crate::nats::NatsArgs;
 use crate::output::Output;
 use crate::verbs::watch::interruption;
-
-const LISTEN: &str = "127.0.0.1:8000";
 
 /// Run the network office: HTTP and WebSocket on one port
 ///
@@ -41,6 +40,9 @@ pub(crate) struct Serve {
     settings: Box<Settings>,
     #[command(flatten)]
     nats: NatsArgs,
+    /// Started by `amb up`: the local office, in a session of its own, whose stderr is this file
+    #[arg(long, value_name = "LOG", hide = true)]
+    background: Option<PathBuf>,
 }
 
 /// What can be set. The names are the same in the file, with `_` for `-`.
@@ -252,14 +254,25 @@ fn days(count: u64) -> Duration {
 }
 
 impl Serve {
+    pub(crate) fn log_file(&self) -> Option<&Path> {
+        self.background.as_deref()
+    }
+
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let (settings, nats) = match &self.config {
+        let (mut settings, nats) = match &self.config {
             Some(path) => {
                 let (settings, nats) = read(path)?;
                 (Box::new(self.settings.or(settings)), self.nats.or(nats))
             }
             None => (self.settings, self.nats),
         };
+        if self.background.is_some() {
+            // The terminal that it was started from may close. An error says that this process leads a group already.
+            let _ = rustix::process::setsid();
+            // It is the local office, whatever a project's environment says about other databases.
+            (settings.listen, settings.database_url) = (None, None);
+        }
+        let local = settings.hold_local(self.background.is_some()).await?;
         let nats = nats.is_named().then(|| nats.options()).transpose()?;
         let config = Config { nats, ..settings.config()? };
         for directory in &config.mounts {
@@ -267,7 +280,10 @@ impl Serve {
             DirOffice::open(directory, DirOptions::default())?;
         }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
-        let office = bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?;
+        let office = match &local {
+            Some(local) if self.background.is_some() => local.bind().await?,
+            _ => bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?,
+        };
         let metrics = match &settings.metrics_listen {
             Some(address) => Some(bind(address).await?),
             None => None,
@@ -279,24 +295,49 @@ impl Serve {
         let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
         // Whoever reads that it listens may stop it at once.
         let shutdown = interruption()?;
-        announce(output, scheme, address, place)?;
+        if let Some(local) = &local
+            && let Err(error) = local.record(&format!("{scheme}://{address}"), place)
+        {
+            output.note(format!("warning: other verbs do not find this office by themselves: {error:#}"));
+        }
+        announce(output, scheme, address, place, local.is_some())?;
         for directory in &config.mounts {
             output.note(format!("mounting {}", directory.display()));
         }
         serve(Listeners { office, metrics }, store.clone(), config, shutdown).await?;
         store.close().await;
+        // From now on another may serve the same database.
+        drop(local);
         Ok(())
     }
 }
 
-fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str) -> Result<()> {
+impl Settings {
+    /// Becomes the local office where no other address and no other database was named.
+    async fn hold_local(&self, background: bool) -> Result<Option<Held>, Failure> {
+        if self.listen.is_some() || self.database_url.is_some() || self.tls_cert.is_some() {
+            return Ok(None);
+        }
+        match local::hold().await {
+            Ok(held) => Ok(Some(held)),
+            Err(Failure::Other(error)) if !background => {
+                tracing::warn!("other verbs do not find this office by themselves: {error:#}");
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_local: bool) -> Result<()> {
     if output.json {
         output.line_of(&serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store }))?;
         return Ok(());
     }
     // The first line a script waits for: the port is bound and the store is open.
     output.say(format!("listening on {scheme}://{address}"))?;
-    output.note(format!("mail rests in {store}; agents begin with `amb register NAME --server {scheme}://{address}`"));
+    let place = if is_local { String::new() } else { format!(" --server {scheme}://{address}") };
+    output.note(format!("mail rests in {store}; agents begin with `amb register NAME{place}`"));
     if !address.ip().is_loopback() && scheme == "http" {
         output.note("warning: keys travel in the clear on this address; use --tls-cert and --tls-key, or a proxy");
     }

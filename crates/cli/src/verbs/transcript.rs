@@ -8,7 +8,7 @@ use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, OfficeError, limits};
 use amb_dir::transcript::TranscriptStore;
 
-use crate::args::OfficeArgs;
+use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::home;
 use crate::input::stdin;
@@ -105,9 +105,12 @@ impl Place {
         Ok(TranscriptStore::open(&root)?)
     }
 
-    /// A server keeps transcripts too, for teams without a shared file system.
+    /// A server keeps transcripts too, for teams without a shared file system. One that merely runs here does not take the
+    /// place of nanobot's files where those are.
     fn is_remote(&self, office: &OfficeArgs) -> bool {
-        self.root.is_none() && office.server.is_some()
+        let has_files = || home::nanobot_transcripts().is_ok_and(|root| root.is_dir());
+        let is_named = office.origin != Origin::Local || self.owner.is_some();
+        self.root.is_none() && office.server.is_some() && (is_named || !has_files())
     }
 }
 

@@ -1,0 +1,35 @@
+//! `amb down`: end the local office.
+
+use serde_json::json;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::local;
+use crate::output::Output;
+
+/// End the local office; what it accepted is kept
+///
+/// It finishes what it has accepted first. Mail rests where it is, and `amb up` goes on with it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb down")]
+pub(crate) struct Down {}
+
+impl Down {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let Some(record) = local::running() else {
+            if output.json {
+                return Ok(output.document(&json!({ "running": false, "ended": false }))?);
+            }
+            output.note("no local office runs; there is nothing to end");
+            return Ok(());
+        };
+        local::end(&record).await?;
+        if output.json {
+            let document = json!({ "running": false, "ended": true, "url": record.url, "store": record.store });
+            return Ok(output.document(&document)?);
+        }
+        output.say(format!("the office at {} has ended", record.url))?;
+        output.note(format!("its mail rests in {}; `amb up` goes on with it", record.store));
+        Ok(())
+    }
+}

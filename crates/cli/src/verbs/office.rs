@@ -1,0 +1,188 @@
+//! `amb office`: the offices that you have saved.
+
+use std::path::PathBuf;
+
+use amb_client::ServerUrl;
+use amb_core::{Code, OfficeError};
+use anyhow::Context;
+use serde_json::json;
+
+use crate::args::{OfficeArgs, Origin};
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::saved::{self, LOCAL, Place};
+use crate::{keys, local};
+
+/// Save offices by name, and choose which one your verbs use
+///
+/// Without one that is chosen, verbs use the local office (`amb up`). `--office NAME` uses another for once. Keys of all
+/// offices are kept in one file, keys.json in your configuration directory.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb office add work https://mail.example --as ann
+  amb office use work
+  amb office list
+  amb --office local inbox
+  amb office use local")]
+pub(crate) struct Office {
+    #[command(subcommand)]
+    verb: OfficeVerb,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum OfficeVerb {
+    /// Save an office; --as says who speaks there
+    Add {
+        /// What to call it
+        name: String,
+        /// Its address, such as https://mail.example, or a directory
+        place: String,
+    },
+    /// Use a saved office from now on; `local` is the one that `amb up` starts
+    Use {
+        /// Which
+        name: String,
+    },
+    /// Your offices, the one in use first, with whose keys you have there
+    List,
+    /// Forget a saved office
+    Remove {
+        /// Which
+        name: String,
+        /// Forget the keys that are kept for it, too; nobody can speak for those agents then
+        #[arg(long)]
+        keys: bool,
+    },
+}
+
+impl Office {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        match self.verb {
+            OfficeVerb::Add { name, place } => add(office, output, &name, &place),
+            OfficeVerb::Use { name } => choose(output, &name),
+            OfficeVerb::List => list(office, output),
+            OfficeVerb::Remove { name, keys } => remove(output, &name, keys),
+        }
+    }
+}
+
+fn add(office: &OfficeArgs, output: Output, name: &str, place: &str) -> Result<(), Failure> {
+    let place = Place { me: office.me.clone(), layout: office.layout.map(|layout| layout.to_string()), ..read(place)? };
+    let there = saved::read()?.offices.remove(name).filter(|there| *there != place);
+    if let Some(there) = there {
+        let detail = format!("{name} is {} already; `amb office remove {name}` first", there.shown());
+        return Err(OfficeError::new(Code::Conflict, detail).into());
+    }
+    let file = saved::save(name, &place)?;
+    if output.json {
+        return Ok(output.document(&json!({ "name": name, "office": place, "file": file }))?);
+    }
+    output.say(format!("{name} is {}", place.shown()))?;
+    output.note(format!("`amb office use {name}` makes it the one that your verbs use"));
+    Ok(())
+}
+
+/// An address or a directory, as it was typed.
+fn read(place: &str) -> Result<Place, Failure> {
+    let path = PathBuf::from(place);
+    if !place.contains("://") && (place.contains('/') || path.is_dir()) {
+        let path = std::path::absolute(&path).context("the directory")?;
+        return Ok(Place { dir: Some(path), ..Place::default() });
+    }
+    let server: ServerUrl = place.parse()?;
+    Ok(Place { server: Some(server.to_string()), ..Place::default() })
+}
+
+fn choose(output: Output, name: &str) -> Result<(), Failure> {
+    let profile = saved::read()?;
+    let place = match name {
+        LOCAL => None,
+        _ => Some(profile.office(name)?),
+    };
+    saved::choose(name)?;
+    if output.json {
+        return Ok(output.document(&json!({ "name": name, "office": place }))?);
+    }
+    output.say(match place {
+        Some(place) => format!("verbs use {name}, {}, from now on", place.shown()),
+        None => "verbs use the local office from now on".into(),
+    })?;
+    Ok(())
+}
+
+fn remove(output: Output, name: &str, with_keys: bool) -> Result<(), Failure> {
+    let mut profile = saved::read()?;
+    let unknown = profile.unknown(name);
+    let place = profile.offices.remove(name).ok_or_else(|| OfficeError::new(Code::NotFound, unknown))?;
+    saved::remove(name)?;
+    let mut forgotten = 0;
+    if let Some(server) = place.server.as_ref().filter(|_| with_keys) {
+        forgotten = keys::forget(server)?;
+    }
+    if output.json {
+        return Ok(output.document(&json!({ "name": name, "office": place, "keys_forgotten": forgotten }))?);
+    }
+    output.say(format!("{name} is forgotten, with {forgotten} keys"))?;
+    Ok(())
+}
+
+/// One office of the list.
+struct Row {
+    name: String,
+    place: String,
+    /// Why it is the one in use.
+    used: Option<&'static str>,
+    agents: Vec<String>,
+}
+
+fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+    let profile = saved::read()?;
+    let mut kept = keys::all()?;
+    let mut row = |name: &str, place: String| {
+        let agents = kept.remove(&place).unwrap_or_default();
+        Row { name: name.to_owned(), place, used: None, agents }
+    };
+    let local = local::running().map(|record| record.url);
+    let mut rows = vec![row(LOCAL, local.clone().unwrap_or_default())];
+    rows.extend(profile.offices.iter().map(|(name, place)| row(name, place.shown())));
+    // Whoever has a key there has used it once by its address.
+    let others: Vec<_> =
+        kept.into_iter().map(|(place, agents)| Row { name: "".into(), place, used: None, agents }).collect();
+    rows.extend(others);
+    mark(&mut rows, office, profile.office.as_deref());
+    rows.sort_by_key(|row| row.used.is_none());
+    if output.json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|row| json!({ "name": row.name, "place": row.place, "used": row.used, "agents": row.agents }))
+            .collect();
+        return Ok(output.document(&json!({ "offices": rows }))?);
+    }
+    let rows = rows.into_iter().map(|row| {
+        let place = if row.place.is_empty() { "not running; `amb up` starts it".to_owned() } else { row.place };
+        vec![row.used.unwrap_or_default().to_owned(), row.name, place, row.agents.join(", ")]
+    });
+    output.table(&["USED", "OFFICE", "PLACE", "AGENTS"], rows)?;
+    Ok(())
+}
+
+/// Says which office verbs use in this shell, and who said so.
+fn mark(rows: &mut Vec<Row>, office: &OfficeArgs, chosen: Option<&str>) {
+    let place = match (&office.server, &office.dir) {
+        (Some(server), _) => server.to_string(),
+        (None, Some(dir)) => dir.display().to_string(),
+        (None, None) => return,
+    };
+    let why = match office.origin {
+        Origin::Local => "running",
+        Origin::Saved => "profile",
+        Origin::Said => "named",
+    };
+    let by_name = |row: &Row| office.origin == Origin::Saved && Some(row.name.as_str()) == chosen;
+    let index = rows.iter().position(by_name).or_else(|| rows.iter().position(|row| row.place == place));
+    match index.and_then(|index| rows.get_mut(index)) {
+        Some(row) => row.used = Some(why),
+        None => rows.push(Row { name: String::new(), place, used: Some(why), agents: Vec::new() }),
+    }
+}

@@ -1,0 +1,88 @@
+//! `amb status`: whether the local office runs, and where.
+
+use std::path::PathBuf;
+
+use amb_core::{Code, OfficeError};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::args::OfficeArgs;
+use crate::database::bytes;
+use crate::failure::Failure;
+use crate::local::{self, Record};
+use crate::output::{Output, ago};
+
+/// Show whether the local office runs, where its mail rests, and what to do next
+///
+/// Exit code 3 where none runs.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  amb status\n  amb status --json")]
+pub(crate) struct Status {}
+
+/// The local office, for people and programs.
+#[derive(Debug, Serialize)]
+pub(crate) struct Report {
+    running: bool,
+    /// Whether it takes mail now.
+    ready: bool,
+    /// With `amb up`: whether that started it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) started: Option<bool>,
+    #[serde(flatten)]
+    record: Record,
+    log: PathBuf,
+    /// Why it does not take mail.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+impl Report {
+    /// Asks the office how it is.
+    pub(crate) async fn of(record: &Record) -> Result<Self, Failure> {
+        let health = amb_client::health(&record.server()?).await;
+        let problem = health.map_or_else(|error| Some(error.detail().to_owned()), |health| health.problem);
+        Ok(Self {
+            running: true,
+            ready: problem.is_none(),
+            started: None,
+            record: record.clone(),
+            log: local::log_file()?,
+            problem,
+        })
+    }
+
+    /// One line for each thing worth knowing.
+    pub(crate) fn lines(&self, output: Output) -> Result<(), Failure> {
+        let size = fs_err::metadata(&self.record.store).map(|file| format!(" ({})", bytes(file.len())));
+        output.field("mail", &format!("{}{}", self.record.store, size.unwrap_or_default()))?;
+        output.field("log", &self.log.display().to_string())?;
+        if let Some(problem) = &self.problem {
+            output.field("problem", problem)?;
+        }
+        let mine = env!("CARGO_PKG_VERSION");
+        if self.record.version != mine {
+            let other = format!("{} runs, and this is {mine}; `amb down`, then `amb up`", self.record.version);
+            output.field("version", &other)?;
+        }
+        Ok(())
+    }
+}
+
+impl Status {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let Some(record) = local::running() else {
+            if output.json {
+                output.document(&json!({ "running": false }))?;
+            }
+            return Err(OfficeError::new(Code::NotFound, "no local office runs; `amb up` starts it").into());
+        };
+        let report = Report::of(&record).await?;
+        if output.json {
+            return Ok(output.document(&report)?);
+        }
+        let state = if report.ready { "runs" } else { "runs, but takes no mail" };
+        output.say(format!("the office {state} at {}", record.url))?;
+        output.field("process", &format!("{}, since {}", record.pid, ago(record.started_at)))?;
+        report.lines(output)
+    }
+}

@@ -1,0 +1,117 @@
+//! `amb up`: the local office, in the background.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use amb_core::OfficeError;
+use anyhow::Context;
+use fs_err::os::unix::fs::OpenOptionsExt as _;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+
+use crate::args::{OfficeArgs, Origin};
+use crate::database::Progress;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::verbs::status::Report;
+use crate::{home, local, log_file};
+
+/// How long an office may take until it listens: a large database may have to be migrated first.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// After this long a person is told what is waited for.
+const SILENCE: Duration = Duration::from_secs(1);
+/// Lines of the log that are shown when it does not start.
+const LINES: usize = 10;
+
+/// Start the local office in the background, if none runs
+///
+/// It listens on 127.0.0.1:8000, or on the next free port, and keeps its mail in your data directory. Every verb without
+/// --server or --dir uses it from then on. `amb status` shows it, `amb down` ends it; `amb serve` is the same office in the
+/// foreground.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  amb up\n  amb register ann\n  amb send ann 'hello'")]
+pub(crate) struct Up {}
+
+impl Up {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        // Held until the office is ready: a second `amb up` waits here, and then finds it running.
+        let _turn = local::turn().await?;
+        let (record, started) = match local::running() {
+            Some(record) => (record, false),
+            None => {
+                start(output).await?;
+                (local::running().context("the office started and is gone again; see `amb status`")?, true)
+            }
+        };
+        let mut report = Report::of(&record).await?;
+        report.started = Some(started);
+        if output.json {
+            return Ok(output.document(&report)?);
+        }
+        output.say(match started {
+            true => format!("the office is up at {}", record.url),
+            false => format!("the office was up already, at {}", record.url),
+        })?;
+        report.lines(output)?;
+        if office.origin != Origin::Local
+            && let Some(place) = office.place_said()
+        {
+            output.note(format!("note: your verbs use {place}, which you named; `amb office list` shows where"));
+        }
+        output.note("next: `amb register NAME` for each agent, or `amb init CLIENT` for a client such as claude-code");
+        Ok(())
+    }
+}
+
+/// Starts the office and waits until it says that it listens.
+async fn start(output: Output) -> Result<(), Failure> {
+    let log = local::log_file()?;
+    local::make_private(log.parent().context("no directory")?)?;
+    // Appended to, also by the office itself: see `log_file`.
+    let errors = fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
+    let mut child = Command::new(std::env::current_exe().context("this program's own path")?)
+        .args(["--json", "serve", "--background"])
+        .arg(&log)
+        .current_dir(home::user().unwrap_or_else(|_| "/".into()))
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(errors.into_file())
+        .spawn()
+        .context("the office cannot be started")?;
+    let said = child.stdout.take().map(|stdout| BufReader::new(stdout).lines());
+    let mut said = said.context("the office has no stdout")?;
+    let mut progress = Progress::new(output.json);
+    let line = tokio::time::timeout(PATIENCE, async {
+        let mut line = Box::pin(said.next_line());
+        match tokio::time::timeout(SILENCE, &mut line).await {
+            Ok(line) => line,
+            Err(_) => {
+                progress.show("starting the office …");
+                line.await
+            }
+        }
+    });
+    match line.await {
+        Ok(Ok(Some(_))) => Ok(()),
+        Ok(_) => {
+            let status = child.wait().await.context("the office")?;
+            Err(failed(&log, &format!("the office did not start ({status})"), output))
+        }
+        Err(_) => {
+            // Ours, and of no use to anybody.
+            child.kill().await.context("the office that does not get ready")?;
+            let what = format!("the office was not ready after {} s and was ended", PATIENCE.as_secs());
+            Err(failed(&log, &what, output))
+        }
+    }
+}
+
+/// What went wrong, with the end of the log, which says why.
+fn failed(log: &Path, what: &str, output: Output) -> Failure {
+    let end = log_file::tail(log, LINES);
+    output.note(format!("the end of {}:", log.display()));
+    end.iter().for_each(|line| output.note(format!("    {line}")));
+    let why = end.last().map_or("its log is empty", String::as_str);
+    OfficeError::unavailable(format!("{what}: {why}")).into()
+}

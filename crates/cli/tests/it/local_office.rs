@@ -1,0 +1,187 @@
+//! `amb up`, `amb down`, `amb status`, and verbs that find the office by themselves.
+
+use std::path::PathBuf;
+use std::process::{Output, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::server_office::soon;
+
+/// A user with a home of its own, and so a local office of its own, which ends with the test.
+pub(crate) struct Home {
+    pub(crate) root: TempDir,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        Self { root: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
+        let mut amb = Command::new(env!("CARGO_BIN_EXE_amb"));
+        let runtime = self.root.path().join("run");
+        fs_err::create_dir_all(&runtime).unwrap();
+        amb.env_clear().env("HOME", self.root.path()).env("XDG_RUNTIME_DIR", runtime);
+        amb.current_dir(self.root.path()).stdin(Stdio::null()).kill_on_drop(true).args(arguments);
+        amb
+    }
+
+    pub(crate) async fn run(&self, arguments: &[&str]) -> Output {
+        soon(self.command(arguments).output()).await.unwrap()
+    }
+
+    /// What a verb that succeeds prints.
+    pub(crate) async fn amb(&self, arguments: &[&str]) -> String {
+        let ended = self.run(arguments).await;
+        assert!(ended.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&ended.stderr));
+        String::from_utf8(ended.stdout).unwrap()
+    }
+
+    pub(crate) async fn json(&self, arguments: &[&str]) -> Value {
+        let mut all = vec!["--json"];
+        all.extend(arguments);
+        serde_json::from_str(&self.amb(&all).await).unwrap()
+    }
+
+    /// The exit code of a verb that fails, and its words.
+    pub(crate) async fn refused(&self, arguments: &[&str]) -> (i32, String) {
+        let ended = self.run(arguments).await;
+        (ended.status.code().unwrap(), String::from_utf8(ended.stderr).unwrap())
+    }
+
+    fn data(&self) -> PathBuf {
+        self.root.path().join(".local/share/amb")
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        let mut down = std::process::Command::new(env!("CARGO_BIN_EXE_amb"));
+        down.env_clear().env("HOME", self.root.path()).env("XDG_RUNTIME_DIR", self.root.path().join("run"));
+        let _ = down.arg("down").output();
+    }
+}
+
+fn pid(office: &Value) -> Pid {
+    Pid::from_raw(i32::try_from(office["pid"].as_i64().unwrap()).unwrap()).unwrap()
+}
+
+#[tokio::test]
+async fn up_starts_an_office_that_verbs_find_and_down_ends_it() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    assert_eq!((&up["running"], &up["ready"], &up["started"]), (&true.into(), &true.into(), &true.into()), "{up}");
+    assert!(up["store"].as_str().unwrap().starts_with(home.root.path().to_str().unwrap()), "{up}");
+    home.amb(&["register", "ann"]).await;
+    home.amb(&["register", "ben"]).await;
+    let again = home.json(&["up"]).await;
+    assert_eq!((&again["url"], &again["pid"], &again["started"]), (&up["url"], &up["pid"], &false.into()));
+    let agents = home.amb(&["--as", "ann", "agents"]).await;
+    assert!(agents.contains("ben"), "{agents}");
+    let text = home.amb(&["status"]).await;
+    assert!(text.contains(up["url"].as_str().unwrap()) && text.contains("mailbox.db"), "{text}");
+    assert!(home.amb(&["down"]).await.contains("has ended"));
+    let (code, words) = home.refused(&["status"]).await;
+    assert!(code == 3 && words.contains("amb up"), "{code} {words}");
+    let (code, words) = home.refused(&["--as", "ann", "inbox"]).await;
+    assert!(code == 3 && words.contains("`amb up`"), "{code} {words}");
+    let ended = home.json(&["down"]).await;
+    assert_eq!((&ended["running"], &ended["ended"]), (&false.into(), &false.into()), "nothing to end is no error");
+}
+
+#[tokio::test]
+async fn two_ups_at_once_start_one_office() {
+    let home = Home::new();
+    let (up, up_too) = (["up"], ["up"]);
+    let (one, other) = tokio::join!(home.json(&up), home.json(&up_too));
+    assert_eq!((&one["pid"], &one["url"]), (&other["pid"], &other["url"]));
+    assert_ne!(one["started"], other["started"], "{one} {other}");
+}
+
+#[tokio::test]
+async fn an_office_that_was_killed_is_not_running_and_comes_back_where_it_was() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    kill_process(pid(&up), Signal::KILL).unwrap();
+    // The lock goes with the process, which the kernel ends a moment after the signal.
+    let gone = async {
+        while home.run(&["status"]).await.status.code() != Some(3) {
+            tokio::task::yield_now().await;
+        }
+    };
+    soon(gone).await;
+    let again = home.json(&["up"]).await;
+    assert_ne!(again["pid"], up["pid"]);
+    assert_eq!(again["started"], true);
+    home.amb(&["--as", "ann", "inbox"]).await;
+}
+
+#[tokio::test]
+async fn where_the_port_is_taken_the_office_moves_and_its_keys_with_it() {
+    let home = Home::new();
+    let up = home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    home.amb(&["down"]).await;
+    let address = up["url"].as_str().unwrap().strip_prefix("http://").unwrap().to_owned();
+    // Taken by this test, or by whoever was quicker.
+    let _taken = tokio::net::TcpListener::bind(&address).await;
+    let moved = home.json(&["up"]).await;
+    assert_ne!(moved["url"], up["url"]);
+    home.amb(&["--as", "ann", "inbox"]).await;
+    let keys = fs_err::read_to_string(home.root.path().join(".config/amb/keys.json")).unwrap();
+    assert!(!keys.contains(&format!("{address}\"")), "whoever listens there now is shown no key: {keys}");
+}
+
+#[tokio::test]
+async fn an_office_that_cannot_start_shows_the_end_of_its_log() {
+    let home = Home::new();
+    fs_err::create_dir_all(home.data().join("mailbox.db")).unwrap();
+    let (code, words) = home.refused(&["up"]).await;
+    assert_eq!(code, 6, "{words}");
+    assert!(words.contains("office.log") && words.contains("mailbox.db"), "{words}");
+    assert_eq!(home.run(&["status"]).await.status.code(), Some(3));
+}
+
+#[tokio::test]
+async fn the_environment_of_a_project_does_not_change_what_the_local_office_is() {
+    let home = Home::new();
+    let mut up = home.command(&["--json", "up"]);
+    up.env("DATABASE_URL", "postgres://nobody@127.0.0.1:1/none").env("AMB_LISTEN", "127.0.0.1:1");
+    let up: Value = serde_json::from_slice(&soon(up.output()).await.unwrap().stdout).unwrap();
+    assert!(up["store"].as_str().unwrap().ends_with("mailbox.db"), "{up}");
+}
+
+#[tokio::test]
+async fn verbs_take_the_office_that_is_named_before_the_one_that_runs() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    let mail = home.root.path().join("mail");
+    let mail = mail.to_str().unwrap();
+    let register = home.amb(&["--dir", mail, "register", "cod"]).await;
+    assert!(register.contains("directory"), "{register}");
+    let names = |document: Value| {
+        let agents = document["agents"].as_array().unwrap().iter();
+        agents.map(|agent| agent["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(home.json(&["--dir", mail, "agents"]).await), ["cod"]);
+    let by_environment = soon(home.command(&["--json", "agents"]).env("AMB_DIR", mail).output()).await.unwrap();
+    assert_eq!(names(serde_json::from_slice(&by_environment.stdout).unwrap()), ["cod"]);
+    // A project's own mailbox goes before it, too, and asks for consent as ever.
+    let project = home.root.path().join("project");
+    fs_err::create_dir_all(project.join(".chipset/state/mail")).unwrap();
+    let mut within = home.command(&["agents"]);
+    let within = soon(within.current_dir(&project).output()).await.unwrap();
+    assert_eq!(within.status.code(), Some(2), "{}", String::from_utf8_lossy(&within.stderr));
+    assert!(String::from_utf8_lossy(&within.stderr).contains("forged mail"));
+    // nanobot's mailboxes come after it, and serve again when it has ended.
+    let nanobot = home.root.path().join(".nanobot/mailboxes");
+    home.amb(&["--dir", nanobot.to_str().unwrap(), "register", "nano"]).await;
+    assert_eq!(names(home.json(&["--as", "ann", "agents"]).await), ["ann"]);
+    home.amb(&["down"]).await;
+    assert_eq!(names(home.json(&["agents"]).await), ["nano"]);
+}
