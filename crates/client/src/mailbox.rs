@@ -9,9 +9,11 @@ use amb_core::doc::{
 };
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
-use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter};
+use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery, TaskFilter, no_task};
 use amb_core::transcript::{Line, TranscriptKey};
-use amb_core::{AgentName, Card, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState};
+use amb_core::{
+    AgentName, Card, Code, Cursor, Draft, Message, MessageId, OfficeError, SessionId, Task, TaskId, TaskState,
+};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use reqwest::Method;
@@ -137,6 +139,14 @@ impl Mailbox for Client {
         Ok(self.http.ask::<Agents>(self.http.get(&["agents"])).await?.agents)
     }
 
+    async fn agent(&self, name: &AgentName) -> Result<Option<AgentEntry>> {
+        match self.http.ask(self.http.get(&["agents", name.as_str()])).await {
+            Ok(agent) => Ok(Some(agent)),
+            Err(error) if error.code() == Code::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     async fn heartbeat(&self) -> Result<()> {
         self.http.tell(self.http.post(&["agents", "me", "heartbeat"], &json!({}))?).await
     }
@@ -212,6 +222,11 @@ impl Mailbox for Client {
         self.http.tell(self.http.post(&["messages", "release"], &json!({ "message_ids": ids }))?).await
     }
 
+    async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
+        let body = json!({ "message_ids": ids, "lease_seconds": lease.as_secs() });
+        self.http.tell(self.http.post(&["messages", "renew"], &body)?).await
+    }
+
     async fn claimed(&self) -> Result<Vec<Message>> {
         // An office that does not know the condition leaves it out; what was read is no claim in any.
         let call = self.http.get(&["messages"]).query("claimed", Some(true)).query("unread", Some(true));
@@ -222,6 +237,14 @@ impl Mailbox for Client {
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         let call = self.http.get(&["tasks"]).query("owned", filter.owned).query("state", filter.state);
         Ok(self.http.ask::<Tasks>(call.query("open", filter.open.then_some(true))).await?.tasks)
+    }
+
+    async fn task(&self, id: &TaskId) -> Result<Task> {
+        if id.as_uuid().is_none() {
+            // A server gives all of its tasks such an id.
+            return Err(no_task(id));
+        }
+        self.http.ask(self.http.get(&["tasks", id.as_str()])).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {

@@ -105,6 +105,12 @@ impl OfficeError {
         matches!(self.code, Code::Unavailable | Code::TooManyRequests)
     }
 
+    /// Whether the same may succeed later although the caller changes nothing: it passes by itself, or once somebody mended the
+    /// office or renewed a key. Whoever carries mail waits and repeats this; all other failures are final.
+    pub fn may_succeed_later(&self) -> bool {
+        self.is_passing() || matches!(self.code, Code::Internal | Code::Unauthorized)
+    }
+
     /// Says when to try again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);

@@ -133,6 +133,11 @@ pub trait Mailbox: Send + Sync {
     /// Everybody the caller may know of, by name.
     async fn agents(&self) -> Result<Vec<AgentEntry>>;
 
+    /// The agent of this name, if the caller may know of it.
+    async fn agent(&self, name: &AgentName) -> Result<Option<AgentEntry>> {
+        Ok(self.agents().await?.into_iter().find(|agent| agent.name == *name))
+    }
+
     /// A sign of life.
     async fn heartbeat(&self) -> Result<()>;
 
@@ -197,6 +202,13 @@ pub trait Mailbox: Send + Sync {
     /// Gives claimed messages back to be claimed again.
     async fn release(&self, ids: &[MessageId]) -> Result<()>;
 
+    /// Keeps claimed messages from other consumers for this long from now on; what is not held any more stays as it is. A
+    /// directory where the kernel gives a dead holder's claim back has nothing to renew.
+    async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
+        let _ = (ids, lease);
+        Ok(())
+    }
+
     /// What the caller's consumers, in whatever process, hold now and have not acknowledged: at most
     /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Takes nothing. So another door of the same agent knows what it is working on.
     async fn claimed(&self) -> Result<Vec<Message>> {
@@ -207,6 +219,12 @@ pub trait Mailbox: Send + Sync {
 
     /// Tasks that the caller gave or was given, newest first.
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>>;
+
+    /// One task that the caller gave or was given.
+    async fn task(&self, id: &TaskId) -> Result<Task> {
+        let found = self.tasks(TaskFilter::default()).await?.into_iter().find(|task| task.id == *id);
+        found.ok_or_else(|| no_task(id))
+    }
 
     /// Moves a task that was given to the caller, and tells its owner by a task update. States skipped on the way are
     /// passed through, with one update for the last.
@@ -273,6 +291,11 @@ impl Outgoing for Arc<dyn Mailbox> {
     async fn post(&self, draft: Draft) -> Result<Sent> {
         self.send(draft).await
     }
+}
+
+/// There is no such task of the caller's.
+pub fn no_task(id: &TaskId) -> OfficeError {
+    OfficeError::not_found(format!("no task {id} that you gave or were given"))
 }
 
 fn no_owners() -> OfficeError {

@@ -211,12 +211,22 @@ impl Mailbox for DirMailbox {
         Ok(())
     }
 
+    async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
+        let ids = ids.to_vec();
+        self.run(move |agent_dir| agent_dir.renew(&ids, lease)).await
+    }
+
     async fn claimed(&self) -> Result<Vec<Message>> {
         self.run(|agent_dir| agent_dir.check_lives_here().and_then(|()| agent_dir.claimed())).await
     }
 
     async fn tasks(&self, filter: TaskFilter) -> Result<Vec<Task>> {
         self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.tasks(&filter))).await
+    }
+
+    async fn task(&self, id: &TaskId) -> Result<Task> {
+        let id = id.clone();
+        self.run(move |agent_dir| agent_dir.check_known().and_then(|()| agent_dir.task(&id))).await
     }
 
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_core::{Backoff, Code, OfficeError};
+use amb_core::Backoff;
 use amb_dir::DirOffice;
 use amb_store::{News, Store, Written};
 use tokio_util::sync::CancellationToken;
@@ -50,11 +50,6 @@ impl Context {
         }
         written.answer
     }
-}
-
-/// Whether the same may succeed later, with nothing changed: the database or the disk is away.
-pub(crate) fn is_passing(error: &OfficeError) -> bool {
-    matches!(error.code(), Code::Unavailable | Code::Internal | Code::TooManyRequests)
 }
 
 /// How long a loop waits before it tries again.

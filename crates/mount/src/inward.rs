@@ -15,7 +15,7 @@ use amb_store::Agent;
 use uuid::Uuid;
 
 use crate::consent;
-use crate::context::{Context, backoff, is_passing};
+use crate::context::{Context, backoff};
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
 use crate::membership;
 use crate::refusal;
@@ -208,7 +208,7 @@ async fn put_across(
     let again = row.again || Timestamp::now().as_second() - row.at.as_second() > OLD;
     match guest.mailbox.carry(message, row.nonce, again).await {
         Ok(_) => Ok(Ok(())),
-        Err(error) if is_passing(&error) || error.code() == Code::NotFound => Err(error),
+        Err(error) if error.may_succeed_later() || error.code() == Code::NotFound => Err(error),
         Err(error) => Ok(Err(error.to_string())),
     }
 }

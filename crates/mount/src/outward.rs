@@ -13,7 +13,7 @@ use amb_core::{Code, Draft, Event, Kind, Mailbox, Message, MessageId, OfficeErro
 use amb_store::Crossing as Carried;
 
 use crate::consent::{self, Verdict};
-use crate::context::{Context, backoff, is_passing};
+use crate::context::{Context, backoff};
 use crate::ledger::{Crossing, NewCrossing, State, Way, What};
 use crate::membership::{self, Guest, Resident};
 use crate::reports;
@@ -230,7 +230,7 @@ async fn send(
                     Verdict::Refuse(why) => return Ok(Outcome::Refuse(why)),
                 }
             }
-            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) if error.may_succeed_later() => return Err(error),
             Err(error) => return Ok(Outcome::Refuse(error.to_string())),
         }
     }

@@ -3,7 +3,7 @@
 use amb_core::{Draft, Kind, Message, OfficeError, TaskState, Timestamp};
 use amb_store::Agent;
 
-use crate::context::{Context, is_passing};
+use crate::context::Context;
 
 /// Tells the sender of a message that its recipient does not get it: a task is rejected, other mail is answered in the
 /// recipient's name. Twice is as good as once, as after a kill.
@@ -30,7 +30,7 @@ pub(crate) async fn tell(
         }
     };
     match told {
-        Err(error) if is_passing(&error) => Err(error),
+        Err(error) if error.may_succeed_later() => Err(error),
         // The connection has ended, the task was rejected before, or it was an automatic answer without a hop left.
         Err(error) => {
             tracing::info!(message = %message.id, to = %message.from, %error, "the sender was not told");

@@ -2,7 +2,7 @@
 
 use amb_core::{Code, Mailbox, Message, OfficeError, TaskState};
 
-use crate::context::{Context, is_passing};
+use crate::context::Context;
 use crate::ledger::{Crossing, State};
 use crate::membership::{Guest, Resident};
 use crate::outward::Outcome;
@@ -37,7 +37,7 @@ pub(crate) async fn report(
                     }
                 }
             }
-            Err(error) if is_passing(&error) => return Err(error),
+            Err(error) if error.may_succeed_later() => return Err(error),
             Err(error) if error.code() == Code::IllegalMove => {
                 tracing::info!(%error, task = %said.id, from = %me.name, "an update that says nothing new was passed over");
             }

@@ -75,6 +75,7 @@ routes! {
     "/messages/ack", post handle::ack;
     "/messages/claim", post handle::claim;
     "/messages/release", post handle::release;
+    "/messages/renew", post handle::renew;
     "/messages/send-many", post groups::send_many;
     "/messages/{message_id}", get messages::message;
     "/tasks", get tasks::tasks;

@@ -1,5 +1,7 @@
 //! The trait that the server is written against.
 
+use std::time::Duration;
+
 use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
     History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
@@ -252,6 +254,9 @@ pub trait Store: Send + Sync {
 
     /// Gives claimed messages back.
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()>;
+
+    /// Gives those of these messages that are still held a lease of this length from now on.
+    async fn renew(&self, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Result<()>;
 
     /// Sends one draft to several agents, each in the session of its pair, in one transaction: all or none. `to` of the
     /// draft is not looked at. An agent that several names mean gets it once.

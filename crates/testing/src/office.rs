@@ -92,6 +92,7 @@ macro_rules! office_conformance {
             a_callback_is_shown_to_the_agent_that_set_it_only
             an_open_task_past_its_deadline_is_overdue_for_its_owner
             a_delegated_task_knows_its_parent
+            one_task_and_one_agent_are_found_by_themselves
         );
     };
     (@each $post:expr; $($story:ident)*) => {

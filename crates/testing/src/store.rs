@@ -225,6 +225,7 @@ macro_rules! store_conformance {
                 an_ack_is_for_all_or_none,
                 messages_are_listed_by_condition_and_page,
                 a_claimed_message_is_held_by_one_until_its_lease_ends,
+                a_lease_is_renewed_while_it_holds_and_never_after,
                 claims_at_once_hand_each_message_to_one,
                 a_long_stretch_is_delivered_whole,
             ]

@@ -37,15 +37,14 @@ impl Lease {
             }
             next = next.max(number + 1);
         }
-        let until = now.checked_add(jiff::SignedDuration::try_from(wanted).unwrap_or(jiff::SignedDuration::MAX));
-        let until = until.unwrap_or(Timestamp::MAX);
+        let until = end(now, wanted);
         let path = directory.join(format!("{name}.{next}"));
         step();
         let made = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
         match made {
             Ok(mut file) => {
                 step();
-                file.write_all(until.to_string().as_bytes())?;
+                file.write_all(format!("{until:.9}").as_bytes())?;
                 let lease = Self { path, until };
                 let others = numbered(directory, name)?;
                 // Somebody may have come and tidied away since we looked: the highest counts.
@@ -61,6 +60,19 @@ impl Lease {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Lengthens the lease, unless it has run out: then somebody else may have the message.
+    pub(crate) fn renew(&mut self, wanted: Duration) -> io::Result<()> {
+        if !self.holds() {
+            return Ok(());
+        }
+        let until = end(Timestamp::now(), wanted);
+        // Over what stands there, never emptied before: whoever reads in between sees that it holds. Both are equally long.
+        let text = format!("{until:.9}");
+        open::regular_with(&self.path, open::options().write(true))?.write_all(text.as_bytes())?;
+        self.until = until;
+        Ok(())
     }
 
     /// Whether it has not run out.
@@ -79,6 +91,11 @@ impl Drop for Lease {
                 .and_then(|mut file| file.write_all(Timestamp::UNIX_EPOCH.to_string().as_bytes()));
         }
     }
+}
+
+fn end(now: Timestamp, wanted: Duration) -> Timestamp {
+    let end = now.checked_add(jiff::SignedDuration::try_from(wanted).unwrap_or(jiff::SignedDuration::MAX));
+    end.unwrap_or(Timestamp::MAX)
 }
 
 /// Until when a lease file says that it holds. One that is empty is just being written, unless it has been so for long.
@@ -126,6 +143,24 @@ mod tests {
         let short = take(Duration::ZERO).unwrap();
         assert!(!short.holds());
         assert!(take(Duration::from_secs(60)).is_some(), "it had run out");
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_holds_on_and_one_that_ran_out_stays_so() {
+        let dir = tempfile::tempdir().unwrap();
+        let syncer = Syncer::default();
+        let take = |wanted| Lease::take(dir.path(), "m.json", wanted, &syncer).unwrap();
+        let mut held = take(Duration::from_secs(60)).unwrap();
+        let before = held.until;
+        held.renew(Duration::from_secs(3_600)).unwrap();
+        assert!(held.until > before && until(&held.path) == Some(held.until));
+        assert!(take(Duration::from_secs(60)).is_none());
+        held.renew(Duration::ZERO).unwrap();
+        assert!(!held.holds());
+        let mine = take(Duration::from_secs(60)).unwrap();
+        held.renew(Duration::from_secs(3_600)).unwrap();
+        assert!(!held.holds(), "somebody else has it now");
+        assert!(mine.holds());
     }
 
     #[test]

@@ -177,6 +177,17 @@ impl AgentDir {
         Ok(message_file::known_as(message_file.message, name, id).map(|message| (Claim { path, held }, message)))
     }
 
+    /// Lengthens the claims that would run out; those by the kernel's lock do not.
+    pub(crate) fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<(), OfficeError> {
+        let mut claims = self.claims.lock();
+        for id in ids {
+            if let Some(Claim { held: Held::Lease(held), .. }) = claims.0.get_mut(id) {
+                held.renew(lease).doing("could not keep a claim")?;
+            }
+        }
+        Ok(())
+    }
+
     /// Gives claimed messages back.
     pub(crate) fn release(&self, ids: &[MessageId]) {
         self.forget_claims(ids);

@@ -1,4 +1,4 @@
-//! `POST /messages/ack`, `/claim` and `/release`: what consumers do with mail.
+//! `POST /messages/ack`, `/claim`, `/release` and `/renew`: what consumers do with mail.
 
 use amb_core::doc::{Acknowledged, Claimed};
 use std::time::Duration;
@@ -72,6 +72,17 @@ pub(crate) struct ClaimBody {
     lease_seconds: Option<u32>,
 }
 
+fn within(field: &str, number: Option<u32>, default: u32, most: u32) -> Result<u32, Problem> {
+    match number.unwrap_or(default) {
+        number if (1..=most).contains(&number) => Ok(number),
+        _ => Err(Problem::field(field, format!("must be 1 to {most}"))),
+    }
+}
+
+fn lease(seconds: Option<u32>) -> Result<Duration, Problem> {
+    Ok(Duration::from_secs(within("body.lease_seconds", seconds, 300, MAX_LEASE)?.into()))
+}
+
 /// Takes unread messages that no other consumer of the caller's holds
 ///
 /// They come back after the lease unless acknowledged or released.
@@ -83,14 +94,10 @@ pub(crate) async fn claim(
     Caller(caller): Caller,
     Body(body): Body<ClaimBody>,
 ) -> Result<Found<Claimed>, Problem> {
-    let within = |field: &str, number: Option<u32>, default: u32, most: u32| match number.unwrap_or(default) {
-        number if (1..=most).contains(&number) => Ok(number),
-        _ => Err(Problem::field(field, format!("must be 1 to {most}"))),
-    };
     let request = ClaimRequest {
         limit: within("body.limit", body.limit, 1, MAX_CLAIM)? as usize,
         urgent_first: body.urgent_first.unwrap_or_default(),
-        lease: Duration::from_secs(within("body.lease_seconds", body.lease_seconds, 300, MAX_LEASE)?.into()),
+        lease: lease(body.lease_seconds)?,
     };
     Ok(Found(Claimed { messages: app.publish(app.store.claim(&caller, request, Timestamp::now()).await?) }))
 }
@@ -108,5 +115,37 @@ pub(crate) async fn release(
     Body(body): Body<IdsBody>,
 ) -> Result<StatusCode, Problem> {
     app.store.release(&caller, &body.parse()?).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Which messages, and for how long.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct RenewBody {
+    /// Their ids.
+    #[schema(max_items = 1000)]
+    message_ids: Vec<Uuid>,
+    /// How long others are kept off from now on, in seconds; 300 unless said.
+    #[serde(default, deserialize_with = "whole")]
+    #[schema(minimum = 1, maximum = 86400)]
+    lease_seconds: Option<u32>,
+}
+
+/// Keeps claimed messages from other consumers for longer
+///
+/// Those whose lease has run out, or that were read or given back, stay as they are.
+#[utoipa::path(post, path = "/messages/renew", tag = "messages", request_body = RenewBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 204, description = "Those that are still held have the new lease"),
+        (status = 404, description = "One of them did not come to the caller"),
+    ))]
+pub(crate) async fn renew(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<RenewBody>,
+) -> Result<StatusCode, Problem> {
+    let lease = lease(body.lease_seconds)?;
+    let ids = IdsBody { message_ids: body.message_ids }.parse()?;
+    app.store.renew(&caller, &ids, lease, Timestamp::now()).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -140,6 +140,11 @@ async fn a_claimed_message_is_held_by_one_consumer(desk: Desk) {
     assert_eq!(next[0]["id"], first["message_id"]);
     assert_eq!(claim(json!({})).await, json!([]));
     let ids = json!({"message_ids": [first["message_id"]]});
+    let longer = json!({"message_ids": [first["message_id"]], "lease_seconds": 600});
+    assert_eq!(desk.post(&bob, "/messages/renew", longer.clone()).await.status, 204);
+    desk.post(&alice, "/messages/renew", longer).await.problem(404, "not_found");
+    let endless = json!({"message_ids": [first["message_id"]], "lease_seconds": 86_401});
+    desk.post(&bob, "/messages/renew", endless).await.problem(422, "invalid");
     assert_eq!(desk.post(&bob, "/messages/release", ids).await.status, 204);
     assert_eq!(claim(json!({"limit": 10})).await[0]["id"], first["message_id"]);
     for bad in [json!({"limit": 0}), json!({"limit": 101}), json!({"lease_seconds": 0})] {

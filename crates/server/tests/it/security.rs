@@ -93,7 +93,9 @@ impl World {
             ("post", "/connections/unblock") => json!({"agent_name": peer}),
             ("post", "/messages/send") => json!({"to": peer, "subject": "Plan", "content": "hello"}),
             ("post", "/messages/send-many") => json!({"to": [peer], "subject": "Plan", "content": "hello"}),
-            ("post", "/messages/ack" | "/messages/release") => json!({"message_ids": [self.message]}),
+            ("post", "/messages/ack" | "/messages/release" | "/messages/renew") => {
+                json!({"message_ids": [self.message]})
+            }
             ("post", "/messages/claim") => json!({}),
             ("post", "/tasks/{task_id}/state") => json!({"state": "accepted"}),
             ("post", "/groups") => json!({"name": format!("club-{new}")}),

@@ -279,7 +279,7 @@ pub(super) async fn claim(
     }
     let mut heads = lock_for_receipts(tx, caller, &free).await?;
     let numbers: Vec<i64> = free.iter().map(|free| free.number).collect();
-    let until = now.saturating_add(request.lease.min(Duration::from_secs(365 * 86_400))).unwrap_or(now);
+    let until = lease_end(request.lease, now);
     // Some may have been read since they were chosen; those are not handed out.
     let hold = tx
         .prepare_cached(
@@ -314,6 +314,32 @@ pub(super) async fn claim(
     let messages = found.into_iter().map(|(_, message)| message).collect();
     let news = mark_delivered(tx, caller, &new, &mut heads, now).await?;
     Ok(Written { answer: messages, news })
+}
+
+/// Gives those of these messages that are still held a lease of this length from now on.
+pub(super) async fn renew(
+    tx: &Transaction<'_>,
+    caller: &Agent,
+    ids: &[MessageId],
+    lease: Duration,
+    now: Timestamp,
+) -> Result<(), Trouble> {
+    let held = deliveries(tx, caller, ids).await?;
+    Heads::lock(tx, &[caller.key.0]).await?;
+    let numbers: Vec<i64> = held.iter().map(|held| held.number).collect();
+    let update = tx
+        .prepare_cached(
+            "UPDATE entries SET lease_until = $3 WHERE agent_id = $1 AND number = ANY($2) AND read_at IS NULL
+             AND lease_until > $4",
+        )
+        .await?;
+    tx.execute(&update, &[&caller.key.0, &numbers, &lease_end(lease, now), &now]).await?;
+    Ok(())
+}
+
+/// Until when a lease holds that is given now.
+fn lease_end(lease: Duration, now: Timestamp) -> Timestamp {
+    now.saturating_add(lease.min(Duration::from_secs(365 * 86_400))).unwrap_or(now)
 }
 
 /// Gives claimed messages back.

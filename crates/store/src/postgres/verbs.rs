@@ -308,6 +308,11 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => receipts::release(&tx, caller, ids))?)
     }
 
+    async fn renew(&self, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Result<()> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => receipts::renew(&tx, caller, ids, lease, now))?)
+    }
+
     async fn send_all(
         &self,
         caller: &Agent,

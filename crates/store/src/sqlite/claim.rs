@@ -1,5 +1,7 @@
 //! Taking mail from a mailbox that others may be taking from too.
 
+use std::time::Duration;
+
 use amb_core::mailbox::ClaimRequest;
 use amb_core::{Message, MessageId, Priority, Timestamp};
 use rusqlite::params;
@@ -68,6 +70,21 @@ impl WriteTx {
             self.db
                 .prepared("UPDATE deliveries SET lease_until = NULL WHERE message_id = ?1 AND agent_id = ?2")
                 .and_then(|mut update| update.execute([message, caller.key.0]))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+    pub(super) fn renew(&mut self, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Result<()> {
+        let until = now.saturating_add(lease).unwrap_or(Timestamp::MAX);
+        for message in self.delivered_to(caller, ids)? {
+            self.db
+                .prepared(
+                    "UPDATE deliveries SET lease_until = ?3 WHERE message_id = ?1 AND agent_id = ?2
+                     AND read_at IS NULL AND lease_until > ?4",
+                )
+                .and_then(|mut update| {
+                    update.execute([message, caller.key.0, until.as_microsecond(), now.as_microsecond()])
+                })
                 .map_err(failed)?;
         }
         Ok(())

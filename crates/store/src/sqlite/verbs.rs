@@ -1,5 +1,7 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
+use std::time::Duration;
+
 use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
     History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
@@ -281,6 +283,11 @@ impl Store for SqliteStore {
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         let (caller, ids) = (caller.clone(), ids.to_vec());
         self.writer()?.write_own(move |tx| tx.release(&caller, &ids)).await
+    }
+
+    async fn renew(&self, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Result<()> {
+        let (caller, ids, now) = (caller.clone(), ids.to_vec(), to_micros(now));
+        self.writer()?.write_own(move |tx| tx.renew(&caller, &ids, lease, now)).await
     }
 
     async fn send_all(

@@ -273,6 +273,17 @@ impl Mailbox for MemoryMailbox {
         Ok(())
     }
 
+    async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
+        let now = Timestamp::now();
+        let mut state = self.office.lock();
+        for stored in state.mail.iter_mut().filter(|s| s.message.to == self.me && ids.contains(&s.message.id)) {
+            if stored.claimed_until.is_some_and(|until| until > now) {
+                stored.claimed_until = Some(now + lease);
+            }
+        }
+        Ok(())
+    }
+
     async fn claimed(&self) -> Result<Vec<Message>> {
         let now = Timestamp::now();
         let state = self.office.lock();

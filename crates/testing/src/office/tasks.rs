@@ -219,6 +219,27 @@ pub async fn a_callback_is_shown_to_the_agent_that_set_it_only(post: &dyn Post) 
     assert_eq!(alice.tasks(TaskFilter::default()).await.unwrap()[0].callback.as_ref(), Some(&callback));
 }
 
+/// Both sides find one task by its id, nobody else does, and one agent by its name.
+pub async fn one_task_and_one_agent_are_found_by_themselves(post: &dyn Post) {
+    let (alice, bob) = pair(post).await;
+    let carol = mailbox(post, "carol").await;
+    post.acquaint(&*alice, &*carol).await;
+    let first = task_id(&alice.send(task(&*bob, "first")).await.unwrap());
+    alice.send(task(&*carol, "second")).await.unwrap();
+    for (who, is_owner) in [(&alice, true), (&bob, false)] {
+        let found = who.task(&first).await.unwrap();
+        let listed = who.tasks(TaskFilter::default()).await.unwrap().into_iter().find(|task| task.id == first);
+        assert_eq!((Some(&found), found.owner == *who.me()), (listed.as_ref(), is_owner));
+    }
+    bob.set_task_state(&first, TaskState::Completed, Some("done".into())).await.unwrap();
+    assert_eq!(alice.task(&first).await.unwrap().state, TaskState::Completed, "an ended one too");
+    assert_eq!(carol.task(&first).await.unwrap_err().code(), Code::NotFound);
+    assert_eq!(alice.task(&TaskId::parse("no-such-task").unwrap()).await.unwrap_err().code(), Code::NotFound);
+    let found = alice.agent(bob.me()).await.unwrap().map(|agent| agent.name);
+    assert_eq!(found.as_ref(), Some(bob.me()));
+    assert!(alice.agent(&name("nobody-at-all")).await.unwrap().is_none());
+}
+
 /// The owner can tell that an agent has fallen silent.
 pub async fn an_open_task_past_its_deadline_is_overdue_for_its_owner(post: &dyn Post) {
     let (alice, bob) = pair(post).await;

@@ -147,6 +147,27 @@ pub async fn a_claimed_message_is_held_by_one_until_its_lease_ends(desk: Desk) {
     assert_eq!(code(desk.release(&alice, &[first[1].1.clone()]).await), Code::NotFound);
 }
 
+pub async fn a_lease_is_renewed_while_it_holds_and_never_after(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let id = desk.say(&alice, &bob, "Plan", "0").await.answer.message_id;
+    let claim = async |seconds| -> usize {
+        let request = ClaimRequest { limit: 9, lease: Duration::from_secs(10), ..ClaimRequest::default() };
+        desk.claim(&bob, request, at(seconds)).await.unwrap().answer.len()
+    };
+    let renew =
+        async |who, seconds| desk.renew(who, std::slice::from_ref(&id), Duration::from_secs(10), at(seconds)).await;
+    renew(&bob, 5).await.unwrap();
+    assert_eq!(claim(5).await, 1, "what nobody holds is not taken by renewing");
+    renew(&bob, 14).await.unwrap();
+    assert_eq!(claim(23).await, 0, "its first lease would be over");
+    renew(&bob, 24).await.unwrap();
+    assert_eq!(claim(24).await, 1, "too late");
+    assert_eq!(code(renew(&alice, 25).await), Code::NotFound);
+    desk.ack(&bob, std::slice::from_ref(&id), at(26)).await.unwrap();
+    renew(&bob, 27).await.unwrap();
+    assert_eq!(claim(50).await, 0, "read is read");
+}
+
 pub async fn claims_at_once_hand_each_message_to_one(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     for n in 0..30 {

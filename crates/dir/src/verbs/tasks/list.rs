@@ -2,9 +2,9 @@
 
 use std::collections::HashSet;
 
-use amb_core::mailbox::TaskFilter;
+use amb_core::mailbox::{TaskFilter, no_task};
 use amb_core::task::is_overdue;
-use amb_core::{Kind, OfficeError, Task, Timestamp};
+use amb_core::{Kind, OfficeError, Task, TaskId, Timestamp};
 
 use super::record::Record;
 use crate::files::durable::Wait;
@@ -15,12 +15,7 @@ use crate::office::AgentDir;
 impl AgentDir {
     /// Tasks that the agent gave or was given, newest first.
     pub(crate) fn tasks(&self, filter: &TaskFilter) -> Result<Vec<Task>, OfficeError> {
-        // Tasks and updates of other programs become known by being noticed.
-        let waiting: HashSet<String> = {
-            let index = self.ingest()?;
-            let unread = index.known.iter().filter(|(_, known)| known.is_unread() && known.brief.kind == Kind::Task);
-            unread.map(|(file, _)| file.clone()).collect()
-        };
+        let waiting = self.waiting_tasks()?;
         let ended = !filter.open;
         let mut records = Vec::new();
         if filter.owned != Some(true) {
@@ -41,6 +36,27 @@ impl AgentDir {
         let mut tasks: Vec<Task> = shown.filter(|task| filter.wants(&self.me, task)).collect();
         tasks.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Ok(tasks.into_iter().map(|task| self.task_shown(task)).collect())
+    }
+
+    /// One task that the agent gave or was given, without a look at its others.
+    pub(crate) fn task(&self, id: &TaskId) -> Result<Task, OfficeError> {
+        let waiting = self.waiting_tasks()?;
+        let mut found = self.shared.record(&self.me, id)?;
+        if found.is_none()
+            && let Some(pointer) = self.shared.pointer_to(&self.me, id)?
+        {
+            found = self.shared.record(&pointer.assignee, &pointer.id)?;
+        }
+        let record = found.filter(|record| record.is_shown_to(&self.me)).ok_or_else(|| no_task(id))?;
+        self.finish_tasks(std::slice::from_ref(&record), &waiting);
+        Ok(self.task_shown(record.task))
+    }
+
+    /// The files of unread tasks. Tasks and updates of other programs become known by being noticed.
+    fn waiting_tasks(&self) -> Result<HashSet<String>, OfficeError> {
+        let index = self.ingest()?;
+        let unread = index.known.iter().filter(|(_, known)| known.is_unread() && known.brief.kind == Kind::Task);
+        Ok(unread.map(|(file, _)| file.clone()).collect())
     }
 
     /// Does what a process left undone without a note, as after a power cut: an update that waits in its record, a pointer

@@ -124,6 +124,17 @@ impl Shared {
         self.pointer_under(&update.to, &keys, |pointer| pointer.assignee == update.from && names(pointer))
     }
 
+    /// The pointer to a task that the agent gave. Looked for under the name of every agent, since there are more tasks than
+    /// agents; where it has another name, among all of them.
+    pub(crate) fn pointer_to(&self, owner: &AgentName, id: &TaskId) -> Result<Option<Pointer>, OfficeError> {
+        let agents = self.names_in(&self.paths.agents())?;
+        let keys: Vec<_> = agents.iter().map(|agent| key_with(id, agent)).chain([key(id)]).collect();
+        if let Some(pointer) = self.pointer_under(owner, &keys, |pointer| pointer.id == *id)? {
+            return Ok(Some(pointer));
+        }
+        Ok(self.pointers(owner, true)?.into_iter().find(|pointer| pointer.id == *id))
+    }
+
     /// The first of these pointers, open or ended, that is the one.
     fn pointer_under(
         &self,
