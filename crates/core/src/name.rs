@@ -3,7 +3,7 @@
 //! *Plain* names, of ASCII letters, digits, `-`, `_` and `.`, go everywhere. Programs that share a directory with us also
 //! use letters of other scripts and single spaces; such names are read and answered there, and no server registers them.
 
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::str::FromStr;
 
@@ -12,7 +12,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::limits::{MAX_NAME_BYTES, MAX_NAME_CHARS, MIN_SERVER_NAME_CHARS};
 use crate::render::is_invisible;
 
-/// 1–100 letters, digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space between them.
+/// Most marks on one letter: no script needs more, and piles of them cover their neighbours.
+const MAX_MARKS: usize = 4;
+
+/// 1–100 letters (with their marks), digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space between
+/// them.
 ///
 /// Parsed at the edge; nothing below handles a raw string. Because of the rule a name can stand in a path or a log line as
 /// it is, and a [plain](Self::is_plain) one wherever ASCII does.
@@ -84,9 +88,16 @@ impl AgentName {
     pub fn parse(text: &str) -> Result<Self, BadName> {
         let first = text.chars().next().ok_or(BadName::Empty)?;
         if !is_plain(text) {
-            let good = |c: char| matches!(c, '-' | '_' | '.' | ' ') || (c.is_alphanumeric() && !is_invisible(c));
-            if let Some(bad) = text.chars().find(|c| !good(*c)) {
-                return Err(BadName::BadChar(bad));
+            let letter = |c: char| c.is_alphanumeric() && !is_invisible(c);
+            // Accents and vowel signs stand on the letter before them.
+            let mut marks = None;
+            for c in text.chars() {
+                marks = match (c, marks) {
+                    ('-' | '_' | '.' | ' ', _) => None,
+                    (c, Some(marks)) if is_mark(c) && marks < MAX_MARKS => Some(marks + 1),
+                    (c, _) if letter(c) && !is_mark(c) => Some(0),
+                    (bad, _) => return Err(BadName::BadChar(bad)),
+                };
             }
             if text.starts_with(' ') || text.ends_with(' ') || text.contains("  ") {
                 return Err(BadName::BadSpace);
@@ -151,6 +162,15 @@ impl AgentName {
         self.0.to_ascii_lowercase()
     }
 
+    /// The name in a sentence of ours: as it is where it is plain, else in quotes, since a name of several words could read like
+    /// a part of the sentence.
+    pub fn quoted(&self) -> Cow<'_, str> {
+        match self.is_plain() {
+            true => Cow::Borrowed(&self.0),
+            false => Cow::Owned(format!("\"{}\"", self.0)),
+        }
+    }
+
     /// Of those that a name may mean, the one that it does: the one of exactly this name, else the only one that is like it.
     pub fn meant<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
         let mut like = Vec::new();
@@ -169,6 +189,11 @@ impl AgentName {
     pub fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// Whether a character stands on the one before it.
+fn is_mark(c: char) -> bool {
+    unicode_normalization::char::is_combining_mark(c) && !is_invisible(c)
 }
 
 fn is_plain(text: &str) -> bool {
@@ -256,6 +281,19 @@ mod tests {
             assert_eq!(AgentName::parse_for_server(wide), Err(BadName::NotForServer));
             assert_eq!(name.check_new(), Err(BadName::NotForServer));
         }
+    }
+
+    #[test]
+    fn marks_stand_on_letters_and_never_alone_or_in_piles() {
+        for good in ["Zoe\u{308}", "हिन्दी सहायक", "தமிழ்", "ผู้ช่วย", "e\u{301}\u{323}"]
+        {
+            let name = AgentName::parse(good).unwrap();
+            assert!(name.as_str() == good && name.quoted() == format!("\"{good}\""));
+        }
+        for bad in ["\u{301}a", "a \u{301}b", "a-\u{301}", &format!("a{}", "\u{301}".repeat(5)), "a\u{20dd}\u{34f}"] {
+            assert!(AgentName::parse(bad).is_err(), "{bad:?} was taken for a name");
+        }
+        assert_eq!(AgentName::parse("coder-2").unwrap().quoted(), "coder-2");
     }
 
     #[test]

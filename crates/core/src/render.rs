@@ -46,5 +46,5 @@ pub use page::{Page, Tag};
 pub use peer::{PeerMessage, render_peer_messages, render_peer_messages_block};
 pub use request::{Request, render_request};
 pub use search::render_search;
-pub use transcript::render_transcript;
+pub use transcript::{render_transcript, transcript_speaker};
 pub use visible::is_invisible;

@@ -26,13 +26,14 @@ pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Optio
     page.notice();
     for line in lines {
         let at = line.ts.and_then(instant).map(when);
-        page.open(Tag::Said, &[("who", Some(&who(line, me))), ("at", at.as_deref())]);
+        page.open(Tag::Said, &[("who", Some(&transcript_speaker(line, me))), ("at", at.as_deref())]);
         page.body(&line.content).close(Tag::Said);
     }
     Some(page.finish())
 }
 
-fn who(line: &Line, me: &AgentName) -> Cow<'static, str> {
+/// Who said a line, as [`render_transcript`] names them to the agent `me`.
+pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
     let own = match &line.author {
         // What an agent records of others it wrote too, but did not say.
         Some(author) => author == me && line.role == "assistant",

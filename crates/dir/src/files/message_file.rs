@@ -228,9 +228,9 @@ pub(crate) fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
     Ok(Some(bytes))
 }
 
-/// A name as it stands in an id, where there are no spaces.
+/// A name as it stands in an id, where there are no spaces. No name has a `+`, so two names never become one.
 fn in_id(name: &AgentName) -> Cow<'_, str> {
-    if name.is_plain() { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.as_str().replace(' ', "-")) }
+    if name.is_plain() { Cow::Borrowed(name.as_str()) } else { Cow::Owned(name.as_str().replace(' ', "+")) }
 }
 
 /// The id of a new message of `from`, and the names its file may get: the n-th if the others are taken.

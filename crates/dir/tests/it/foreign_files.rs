@@ -54,7 +54,7 @@ async fn a_type_that_nobody_knows_is_a_label() {
 
 #[tokio::test]
 async fn an_agent_with_spaces_and_letters_of_any_script_is_read_and_answered() {
-    for peer in ["代码 助手", "Zoë", "code reviewer", "помощник-2"] {
+    for peer in ["代码 助手", "Zoë", "Zoe\u{308}", "हिन्दी", "code reviewer", "помощник-2"] {
         let world = World::new(Layout::Nanobot);
         let coder = world.agent("coder").await;
         let registry = world.path().join("_registry.json");
@@ -92,6 +92,19 @@ async fn an_agent_with_such_a_name_has_a_mailbox_of_ours_too() {
     let ids: Vec<_> = taken(&coder).await.into_iter().map(|message| message.id).collect();
     assert_eq!(ids.len(), 2);
     assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn names_that_differ_by_a_space_are_two_agents() {
+    let world = World::new(Layout::Nanobot);
+    let (spaced, dashed) = (world.agent("a b").await, world.agent("a-b").await);
+    spaced.send(Draft::task(name("a-b"), "Sort", "sort it")).await.unwrap();
+    let task = taken(&dashed).await.remove(0);
+    assert_eq!((task.kind, task.from.as_str()), (Kind::Task, "a b"), "not the answer to a task of its own");
+    let id = task.task.unwrap().id;
+    dashed.set_task_state(&id, TaskState::Completed, Some("sorted".into())).await.unwrap();
+    assert_eq!(taken(&spaced).await.remove(0).text(), "sorted");
+    assert_eq!(spaced.task(&id).await.unwrap().state, TaskState::Completed);
 }
 
 #[tokio::test]
