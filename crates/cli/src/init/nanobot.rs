@@ -16,6 +16,7 @@ use super::json;
 pub(crate) struct Section {
     agent: Option<String>,
     root: Option<PathBuf>,
+    server: Option<String>,
     description: Option<String>,
     capabilities: Option<Vec<String>>,
     allow_from: Option<Vec<String>>,
@@ -48,6 +49,7 @@ pub(crate) fn section(text: &str) -> Result<Option<Section>> {
     Ok(Some(Section {
         agent: text(["agentId", "agent_id"])?.filter(|agent| !agent.is_empty()),
         root: text(["mailboxesRoot", "mailboxes_root"])?.filter(|root| !root.is_empty()).map(PathBuf::from),
+        server: text(["serverUrl", "server_url"])?.filter(|server| !server.is_empty()),
         description: text(["description", "description"])?,
         capabilities: texts(["capabilities", "capabilities"])?,
         allow_from: texts(["allowFrom", "allow_from"])?,
@@ -72,6 +74,11 @@ impl Section {
         self.agent.as_deref()
     }
 
+    /// The network office, where it names one; the channel follows it before any directory.
+    pub(crate) fn server(&self) -> Option<&str> {
+        self.server.as_deref()
+    }
+
     /// The directory of the mailboxes, where it says one.
     pub(crate) fn root(&self, home: &Path) -> Option<PathBuf> {
         let root = self.root.as_ref()?;
@@ -85,7 +92,7 @@ impl Section {
         let real = |path: &Path| {
             fs_err::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
         };
-        self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
+        self.server.is_none() && self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
     }
 
     /// Whom the card hears where the section says `*`, which is not followed: it would open what somebody closed.

@@ -322,11 +322,23 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
         office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
     }
     // An office that merely runs on this machine was not named by anybody.
-    if (office.dir.is_none() && office.server.is_none()) || office.origin == Origin::Local {
-        office.dir = section.root(&home::user()?);
-        if office.dir.is_some() {
-            office.server = None;
+    let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != Origin::Local;
+    match section.server() {
+        Some(server) if !is_named => {
+            (office.server, office.dir, office.origin) = (Some(server.parse()?), None, Origin::Said);
         }
+        Some(server) if office.server.is_none() => {
+            return Err(Failure::usage(format!(
+                "channels.mailbox.serverUrl names {server}, and nanobot's channel follows that before any directory: take it out of \
+                 the file, or leave the directory out"
+            )));
+        }
+        None if !is_named => {
+            if let Some(root) = section.root(&home::user()?) {
+                (office.dir, office.server) = (Some(root), None);
+            }
+        }
+        _ => {}
     }
     Ok(office)
 }

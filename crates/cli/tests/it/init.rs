@@ -97,6 +97,27 @@ fn a_nanobot_with_the_channel_keeps_what_its_user_said_and_gets_no_second_set_of
 }
 
 #[tokio::test]
+async fn a_nanobot_that_names_a_server_is_registered_there() {
+    let machine = Machine::new();
+    let office = Office::start(&format!("sqlite:{}", machine.path("mail.db").display())).await;
+    let server = office.url("");
+    let config = CONFIG.replace("\"mailboxesRoot\": \"~/mail\"", &format!("\"serverUrl\": \"{server}\""));
+    machine.write(".nanobot/config.json", &config);
+    let arguments = ["init", "nanobot", "--plugin", "--json"];
+    let ended = tokio::process::Command::from(machine.command(&arguments)).output().await.unwrap();
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let told: Value = serde_json::from_slice(&ended.stdout).unwrap();
+    assert_eq!((&told["agent"], &told["registered"]), (&json!("coder"), &json!(true)), "{told}");
+    let section = machine.read(".nanobot/config.json")["channels"]["mailbox"].clone();
+    assert_eq!(section.get("mailboxesRoot"), None, "{section}");
+    assert!(!machine.path(".nanobot/mailboxes").exists() && machine.path(".config/amb/keys.json").exists());
+    // The channel would follow the server and nobody would look into the directory.
+    let refused = machine.run(&["--dir", "mail", "init", "nanobot", "--plugin"]);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(refused.status.code() == Some(2) && said.contains("serverUrl"), "{said}");
+}
+
+#[tokio::test]
 async fn a_mailbox_served_to_nanobot_follows_its_configuration() {
     let machine = Machine::new();
     machine.write(".nanobot/config.json", CONFIG);
