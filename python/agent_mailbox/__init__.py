@@ -8,7 +8,16 @@
 >>> ben.ack(message["id"])
 """
 
-from ._native import Mailbox, Transcripts, __version__, provokes_answer, render_transcript, text_of
+from ._native import (
+    Mailbox,
+    Transcripts,
+    __version__,
+    provokes_answer,
+    quoted,
+    render_transcript,
+    text_of,
+    transcript_speakers,
+)
 from .aio import AsyncMailbox
 from .errors import (
     ClosedError,
@@ -43,6 +52,8 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "provokes_answer",
+    "quoted",
     "render_transcript",
     "text_of",
+    "transcript_speakers",
 ]

@@ -36,8 +36,10 @@ __all__ = [
     "UnsupportedError",
     "__version__",
     "provokes_answer",
+    "quoted",
     "render_transcript",
     "text_of",
+    "transcript_speakers",
 ]
 
 @final
@@ -135,6 +137,9 @@ class Mailbox:
     def release(self, *ids: str) -> None:
         """Gives claimed messages back to be claimed again."""
 
+    def renew(self, *ids: str, lease: float = 300.0) -> None:
+        """Keeps claimed messages for ``lease`` seconds from now on. In a directory claims do not run out by themselves."""
+
     def claimed(self) -> list[dict[str, Any]]:
         """What this agent's consumers, in whatever process, hold now and have not acknowledged."""
 
@@ -164,15 +169,9 @@ class Mailbox:
         """
 
     # The records of group chats.
-    def transcript_append(
-        self,
-        key: str,
-        role: str,
-        content: str,
-        sender: str,
-        message_id: str | None = None,
-        timestamp_ms: float | None = None,
-    ) -> None: ...
+    def transcript_append(self, key: str, line: Mapping[str, Any]) -> None:
+        """Appends a line to the agent's record of ``key``; see :meth:`Transcripts.append`."""
+
     def transcript_recent(self, key: str, limit: int = 20) -> list[dict[str, Any]]: ...
 
     # For models.
@@ -195,16 +194,9 @@ class Transcripts:
     def __new__(cls, root: str | os.PathLike[str]) -> Transcripts: ...
     @property
     def root(self) -> str: ...
-    def append(
-        self,
-        key: str,
-        role: str,
-        content: str,
-        sender: str,
-        message_id: str | None = None,
-        timestamp_ms: float | None = None,
-    ) -> None:
-        """Appends a line to the record of ``key`` (``channel:chat``); it is on the disk when this returns."""
+    def append(self, key: str, line: Mapping[str, Any]) -> None:
+        """Appends a line (role, content, sender and, where known, message_id and ts) to the record of ``key``
+        (``channel:chat``); it is on the disk when this returns."""
 
     def recent(self, key: str, limit: int = 20) -> list[dict[str, Any]]:
         """The last lines, oldest first, each message id once: role, content, sender, ts and, where known, message_id."""
@@ -222,6 +214,12 @@ class Transcripts:
 
 def render_transcript(lines: Sequence[Mapping[str, Any]], me: str) -> str | None:
     """Lines of :meth:`Transcripts.recent` for a model, fenced; only lines of ``me`` itself are shown as its own."""
+
+def transcript_speakers(lines: Sequence[Mapping[str, Any]], me: str) -> list[str]:
+    """Who said each line, as :func:`render_transcript` names them; "you (this agent)" only for lines of ``me`` itself."""
+
+def quoted(name: str) -> str:
+    """A name for a sentence: as it is where it is plain, else in quotes."""
 
 def text_of(message: Mapping[str, Any]) -> str:
     """The text parts of a message, on lines of their own."""

@@ -180,6 +180,9 @@ class AsyncMailbox:
     async def release(self, *ids: str) -> None:
         await self._run(self.mailbox.release, *ids)
 
+    async def renew(self, *ids: str, lease: float = 300.0) -> None:
+        await self._run(self.mailbox.renew, *ids, lease=lease)
+
     async def claimed(self) -> list[dict[str, Any]]:
         return await self._run(self.mailbox.claimed)
 
@@ -206,16 +209,8 @@ class AsyncMailbox:
     async def set_task_state(self, id: str, state: str, note: str | None = None) -> dict[str, Any]:
         return await self._run(self.mailbox.set_task_state, id, state, note)
 
-    async def transcript_append(
-        self,
-        key: str,
-        role: str,
-        content: str,
-        sender: str,
-        message_id: str | None = None,
-        timestamp_ms: float | None = None,
-    ) -> None:
-        await self._run(self.mailbox.transcript_append, key, role, content, sender, message_id, timestamp_ms)
+    async def transcript_append(self, key: str, line: Mapping[str, Any]) -> None:
+        await self._run(self.mailbox.transcript_append, key, line)
 
     async def transcript_recent(self, key: str, limit: int = 20) -> list[dict[str, Any]]:
         return await self._run(self.mailbox.transcript_recent, key, limit)

@@ -27,6 +27,8 @@ class MailboxError(Exception):
     """Seconds after which to try again, where the office knows."""
     may_be_done: bool
     """Whether the verb may have been carried out although it failed."""
+    may_succeed_later: bool
+    """Whether the same may succeed later with nothing changed by the caller: wait, and repeat it."""
 
     def __init__(
         self,
@@ -36,12 +38,14 @@ class MailboxError(Exception):
         hint: str | None = None,
         retry_after: float | None = None,
         may_be_done: bool = False,
+        may_succeed_later: bool = False,
     ) -> None:
         super().__init__(detail)
         self.code = code
         self.hint = hint
         self.retry_after = retry_after
         self.may_be_done = may_be_done
+        self.may_succeed_later = may_succeed_later
 
 
 class InvalidError(MailboxError, ValueError):

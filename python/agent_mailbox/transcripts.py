@@ -33,7 +33,8 @@ class GroupTranscriptStore:
     ) -> None:
         """Appends a line, which is on the disk when this returns. The same ``message_id`` may be appended by every process
         that heard it."""
-        self.transcripts.append(session_key, role, content, sender, message_id, timestamp_ms)
+        line = {"role": role, "content": content, "sender": sender, "message_id": message_id, "ts": timestamp_ms}
+        self.transcripts.append(session_key, line)
 
     def get_recent(self, session_key: str, max_messages: int = 20) -> list[dict[str, Any]]:
         """The last messages, oldest first, each once, as ``{"role", "content", "sender"}``: the shape of nanobot's

@@ -54,7 +54,18 @@ pub(crate) fn raise(py: Python<'_>, error: &OfficeError) -> PyErr {
         _ if error.may_be_done() => Some("it may have been carried out all the same; look before you repeat it".into()),
         _ => seconds.map(|seconds| format!("try again in {} s", seconds.ceil())),
     };
-    build(py, class_of(error.code()), error.detail(), error.code().as_str(), hint, seconds, error.may_be_done())
+    let fields = PyDict::new(py);
+    let set = || -> PyResult<()> {
+        fields.set_item("code", error.code().as_str())?;
+        fields.set_item("hint", hint)?;
+        fields.set_item("retry_after", seconds)?;
+        fields.set_item("may_be_done", error.may_be_done())?;
+        fields.set_item("may_succeed_later", error.may_succeed_later())
+    };
+    match set() {
+        Ok(()) => build(py, class_of(error.code()), error.detail(), &fields),
+        Err(failed) => failed,
+    }
 }
 
 /// The exception for a field that is wrong.
@@ -64,26 +75,15 @@ pub(crate) fn invalid(py: Python<'_>, detail: impl Into<String>) -> PyErr {
 
 /// The exception for a mailbox that was closed.
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
-    build(py, "ClosedError", "this mailbox was closed; open it again", "closed", None, None, false)
+    let fields = PyDict::new(py);
+    match fields.set_item("code", "closed") {
+        Ok(()) => build(py, "ClosedError", "this mailbox was closed; open it again", &fields),
+        Err(failed) => failed,
+    }
 }
 
-fn build(
-    py: Python<'_>,
-    class: &str,
-    detail: &str,
-    code: &str,
-    hint: Option<String>,
-    retry_after: Option<f64>,
-    may_be_done: bool,
-) -> PyErr {
-    let made = || -> PyResult<Bound<'_, PyAny>> {
-        let fields = PyDict::new(py);
-        fields.set_item("code", code)?;
-        fields.set_item("hint", hint)?;
-        fields.set_item("retry_after", retry_after)?;
-        fields.set_item("may_be_done", may_be_done)?;
-        errors(py)?.getattr(class)?.call((detail,), Some(&fields))
-    };
+fn build(py: Python<'_>, class: &str, detail: &str, fields: &Bound<'_, PyDict>) -> PyErr {
+    let made = || errors(py)?.getattr(class)?.call((detail,), Some(fields));
     made().map_or_else(|failed| failed, PyErr::from_value)
 }
 

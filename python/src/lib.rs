@@ -25,6 +25,8 @@ fn _native(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<mailbox::Mailbox>()?;
     module.add_class::<transcripts::Transcripts>()?;
     module.add_function(wrap_pyfunction!(render::render_transcript, module)?)?;
+    module.add_function(wrap_pyfunction!(render::transcript_speakers, module)?)?;
+    module.add_function(wrap_pyfunction!(render::quoted, module)?)?;
     module.add_function(wrap_pyfunction!(render::text_of, module)?)?;
     module.add_function(wrap_pyfunction!(render::provokes_answer, module)?)?;
     Ok(())

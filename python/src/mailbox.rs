@@ -186,10 +186,9 @@ impl Mailbox {
     }
 
     fn agent(&self, py: Python<'_>, name: &str) -> PyResult<Py<PyAny>> {
-        let office = self.office(py)?;
         let name = parsed(py, AgentName::parse(name))?;
-        let agents = runtime::wait(py, office.agents())?;
-        document::to_python(py, &agents.into_iter().find(|agent| agent.name == name))
+        let agent = runtime::wait(py, self.office(py)?.agent(&name))?;
+        document::to_python(py, &agent)
     }
 
     #[pyo3(signature = (target, intro=None))]
@@ -267,6 +266,12 @@ impl Mailbox {
         Ok(())
     }
 
+    #[pyo3(signature = (*ids, lease=300.0))]
+    fn renew(&self, py: Python<'_>, ids: &Bound<'_, PyTuple>, lease: f64) -> PyResult<()> {
+        let (ids, lease) = (ids_of(py, ids)?, seconds(py, "lease", lease)?);
+        runtime::wait(py, self.office(py)?.renew(&ids, lease))
+    }
+
     fn claimed(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let claimed = runtime::wait(py, self.office(py)?.claimed())?;
         document::to_python(py, &claimed)
@@ -301,13 +306,8 @@ impl Mailbox {
     }
 
     fn task(&self, py: Python<'_>, id: &str) -> PyResult<Py<PyAny>> {
-        let office = self.office(py)?;
         let id = parsed(py, TaskId::parse(id))?;
-        let task = runtime::wait(py, async {
-            let tasks = office.tasks(TaskFilter::default()).await?;
-            let found = tasks.into_iter().find(|task| task.id == id);
-            found.ok_or_else(|| OfficeError::not_found(format!("no task {id} that you gave or were given")))
-        })?;
+        let task = runtime::wait(py, self.office(py)?.task(&id))?;
         document::to_python(py, &task)
     }
 
@@ -325,20 +325,8 @@ impl Mailbox {
         document::to_python(py, &task)
     }
 
-    #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
-    #[allow(clippy::too_many_arguments, reason = "the fields of a line, by name")]
-    fn transcript_append(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        role: String,
-        content: String,
-        sender: String,
-        message_id: Option<String>,
-        timestamp_ms: Option<f64>,
-    ) -> PyResult<()> {
-        let key = self::key(py, key)?;
-        let line = line(role, content, sender, message_id, timestamp_ms);
+    fn transcript_append(&self, py: Python<'_>, key: &str, line: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, line) = (self::key(py, key)?, self::line(line)?);
         runtime::wait(py, self.office(py)?.transcript_append(&key, line))
     }
 

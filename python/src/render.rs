@@ -21,8 +21,23 @@ pub(crate) fn framed(value: &Bound<'_, PyAny>) -> PyResult<String> {
 #[pyfunction]
 pub(crate) fn render_transcript(py: Python<'_>, lines: &Bound<'_, PyAny>, me: &str) -> PyResult<Option<String>> {
     let lines: Vec<Line> = document::parse(lines, "these are no lines of a transcript")?;
-    let me = AgentName::parse(me).map_err(|bad| failure::invalid(py, bad.to_string()))?;
-    Ok(render::render_transcript(&lines, &me, &Nonce::fresh()))
+    Ok(render::render_transcript(&lines, &name(py, me)?, &Nonce::fresh()))
+}
+
+#[pyfunction]
+pub(crate) fn transcript_speakers(py: Python<'_>, lines: &Bound<'_, PyAny>, me: &str) -> PyResult<Vec<String>> {
+    let lines: Vec<Line> = document::parse(lines, "these are no lines of a transcript")?;
+    let me = name(py, me)?;
+    Ok(lines.iter().map(|line| render::transcript_speaker(line, &me).into_owned()).collect())
+}
+
+fn name(py: Python<'_>, text: &str) -> PyResult<AgentName> {
+    AgentName::parse(text).map_err(|bad| failure::invalid(py, bad.to_string()))
+}
+
+#[pyfunction]
+pub(crate) fn quoted(py: Python<'_>, name: &str) -> PyResult<String> {
+    Ok(self::name(py, name)?.quoted().into_owned())
 }
 
 #[pyfunction]

@@ -21,14 +21,9 @@ pub(crate) fn key(py: Python<'_>, key: &str) -> PyResult<TranscriptKey> {
     key.parse().map_err(|error: amb_core::OfficeError| failure::raise(py, &error))
 }
 
-pub(crate) fn line(
-    role: String,
-    content: String,
-    sender: String,
-    message_id: Option<String>,
-    timestamp_ms: Option<f64>,
-) -> Line {
-    Line { role, content, sender, author: None, message_id, ts: timestamp_ms }
+/// A line from a dict: role, content, sender and, where known, message_id and ts.
+pub(crate) fn line(value: &Bound<'_, PyAny>) -> PyResult<Line> {
+    document::parse(value, "this is no line of a transcript")
 }
 
 #[pymethods]
@@ -45,20 +40,8 @@ impl Transcripts {
         self.root.clone()
     }
 
-    #[pyo3(signature = (key, role, content, sender, message_id=None, timestamp_ms=None))]
-    #[allow(clippy::too_many_arguments, reason = "the fields of a line, by name")]
-    fn append(
-        &self,
-        py: Python<'_>,
-        key: &str,
-        role: String,
-        content: String,
-        sender: String,
-        message_id: Option<String>,
-        timestamp_ms: Option<f64>,
-    ) -> PyResult<()> {
-        let key = self::key(py, key)?;
-        let line = line(role, content, sender, message_id, timestamp_ms);
+    fn append(&self, py: Python<'_>, key: &str, line: &Bound<'_, PyAny>) -> PyResult<()> {
+        let (key, line) = (self::key(py, key)?, self::line(line)?);
         runtime::wait(py, self.store.append(&key, line))
     }
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agent_mailbox import InvalidError, Mailbox, MailboxError, provokes_answer, text_of
+from agent_mailbox import InvalidError, Mailbox, MailboxError, provokes_answer, quoted, text_of
 
 from conftest import PATIENCE, put_file
 
@@ -19,6 +19,7 @@ def test_every_error_has_a_code_and_a_text(agent: Callable[..., Mailbox]) -> Non
         ann.send({"to": "nobody", "text": "hello"})
     error = caught.value
     assert (error.code, error.hint, error.retry_after, error.may_be_done) == ("not_found", None, None, False)
+    assert not error.may_succeed_later
     assert "nobody" in str(error) and isinstance(error, LookupError)
 
 
@@ -54,6 +55,11 @@ def test_values_come_back_as_they_were(agent: Callable[..., Mailbox]) -> None:
     assert message and message["id"] == sent["message_id"]
     assert message["metadata"] == metadata
     assert text_of(message) == "note" and ann.message(message["id"])["receipts"]
+
+
+@pytest.mark.parametrize(("name", "shown"), [("coder-2", "coder-2"), ("obey me and", '"obey me and"'), ("Zoë", '"Zoë"')])
+def test_a_name_is_quoted_where_it_could_read_like_a_sentence(name: str, shown: str) -> None:
+    assert quoted(name) == shown
 
 
 def test_nesting_without_end_is_refused(agent: Callable[..., Mailbox]) -> None:

@@ -10,7 +10,7 @@ from agent_mailbox import Mailbox, MailboxManager, text_of
 from conftest import PATIENCE, put_file
 
 
-@pytest.mark.parametrize("name", ["代码 助手", "Zoë", "code reviewer"])
+@pytest.mark.parametrize("name", ["代码 助手", "Zoë", "Zoe\u0308", "हिन्दी", "code reviewer"])
 def test_names_of_any_script_are_read_and_answered(root: pathlib.Path, name: str) -> None:
     with MailboxManager(root) as manager:
         for agent in ("coder", name):
@@ -37,3 +37,12 @@ def test_a_string_task_and_an_unknown_type_are_read(root: pathlib.Path) -> None:
     task, result = coder.next(PATIENCE), coder.next(PATIENCE)
     assert task and (task["kind"], task["task"]["id"]) == ("task", "task_1")
     assert result and (result["kind"], text_of(result), result["metadata"]["task"]) == ("task_result", "hi", "task_1")
+
+
+def test_names_that_differ_by_a_space_are_two_agents(root: pathlib.Path) -> None:
+    with MailboxManager(root) as manager:
+        for agent in ("a b", "a-b"):
+            manager.register(agent, {})
+        manager.send("a b", "a-b", {"type": "task", "content": "sort it"})
+        [task] = manager.poll("a-b")
+        assert (task["from"], task["type"], task["task"]["state"]) == ("a b", "task", "pending")

@@ -8,7 +8,7 @@ import urllib.request
 from typing import Any
 
 import pytest
-from agent_mailbox import Mailbox, MailboxManager, NotAllowedError, UnavailableError, UnsupportedError
+from agent_mailbox import Mailbox, MailboxManager, NotAllowedError, NotFoundError, UnavailableError, UnsupportedError
 
 from conftest import PATIENCE
 
@@ -72,8 +72,34 @@ def test_a_server_has_no_files_and_a_wrong_key_opens_nothing(server: str, keys: 
 
 
 def test_a_server_that_is_not_there_is_unavailable() -> None:
-    with pytest.raises(UnavailableError):
+    with pytest.raises(UnavailableError) as caught:
         Mailbox.server("http://127.0.0.1:9", "key")
+    assert caught.value.may_succeed_later
+
+
+def test_one_task_is_found_among_many(server: str, keys: dict[str, str]) -> None:
+    ann, ben = (Mailbox.server(server, keys[name]) for name in ("ann", "ben"))
+    ben.register({"max_concurrent_tasks": 200})
+    first = ann.send({"to": "ben", "text": "first", "kind": "task", "subject": "S"})["task"]["id"]
+    for n in range(101):
+        ann.send({"to": "ben", "text": str(n), "kind": "task", "subject": "S"})
+    assert first not in [task["id"] for task in ann.tasks()], "a list has its newest hundred"
+    assert ann.task(first)["id"] == ben.task(first)["id"] == first
+    with pytest.raises(NotFoundError):
+        ann.task("no-such-task")
+
+
+def test_a_lease_is_renewed(server: str, keys: dict[str, str]) -> None:
+    ann, ben = (Mailbox.server(server, keys[name]) for name in ("ann", "ben"))
+    for text in ("kept", "lost"):
+        ann.send({"to": "ben", "text": text, "subject": text})
+    kept, lost = ben.next(PATIENCE, lease=1.0), ben.next(PATIENCE, lease=1.0)
+    assert kept and lost
+    ben.renew(kept["id"], lease=600.0)
+    while (back := ben.next(0)) is None:
+        assert ben.claimed(), "the lease of one has not run out yet, or it comes back"
+    assert back["id"] == lost["id"]
+    assert [held["id"] for held in ben.claimed() if held["id"] == kept["id"]] and ben.next(0) is None
 
 
 def test_the_managers_verbs(server: str, keys: dict[str, str]) -> None:

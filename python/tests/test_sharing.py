@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,28 +15,42 @@ from agent_mailbox import Mailbox, MailboxManager
 
 from conftest import AMB, PATIENCE
 
-#: Registers, then sends to everybody while it gives signs of life, and takes its own mail until told to stop.
-BUSY = """
+#: Registers; when told, sends to everybody while it gives signs of life, and takes its own mail.
+PYTHON_AGENT = """
 import sys
 from agent_mailbox import Mailbox
-root, me, count, *others = sys.argv[1:]
+root, me, rounds, expected, *everybody = sys.argv[1:]
 mailbox = Mailbox.directory(root, me)
 mailbox.register({"description": me})
 print("ready", flush=True)
 sys.stdin.readline()
-for n in range(int(count)):
+for n in range(int(rounds)):
     mailbox.heartbeat()
-    for other in others:
+    for other in everybody:
         mailbox.send({"to": other, "text": f"{me} {n}"})
-got = 0
-while got < int(count) * len(others):
-    message = mailbox.next(30)
-    if message is None:
-        break
+got = []
+while len(got) < int(expected) and (message := mailbox.next(60)):
+    got.append(message["parts"][0]["text"])
     mailbox.ack(message["id"])
-    got += 1
-print(got, flush=True)
+print("\\n".join(got), flush=True)
 """
+
+#: The same with the command line: each step is a process of its own, and the mail is taken by another one at the same time.
+AMB_AGENT = """
+set -eu
+amb=$1 root=$2 me=$3 rounds=$4 expected=$5; shift 5
+run() { "$amb" --dir "$root" --layout nanobot --as "$me" "$@"; }
+run register --description "$me" >&2
+echo ready
+read -r _
+run watch --ack --count "$expected" --json & watching=$!
+for n in $(seq 0 $((rounds - 1))); do
+  for other in "$@"; do run send "$other" "$me $n" >&2; done
+done
+wait "$watching"
+"""
+
+ROUNDS = {"py": 10, "rs": 2}
 
 
 def test_each_sees_what_the_other_wrote(root: pathlib.Path, amb: Callable[..., Any]) -> None:
@@ -53,63 +68,80 @@ def test_each_sees_what_the_other_wrote(root: pathlib.Path, amb: Callable[..., A
     assert names == {"boss", "coder"}
 
 
-def test_four_and_four_processes_lose_nobody_and_nothing(
-    root: pathlib.Path, python: Callable[..., subprocess.Popen[str]], amb: Callable[..., Any]
-) -> None:
-    assert AMB
-    ours, theirs, count = [f"py-{n}" for n in range(4)], [f"rs-{n}" for n in range(4)], 10
-    office = ("--dir", str(root), "--layout", "nanobot")
-    for name in theirs:
-        amb(*office, "--as", name, "register")
-    running = [python(BUSY, root, name, count, *ours) for name in ours]
-    for process in running:
-        assert process.stdout and process.stdout.readline() == "ready\n"
-    # The command line's side: watchers that acknowledge, and senders at the same time.
-    watching = [
-        subprocess.Popen([AMB, *office, "--as", name, "watch", "--ack", "--count", "4", "--json"], stdout=subprocess.PIPE, text=True)
-        for name in theirs
-    ]
-    done = threading.Event()
-    unparseable: list[str] = []
-    looks = 0
+class Registry:
+    """Looks at the registry all the time: it parses at every instant, and nobody who was in it is ever missing."""
 
-    def look() -> None:
-        nonlocal looks
-        while not done.is_set():
-            text = (root / "_registry.json").read_text()
+    def __init__(self, root: pathlib.Path) -> None:
+        self.path = root / "_registry.json"
+        self.faults: list[str] = []
+        self.known: set[str] = set()
+        self.looks = 0
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+
+    def __enter__(self) -> Registry:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_raised: object) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        while not self._done.is_set():
             try:
-                entries = json.loads(text)
-            except ValueError:
-                unparseable.append(text)
+                names = set(json.loads(self.path.read_text()))
+            except FileNotFoundError:
+                if self.known:
+                    self.faults.append("the registry is gone")
                 continue
-            looks += 1
-            if len(entries) != 8:
-                unparseable.append(f"{len(entries)} agents")
+            except ValueError as error:
+                self.faults.append(str(error))
+                continue
+            self.looks += 1
+            if missing := self.known - names:
+                self.faults.append(f"lost: {missing}")
+            self.known |= names
 
-    looking = threading.Thread(target=look)
-    looking.start()
-    try:
-        for process in running:
-            assert process.stdin
-            process.stdin.write("\n")
-            process.stdin.flush()
-        sender = Mailbox.directory(root, ours[0])
-        for n in range(4):
-            for name in theirs:
-                sender.send({"to": name, "text": f"for {name} {n}"})
-        watched = [process.communicate(timeout=PATIENCE)[0].splitlines() for process in watching]
-        got = [process.communicate(timeout=2 * PATIENCE)[0].strip() for process in running]
-    finally:
-        done.set()
-        looking.join()
-        for process in (*running, *watching):
-            process.kill()
-    assert [len(lines) for lines in watched] == [4] * 4
-    assert got == [str(count * 4)] * 4
-    assert looks and not unparseable, unparseable[:3]
+
+def test_four_and_four_processes_lose_nobody_and_nothing(root: pathlib.Path) -> None:
+    assert AMB
+    everybody = [f"{side}-{n}" for side in ROUNDS for n in range(4)]
+    expected = sum(4 * rounds for rounds in ROUNDS.values())
+    with Registry(root) as registry:
+        running = {name: start(root, name, expected, everybody) for name in everybody}
+        try:
+            for process in running.values():
+                assert process.stdout and process.stdout.readline() == "ready\n"
+            for process in running.values():
+                assert process.stdin
+                process.stdin.write("\n")
+                process.stdin.flush()
+            said = {name: process.communicate(timeout=4 * PATIENCE)[0] for name, process in running.items()}
+        finally:
+            for process in running.values():
+                process.kill()
+                process.wait()
+    assert registry.looks and not registry.faults, registry.faults[:3]
+    wanted = sorted(f"{name} {n}" for name in everybody for n in range(ROUNDS[name[:2]]))
+    for name, output in said.items():
+        assert sorted(texts_of(name, output)) == wanted, name
     with MailboxManager(root) as manager:
-        assert all(manager.get_agent(name) for name in (*ours, *theirs))
-    left = [path for name in (*ours, *theirs) for path in (root / name / "inbox").iterdir()]
-    assert left == []
-    assert sum(len(os.listdir(root / name / "processed")) for name in ours) == count * 16
+        assert all(manager.get_agent(name) for name in everybody)
+    for name in everybody:
+        assert list((root / name / "inbox").iterdir()) == []
+        assert len(os.listdir(root / name / "processed")) == expected
 
+
+def start(root: pathlib.Path, name: str, expected: int, everybody: list[str]) -> subprocess.Popen[str]:
+    told = [root, name, ROUNDS[name[:2]], expected, *everybody]
+    command = [sys.executable, "-c", PYTHON_AGENT] if name.startswith("py") else ["bash", "-c", AMB_AGENT, "agent", AMB]
+    return subprocess.Popen([*command, *map(str, told)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def texts_of(name: str, output: str) -> list[str]:
+    """What an agent got, by its own account."""
+    if name.startswith("py"):
+        return output.splitlines()
+    events = [json.loads(line) for line in output.splitlines()]
+    return [event["content"] for event in events]

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from agent_mailbox import AsyncMailbox
+
 
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
@@ -124,3 +126,19 @@ def from_nanobot() -> MailboxConfig | None:
 
     section = getattr(load_config().channels, "mailbox", None)
     return None if section is None else MailboxConfig.parse(section)
+
+
+async def open_mailbox(config: MailboxConfig) -> AsyncMailbox:
+    """The agent's mailbox, in the directory or on the server that the configuration names."""
+    if config.server_url:
+        if not config.key:
+            raise ValueError(
+                "there is no key for channels.mailbox.serverUrl: `amb register NAME --server URL` keeps one for agentId, or set apiKey or "
+                "MAILBOX_API_KEY"
+            )
+        return await AsyncMailbox.server(config.server_url, config.key)
+    if not config.agent_id.strip():
+        raise ValueError("channels.mailbox.agentId is empty: give this agent a name")
+    return await AsyncMailbox.directory(
+        config.mailboxes_root, config.agent_id, poll_interval=config.poll_interval, transcripts=config.transcripts_root
+    )

@@ -13,9 +13,8 @@ from typing import Any
 
 from loguru import logger
 
-from agent_mailbox import MailboxError, Transcripts, render_transcript
+from agent_mailbox import MailboxError, Transcripts, render_transcript, transcript_speakers
 from agent_mailbox.nanobot.config import MailboxConfig
-from agent_mailbox.nanobot.runtime import is_answer
 
 _MAX_SESSIONS = 1_000
 _GROUP_TYPES = ("group", "supergroup")
@@ -43,7 +42,6 @@ class GroupTranscripts:
         self._bus = bus
         self._groups: OrderedDict[str, None] = OrderedDict()
         self._shown: OrderedDict[str, set[Any]] = OrderedDict()
-        self._undo: list[Any] = []
 
     @classmethod
     def of(cls, config: MailboxConfig, bus: Any) -> GroupTranscripts | None:
@@ -118,63 +116,19 @@ class GroupTranscripts:
 
     async def _append(self, key: str, role: str, content: str, sender: str, message_id: Any) -> None:
         try:
-            await asyncio.to_thread(self._store.append, key, role, content, sender, str(message_id) if message_id else None)
+            line = {"role": role, "content": content, "sender": sender, "message_id": str(message_id) if message_id else None}
+            await asyncio.to_thread(self._store.append, key, line)
         except MailboxError as error:
             logger.warning("the transcript of {} cannot be written: {}", key, error)
 
-    def hook(self) -> None:
-        """Has nanobot tell what is sent and, where nothing else does, what is heard. Undone by :meth:`unhook`."""
-        if self._undo:
-            return
-        from nanobot.channels.manager import ChannelManager
-
-        send_once, bus = ChannelManager._send_once, self._bus
-
-        async def recorded(channel: Any, msg: Any) -> None:
-            await send_once(channel, msg)
-            if channel.bus is bus and is_answer(msg):
-                try:
-                    await self.said(msg.channel, msg.chat_id, msg.content, msg.metadata or {})
-                except Exception as error:
-                    # It was sent; an error here would have nanobot send it again.
-                    logger.warning("what was said in {}:{} is not recorded: {}", msg.channel, msg.chat_id, error)
-
-        # The one place that every answer passes, and that knows whether it was sent.
-        ChannelManager._send_once = staticmethod(recorded)
-        self._undo.append(lambda: setattr(ChannelManager, "_send_once", staticmethod(send_once)))
-        if has_context_providers():
-            return
-        publish = bus.publish_inbound
-
-        async def heard(msg: Any) -> None:
-            if not (msg.metadata or {}).get("mailbox_id"):
-                await self.heard(msg.channel, msg.chat_id, msg.sender_id, msg.content, msg.metadata or {})
-            await publish(msg)
-
-        bus.publish_inbound = heard
-        self._undo.append(lambda: delattr(bus, "publish_inbound"))
-
-    def unhook(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-
-def has_context_providers() -> bool:
-    """Whether this nanobot (0.3 on) asks tools for what a turn shall be shown."""
-    from nanobot.agent.tools.base import Tool
-
-    return hasattr(Tool, "runtime_context_provider")
-
 
 def relevance_input(lines: Sequence[dict[str, Any]], me: str) -> list[dict[str, str]]:
-    """Lines as a check of relevance reads them: role, content and sender, with the agent's own as "you (this agent)"."""
+    """Lines as a check of relevance reads them: role, content, and the sender as the core names it, "you (this agent)" for the
+    agent's own lines and for no others."""
+    speakers = transcript_speakers(lines, me)
     return [
-        {
-            "role": line.get("role") or "user",
-            "content": line.get("content") or "",
-            "sender": "you (this agent)" if line.get("role") == "assistant" and line.get("sender") == me else line.get("sender") or "",
-        }
-        for line in lines
+        {"role": line.get("role") or "user", "content": line.get("content") or "", "sender": speaker}
+        for line, speaker in zip(lines, speakers, strict=True)
     ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import pathlib
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
@@ -13,6 +14,8 @@ pytest.importorskip("nanobot.bus.queue")
 
 from agent_mailbox import Mailbox
 from agent_mailbox.nanobot.channel import MailboxChannel
+from nanobot.agent.tools.context import RequestContext, request_context
+from nanobot.agent.tools.message import MessageTool
 from nanobot.bus import runtime_events
 from nanobot.bus.events import OutboundMessage
 from nanobot.bus.queue import MessageBus
@@ -21,10 +24,12 @@ PATIENCE = 30.0
 
 
 class Gateway:
-    """One gateway: its channel, and what its model says to each message (None: nothing)."""
+    """One gateway: its channel, and what its model says to each message (None: nothing; ``file:PATH``: that file)."""
 
-    def __init__(self, root: pathlib.Path, agent: str, says: Callable[[Any], str | None], **section: Any) -> None:
+    def __init__(self, root: pathlib.Path, agent: str, says: Callable[[Any], Any], **section: Any) -> None:
         self.bus = MessageBus()
+        # nanobot makes its tools before its channels, and this one keeps the bus's method from then on.
+        self.message_tool = MessageTool(send_callback=self.bus.publish_outbound, workspace=root)
         self.says = says
         self.turns: list[Any] = []
         self.outbound: list[OutboundMessage] = []
@@ -47,11 +52,14 @@ class Gateway:
             msg = await self.bus.consume_inbound()
             self.turns.append(msg)
             await events.session_turn_started(msg, msg.session_key)
-            said = self.says(msg)
-            if said is not None:
-                reply = OutboundMessage(channel=msg.channel, chat_id=msg.chat_id, content=said, metadata=dict(msg.metadata))
-                await self.bus.publish_outbound(reply)
             where = {"channel": msg.channel, "chat_id": msg.chat_id, "session_key": msg.session_key}
+            with request_context(RequestContext(**where, metadata=dict(msg.metadata), sender_id=msg.sender_id)):
+                said = self.says(msg)
+                said = await said if inspect.isawaitable(said) else said
+            if said is not None:
+                media = [said.removeprefix("file:")] if said.startswith("file:") else []
+                reply = OutboundMessage(**_chat(msg), content="" if media else said, media=media, metadata=dict(msg.metadata))
+                await self.bus.publish_outbound(reply)
             await events.turn_completed(**where, metadata=msg.metadata)
             await events.run_status_changed(msg, msg.session_key, "idle")
 
@@ -62,6 +70,10 @@ class Gateway:
                 await self.channel.send(msg)
             else:
                 self.outbound.append(msg)
+
+
+def _chat(msg: Any) -> dict[str, str]:
+    return {"channel": msg.channel, "chat_id": msg.chat_id}
 
 
 async def until(check: Callable[[], Any]) -> Any:
@@ -88,7 +100,7 @@ def ann(root: pathlib.Path) -> Iterator[Mailbox]:
 
 @pytest.fixture
 def gateway(root: pathlib.Path) -> Callable[..., Gateway]:
-    def make(says: Callable[[Any], str | None] = lambda _msg: "fine", **section: Any) -> Gateway:
+    def make(says: Callable[[Any], Any] = lambda _msg: "fine", **section: Any) -> Gateway:
         return Gateway(root, section.pop("agent", "bot"), says, **section)
 
     return make

@@ -1,0 +1,159 @@
+"""What a mail needs: nothing, a turn of its own, or a turn in the conversation that it answers.
+
+Every step may be repeated: a process that dies gives its claims back, and the next one begins the mail again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from loguru import logger
+
+from agent_mailbox import AsyncMailbox, ConflictError, Mailbox, NotFoundError, provokes_answer
+from agent_mailbox.nanobot import parts, prompts
+from agent_mailbox.nanobot.config import MailboxConfig
+from agent_mailbox.nanobot.delegated import Delegated
+from agent_mailbox.nanobot.turn import CHANNEL, ENDED, PROGRESS, Turn
+
+
+class Planner:
+    """Decides about mail that has come, and accepts or rejects its task."""
+
+    def __init__(self, box: AsyncMailbox, config: MailboxConfig, is_allowed: Callable[[str], bool], delegated: Delegated) -> None:
+        self._box = box
+        self._config = config
+        self._is_allowed = is_allowed
+        self._delegated = delegated
+        self.parts = parts.Parts()
+
+    async def plan(self, mail: dict[str, Any]) -> Turn | None:
+        """The turn that a mail needs; None where it needs none and is done with."""
+        kind, task = mail["kind"], mail.get("task") or {}
+        if kind == "task_update" or mail.get("reply_to"):
+            async with self._delegated.sending:
+                pass
+        if kind == "task_update":
+            if task.get("state") in PROGRESS and not self._config.progress_turns:
+                return None
+            if task.get("state") == "rejected" and self._delegated.take_told(task.get("id")):
+                return None
+        callback = await self._callback(mail)
+        if callback is not None:
+            return await self._returned(mail, callback)
+        if not self._is_allowed(mail["from"]):
+            # A directory has refused it before; on a server whoever is connected can write.
+            logger.warning("mail {} is from {!r}, who is not in allowFrom", mail["id"], mail["from"])
+            if kind == "task" and task.get("id"):
+                await self._reject(task["id"], mail["from"])
+            return None
+        if kind == "task" and task.get("id"):
+            try:
+                return await self._task(mail, task)
+            except NotFoundError:
+                # A task that this office does not keep is read like a message.
+                pass
+        return self.message(mail)
+
+    async def is_early_part(self, mail: dict[str, Any]) -> bool:
+        """Whether this is the beginning of a result for a task that this agent gave: it is kept until its end comes."""
+        return parts.is_early(mail) and await self._callback(mail) is not None
+
+    def message(self, mail: dict[str, Any]) -> Turn:
+        """The turn of a mail that is read and perhaps answered, and moves no task."""
+        return _turn(mail, prompts.for_message(mail["from"]) if provokes_answer(mail) else prompts.for_silence())
+
+    async def _callback(self, mail: dict[str, Any]) -> dict[str, Any] | None:
+        """Where the conversation is that this mail answers. Read from what we sent ourselves, never from what came."""
+        task, reply_to = mail.get("task") or {}, mail.get("reply_to")
+        try:
+            if mail["kind"] == "task_update" and task.get("id"):
+                ours = await self._box.task(task["id"])
+                is_answer = ours["owner"] == self._box.name and ours["assignee"] == mail["from"]
+            elif reply_to:
+                ours = await self._box.message(reply_to)
+                is_answer = ours["from"] == self._box.name and ours["to"] == mail["from"]
+            else:
+                return None
+        except NotFoundError:
+            return None
+        callback = ours.get("callback") or {}
+        return callback if is_answer and callback.get("channel") and callback.get("chat_id") else None
+
+    async def _returned(self, mail: dict[str, Any], callback: dict[str, Any]) -> Turn:
+        """The turn of an answer, in the conversation that asked."""
+        early = await self._early(mail)
+        mail = parts.joined(mail, early)
+        channel, chat_id = str(callback["channel"]), str(callback["chat_id"])
+        where = {"channel": channel, "chat_id": chat_id, "session_key": callback.get("session_id") or f"{channel}:{chat_id}"}
+        where["early"] = [part["id"] for part in early]
+        if channel != CHANNEL:
+            # The id of the mail is none of that channel's.
+            metadata = {"message_id": None, **(callback.get("route") or {})}
+            return _turn(mail, prompts.for_update(mail["from"]), metadata=metadata, **where)
+        parent = callback.get("task")
+        if mail["kind"] == "task_update" and parent:
+            self._delegated.note_seen(parent, mail["task"]["id"])
+        note = prompts.for_piece(mail["from"], chat_id, parent) if parent else prompts.for_silence()
+        return _turn(mail, note, task=parent, **where)
+
+    async def _early(self, mail: dict[str, Any]) -> list[dict[str, Any]]:
+        """The parts that came before this one: those kept here, and those that another gateway of this name holds."""
+        head = parts.head_of(mail)
+        if head is None or mail["task"].get("state") not in ENDED:
+            return []
+        early = self.parts.take(mail)
+        if len(early) + 1 < head[1]:
+            known = {part["id"] for part in early}
+            for held in await self._box.claimed():
+                if held["id"] not in known and parts.is_early(held) and _same_task(held, mail):
+                    early.append(held)
+        return early
+
+    async def _task(self, mail: dict[str, Any], task: dict[str, Any]) -> Turn | None:
+        is_repeated = False
+        if self._config.accept_tasks:
+            try:
+                await self._box.set_task_state(task["id"], "accepted")
+            except ConflictError as error:
+                if error.code == "conflict":
+                    # The office has rejected it, and its owner was told why.
+                    return None
+                is_repeated = True
+        if is_repeated or not self._config.accept_tasks:
+            state = (await self._box.task(task["id"]))["state"]
+            if state in ENDED:
+                return None
+            is_repeated = state in PROGRESS
+        note = prompts.for_task(mail["from"], task["id"], is_accepted=self._config.accept_tasks, is_repeated=is_repeated)
+        return _turn(mail, note, task=task["id"], is_fresh=self._config.accept_tasks and not is_repeated)
+
+    async def _reject(self, task: str, sender: str) -> None:
+        try:
+            await self._box.set_task_state(task, "rejected", f"unauthorized: {self._box.name} does not take tasks from {sender}")
+        except ConflictError:
+            # The office has ended it; its owner was told.
+            pass
+
+
+def _same_task(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return one["from"] == other["from"] and one["task"]["id"] == other["task"]["id"]
+
+
+def _turn(mail: dict[str, Any], note: str, **more: Any) -> Turn:
+    """A turn in the conversation with the sender, unless `more` says where."""
+    sender = mail["from"]
+    where = {"channel": CHANNEL, "chat_id": sender, "session_key": f"{CHANNEL}:{sender}"}
+    metadata = {
+        "message_id": mail["id"],
+        "mailbox_id": mail["id"],
+        "mailbox_from": sender,
+        "mailbox_type": mail["kind"],
+        "mailbox_task": mail.get("task"),
+        "mailbox_parts": mail.get("parts"),
+        "mailbox_ttl": mail.get("ttl"),
+        "mailbox_trace": mail.get("trace"),
+        "reply_to": mail.get("reply_to"),
+        **more.pop("metadata", {}),
+    }
+    return Turn(mail=mail, content=f"{Mailbox.render(mail)}{note}", metadata=metadata, **{**where, **more})

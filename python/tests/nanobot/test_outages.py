@@ -1,0 +1,82 @@
+"""An office that cannot be used now, or refuses."""
+
+from __future__ import annotations
+
+from agent_mailbox import NotAllowedError, QuotaError
+from agent_mailbox.nanobot import presence
+from agent_mailbox.nanobot.channel import MailboxChannel
+from conftest import until
+from nanobot.bus.queue import MessageBus
+
+
+def test_mail_that_the_office_cannot_judge_now_comes_again_and_is_not_lost(gateway, ann, run):
+    async def body():
+        async with gateway() as bot:
+            planner, plan, calls = bot.channel.listener.planner, bot.channel.listener.planner.plan, []
+
+            async def refused_once(mail):
+                calls.append(mail["id"])
+                if len(calls) == 1:
+                    raise QuotaError("too many requests", code="too_many_requests", retry_after=0.01, may_succeed_later=True)
+                return await plan(mail)
+
+            planner.plan = refused_once
+            sent = ann.send({"to": "bot", "text": "how are you?", "subject": "Hello"})
+            answer = await until(lambda: ann.next(0))
+            assert (answer["reply_to"], len(bot.turns)) == (sent["message_id"], 1)
+            assert calls == [sent["message_id"]] * 2
+
+    run(body)
+
+
+def test_mail_that_the_office_refuses_to_judge_is_read_as_a_message(gateway, ann, run):
+    async def body():
+        async with gateway() as bot:
+
+            async def refused(_mail):
+                raise NotAllowedError("this is not yours", code="forbidden")
+
+            bot.channel.listener.planner.plan = refused
+            ann.send({"to": "bot", "text": "how are you?", "subject": "Hello"})
+            assert (await until(lambda: ann.next(0)))["parts"] == [{"type": "text", "text": "fine"}]
+
+    run(body)
+
+
+def test_a_channel_whose_server_is_away_waits_for_it(tmp_path, run):
+    async def body():
+        section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:9", "apiKey": "amb_none"}
+        channel = MailboxChannel(section, MessageBus())
+        tries = []
+        channel._retry.back_off = lambda what, error, failures: _stop_after(channel, tries, what)
+        await channel.start()
+        assert tries == ["cannot open the mailbox"] * 2
+
+    async def _stop_after(channel, tries, what):
+        tries.append(what)
+        if len(tries) == 2:
+            channel._retry.stopped.set()
+
+    run(body)
+
+
+def test_what_is_held_is_renewed_while_its_turn_lasts(gateway, ann, run, monkeypatch):
+    monkeypatch.setattr(presence, "LEASE", 0.2)
+    renewed = []
+
+    async def body():
+        stuck = gateway()
+        stuck.bus.consume_inbound = lambda: stuck.channel._retry.stopped.wait()
+        async with stuck as bot:
+            box, renew = bot.channel.box, bot.channel.box.renew
+
+            async def noted(*ids, lease):
+                renewed.append(ids)
+                await renew(*ids, lease=lease)
+
+            box.renew = noted
+            sent = ann.send({"to": "bot", "text": "this takes long"})
+            await until(lambda: len(renewed) > 2)
+            assert set(renewed) == {(sent["message_id"],)}
+
+    run(body)
