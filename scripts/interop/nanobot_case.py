@@ -21,7 +21,7 @@ class Case:
     def __init__(self, stack, work):
         self.work, self.root = work, pathlib.Path(work, "mailboxes")
         self.model = Model()
-        self.chat = GroupChat() if HAS_CONTEXT else None
+        self.chat = GroupChat()
         stack.callback(self.stop)
         self.gateways = []
         self.probe = self.mailbox("probe")

@@ -55,7 +55,7 @@ class Gateway:
         channels = {"sendProgress": False, "sendToolHints": False, "websocket": socket_section, "mailbox": section}
         if chat is not None:
             # One that streams its answers and one that does not.
-            channels["groupchat"] = {"enabled": True, "port": chat.port, "allowFrom": ["*"], "streaming": name == "b"}
+            channels["groupchat"] = {"enabled": True, "port": chat.port, "allowFrom": ["*"], "streaming": name == "b" and not version.startswith("0.2")}
         config = {
             "providers": {"custom": {"apiKey": "EMPTY", "apiBase": f"{model.url}/v1"}},
             "agents": {"defaults": defaults},

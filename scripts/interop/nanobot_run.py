@@ -21,17 +21,28 @@ from nanobot_sharing import group, network, same_name
 STEPS = (delegated, waits_for_b, quota, killed, ring, in_parts, own_tool, group, network, soon, same_name)
 
 
+def install_group_chat(stack):
+    """Puts the channel of the group chat where this nanobot finds it, for as long as the test runs."""
+    packages = next(pathlib.Path(NANOBOT).parent.parent.glob("lib/python3*/site-packages"))
+    added = [packages / "nanobot/channels/groupchat"]
+    if not HAS_CONTEXT:
+        # By an entry point, as before 0.3.
+        added = [packages / "amb_groupchat", packages / "amb_groupchat-0.dist-info"]
+    for directory in added:
+        shutil.rmtree(directory, ignore_errors=True)
+        stack.callback(shutil.rmtree, directory, ignore_errors=True)
+    shutil.copytree(pathlib.Path(__file__).parent / "nanobot_groupchat", added[0])
+    if not HAS_CONTEXT:
+        added[1].mkdir()
+        (added[1] / "METADATA").write_text("Metadata-Version: 2.1\nName: amb-groupchat\nVersion: 0\n")
+        (added[1] / "entry_points.txt").write_text("[nanobot.channels]\ngroupchat = amb_groupchat.runtime:GroupChatChannel\n")
+
+
 def main():
     wanted = set(sys.argv[1:])
-    package = pathlib.Path(shutil.which(NANOBOT)).parent.parent
     with contextlib.ExitStack() as stack:
         work = stack.enter_context(tempfile.TemporaryDirectory(prefix="amb-nanobot-"))
-        if HAS_CONTEXT:
-            channels = next(package.glob("lib/python3*/site-packages/nanobot/channels"))
-            target = channels / "groupchat"
-            shutil.rmtree(target, ignore_errors=True)
-            shutil.copytree(pathlib.Path(__file__).parent / "nanobot_groupchat", target)
-            stack.callback(shutil.rmtree, target, ignore_errors=True)
+        install_group_chat(stack)
         case = Case(stack, work)
         for gateway in (case.a, case.b, case.c):
             gateway.start()
