@@ -9,7 +9,7 @@ from typing import Any
 from nanobot.bus.events import OutboundMessage
 from nanobot.channels.base import BaseChannel
 
-from agent_mailbox import AsyncMailbox, ClosedError, MailboxError
+from agent_mailbox import AsyncMailbox, ClosedError, MailboxError, NotFoundError
 from agent_mailbox.nanobot import message_tool, origin, prompts, transcript_hooks
 from agent_mailbox.nanobot.config import MailboxConfig, open_mailbox
 from agent_mailbox.nanobot.delegated import Delegated
@@ -141,4 +141,18 @@ class MailboxChannel(BaseChannel):
         parts = [{"type": "text", "text": msg.content}] if text else []
         parts += [{"type": "file", "path": path} for path in files]
         draft = {"to": msg.chat_id, "parts": parts, "subject": prompts.subject_of(msg.content) or "files"}
-        await self.box.send({**draft, **origin.fields(context, turn, msg.chat_id, "message")})
+        if turn is None and (context is None or (context.channel, context.chat_id) == (CHANNEL, msg.chat_id)):
+            await self._send_late(self.box, draft)
+        else:
+            await self.box.send({**draft, **origin.fields(context, turn, msg.chat_id, "message")})
+
+    async def _send_late(self, box: AsyncMailbox, draft: dict[str, Any]) -> None:
+        """Sends what a conversation with a peer says after its turn, such as the result of a subagent: it counts on with the hops of
+        the peer's last mail."""
+        draft = {**draft, "automatic": True}
+        last = self.listener.last_mail.get(draft["to"]) if self.listener is not None else None
+        try:
+            await box.send({**draft, "parent": last})
+        except NotFoundError:
+            # That mail was archived since; or there is no such peer, and this says so once more.
+            await box.send(draft)

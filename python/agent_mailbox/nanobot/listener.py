@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import OrderedDict
 from typing import Any
 
 from loguru import logger
@@ -20,6 +21,8 @@ from agent_mailbox.nanobot.reporter import Reporter
 from agent_mailbox.nanobot.retry import Retry
 from agent_mailbox.nanobot.turn import Turn
 
+_MAX_PEERS = 1_000
+"""Peers whose last mail is remembered."""
 MAX_HELD = 32
 """Mails that have or await their turn at once; the rest waits in the mailbox."""
 _WAIT = 30.0
@@ -41,6 +44,8 @@ class Listener:
         self.is_told = True
         """Whether nanobot tells when a turn ends."""
         self.presence = Presence(box, interval, lambda: bool(self.turns), self._claims)
+        self.last_mail: OrderedDict[str, str] = OrderedDict()
+        """By peer, the id of the mail that last had a turn in the conversation with it."""
         self._bus = bus
         self._reporter = reporter
         self._retry = retry
@@ -130,6 +135,11 @@ class Listener:
         """Returns whether the turn came to an end; one that a stopping gateway cancels does not."""
         self.turns[turn.id] = turn
         self.presence.changed.set()
+        if turn.is_ours:
+            self.last_mail[turn.chat_id] = turn.id
+            self.last_mail.move_to_end(turn.chat_id)
+            while len(self.last_mail) > _MAX_PEERS:
+                self.last_mail.popitem(last=False)
         try:
             await self._bus.publish_inbound(
                 InboundMessage(

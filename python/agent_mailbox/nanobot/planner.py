@@ -38,10 +38,23 @@ class Planner:
                 return None
             if task.get("state") == "rejected" and self._delegated.take_told(task.get("id")):
                 return None
-        callback = await self._callback(mail)
-        if callback is not None:
-            return await self._returned(mail, callback)
-        if not self._is_allowed(mail["from"]):
+        ours = await self._ours(mail)
+        early = await self._early(mail) if ours is not None else []
+        turn = await self._turn_of(parts.joined(mail, early), ours)
+        if turn is not None:
+            turn.early = [part["id"] for part in early]
+        return turn
+
+    async def is_early_part(self, mail: dict[str, Any]) -> bool:
+        """Whether this is the beginning of a result for a task that this agent gave: it is kept until its end comes."""
+        return parts.is_early(mail) and await self._ours(mail) is not None
+
+    async def _turn_of(self, mail: dict[str, Any], ours: dict[str, Any] | None) -> Turn | None:
+        kind, task = mail["kind"], mail.get("task") or {}
+        callback = (ours or {}).get("callback") or {}
+        if callback.get("channel") and callback.get("chat_id"):
+            return self._returned(mail, callback)
+        if ours is None and not self._is_allowed(mail["from"]):
             # A directory has refused it before; on a server whoever is connected can write.
             logger.warning("mail {} is from {!r}, who is not in allowFrom", mail["id"], mail["from"])
             if kind == "task" and task.get("id"):
@@ -55,16 +68,13 @@ class Planner:
                 pass
         return self.message(mail)
 
-    async def is_early_part(self, mail: dict[str, Any]) -> bool:
-        """Whether this is the beginning of a result for a task that this agent gave: it is kept until its end comes."""
-        return parts.is_early(mail) and await self._callback(mail) is not None
-
     def message(self, mail: dict[str, Any]) -> Turn:
         """The turn of a mail that is read and perhaps answered, and moves no task."""
         return _turn(mail, prompts.for_message(mail["from"]) if provokes_answer(mail) else prompts.for_silence())
 
-    async def _callback(self, mail: dict[str, Any]) -> dict[str, Any] | None:
-        """Where the conversation is that this mail answers. Read from what we sent ourselves, never from what came."""
+    async def _ours(self, mail: dict[str, Any]) -> dict[str, Any] | None:
+        """The task or message of this agent's own that a mail answers. Where its conversation is, is read from that, never from what
+        came."""
         task, reply_to = mail.get("task") or {}, mail.get("reply_to")
         try:
             if mail["kind"] == "task_update" and task.get("id"):
@@ -77,16 +87,12 @@ class Planner:
                 return None
         except NotFoundError:
             return None
-        callback = ours.get("callback") or {}
-        return callback if is_answer and callback.get("channel") and callback.get("chat_id") else None
+        return ours if is_answer else None
 
-    async def _returned(self, mail: dict[str, Any], callback: dict[str, Any]) -> Turn:
+    def _returned(self, mail: dict[str, Any], callback: dict[str, Any]) -> Turn:
         """The turn of an answer, in the conversation that asked."""
-        early = await self._early(mail)
-        mail = parts.joined(mail, early)
         channel, chat_id = str(callback["channel"]), str(callback["chat_id"])
         where = {"channel": channel, "chat_id": chat_id, "session_key": callback.get("session_id") or f"{channel}:{chat_id}"}
-        where["early"] = [part["id"] for part in early]
         if channel != CHANNEL:
             # The id of the mail is none of that channel's.
             metadata = {"message_id": None, **(callback.get("route") or {})}

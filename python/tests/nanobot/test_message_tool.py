@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent_mailbox import Mailbox
 from conftest import until
-from nanobot.bus.events import InboundMessage
+from nanobot.bus.events import InboundMessage, OutboundMessage
 
 
 def peer(root, name):
@@ -80,6 +80,21 @@ def test_an_answer_to_what_it_sent_from_a_chat_comes_back_there(gateway, ann, ru
             ann.send({"to": "bot", "text": "an answer", "reply_to": question["id"]})
             await until(lambda: len(bot.outbound) == 2)
             assert (bot.turns[1].channel, bot.turns[1].chat_id) == ("websocket", "c1")
+
+    run(body)
+
+
+def test_what_a_conversation_says_after_its_turn_counts_on_with_its_hops(gateway, ann, run):
+    """A subagent's result, or a reminder: nanobot sends it by itself, long after the mail had its turn."""
+
+    async def body():
+        async with gateway() as bot:
+            sent = ann.send({"to": "bot", "text": "think about it", "subject": "Plan"})
+            await until(lambda: ann.next(0))
+            await until(lambda: not bot.channel.listener.turns)
+            await bot.bus.publish_outbound(OutboundMessage("mailbox", "ann", "I have thought"))
+            late = await until(lambda: ann.next(0))
+            assert (late["reply_to"], late["ttl"], late["metadata"]) == (sent["message_id"], 1, {"automatic": True})
 
     run(body)
 

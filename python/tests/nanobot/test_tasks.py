@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+from agent_mailbox import Mailbox
 from agent_mailbox.nanobot import parts
 from conftest import until
 
@@ -68,6 +69,40 @@ def test_a_long_result_is_one_turn_with_all_of_it(gateway, root, run):
             assert result in bot.turns[0].content.replace("\n", "") and "[part" not in bot.turns[0].content
 
     run(body)
+
+
+def test_a_result_for_a_task_that_came_from_no_chat_is_read_whole_too(gateway, ann, root, run):
+    """Given with `amb task` or `nanobot agent -m`; its answer is wanted whoever may write otherwise."""
+    first, last = parts.split("x" * 12_000, parts.MAX_NOTE)
+
+    async def body():
+        async with gateway(allowFrom=["ben"]) as bot:
+            task = bot.channel.box.mailbox.send({"to": "ann", "text": "do", "kind": "task"})["task"]["id"]
+            ann.set_task_state(task, "working", first)
+            ann.set_task_state(task, "completed", last)
+            await until(lambda: bot.turns and not unread(root))
+            assert "x" * 12_000 in bot.turns[0].content and bot.turns[0].session_key == "mailbox:ann"
+
+    run(body)
+
+
+def test_parts_that_another_gateway_of_this_name_holds_are_read_too(gateway, ann, root, run):
+    first, last = parts.split("x" * 12_000, parts.MAX_NOTE)
+    other = Mailbox.directory(root, "bot")
+
+    async def body():
+        async with gateway() as bot:
+            sent = bot.channel.box.mailbox.send({"to": "ann", "text": "do", "kind": "task", "callback": CHAT})
+        ann.set_task_state(sent["task"]["id"], "working", first)
+        held = await until(lambda: other.next(0))
+        ann.set_task_state(sent["task"]["id"], "completed", last)
+        async with gateway() as bot:
+            await until(lambda: bot.outbound and not unread(root))
+            assert "x" * 12_000 in bot.turns[0].content
+        assert other.ack(held["id"]) == 0, "acknowledged with the end of it"
+
+    run(body)
+    other.close()
 
 
 def test_the_beginning_of_a_result_comes_again_after_a_restart(gateway, ann, root, run):
