@@ -72,7 +72,12 @@ impl Call {
 impl Http {
     pub(crate) fn new(server: ServerUrl, key: Option<SecretString>) -> Result<Self, OfficeError> {
         crate::use_ring();
-        let client = reqwest::Client::builder()
+        let mut client = reqwest::Client::builder();
+        if server.is_loopback() {
+            // A proxy has a loopback of its own.
+            client = client.no_proxy();
+        }
+        let client = client
             .connect_timeout(CONNECT_TIMEOUT)
             // The key is for this server alone, and reqwest takes a header of ours along to any host.
             .redirect(reqwest::redirect::Policy::none())

@@ -1,6 +1,7 @@
 //! Where a server is.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use amb_core::OfficeError;
@@ -18,6 +19,13 @@ impl ServerUrl {
             path.pop_if_empty().extend(segments);
         }
         url
+    }
+
+    /// Whether the server is on this machine.
+    pub(crate) fn is_loopback(&self) -> bool {
+        let host = self.0.host_str().unwrap_or_default();
+        let address = host.trim_matches(['[', ']']).parse::<IpAddr>();
+        host == "localhost" || address.is_ok_and(|address| address.is_loopback())
     }
 
     /// The address of the WebSocket.
@@ -74,6 +82,17 @@ mod tests {
         let prefixed: ServerUrl = "https://mail.example/amb/".parse().unwrap();
         assert_eq!(prefixed.join(&["inbox"]).as_str(), "https://mail.example/amb/inbox");
         assert_eq!(prefixed.socket().as_str(), "wss://mail.example/amb/ws");
+    }
+
+    #[test]
+    fn this_machine_is_known_by_its_names() {
+        let is_loopback = |text: &str| text.parse::<ServerUrl>().unwrap().is_loopback();
+        for here in ["127.0.0.1:8000", "http://127.9.9.9", "http://[::1]:8000", "https://LocalHost/amb"] {
+            assert!(is_loopback(here), "{here}");
+        }
+        for elsewhere in ["http://10.0.0.1", "http://localhost.example", "http://[2001:db8::1]"] {
+            assert!(!is_loopback(elsewhere), "{elsewhere}");
+        }
     }
 
     #[test]
