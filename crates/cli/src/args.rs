@@ -113,6 +113,7 @@ verbs! {
     Up(up),
     Down(down),
     Status(status),
+    Demo(demo),
     Serve(serve),
     Mcp(mcp),
     Bridge(bridge),

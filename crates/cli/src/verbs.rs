@@ -10,6 +10,7 @@ pub(crate) mod bridge;
 pub(crate) mod completions;
 pub(crate) mod connect;
 pub(crate) mod connections;
+pub(crate) mod demo;
 pub(crate) mod doctor;
 pub(crate) mod down;
 pub(crate) mod export;

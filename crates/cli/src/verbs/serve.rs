@@ -13,6 +13,7 @@ use tokio::net::TcpListener;
 
 use crate::args::OfficeArgs;
 use crate::database::default_url;
+use crate::env_file;
 use crate::failure::Failure;
 use crate::local::{self, Held, LISTEN};
 use crate::nats::NatsArgs;
@@ -35,6 +36,9 @@ pub(crate) struct Serve {
     /// A TOML file with any of these settings
     #[arg(long, value_name = "FILE", env = "AMB_CONFIG")]
     config: Option<PathBuf>,
+    /// A file of environment variables, one NAME=value a line; what is set already holds
+    #[arg(long, value_name = "FILE")]
+    env_file: Option<PathBuf>,
     #[command(flatten)]
     // Boxed: no other verb has so many arguments.
     settings: Box<Settings>,
@@ -259,6 +263,9 @@ impl Serve {
     }
 
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        if let Some(path) = &self.env_file {
+            env_file::take(path)?;
+        }
         let (mut settings, nats) = match &self.config {
             Some(path) => {
                 let (settings, nats) = read(path)?;

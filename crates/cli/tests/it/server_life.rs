@@ -92,3 +92,33 @@ async fn a_watch_goes_on_after_an_outage_where_it_was() {
     assert!(next.contains("after"), "{next}");
     assert!(soon(watch.wait()).await.unwrap().success());
 }
+
+#[tokio::test]
+async fn settings_come_from_a_file_of_variables_unless_the_environment_has_them() {
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("office.env");
+    let database = home.path().join("mail.db");
+    let text = format!(
+        "# an office\nAMB_LISTEN=127.0.0.1:0\nexport DATABASE_URL='sqlite:{}'\nAMB_RATE_LIMITS=nonsense\n",
+        database.display()
+    );
+    fs_err::write(&file, text).unwrap();
+    let serve = |file: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_amb"));
+        command.env_clear().env("HOME", home.path()).arg("serve").arg("--env-file").arg(file);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command
+    };
+    // What the file says holds: here a value that is none.
+    let refused = soon(serve(&file).output()).await.unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", String::from_utf8_lossy(&refused.stderr));
+    // What the environment says holds before it.
+    let mut command = serve(&file);
+    command.env("AMB_RATE_LIMITS", "off");
+    let office = Office::start_with(command).await;
+    assert!(office.is_ready().await && database.exists());
+
+    let missing = soon(serve(&home.path().join("none.env")).output()).await.unwrap();
+    let said = String::from_utf8(missing.stderr).unwrap();
+    assert!(!missing.status.success() && said.contains("none.env"), "{said}");
+}

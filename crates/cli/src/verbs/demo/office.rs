@@ -1,0 +1,65 @@
+//! An office that is gone when the demonstration ends.
+
+use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_client::ServerUrl;
+use amb_server::{Config, serve};
+use amb_store::Store;
+use anyhow::Context;
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::failure::Failure;
+
+/// The network office as `amb serve` runs it, in this process, on a free port, with its mail in a temporary directory.
+pub(super) struct TemporaryOffice {
+    directory: TempDir,
+    server: ServerUrl,
+    store: Arc<dyn Store>,
+    closing: oneshot::Sender<()>,
+    serving: JoinHandle<std::io::Result<()>>,
+}
+
+impl TemporaryOffice {
+    pub(super) async fn open() -> Result<Self, Failure> {
+        let directory = tempfile::Builder::new()
+            .prefix("amb-demo-")
+            .tempdir()
+            .context("no directory for the demo's mail; set TMPDIR to one that you can write to")?;
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port on 127.0.0.1")?;
+        let server: ServerUrl = format!("http://{}", listener.local_addr()?).parse()?;
+        let store = amb_store::open(&format!("sqlite:{}", directory.path().join("office.db").display())).await?;
+        let (closing, closed) = oneshot::channel();
+        // Nobody's work is cut short: the three agents are gone before the office closes.
+        let config = Config { shutdown_grace: Duration::from_secs(1), ..Config::default() };
+        let serving = tokio::spawn(serve(listener, Arc::clone(&store), config, async {
+            // A sender that is dropped closes the office too.
+            let _ = closed.await;
+        }));
+        Ok(Self { directory, server, store, closing, serving })
+    }
+
+    /// Where agents reach it.
+    pub(super) fn server(&self) -> &ServerUrl {
+        &self.server
+    }
+
+    /// Where its mail rests.
+    pub(super) fn place(&self) -> String {
+        self.directory.path().display().to_string()
+    }
+
+    /// Closes the office and removes its mail.
+    pub(super) async fn close(self) -> Result<(), Failure> {
+        // The office may have ended by itself; its own error is the one to tell.
+        let _ = self.closing.send(());
+        let served = self.serving.await.context("the office failed")?;
+        self.store.close().await;
+        self.directory.close().context("the demo's mail could not be removed")?;
+        Ok(served?)
+    }
+}

@@ -1,0 +1,229 @@
+//! What is seen of the demonstration: lines for people, in the terminal's colours, or JSON for programs.
+
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+
+use amb_core::{AgentName, Entry, Event, Kind, OfficeError, ReceiptState};
+use serde::Serialize;
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::output::{Output, visible};
+
+/// Time to read what stands there before the next thing happens.
+const PAUSE: Duration = Duration::from_millis(800);
+/// Columns before the text of a line: an indent, a name, a mark.
+const INDENT: usize = 14;
+const WIDTH: usize = 80;
+/// Columns kept for how long something took, so that lines break at the same place in every run.
+const ASIDE: usize = 8;
+
+const BOLD: &str = "1";
+const DIM: &str = "2";
+const RED: &str = "31";
+/// For agents, in the order of their coming; readable on light and dark.
+const AGENTS: [&str; 3] = ["36", "35", "32"];
+
+pub(super) struct Screen {
+    output: Output,
+    fast: bool,
+    colour: bool,
+    agents: Vec<AgentName>,
+    chapters: usize,
+    /// When the last act began.
+    acted: Instant,
+    deliveries: Vec<Duration>,
+    refusals: usize,
+}
+
+impl Screen {
+    pub(super) fn new(output: Output, fast: bool) -> Self {
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        let colour = wanted && std::io::stdout().is_terminal();
+        let acted = Instant::now();
+        Self { output, fast, colour, agents: vec![], chapters: 0, acted, deliveries: vec![], refusals: 0 }
+    }
+
+    pub(super) fn begin(&self, server: &str, place: &str) -> Result<(), Failure> {
+        if self.output.json {
+            return Ok(self.output.line_of(&json!({ "type": "office", "server": server, "directory": place }))?);
+        }
+        self.output.say(self.paint(BOLD, "Agent Mailbox: three agents in an office of their own"))?;
+        self.output.say(format!("{server}, with its mail in {place}"))?;
+        self.output.say("→ what an agent did, ← what the office pushed to it, ✗ what the office refused")?;
+        Ok(())
+    }
+
+    /// A new part of the story.
+    pub(super) async fn chapter(&mut self, title: &str) -> Result<(), Failure> {
+        self.pause().await;
+        self.chapters += 1;
+        if self.output.json {
+            let line = json!({ "type": "chapter", "number": self.chapters, "title": title });
+            return Ok(self.output.line_of(&line)?);
+        }
+        self.output.say(format!("\n{}", self.paint(BOLD, &format!("{}  {title}", self.chapters))))?;
+        Ok(())
+    }
+
+    /// Before an agent does something: time to read, and the moment from which the way to its reader is measured.
+    pub(super) async fn act(&mut self) {
+        self.pause().await;
+        self.acted = Instant::now();
+    }
+
+    /// What the office answered to an agent.
+    pub(super) fn answered(
+        &mut self,
+        agent: &AgentName,
+        verb: &str,
+        answer: &impl Serialize,
+        text: &str,
+    ) -> Result<(), Failure> {
+        if self.output.json {
+            let line = json!({ "type": "answer", "agent": agent, "verb": verb, "answer": answer });
+            return Ok(self.output.line_of(&line)?);
+        }
+        self.line(agent, "→", text, "")
+    }
+
+    /// What the office refused, in its own words.
+    pub(super) fn refused(
+        &mut self,
+        agent: &AgentName,
+        verb: &str,
+        text: &str,
+        error: &OfficeError,
+    ) -> Result<(), Failure> {
+        self.refusals += 1;
+        if self.output.json {
+            let (code, detail) = (error.code().as_str(), error.detail());
+            let line = json!({ "type": "refused", "agent": agent, "verb": verb, "code": code, "detail": detail });
+            return Ok(self.output.line_of(&line)?);
+        }
+        self.line(agent, "→", text, "")?;
+        let mark = self.paint(RED, "✗");
+        self.line(agent, &mark, error.detail(), "")
+    }
+
+    /// What the office told an agent.
+    pub(super) fn told(&mut self, agent: &AgentName, entry: &Entry) -> Result<(), Failure> {
+        let took = self.acted.elapsed();
+        self.deliveries.push(took);
+        if self.output.json {
+            return Ok(self.output.line_of(&json!({ "type": "event", "agent": agent, "event": entry }))?);
+        }
+        self.line(agent, "←", &describe(&entry.event), &format!("  {} ms", took.as_millis()))
+    }
+
+    /// What of it all was counted.
+    pub(super) fn end(&self) -> Result<(), Failure> {
+        let (entries, refusals) = (self.deliveries.len(), self.refusals);
+        let mut sorted = self.deliveries.clone();
+        sorted.sort_unstable();
+        let median = sorted.get(entries / 2).copied().unwrap_or_default();
+        if self.output.json {
+            let line = json!({
+                "type": "end", "events": entries, "refused": refusals, "median_ms": median.as_secs_f64() * 1e3,
+            });
+            return Ok(self.output.line_of(&line)?);
+        }
+        self.output.say(format!(
+            "\n{}\nThe office pushed {entries} entries, half of them within {} ms of what caused them, and\n\
+             refused {refusals} messages. It is closed now, and its mail is gone.\n\
+             An office of your own: amb up",
+            self.paint(BOLD, "The end"),
+            median.as_millis(),
+        ))?;
+        Ok(())
+    }
+
+    async fn pause(&self) {
+        if !self.fast {
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn line(&mut self, agent: &AgentName, mark: &str, text: &str, aside: &str) -> Result<(), Failure> {
+        let place = self.agents.iter().position(|known| known == agent).unwrap_or_else(|| {
+            self.agents.push(agent.clone());
+            self.agents.len() - 1
+        });
+        let name = self.paint(AGENTS[place % AGENTS.len()], &format!("{agent:<9}"));
+        let aside_width = if aside.is_empty() { 0 } else { ASIDE };
+        let text = wrapped(text, WIDTH - INDENT - aside_width);
+        let aside = if aside.is_empty() { String::new() } else { self.paint(DIM, aside) };
+        self.output.say(format!("   {name}{mark} {text}{aside}"))?;
+        Ok(())
+    }
+
+    fn paint(&self, colour: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+/// A sender's words, on one line.
+pub(super) fn quoted(text: &str) -> String {
+    format!("“{}”", visible(text))
+}
+
+/// Lines of at most so many characters, the further ones below the first.
+fn wrapped(text: &str, width: usize) -> String {
+    let (mut lines, mut length) = (String::new(), 0);
+    for word in text.split(' ') {
+        let size = word.chars().count();
+        if length > 0 && length + 1 + size > width {
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', INDENT));
+            length = 0;
+        } else if length > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines.push_str(word);
+        length += size;
+    }
+    lines
+}
+
+/// An entry of a log, in a line.
+fn describe(event: &Event) -> String {
+    match event {
+        Event::NewMessage(mail) => {
+            let from = &mail.from_agent;
+            let what = match (&mail.task, mail.kind == Kind::TaskUpdate) {
+                (Some(task), true) => format!("{from}'s task is {}", task.state),
+                (Some(task), false) => format!("task from {from}, {}", task.state),
+                (None, _) => format!("mail from {from}"),
+            };
+            // An update without a note says its state.
+            let said = mail.task.as_ref().is_none_or(|task| task.state.as_str() != mail.content);
+            if said { format!("{what}: {}", quoted(&mail.content)) } else { what }
+        }
+        Event::ConnectionRequest { from_agent, message, verification_code, .. } => {
+            let code = verification_code.as_deref().unwrap_or("withheld");
+            let said = message.as_deref().map_or(String::new(), |message| format!(": {}", quoted(message)));
+            format!("{from_agent} wants to connect, code {code}{said}")
+        }
+        Event::ConnectionApproved { connected_agent, .. } => format!("{connected_agent} approved"),
+        Event::ConnectionChanged { agent, status, .. } => format!("connection with {agent} is {}", status.as_str()),
+        Event::Receipt { receipt, .. } => match receipt.state {
+            ReceiptState::Read => format!("receipt: {} read it", receipt.recipient),
+            ReceiptState::Delivered => format!("receipt: {} has it", receipt.recipient),
+            ReceiptState::Queued => format!("receipt: it waits for {}", receipt.recipient),
+        },
+        Event::TaskOverdue { task } => format!("task of {} is overdue", task.owner),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_lines_go_on_below_the_text() {
+        assert_eq!(wrapped("one two three", 8), format!("one two\n{}three", " ".repeat(INDENT)));
+        assert_eq!(wrapped("short", 8), "short");
+        assert_eq!(wrapped("", 8), "");
+    }
+}

@@ -1,0 +1,155 @@
+//! What the three agents do. Each step waits for what the office tells of it, so the order is that of the office.
+
+use amb_core::mailbox::{HistoryPage, Mailbox};
+use amb_core::{Code, Draft, Event, ReceiptState, TaskState};
+use anyhow::{Context, anyhow};
+
+use super::actor::Actor;
+use super::office::TemporaryOffice;
+use super::screen::Screen;
+use crate::failure::Failure;
+
+/// Automatic answers after which the office has failed to end a loop.
+const TOO_MANY: usize = 10;
+
+pub(super) async fn play(office: &TemporaryOffice, screen: &mut Screen) -> Result<(), Failure> {
+    let server = office.server();
+    screen.begin(&server.to_string(), &office.place())?;
+
+    screen.chapter("Three agents come to the office").await?;
+    let mut planner = Actor::come(server, screen, "planner", "splits the work and gives it out").await?;
+    let mut coder = Actor::come(server, screen, "coder", "writes and tests code").await?;
+    let mut reviewer = Actor::come(server, screen, "reviewer", "reads changes; belongs to somebody else").await?;
+
+    screen.chapter("Strangers cannot write to each other until one approves").await?;
+    let unasked = Draft::text(coder.name().clone(), "Hello", "have you a minute?");
+    planner.send_refused(screen, unasked, Code::NotConnected).await?;
+    connect(screen, &mut planner, &mut coder, "same project").await?;
+    connect(screen, &mut coder, &mut reviewer, "will you review it?").await?;
+
+    screen.chapter("A task, its progress and its result").await?;
+    delegate(screen, &mut planner, &mut coder).await?;
+
+    screen.chapter("One is away; its mail waits, and it catches up").await?;
+    catch_up(screen, &mut coder, &mut reviewer).await?;
+
+    screen.chapter("Two programs that answer each other by themselves come to an end").await?;
+    answer_each_other(screen, &mut coder, &mut reviewer).await?;
+
+    screen.chapter("Work does not go round in circles").await?;
+    pass_round(screen, &mut planner, &mut coder, &mut reviewer).await?;
+
+    screen.end()
+}
+
+/// One asks, the other approves with the code.
+async fn connect(screen: &mut Screen, asks: &mut Actor, asked: &mut Actor, intro: &str) -> Result<(), Failure> {
+    screen.act().await;
+    let requested = asks.mailbox.connect(asked.name(), Some(intro.into())).await?;
+    screen.answered(asks.name(), "connect", &requested, &format!("asks {} for a connection", asked.name()))?;
+    let from = asks.name().clone();
+    let request = |event: &Event| matches!(event, Event::ConnectionRequest { from_agent, .. } if *from_agent == from);
+    let Event::ConnectionRequest { verification_code: Some(code), .. } = asked.told(screen, request).await? else {
+        return Err(anyhow!("the office told {} no code", asked.name()).into());
+    };
+    screen.act().await;
+    let connected = asked.mailbox.approve(&code).await?;
+    screen.answered(asked.name(), "approve", &connected, &format!("approves with {code}"))?;
+    asks.told(screen, |event| matches!(event, Event::ConnectionApproved { .. })).await?;
+    Ok(())
+}
+
+async fn delegate(screen: &mut Screen, planner: &mut Actor, coder: &mut Actor) -> Result<(), Failure> {
+    let text = "which test is the slowest?";
+    let draft = Draft { deadline_in: Some(3_600), ..Draft::task(coder.name().clone(), "Slow tests", text) };
+    let sent = planner.send(screen, draft).await?;
+    coder.receives(screen, &sent.message_id).await?;
+    let id = sent.task.context("the office opened no task")?.id;
+    let steps = [
+        (TaskState::Accepted, None),
+        (TaskState::Working, Some("running all of them with timings")),
+        (TaskState::Working, Some("140 of 200 done")),
+        (TaskState::Completed, Some("test_import, 4.1 s of 4.9 s")),
+    ];
+    for (state, note) in steps {
+        coder.moves(screen, &id, state, note).await?;
+        planner.hears_of(screen, &id, state).await?;
+    }
+    Ok(())
+}
+
+async fn catch_up(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) -> Result<(), Failure> {
+    reviewer.leave(screen).await?;
+    screen.act().await;
+    let agents = coder.mailbox.agents().await?;
+    let here: Vec<String> = agents.iter().map(|agent| format!("{} {}", agent.name, agent.presence.status)).collect();
+    screen.answered(coder.name(), "agents", &agents, &format!("looks who is here: {}", here.join(", ")))?;
+    let first = Draft::text(reviewer.name().clone(), "Fixture", "I load the fixture once. Is that safe?");
+    let first = coder.send(screen, first).await?;
+    let second = Draft::text(reviewer.name().clone(), "Fixture", "The change is on the branch fast-import.");
+    let second = coder.send(screen, second).await?;
+    screen.act().await;
+    let waiting = coder.mailbox.message(&second.message_id).await?;
+    if waiting.receipts.iter().any(|receipt| receipt.state != ReceiptState::Queued) {
+        return Err(anyhow!("the office says that somebody has mail who is away").into());
+    }
+    screen.answered(coder.name(), "message", &waiting, "asks for the receipt: queued, and durable")?;
+
+    reviewer.come_back(screen).await?;
+    reviewer.receives(screen, &first.message_id).await?;
+    reviewer.receives(screen, &second.message_id).await?;
+    screen.act().await;
+    let history = reviewer.mailbox.read(&second.session_id, HistoryPage::default()).await?;
+    screen.answered(reviewer.name(), "read", &history, &format!("reads {} messages", history.messages.len()))?;
+    let mut unread = vec![&first.message_id, &second.message_id];
+    while !unread.is_empty() {
+        let is_read = |event: &Event| match event {
+            Event::Receipt { message_id, receipt } => {
+                receipt.state == ReceiptState::Read && unread.contains(&message_id)
+            }
+            _ => false,
+        };
+        if let Event::Receipt { message_id, .. } = coder.told(screen, is_read).await? {
+            unread.retain(|id| **id != message_id);
+        }
+    }
+    let question = reviewer.message(&first.message_id).await?;
+    let answer = reviewer.send(screen, Draft::reply(&question, "Yes: no case writes to it. Approved.")).await?;
+    coder.receives(screen, &answer.message_id).await
+}
+
+/// Both answer whatever comes, as an automatic reply does. Each answer costs a hop.
+async fn answer_each_other(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) -> Result<(), Failure> {
+    let begun = Draft::text(reviewer.name().clone(), "Thanks", "thank you!");
+    let mut last = coder.send(screen, begun).await?;
+    let (mut from, mut to) = (coder, reviewer);
+    for _ in 0..TOO_MANY {
+        to.receives(screen, &last.message_id).await?;
+        let message = to.message(&last.message_id).await?;
+        let hops = format!("looks how far it may go: hops left {}", message.ttl);
+        screen.answered(to.name(), "message", &message, &hops)?;
+        let answer = Draft::reply(&message, "I am a program; your mail arrived.").automatic();
+        if message.ttl == 0 {
+            return to.send_refused(screen, answer, Code::LoopRefused).await;
+        }
+        last = to.send(screen, answer).await?;
+        (from, to) = (to, from);
+    }
+    Err(anyhow!("two programs answered each other {TOO_MANY} times").into())
+}
+
+/// Each passes the same request on, until somebody would get it twice.
+async fn pass_round(
+    screen: &mut Screen,
+    planner: &mut Actor,
+    coder: &mut Actor,
+    reviewer: &mut Actor,
+) -> Result<(), Failure> {
+    let text = "who can release version 2?";
+    let sent = planner.send(screen, Draft::text(coder.name().clone(), "Release", text)).await?;
+    coder.receives(screen, &sent.message_id).await?;
+    let pass = |to: &Actor, id| Draft { relay_of: Some(id), ..Draft::text(to.name().clone(), "Release", text) };
+    let passed = coder.send(screen, pass(reviewer, sent.message_id)).await?;
+    reviewer.receives(screen, &passed.message_id).await?;
+    reviewer.send_refused(screen, pass(coder, passed.message_id), Code::LoopRefused).await
+}
