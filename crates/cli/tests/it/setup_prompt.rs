@@ -14,6 +14,7 @@ use crate::mcp_client::{Model, amb};
 use crate::server_office::{Office, soon};
 
 const PAGE: &str = include_str!("../../../../docs/setup-prompt.md");
+const INSTALL: &str = include_str!("../../../../docs/install.md");
 
 /// What is said between backticks, in the order of the page.
 fn spans(text: &str) -> Vec<&str> {
@@ -122,10 +123,14 @@ async fn whoever_follows_the_prompt_ends_with_a_working_mailbox() {
                 said.push_str(&machine.run(command).await);
                 steps.extend(["register", "inbox"].into_iter().filter(|step| command.contains(step)));
             }
+            "pip" | "uv" | "npm" | "cargo" => {
+                assert!(INSTALL.contains(&format!("`{command}`")), "docs/install.md knows nothing of: {command}");
+                steps.insert("install");
+            }
             other => panic!("the prompt has a command of {other:?} that this test knows nothing of: {command}"),
         }
     }
-    assert_eq!(steps, BTreeSet::from(["register", "init", "inbox", "bridge", "openclaw"]));
+    assert_eq!(steps, BTreeSet::from(["install", "register", "init", "inbox", "bridge", "openclaw"]));
 
     // No key and no comment was lost on the way.
     let config = machine.read(".openclaw/openclaw.json");
