@@ -85,7 +85,7 @@ fn serve(amb: &str, state: &Path) -> (Server, ServerUrl) {
 }
 
 async fn mailbox(server: &ServerUrl, name: &AgentName) -> Client {
-    let registered = amb_client::register(server, name, Card::default(), None, None).await.unwrap();
+    let registered = amb_client::register(server, name, Card::default(), None, None, None).await.unwrap();
     Client::open(server.clone(), registered.api_key).await.unwrap()
 }
 

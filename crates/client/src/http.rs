@@ -38,9 +38,16 @@ pub(crate) struct Call {
     url: Url,
     body: Option<Vec<u8>>,
     idempotency_key: Option<String>,
+    household_token: Option<SecretString>,
 }
 
 impl Call {
+    /// Shows the owner's token of a household.
+    pub(crate) fn with_household_token(mut self, token: SecretString) -> Self {
+        self.household_token = Some(token);
+        self
+    }
+
     /// Makes a repeat of this call safe, under a key of its own.
     pub(crate) fn once_only(self) -> Self {
         self.once(fresh_uuid(Timestamp::now()).to_string())
@@ -97,7 +104,11 @@ impl Http {
 
     pub(crate) fn get(&self, path: &[&str]) -> Call {
         let url = self.server.join(path);
-        Call { method: Method::GET, url, body: None, idempotency_key: None }
+        Call { method: Method::GET, url, body: None, idempotency_key: None, household_token: None }
+    }
+
+    pub(crate) fn with(&self, method: Method, path: &[&str]) -> Call {
+        Call { method, ..self.get(path) }
     }
 
     pub(crate) fn with_body(&self, method: Method, path: &[&str], body: &impl Serialize) -> Result<Call, OfficeError> {
@@ -177,11 +188,13 @@ impl Http {
 
     fn request(&self, call: &Call) -> Result<RequestBuilder, OfficeError> {
         let mut request = self.client.request(call.method.clone(), call.url.clone());
-        if let Some(key) = &self.key {
-            let mut value = HeaderValue::from_str(key.expose_secret())
-                .map_err(|_| OfficeError::new(Code::Unauthorized, "the API key holds characters that no key has"))?;
+        for (header, secret) in [("x-api-key", &self.key), ("x-household-token", &call.household_token)] {
+            let Some(secret) = secret else { continue };
+            let mut value = HeaderValue::from_str(secret.expose_secret()).map_err(|_| {
+                OfficeError::new(Code::Unauthorized, "the API key or token holds characters that none has")
+            })?;
             value.set_sensitive(true);
-            request = request.header("x-api-key", value);
+            request = request.header(header, value);
         }
         if let Some(key) = &call.idempotency_key {
             request = request.header("idempotency-key", key);

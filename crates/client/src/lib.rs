@@ -9,7 +9,7 @@
 //! use amb_core::{Draft, Mailbox};
 //!
 //! let server: ServerUrl = "127.0.0.1:8000".parse()?;
-//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None, None).await?;
+//! let registered = amb_client::register(&server, &"ann".parse()?, Default::default(), None, None, None).await?;
 //! let ann = Client::open(server, registered.api_key).await?;
 //! ann.send(Draft::text("ben".parse()?, "Plan", "shall we start?")).await?;
 //! # Ok(()) }
@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod health;
+mod household;
 mod http;
 mod mailbox;
 mod outgoing;
@@ -29,7 +30,7 @@ mod url;
 
 pub use health::{Health, health};
 pub use mailbox::Client;
-pub use registration::{Registered, register};
+pub use registration::{Registered, claim_person, register};
 pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;

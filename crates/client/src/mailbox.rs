@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use amb_core::doc::{
     Access, Acknowledged, AgentEntry, Agents, Claimed, Connected, Connection, ConnectionChange, ConnectionRequested,
-    Connections, Exported, Group, Groups, History, Hits, Inbox, Lines, MessagePage, MessageWithReceipts, SearchHit,
-    Sent, Tasks,
+    Connections, Exported, Group, Groups, History, Hits, Household, Inbox, Lines, MessagePage, MessageWithReceipts,
+    SearchHit, Sent, Tasks,
 };
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
@@ -34,7 +34,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(20);
 #[derive(Debug)]
 pub struct Client {
     me: AgentName,
-    http: Http,
+    pub(crate) http: Http,
     pages: Pages,
 }
 
@@ -153,6 +153,10 @@ impl Mailbox for Client {
 
     async fn leave(&self) -> Result<()> {
         self.http.tell(self.http.post(&["agents", "me", "leave"], &json!({}))?).await
+    }
+
+    async fn household(&self) -> Result<Household> {
+        self.http.ask(self.http.get(&["household"])).await
     }
 
     async fn connect(&self, target: &AgentName, intro: Option<String>) -> Result<ConnectionRequested> {

@@ -27,17 +27,32 @@ struct NewAgent<'a> {
     card: Card,
     #[serde(skip_serializing_if = "Option::is_none")]
     registration_token: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    household_token: Option<&'a str>,
 }
 
-/// Registers a new agent; with the server's token, where registration needs one. A name that is taken is a conflict.
+/// Registers a new agent; with the server's token, where registration needs one, and with that of the household that it shall
+/// join. A name that is taken is a conflict.
 pub async fn register(
     server: &ServerUrl,
     name: &AgentName,
     card: Card,
     owner_contact: Option<String>,
     registration_token: Option<&str>,
+    household_token: Option<&str>,
 ) -> Result<Registered, OfficeError> {
     let http = Http::new(server.clone(), None)?;
-    let body = NewAgent { name, owner_contact, card, registration_token };
+    let body = NewAgent { name, owner_contact, card, registration_token, household_token };
     http.ask(http.post(&["agents", "register"], &body)?).await
+}
+
+/// Makes the person of the household that was founded with this token: once. A conflict where it has one, or the name is taken.
+pub async fn claim_person(
+    server: &ServerUrl,
+    name: &AgentName,
+    owner_token: &SecretString,
+) -> Result<Registered, OfficeError> {
+    let http = Http::new(server.clone(), None)?;
+    let call = http.post(&["household", "person"], &serde_json::json!({ "name": name }))?;
+    http.ask(call.with_household_token(owner_token.clone())).await
 }

@@ -1,8 +1,10 @@
 //! The documents that offices answer with. Their JSON is the contract of the network office, field for field, and what
 //! `--json` prints over any office; fields beyond that contract appear only where they say something.
 
+mod household;
 mod pages;
 
+pub use household::*;
 pub use pages::*;
 
 use jiff::Timestamp;
@@ -291,6 +293,12 @@ pub struct AgentEntry {
     /// When it was registered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub registered_at: Option<Timestamp>,
+    /// Whether it is a member of the caller's own household, which needs no connection.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub household: bool,
+    /// Whether it is a person. The office marks it so; no agent can be.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub person: bool,
 }
 
 /// A message with the receipts that the caller may see.

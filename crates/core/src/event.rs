@@ -8,7 +8,7 @@ use std::fmt;
 use jiff::Timestamp;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::doc::{ConnectionStatus, MessageView};
+use crate::doc::{ConnectionStatus, HouseholdChange, MessageView};
 use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
 use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
@@ -151,6 +151,16 @@ pub enum Event {
     TaskOverdue {
         /// The task.
         task: Task,
+    },
+    /// Somebody joined or left the household: told to its person, and to whoever was taken out of it.
+    HouseholdChanged {
+        /// Who joined or left; perhaps the agent itself.
+        agent: AgentName,
+        /// Which of the two.
+        change: HouseholdChange,
+        /// Who did it, where that was not `agent` itself.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<AgentName>,
     },
 }
 

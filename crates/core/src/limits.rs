@@ -79,6 +79,12 @@ pub const MAX_COPIES_BYTES: usize = 16 * 1024 * 1024;
 pub const MAX_GROUP_MEMBERS: usize = 100;
 /// Most requests for a connection that wait for one agent.
 pub const MAX_WAITING_REQUESTS: u32 = 100;
+/// Most members of one household, its person included.
+pub const MAX_HOUSEHOLD_MEMBERS: u32 = 1_000;
+/// Most machines of one household whose tokens are good at the same time.
+pub const MAX_HOUSEHOLD_MACHINES: u32 = 100;
+/// Longest label of a machine.
+pub const MAX_LABEL_CHARS: usize = 100;
 /// Messages answered by a history request that names no limit.
 pub const DEFAULT_HISTORY: u32 = 3;
 /// Most messages answered by one history request.

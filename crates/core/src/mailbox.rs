@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::card::Card;
 use crate::doc::{
-    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Inbox, MessageWithReceipts,
-    SearchHit, Sent,
+    AgentEntry, Connected, Connection, ConnectionChange, ConnectionRequested, History, Household, Inbox,
+    MessageWithReceipts, SearchHit, Sent,
 };
 use crate::draft::Draft;
 use crate::error::OfficeError;
@@ -143,6 +143,13 @@ pub trait Mailbox: Send + Sync {
 
     /// Goodbye: the caller is offline from now, and its mail waits.
     async fn leave(&self) -> Result<()>;
+
+    /// The household that the caller is in: one owner's agents and that person.
+    async fn household(&self) -> Result<Household> {
+        Err(OfficeError::unsupported(
+            "this office has no household: its agents all write to each other, as far as their allow_from goes",
+        ))
+    }
 
     // Who may write to whom.
 

@@ -83,6 +83,9 @@ pub const RESERVED_NAMES: [&str; 20] = [
     "user",
 ];
 
+/// The reserved name that a household's person may have.
+pub const PERSON: &str = "person";
+
 impl AgentName {
     /// Parses a name.
     pub fn parse(text: &str) -> Result<Self, BadName> {
@@ -125,6 +128,11 @@ impl AgentName {
         }
         name.check_new()?;
         Ok(name)
+    }
+
+    /// Parses the name of a person: as [for any agent](Self::parse_for_server), or `person`, which no agent gets.
+    pub fn parse_for_person(text: &str) -> Result<Self, BadName> {
+        if text == PERSON { Self::parse(text) } else { Self::parse_for_server(text) }
     }
 
     /// Parses a [plain](Self::is_plain) name, the only kind that a server knows.

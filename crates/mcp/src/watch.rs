@@ -125,7 +125,7 @@ fn change(event: Event) -> Option<Change> {
         }
         Event::ConnectionRequest { from_agent, .. } => Some(Change { request_from: Some(from_agent), ..none }),
         Event::ConnectionApproved { .. } | Event::ConnectionChanged { .. } | Event::TaskOverdue { .. } => Some(none),
-        // A receipt changes nothing in the caller's own mail.
-        Event::Receipt { .. } => None,
+        // These change nothing in the caller's own mail.
+        Event::Receipt { .. } | Event::HouseholdChanged { .. } => None,
     }
 }

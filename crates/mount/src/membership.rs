@@ -225,9 +225,14 @@ pub(crate) async fn find_guest(
     let entry = match context.store.agent(resident, name, Timestamp::now()).await {
         Ok(entry) => entry,
         // It has gone, or does not want to be seen any more; what it wrote before is delivered all the same.
-        Err(error) if error.code() == Code::NotFound => {
-            AgentEntry { name: name.clone(), card: Card::default(), presence: Presence::default(), registered_at: None }
-        }
+        Err(error) if error.code() == Code::NotFound => AgentEntry {
+            name: name.clone(),
+            card: Card::default(),
+            presence: Presence::default(),
+            registered_at: None,
+            household: false,
+            person: false,
+        },
         Err(error) => return Err(error),
     };
     guests::show_guest(context, &entry, false).await?;
@@ -325,9 +330,10 @@ async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<
                 key_prefix: "mount".into(),
                 owner_contact: Some(format!("mounted directory {}", context.office.root().display())),
                 card: card.clone(),
+                join: None,
             };
             match context.store.register_agent(new, now).await {
-                Ok(agent) => agent,
+                Ok(registered) => registered.answer,
                 Err(error) if error.code() == Code::Conflict => {
                     let why = "the office has an agent or a group of this name, the case of letters not counted";
                     context.stats.collides(&entry.name, why);

@@ -8,6 +8,8 @@ use axum::http::{HeaderMap, header};
 pub(crate) const API_KEY: &str = "x-api-key";
 /// Every key begins so.
 const PREFIX: &str = "amb_";
+/// Every token of a household begins so.
+const TOKEN_PREFIX: &str = "ambh_";
 /// The prefix and 32 bytes in hex.
 const KEY_CHARS: usize = 68;
 /// How much of a key is kept in the clear, for its owner to recognise it.
@@ -20,9 +22,7 @@ pub struct ApiKey(String);
 impl ApiKey {
     /// Makes a key from 32 bytes of the system's randomness.
     pub fn fresh() -> Result<Self, OfficeError> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
-        Ok(Self(format!("{PREFIX}{}", hex::encode(bytes))))
+        Ok(Self(format!("{PREFIX}{}", secret()?)))
     }
 
     /// The whole key, to be told to its owner once.
@@ -39,6 +39,34 @@ impl ApiKey {
     pub(crate) fn shown(&self) -> &str {
         &self.0[..SHOWN]
     }
+}
+
+/// The token of a household as its owner has it. Neither printed nor logged, like a key.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HouseholdToken(String);
+
+impl HouseholdToken {
+    /// Makes a token from 32 bytes of the system's randomness.
+    pub fn fresh() -> Result<Self, OfficeError> {
+        Ok(Self(format!("{TOKEN_PREFIX}{}", secret()?)))
+    }
+
+    /// The whole token, to be told to its owner once.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+
+    /// What the store keeps of it.
+    pub fn hash(&self) -> KeyHash {
+        KeyHash::of(&self.0)
+    }
+}
+
+/// 32 bytes of the system's randomness, in hex.
+fn secret() -> Result<String, OfficeError> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(OfficeError::internal)?;
+    Ok(hex::encode(bytes))
 }
 
 /// Whether a text has the form of a key; what has not is nobody's, and needs no look-up.

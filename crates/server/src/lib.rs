@@ -42,7 +42,7 @@ mod write_timeout;
 mod ws;
 
 pub use config::{Config, Registration, TlsFiles};
-pub use key::ApiKey;
+pub use key::{ApiKey, HouseholdToken};
 pub use openapi::openapi_json;
 pub use rate::{Rate, RateLimits};
 pub use serve::{Listeners, serve};

@@ -22,6 +22,7 @@ use crate::routes::Operations;
     tags(
         (name = "agents", description = "Who is here"),
         (name = "connections", description = "Who may write to whom"),
+        (name = "household", description = "One owner's agents and that person, who need no connection"),
         (name = "messages", description = "Mail"),
         (name = "events", description = "What happened, from a cursor"),
         (name = "tasks", description = "Work that was asked for"),

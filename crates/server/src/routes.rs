@@ -10,6 +10,7 @@ pub(crate) mod groups;
 pub(crate) mod handle;
 pub(crate) mod health;
 pub(crate) mod history;
+pub(crate) mod household;
 pub(crate) mod inbox;
 pub(crate) mod me;
 pub(crate) mod messages;
@@ -91,6 +92,11 @@ routes! {
     "/groups/{name}/join", post groups::join;
     "/groups/{name}/leave", post groups::leave;
     "/groups/{name}/remove", post groups::remove;
+    "/household", get household::household;
+    "/household/person", post household::person;
+    "/household/machines", post household::add_machine;
+    "/household/machines/{id}", delete household::revoke_machine;
+    "/household/members/{name}", delete household::leave;
     "/health", get health::health;
     "/health/live", get health::live;
     "/health/ready", get health::ready;
@@ -139,6 +145,7 @@ fn cors(origins: &[String]) -> io::Result<Option<CorsLayer>> {
         HeaderName::from_static("x-api-key"),
         HeaderName::from_static("x-request-id"),
         HeaderName::from_static("idempotency-key"),
+        HeaderName::from_static("x-household-token"),
     ];
     let methods = [Method::GET, Method::POST, Method::PATCH, Method::DELETE];
     let exposed = [HeaderName::from_static("x-request-id"), header::RETRY_AFTER];

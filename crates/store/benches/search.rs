@@ -131,8 +131,9 @@ async fn enter(store: &Arc<dyn Store>, name: &str) -> Agent {
         key_prefix: "amb_0000".into(),
         owner_contact: None,
         card: Card::default(),
+        join: None,
     };
-    store.register_agent(new, Timestamp::now()).await.unwrap()
+    store.register_agent(new, Timestamp::now()).await.unwrap().answer
 }
 
 async fn connect(store: &Arc<dyn Store>, from: &Agent, to: &Agent) {

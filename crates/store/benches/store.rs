@@ -77,8 +77,9 @@ async fn pairs(store: &Arc<dyn Store>) -> Vec<Pair> {
                 key_prefix: "amb_0000".into(),
                 owner_contact: None,
                 card: Card::default(),
+                join: None,
             };
-            sides.push(store.register_agent(new, now).await.unwrap());
+            sides.push(store.register_agent(new, now).await.unwrap().answer);
         }
         let (left, right) = (sides[0].clone(), sides[1].clone());
         let asked = store.request_connection(&left, Ask::new(right.name.clone(), None), now).await.unwrap();

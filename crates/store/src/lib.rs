@@ -23,6 +23,7 @@ mod advance;
 mod budget;
 mod copy;
 mod error;
+mod household;
 mod known;
 mod newest;
 mod open;
@@ -55,7 +56,7 @@ pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
-    Agent, AgentKey, Ask, CodeMaker, Crossing, KeyHash, NewAgent, NewKey, News, Once, ViewVersion, Written,
+    Agent, AgentKey, Ask, CodeMaker, Crossing, Join, KeyHash, NewAgent, NewKey, News, Once, ViewVersion, Written,
     fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;

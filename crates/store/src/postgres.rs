@@ -10,6 +10,7 @@
 //! 1. Advisory locks, all held to the end of the transaction: of an idempotency key ([`once`], by the hash of agent and key),
 //!    then of one of these: names, when an agent registers or a group is made (7461627); the claims from one mailbox
 //!    (7461628, agent); removing old mail (7461629, which is tried and not waited for).
+//!    A household's row comes next: FOR SHARE by whoever joins it, FOR UPDATE by whoever takes a member out or adds a machine.
 //! 2. Mailboxes, all that it needs, by agent, in one statement ([`write::Heads::lock`] or the batch of sends). The row of a
 //!    mailbox is its agent's lock: entries of the agent's log, its unread counts, its connections, its groups, its tasks, its
 //!    card, and what others share with it change only under it.
@@ -40,6 +41,7 @@ mod directory;
 mod error;
 mod group_list;
 mod groups;
+mod household;
 mod inbox;
 mod indexing;
 mod keep;

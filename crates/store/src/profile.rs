@@ -23,6 +23,9 @@ pub(crate) struct AgentRow {
     pub(crate) here: Option<bool>,
     /// Tasks under way, a comma between their ids.
     pub(crate) current: Vec<Uuid>,
+    /// Whether it is of the viewer's household.
+    pub(crate) household: bool,
+    pub(crate) person: bool,
 }
 
 impl AgentRow {
@@ -45,6 +48,8 @@ impl AgentRow {
             card: self.card()?,
             presence: Presence::at(now, claimed, self.last_seen, current, HEARTBEAT_TIMEOUT),
             registered_at: Some(self.created_at),
+            household: self.household,
+            person: self.person,
         })
     }
 }

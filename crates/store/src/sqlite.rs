@@ -15,6 +15,7 @@ mod disk;
 mod disk_space;
 mod error;
 mod groups;
+mod household;
 mod inbox;
 mod indexing;
 mod keep;

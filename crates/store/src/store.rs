@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
-    History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
+    History, Household, Inbox, Machine, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile,
+    SearchHit, Sent,
 };
 use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -13,6 +14,7 @@ use amb_core::{
 };
 use async_trait::async_trait;
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
 use crate::error::Result;
 use crate::query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
@@ -78,7 +80,10 @@ pub trait Store: Send + Sync {
     // Who is here.
 
     /// Enters a new agent. `conflict` where the name is taken, also by an agent that was deleted.
-    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent>;
+    ///
+    /// With a household to join: `unauthorized` where its token is none or was revoked, `forbidden` where a machine's token
+    /// would make the person, `conflict` where the household has its person already, or as many members as it may.
+    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>>;
 
     /// Whose key this is; `None` where nobody's. Cheap enough to be asked at every request: answered from memory where
     /// it was asked before, and never longer than a second after a key stopped being one.
@@ -87,7 +92,35 @@ pub trait Store: Send + Sync {
     /// The agent of this name; `None` where there is none.
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>>;
 
-    // Who may write to whom.
+    // The household: one owner's agents and that person, who may write to each other without a connection.
+
+    /// Whether there is a household.
+    async fn has_household(&self) -> Result<bool>;
+
+    /// Founds a household whose owner's token has this hash. With `only_first` only where there is none: `None` then.
+    async fn found_household(&self, owner: KeyHash, only_first: bool, now: Timestamp) -> Result<Option<Uuid>>;
+
+    /// Replaces the owner's token of the household that this agent is in, for the office's operator; the one before is void,
+    /// and its members stay. `not_found` where the agent is in none.
+    async fn renew_household(&self, member: &AgentName, owner: KeyHash, now: Timestamp) -> Result<()>;
+
+    /// The household that the caller is in; `not_found` where it is in none.
+    async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household>;
+
+    /// Lets another machine register members, with the token that has this hash. `forbidden` for all but the person. A repeat
+    /// under the same idempotency key answers the same machine, whose token is then the one of the repeat.
+    async fn add_machine(&self, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Result<Machine>;
+
+    /// Takes a machine's token back, and its agents out of the household, as [`Store::leave_household`] does with one. `forbidden`
+    /// for all but the person, `not_found` where there is none with this id or it was revoked.
+    async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>>;
+
+    /// Takes an agent out of the caller's household: the caller itself, or any but the person where the caller is that. What
+    /// the household alone allowed between it and others ends: open tasks, with updates to both sides, and what transcripts were
+    /// shared. When it answers, no send that is answered later was let through by the household.
+    async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>>;
+
+    // Who may write to whom: [`amb_core::consent`].
 
     /// Asks another agent for a connection.
     ///
@@ -112,7 +145,7 @@ pub trait Store: Send + Sync {
 
     // Mail.
 
-    /// Sends. Needs an active connection (`not_connected`), and the target to hear the caller (`not_allowed`).
+    /// Sends. Needs an active connection or a common household (`not_connected`), and the target to hear the caller (`not_allowed`).
     ///
     /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
     /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.

@@ -112,6 +112,17 @@ pub struct NewAgent {
     pub owner_contact: Option<String>,
     /// What it says about itself.
     pub card: Card,
+    /// The household that it joins.
+    pub join: Option<Join>,
+}
+
+/// The household that a new agent joins: the one of this token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Join {
+    /// The hash of the token that was shown.
+    pub token: KeyHash,
+    /// As its person, which takes the owner's token, and which a household has once.
+    pub person: bool,
 }
 
 /// A key about to replace another.

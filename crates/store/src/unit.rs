@@ -19,6 +19,7 @@ pub(crate) fn new_agent(name: &str) -> NewAgent {
         key_prefix: "amb_0123".into(),
         owner_contact: None,
         card: Card::default(),
+        join: None,
     }
 }
 
@@ -36,7 +37,7 @@ impl std::ops::Deref for Desk {
 
 impl Desk {
     pub(crate) async fn enter(&self, name: &str) -> Agent {
-        self.register_agent(new_agent(name), at(0)).await.unwrap()
+        self.register_agent(new_agent(name), at(0)).await.unwrap().answer
     }
 
     pub(crate) async fn connect(&self, from: &Agent, to: &Agent) {

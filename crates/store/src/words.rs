@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 pub(crate) use amb_core::consent::{not_connected, not_heard};
-use amb_core::doc::{Connection, ConnectionStatus, Group};
-use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_WAITING_REQUESTS};
+use amb_core::doc::{Connection, ConnectionStatus, Group, HouseholdChange};
+use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS};
 use amb_core::transcript::TranscriptKey;
 use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
 use uuid::Uuid;
@@ -105,6 +105,71 @@ pub(crate) fn not_the_current_key(in_grace: bool) -> StoreError {
 
 pub(crate) fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
     Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
+}
+
+/// The label of the owner's token.
+pub(crate) const OWNERS_MACHINE: &str = "owner";
+
+pub(crate) fn household(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>) -> Event {
+    Event::HouseholdChanged { agent: agent.clone(), change, by: by.filter(|by| *by != agent).cloned() }
+}
+
+pub(crate) fn no_household_token() -> StoreError {
+    let detail = "this household token is not known here, or was revoked; `amb invite`, run by the household's person, gives a new one";
+    StoreError::new(Code::Unauthorized, detail)
+}
+
+pub(crate) fn not_the_owners_token() -> StoreError {
+    StoreError::new(Code::Forbidden, "only the owner's token makes the household's person, and this is a machine's")
+}
+
+pub(crate) fn person_is_there(name: &str) -> StoreError {
+    conflict(format!("this household has its person already: {name}; speak with that one's key"))
+}
+
+pub(crate) fn household_is_full() -> StoreError {
+    conflict(format!("the household has {MAX_HOUSEHOLD_MEMBERS} members, which is the most; remove one first"))
+}
+
+pub(crate) fn too_many_machines() -> StoreError {
+    conflict(format!("the household has {MAX_HOUSEHOLD_MACHINES} machines, which is the most; revoke one first"))
+}
+
+pub(crate) fn you_in_no_household() -> StoreError {
+    StoreError::not_found("you are in no household; an agent joins one when it is registered with its token")
+}
+
+pub(crate) fn in_no_household(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("{name} is in no household"))
+}
+
+pub(crate) fn not_the_person() -> StoreError {
+    StoreError::new(Code::Forbidden, "only the household's person may do this; use that one's key")
+}
+
+pub(crate) fn no_machine() -> StoreError {
+    StoreError::not_found(
+        "the household has no such machine, or its token was revoked before; `amb household` lists them",
+    )
+}
+
+pub(crate) fn owners_token_stays() -> StoreError {
+    conflict(
+        "this is the owner's token, which cannot be revoked; the office's operator replaces it: amb admin household --renew NAME",
+    )
+}
+
+pub(crate) fn no_household_member(name: &AgentName) -> StoreError {
+    StoreError::not_found(format!("{name} is not in your household; `amb household` lists who is"))
+}
+
+pub(crate) fn person_stays() -> StoreError {
+    conflict("the person cannot leave the household; remove its agents, or delete the person's account")
+}
+
+/// The note of tasks that end when an agent leaves the household.
+pub(crate) fn left_the_household(who: &AgentName) -> String {
+    format!("{who} left the household, and with it the tasks that were open")
 }
 
 pub(crate) fn no_task(id: &TaskId) -> StoreError {

@@ -124,6 +124,8 @@ impl State {
             card: agent.card.clone(),
             presence: Presence::at(now, agent.status, Some(agent.last_seen), tasks, HEARTBEAT_TIMEOUT),
             registered_at: Some(agent.registered_at),
+            household: false,
+            person: false,
         }
     }
 

@@ -10,6 +10,7 @@ pub mod connections;
 pub mod consent;
 pub mod directory;
 pub mod groups;
+pub mod household;
 pub mod keeping;
 pub mod log;
 pub mod mail;
@@ -59,6 +60,7 @@ pub fn new_agent(text: &str) -> NewAgent {
         key_prefix: "amb_0123".into(),
         owner_contact: Some(format!("{text}@example.org")),
         card: Card::default(),
+        join: None,
     }
 }
 
@@ -85,7 +87,7 @@ pub fn code<T: std::fmt::Debug>(answer: Result<T>) -> amb_core::Code {
 
 impl Desk {
     pub async fn enter(&self, text: &str) -> Agent {
-        self.register_agent(new_agent(text), at(0)).await.unwrap()
+        self.register_agent(new_agent(text), at(0)).await.unwrap().answer
     }
 
     pub async fn connect(&self, from: &Agent, to: &Agent) {
@@ -209,6 +211,18 @@ macro_rules! store_conformance {
                 a_blocked_agent_is_neither_heard_nor_told_so,
                 requests_run_out_by_themselves_and_tell_who_asked,
                 after_a_revocation_was_answered_no_send_gets_through,
+            ]
+            household: [
+                a_household_is_founded_once_and_its_members_write_without_a_code,
+                a_wrong_token_registers_nobody,
+                the_person_is_made_once_with_the_owners_token,
+                a_revoked_machine_is_out_at_once,
+                members_leave_and_are_removed,
+                the_directory_shows_the_household_first,
+                a_machine_asked_for_again_under_its_key_is_the_same_one,
+                an_owners_token_that_was_renewed_is_void,
+                who_may_write_to_whom,
+                after_a_machine_was_revoked_no_send_gets_through,
             ]
             directory: [
                 the_directory_shows_whom_one_may_see,

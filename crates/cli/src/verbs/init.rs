@@ -380,7 +380,7 @@ async fn register(
                 let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
                 // The same variable that `amb register` reads.
                 let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
-                let registered = amb_client::register(server, name, card, None, token.as_deref()).await?;
+                let registered = amb_client::register(server, name, card, None, token.as_deref(), None).await?;
                 keys::keep(server, name, registered.api_key.expose_secret())?
             }
         };

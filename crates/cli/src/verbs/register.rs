@@ -52,9 +52,8 @@ impl Register {
             // A name that this user has a key for is its own: only the card changes.
             Some(server) if keys::find(server, &name)?.is_none() => {
                 card.check()?;
-                let registered =
-                    amb_client::register(server, &name, card, self.owner_contact, self.registration_token.as_deref())
-                        .await?;
+                let token = self.registration_token.as_deref();
+                let registered = amb_client::register(server, &name, card, self.owner_contact, token, None).await?;
                 let path = keys::keep(server, &name, registered.api_key.expose_secret())?;
                 if output.json {
                     let document = json!({ "id": registered.id, "name": registered.name, "key_file": path });

@@ -71,7 +71,7 @@ impl Server {
         let key = match keys.get(name) {
             Some(key) => key.clone(),
             None => {
-                let new = amb_client::register(&self.url(), name, card, None, None).await.unwrap();
+                let new = amb_client::register(&self.url(), name, card, None, None, None).await.unwrap();
                 keys.insert(name.clone(), new.api_key.expose_secret().to_owned());
                 new.api_key.expose_secret().to_owned()
             }

@@ -50,6 +50,8 @@ mod tests {
             },
             presence: Presence { status: Status::Idle, last_seen: None, current_tasks: vec![] },
             registered_at: None,
+            household: false,
+            person: false,
         }
     }
 

@@ -214,6 +214,8 @@ impl Entry {
             card: self.card,
             presence: Presence::at(now, self.status, last_seen, self.current_tasks, timeout),
             registered_at: self.registered_at.map(|stamp| stamp.at()),
+            household: false,
+            person: false,
         }
     }
 }

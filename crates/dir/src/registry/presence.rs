@@ -190,6 +190,8 @@ impl Shared {
             card: registered.card,
             presence: Presence::at(now, alive.status, seen, alive.current_tasks, timeout),
             registered_at: Some(registered.registered_at),
+            household: false,
+            person: false,
         }))
     }
 
@@ -212,7 +214,14 @@ impl Shared {
                 for name in self.names_in(&self.paths.root)? {
                     if !agents.iter().any(|known| known.name == name) {
                         let (card, presence) = (Card::default(), Presence::default());
-                        agents.push(AgentEntry { name, card, presence, registered_at: None });
+                        agents.push(AgentEntry {
+                            name,
+                            card,
+                            presence,
+                            registered_at: None,
+                            household: false,
+                            person: false,
+                        });
                     }
                 }
             }

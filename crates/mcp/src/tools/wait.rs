@@ -239,7 +239,11 @@ fn news_of(event: Event) -> Option<News> {
             Some(News::ConnectionChanged { agent, status: status.as_str() })
         }
         Event::TaskOverdue { task } => Some(News::TaskOverdue { task_id: task.id }),
-        Event::NewMessage(_) | Event::ConnectionRequest { .. } | Event::Receipt { .. } => None,
+        // Who is in the household is seen where it matters: in the list of agents, and by a send that is refused.
+        Event::NewMessage(_)
+        | Event::ConnectionRequest { .. }
+        | Event::Receipt { .. }
+        | Event::HouseholdChanged { .. } => None,
     }
 }
 

@@ -72,8 +72,9 @@ async fn pair(store: &Arc<dyn Store>, name: String) -> Result<(Agent, Agent), Bo
             key_prefix: key(&name, side)[..8].to_owned(),
             owner_contact: None,
             card: Card::default(),
+            join: None,
         };
-        both.push(store.register_agent(new, Timestamp::now()).await?);
+        both.push(store.register_agent(new, Timestamp::now()).await?.answer);
     }
     let (to, from) = both.pop().zip(both.pop()).ok_or("a pair is two")?;
     let asked = store.request_connection(&from, Ask::new(to.name.clone(), None), Timestamp::now()).await?.answer;

@@ -7,14 +7,15 @@ use amb_core::card::AllowFrom;
 use amb_core::limits::{
     DEFAULT_MAX_CONCURRENT_TASKS, MAX_CAPABILITY_CHARS, MAX_DESCRIPTION_CHARS, MAX_OWNER_CONTACT_CHARS,
 };
-use amb_core::{AgentName, Card, Timestamp};
-use amb_store::{KeyHash, NewAgent};
+use amb_core::{AgentName, Card};
+use amb_store::{Join, KeyHash, NewAgent};
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::Deserialize;
 use subtle::ConstantTimeEq;
 use utoipa::ToSchema;
 
+use super::household;
 use crate::app::App;
 use crate::body::{Body, whole};
 use crate::caller::ClientAddress;
@@ -54,6 +55,10 @@ pub(crate) struct RegisterBody {
     #[schema(max_length = 255)]
     #[serde(default)]
     registration_token: Option<String>,
+    /// The token of a household, to join it: its members write to each other without a connection.
+    #[schema(max_length = 255)]
+    #[serde(default)]
+    household_token: Option<String>,
 }
 
 /// Something an agent can do, in a few words.
@@ -70,6 +75,7 @@ pub(crate) struct Capability(pub(crate) String);
     request_body = RegisterBody,
     responses(
         (status = 201, description = "Registered", body = Registered),
+        (status = 401, description = "The household's token is not known here, or was revoked; nobody was registered"),
         (status = 403, description = "Registration is closed here, or needs a token"),
         (status = 409, description = "The name is taken"),
     )
@@ -83,7 +89,7 @@ pub(crate) async fn register(
     let key = ApiKey::fresh()?;
     let new = body.parse(&key)?;
     app.limits.register(&*app.store, address).await?;
-    let agent = app.store.register_agent(new, Timestamp::now()).await?;
+    let agent = household::register(&app, address, new).await?;
     Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
 }
 
@@ -124,12 +130,14 @@ impl RegisterBody {
             max_concurrent_tasks: self.max_concurrent_tasks.unwrap_or(DEFAULT_MAX_CONCURRENT_TASKS),
         };
         card.check_for_server()?;
+        let join = self.household_token.map(|token| Join { token: KeyHash::of(&token), person: false });
         Ok(NewAgent {
             name,
             key_hash: KeyHash::of(key.reveal()),
             key_prefix: key.shown().to_owned(),
             owner_contact: self.owner_contact,
             card,
+            join,
         })
     }
 }

@@ -13,6 +13,7 @@ mod events;
 mod flows;
 mod hangup;
 mod hostile;
+mod household;
 mod idempotency;
 mod inbox;
 mod kept;

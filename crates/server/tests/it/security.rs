@@ -85,6 +85,8 @@ impl World {
             }
             ("post", "/agents/register") => json!({"name": format!("new-{new}")}),
             ("post", "/agents/me/rotate-key") => json!({}),
+            ("post", "/household/person") => json!({"name": format!("ann-{new}")}),
+            ("post", "/household/machines") => json!({"label": "laptop"}),
             ("patch", "/agents/me") => json!({"description": "busy"}),
             ("post", "/connections/request") => json!({"target_agent_name": self.stranger.name}),
             ("post", "/connections/approve") => json!({"verification_code": self.code}),

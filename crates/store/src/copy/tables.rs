@@ -36,7 +36,30 @@ macro_rules! place {
 }
 
 /// All tables, those that others refer to first.
-pub(super) const TABLES: [Table; 18] = [
+pub(super) const TABLES: [Table; 20] = [
+    Table {
+        name: "households",
+        key: &["id"],
+        from: "households",
+        order: ("id", "id"),
+        columns: &[("id", Number, ""), ("public_id", Id, ""), ("created_at", Instant, "")],
+    },
+    Table {
+        name: "household_tokens",
+        key: &["id"],
+        from: "household_tokens",
+        order: ("id", "id"),
+        columns: &[
+            ("id", Number, ""),
+            ("public_id", Id, ""),
+            ("household_id", Number, ""),
+            ("hash", Text, ""),
+            ("owner", Flag, ""),
+            ("label", Text, ""),
+            ("created_at", Instant, ""),
+            ("revoked_at", Instant, ""),
+        ],
+    },
     Table {
         name: "agents",
         key: &["id"],
@@ -58,6 +81,9 @@ pub(super) const TABLES: [Table; 18] = [
             ("discoverable", Flag, ""),
             ("created_at", Instant, ""),
             ("deleted_at", Instant, ""),
+            ("household_id", Number, ""),
+            ("household_token_id", Number, ""),
+            ("person", Flag, ""),
         ],
     },
     Table {

@@ -13,7 +13,7 @@ pub(super) struct Target(pub(super) Client);
 
 /// What is in it before a copy.
 pub(super) enum Found {
-    /// An office without agents.
+    /// An office without agents and households.
     Nothing,
     /// Part of a copy, and the fingerprint of what it is of.
     Half(String),
@@ -44,9 +44,15 @@ impl Target {
         postgres::migrate(&mut self.0).await?;
         let noted = self.0.query_one("SELECT to_regclass('copy_source') IS NOT NULL", &[]).await.map_err(failed)?;
         if !noted.get::<_, bool>(0) {
-            let used = self.0.query_one("SELECT EXISTS (SELECT FROM agents)", &[]).await.map_err(failed)?;
+            let used = self
+                .0
+                .query_one("SELECT EXISTS (SELECT FROM agents) OR EXISTS (SELECT FROM households)", &[])
+                .await
+                .map_err(failed)?;
             return match used.get(0) {
-                true => Err(conflict("the target has agents of its own; make an empty database and name that")),
+                true => Err(conflict(
+                    "the target has agents of its own, or a household; make an empty database and name that",
+                )),
                 false => Ok(Found::Nothing),
             };
         }
@@ -107,7 +113,9 @@ impl Target {
 
     /// New rows get numbers after those that were copied.
     pub(super) async fn finish_rows(&self) -> Result<()> {
-        for table in ["agents", "connections", "sessions", "tasks", "groups", "transcripts"] {
+        for table in
+            ["households", "household_tokens", "agents", "connections", "sessions", "tasks", "groups", "transcripts"]
+        {
             let sql = format!(
                 "SELECT setval(pg_get_serial_sequence('{table}', 'id'), greatest((SELECT max(id) FROM {table}), 1))"
             );

@@ -5,16 +5,20 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
 
 use super::error::{Trouble, failed, is_taken};
-use super::groups;
+use super::{groups, household};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::row;
-use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
+use crate::types::{Agent, AgentKey, KeyHash, NewAgent, Written};
 use crate::words;
 
-pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestamp) -> Result<Agent, Trouble> {
+pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestamp) -> Result<Written<Agent>, Trouble> {
     // Names of agents and of groups are one space.
     groups::lock_names(tx).await?;
+    let seat = match new.join {
+        Some(join) => Some(household::seat(tx, join).await?),
+        None => None,
+    };
     if groups::is_group(tx, &new.name).await? || is_agent(tx, &new.name).await? {
         return Err(words::name_taken(&new.name).into());
     }
@@ -23,8 +27,9 @@ pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestam
         .prepare_cached(
             "WITH made AS (
                  INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
-                                     capabilities, allow_from, max_concurrent_tasks, created_at)
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) RETURNING id
+                                     capabilities, allow_from, max_concurrent_tasks, created_at, household_id,
+                                     household_token_id, person)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13) RETURNING id
              )
              INSERT INTO mailboxes (agent_id) SELECT id FROM made RETURNING agent_id",
         )
@@ -44,14 +49,22 @@ pub(super) async fn register(tx: &Transaction<'_>, new: &NewAgent, now: Timestam
                 &json(&card.allow_from)?,
                 &i64::from(card.max_concurrent_tasks),
                 &now,
+                &seat.as_ref().map(|seat| seat.token.household),
+                &seat.as_ref().map(|seat| seat.token.id),
+                &seat.as_ref().is_some_and(|seat| seat.as_person),
             ],
         )
         .await;
-    match inserted {
-        Ok(row) => Ok(Agent { key: AgentKey(row.try_get(0)?), id, name: new.name.clone(), once: None }),
-        Err(error) if is_taken(&error) => Err(words::name_taken(&new.name).into()),
-        Err(error) => Err(error.into()),
-    }
+    let agent = match inserted {
+        Ok(row) => Agent { key: AgentKey(row.try_get(0)?), id, name: new.name.clone(), once: None },
+        Err(error) if is_taken(&error) => return Err(words::name_taken(&new.name).into()),
+        Err(error) => return Err(error.into()),
+    };
+    let news = match &seat {
+        Some(seat) => household::tell_joined(tx, seat, &agent.name, now).await?,
+        None => Vec::new(),
+    };
+    Ok(Written { answer: agent, news })
 }
 
 /// Whose key this is, and until when, where that is limited.

@@ -7,9 +7,9 @@ use amb_core::{AgentName, Event, Timestamp};
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
-use super::agents;
 use super::error::Trouble;
 use super::write::{Heads, Pages};
+use super::{agents, consent};
 use crate::error::Result;
 use crate::row;
 use crate::types::{Agent, Ask, Written};
@@ -39,35 +39,33 @@ pub(super) async fn request(
     if !here.contains(&peer) {
         return Err(words::no_agent(&ask.target).into());
     }
-    let (low, high) = (me.min(peer), me.max(peer));
     let look = tx
         .prepare_cached(
             "SELECT EXISTS (SELECT FROM connections WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED'),
-                    EXISTS (SELECT FROM connections WHERE low_id = $3 AND high_id = $4 AND status = 'ACTIVE'),
                     EXISTS (SELECT FROM connections WHERE requester_id = $2 AND target_id = $1 AND status = 'PENDING'
-                            AND (expires_at IS NULL OR expires_at > $5)),
+                            AND (expires_at IS NULL OR expires_at > $3)),
                     (SELECT count(*) FROM connections WHERE requester_id = $2 AND status = 'PENDING'
-                     AND (expires_at IS NULL OR expires_at > $5)),
+                     AND (expires_at IS NULL OR expires_at > $3)),
                     (SELECT count(*) FROM connections WHERE target_id = $1 AND status = 'PENDING'
-                     AND (expires_at IS NULL OR expires_at > $5))",
+                     AND (expires_at IS NULL OR expires_at > $3))",
         )
         .await?;
-    let seen = tx.query_one(&look, &[&peer, &me, &low, &high, &now]).await?;
+    let seen = tx.query_one(&look, &[&peer, &me, &now]).await?;
     if seen.try_get(0)? {
         return Err(words::not_heard(&caller.name, &ask.target).into());
     }
-    if seen.try_get(1)? {
+    if consent::between(tx, me, peer).await?.is_given() {
         return Err(words::connected_already(&ask.target).into());
     }
-    if seen.try_get(2)? {
+    if seen.try_get(1)? {
         return Err(words::asked_already(&ask.target).into());
     }
     if let Some(most) = ask.max_pending
-        && seen.try_get::<_, i64>(3)? >= i64::from(most)
+        && seen.try_get::<_, i64>(2)? >= i64::from(most)
     {
         return Err(words::too_many_pending(most).into());
     }
-    if seen.try_get::<_, i64>(4)? >= i64::from(MAX_WAITING_REQUESTS) {
+    if seen.try_get::<_, i64>(3)? >= i64::from(MAX_WAITING_REQUESTS) {
         return Err(words::too_many_waiting(&ask.target).into());
     }
     let mut pages = Pages::default();
@@ -197,6 +195,14 @@ pub(super) async fn approve(
         )
         .await?;
     tx.execute(&served, &[&target, &requester, &now]).await?;
+    // Who asks for a connection hears the other side again.
+    let unblock = tx
+        .prepare_cached(
+            "UPDATE connections SET status = 'REVOKED', updated_at = $3
+             WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED'",
+        )
+        .await?;
+    tx.execute(&unblock, &[&requester, &target, &now]).await?;
     let update = tx.prepare_cached("UPDATE connections SET status = 'ACTIVE', updated_at = $2 WHERE id = $1").await?;
     tx.execute(&update, &[&id, &now]).await?;
     let mut pages = Pages::default();

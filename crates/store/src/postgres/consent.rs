@@ -2,7 +2,7 @@
 
 use amb_core::doc::{Connection, ConnectionChange, ConnectionStatus};
 use amb_core::id::fresh_uuid;
-use amb_core::{AgentName, Timestamp};
+use amb_core::{AgentName, Consent, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -84,6 +84,23 @@ pub(super) async fn change(
     Ok(Written { answer: one(tx, me, id).await?, news: doing.news })
 }
 
+/// What lets the two write to each other. Asked under the lock of either: who takes that back holds both.
+pub(super) async fn between(tx: &Transaction<'_>, a: i64, b: i64) -> Result<Consent, Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT EXISTS (SELECT FROM connections WHERE low_id = least($1::bigint, $2) AND high_id = greatest($1, $2)
+                            AND status = 'ACTIVE'),
+                    EXISTS (SELECT FROM agents a, agents b
+                            WHERE a.id = $1 AND b.id = $2 AND a.household_id = b.household_id),
+                    EXISTS (SELECT FROM connections WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED')
+                    OR EXISTS (SELECT FROM connections WHERE requester_id = $2 AND target_id = $1
+                               AND status = 'BLOCKED')",
+        )
+        .await?;
+    let row = tx.query_one(&select, &[&a, &b]).await?;
+    Ok(Consent { connected: row.try_get(0)?, same_household: row.try_get(1)?, blocked: row.try_get(2)? })
+}
+
 /// Ends all that an active connection allowed, after it was revoked, and tells the other side.
 async fn end_between(tx: &Transaction<'_>, doing: &mut Change<'_>, id: Uuid) -> Result<(), Trouble> {
     let Change { caller, other, heads, pages, news, now } = doing;
@@ -117,8 +134,14 @@ async fn settle(
 async fn block(tx: &Transaction<'_>, doing: &mut Change<'_>) -> Result<Uuid, Trouble> {
     let (me, other, now) = (doing.caller.key.0, doing.other, doing.now);
     let (low, high) = (me.min(other), me.max(other));
+    let given = between(tx, me, other).await?.is_given();
     if let Some(id) = settle(tx, BETWEEN, low, high, "ACTIVE", "REVOKED", now).await? {
         end_between(tx, doing, id).await?;
+    } else if given {
+        // By their household, which has no connection to tell of.
+        let Change { caller, heads, pages, news, .. } = doing;
+        news.extend(tasks::end_tasks_between(tx, pages, heads, caller, other, now).await?);
+        transcripts::unshare(tx, me, other).await?;
     }
     if let Some(id) = settle(tx, FROM_TO, other, me, "PENDING", "REJECTED", now).await? {
         doing.tell(id, ConnectionStatus::Rejected)?;

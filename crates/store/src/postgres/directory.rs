@@ -7,7 +7,7 @@ use tokio_postgres::Row;
 
 use super::error::Trouble;
 use super::write::{Heads, Pages};
-use super::{agents, consent, groups, replicas, tasks, usage};
+use super::{agents, consent, groups, household, replicas, tasks, usage};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::profile::{AgentRow, OwnRow, patched, unknown};
@@ -24,17 +24,21 @@ macro_rules! agent_columns {
         "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
          p.last_seen, p.here,
          ARRAY (SELECT t.public_id FROM tasks t
-                WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working') ORDER BY t.id)"
+                WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working') ORDER BY t.id),
+         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), FALSE), a.person"
     };
 }
 
-/// Whom $1 may see: itself, those it is connected with, and the discoverable that did not block it.
+/// Whom $1 may see: itself, those it is connected with, and of its household and the discoverable those that did not block it.
+/// A person is found by no stranger.
 macro_rules! visible {
     () => {
         "a.deleted_at IS NULL AND (a.id = $1
          OR EXISTS (SELECT FROM connections c WHERE c.low_id = least(a.id, $1) AND c.high_id = greatest(a.id, $1)
                     AND c.status = 'ACTIVE')
-         OR (a.discoverable AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id
+         OR (((a.discoverable AND NOT a.person)
+              OR a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1))
+             AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id
                                             AND c.target_id = $1 AND c.status = 'BLOCKED')))"
     };
 }
@@ -51,27 +55,51 @@ fn agent_row(row: &Row) -> Result<AgentRow, tokio_postgres::Error> {
         last_seen: row.try_get(7)?,
         here: row.try_get(8)?,
         current: row.try_get(9)?,
+        household: row.try_get(10)?,
+        person: row.try_get(11)?,
     })
 }
 
-/// The agents that the caller may see, by name.
+/// The agents that the caller may see: its household by name, then the others by name.
 pub(super) async fn agents<C: GenericClient>(
     client: &C,
     caller: &Agent,
     page: &AgentsPage,
     now: Timestamp,
 ) -> Result<Vec<AgentEntry>, Trouble> {
-    let sql = concat!(
+    let members = concat!(
         "SELECT ",
         agent_columns!(),
-        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name > $2 AND ",
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.household_id = $4 AND a.name > $2 AND ",
         visible!(),
         " ORDER BY a.name LIMIT $3"
     );
-    let after = page.after.as_ref().map_or("", AgentName::as_str);
-    let select = client.prepare_cached(sql).await?;
-    let rows = client.query(&select, &[&caller.key.0, &after, &i64::from(page.limit)]).await?;
+    let others = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id
+          WHERE a.name > $2 AND ($4::bigint IS NULL OR a.household_id IS DISTINCT FROM $4) AND ",
+        visible!(),
+        " ORDER BY a.name LIMIT $3"
+    );
+    let mut after = page.after.as_ref().map_or("", AgentName::as_str);
+    let (mut left, mut rows) = (i64::from(page.limit), Vec::new());
+    let household = household::household_of(client, caller.key.0).await?;
+    if household.is_some() && (after.is_empty() || is_member(client, after, household).await?) {
+        let select = client.prepare_cached(members).await?;
+        rows = client.query(&select, &[&caller.key.0, &after, &left, &household]).await?;
+        left -= i64::try_from(rows.len()).unwrap_or(left);
+        after = "";
+    }
+    let select = client.prepare_cached(others).await?;
+    rows.extend(client.query(&select, &[&caller.key.0, &after, &left, &household]).await?);
     rows.iter().map(|row| Ok(agent_row(row)?.entry(now)?)).collect()
+}
+
+/// Whether the agent of exactly this name is in the household.
+async fn is_member<C: GenericClient>(client: &C, name: &str, household: Option<i64>) -> Result<bool, Trouble> {
+    let select = client.prepare_cached("SELECT FROM agents WHERE name = $1 AND household_id = $2").await?;
+    Ok(client.query_opt(&select, &[&name, &household]).await?.is_some())
 }
 
 /// One agent that the caller may see.
@@ -123,10 +151,10 @@ async fn own<C: GenericClient>(client: &C, caller: &Agent) -> Result<OwnRow, Tro
     let row = client.query_one(&select, &[&caller.key.0]).await?;
     Ok(OwnRow {
         agent: agent_row(&row)?,
-        owner_contact: row.try_get(10)?,
-        discoverable: row.try_get(11)?,
-        api_key_prefix: row.try_get(12)?,
-        previous_key_until: row.try_get(13)?,
+        owner_contact: row.try_get(12)?,
+        discoverable: row.try_get(13)?,
+        api_key_prefix: row.try_get(14)?,
+        previous_key_until: row.try_get(15)?,
     })
 }
 
@@ -230,21 +258,25 @@ pub(super) async fn delete_agent(
 ) -> Result<Written<()>, Trouble> {
     let mut told = consent::peers_of(tx, caller.key.0).await?;
     told.extend(tasks::sides_of_open(tx, caller.key.0).await?);
+    told.extend(household::housemates(tx, caller.key.0).await?);
     told.push(caller.key.0);
     let mut heads = Heads::lock(tx, &told).await?;
     let mut told = consent::peers_of(tx, caller.key.0).await?;
     told.extend(tasks::sides_of_open(tx, caller.key.0).await?);
+    told.extend(household::housemates(tx, caller.key.0).await?);
     if told.iter().any(|agent| !heads.holds(*agent)) {
         return Err(Trouble::Changed);
     }
     let mut pages = Pages::default();
     let mut news = tasks::end_tasks_of(tx, &mut pages, &mut heads, caller, now).await?;
     news.extend(consent::end_connections_of(tx, &mut pages, &mut heads, caller, now).await?);
+    news.extend(household::tell_deleted(tx, &mut pages, &mut heads, caller, now).await?);
     pages.write(tx).await?.correct(&mut news);
     let update = tx
         .prepare_cached(
             "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
-                               owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2
+                               owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2,
+                               household_id = NULL, household_token_id = NULL
              WHERE id = $1 AND api_key_hash = $3 AND deleted_at IS NULL",
         )
         .await?;

@@ -13,8 +13,8 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::error::Trouble;
-use super::messages;
 use super::write::{Heads, Pages, Post, To};
+use super::{consent, messages};
 use crate::error::Result;
 use crate::outgoing::{json, trace_json};
 use crate::row;
@@ -228,10 +228,7 @@ pub(super) async fn set_state(
     // Under both locks the task does not move and the quota does not change.
     let mut heads = Heads::lock(tx, &[seen.owner, seen.assignee]).await?;
     let task = find(tx, me, id).await?;
-    let connected =
-        tx.prepare_cached("SELECT 1 FROM connections WHERE low_id = $1 AND high_id = $2 AND status = 'ACTIVE'").await?;
-    let (low, high) = (task.owner.min(me), task.owner.max(me));
-    if tx.query_opt(&connected, &[&low, &high]).await?.is_none() {
+    if !consent::between(tx, task.owner, me).await?.is_given() {
         return Err(words::task_after_the_connection(&task.owner_name).into());
     }
     let at = task.state()?;
@@ -354,12 +351,36 @@ pub(super) async fn end_tasks_of(
     caller: &Agent,
     now: Timestamp,
 ) -> Result<Vec<News>, Trouble> {
+    let open = open_tasks_of(tx, caller.key.0).await?;
+    end_tasks(tx, pages, heads, open, &words::left_the_office(&caller.name), now).await
+}
+
+/// The open tasks that an agent was given or gave.
+async fn open_tasks_of(tx: &Transaction<'_>, agent: i64) -> Result<Vec<TaskRow>, Trouble> {
     let given =
         select_tasks!("WHERE t.assignee_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
     let gave = select_tasks!("WHERE t.owner_id = $1 AND t.state IN ('pending', 'accepted', 'working') ORDER BY t.id");
-    let mut open = query(tx, given, &[&caller.key.0]).await?;
-    open.extend(query(tx, gave, &[&caller.key.0]).await?);
-    end_tasks(tx, pages, heads, open, &words::left_the_office(&caller.name), now).await
+    let mut open = query(tx, given, &[&agent]).await?;
+    open.extend(query(tx, gave, &[&agent]).await?);
+    Ok(open)
+}
+
+/// Ends the open tasks between an agent and those it may not write to any more. The mailboxes of all sides are locked.
+pub(super) async fn end_without_consent(
+    tx: &Transaction<'_>,
+    pages: &mut Pages,
+    heads: &mut Heads,
+    agent: i64,
+    note: &str,
+    now: Timestamp,
+) -> Result<Vec<News>, Trouble> {
+    let mut ended = Vec::new();
+    for task in open_tasks_of(tx, agent).await? {
+        if !consent::between(tx, task.owner, task.assignee).await?.is_given() {
+            ended.push(task);
+        }
+    }
+    end_tasks(tx, pages, heads, ended, note, now).await
 }
 
 /// Ends the open tasks between two agents whose connection ends. Both mailboxes are locked.

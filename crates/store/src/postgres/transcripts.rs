@@ -6,6 +6,7 @@ use amb_core::{AgentName, Timestamp};
 use deadpool_postgres::{GenericClient, Transaction};
 
 use super::agents;
+use super::consent;
 use super::error::Trouble;
 use super::page::rows_of_page;
 use super::usage;
@@ -129,10 +130,8 @@ pub(super) async fn share(
     let peer = peer.key.0;
     // A revocation takes both locks too: it comes before, and is found, or after, and takes this back.
     Heads::lock(tx, &[me, peer]).await?;
-    let connected =
-        tx.prepare_cached("SELECT 1 FROM connections WHERE low_id = $1 AND high_id = $2 AND status = 'ACTIVE'").await?;
-    if access.is_some() && tx.query_opt(&connected, &[&me.min(peer), &me.max(peer)]).await?.is_none() {
-        return Err(words::not_connected(with).into());
+    if access.is_some() {
+        consent::between(tx, me, peer).await?.check(with)?;
     }
     match access {
         Some(access) => {
@@ -148,6 +147,25 @@ pub(super) async fn share(
             let delete =
                 tx.prepare_cached("DELETE FROM transcript_access WHERE transcript_id = $1 AND agent_id = $2").await?;
             tx.execute(&delete, &[&id, &peer]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes back what an agent and those it may not write to any more shared with each other.
+pub(super) async fn unshare_without_consent(tx: &Transaction<'_>, agent: i64) -> Result<(), Trouble> {
+    let select = tx
+        .prepare_cached(
+            "SELECT t.owner_id FROM transcript_access x JOIN transcripts t ON t.id = x.transcript_id
+             WHERE x.agent_id = $1
+             UNION SELECT x.agent_id FROM transcripts t JOIN transcript_access x ON x.transcript_id = t.id
+             WHERE t.owner_id = $1",
+        )
+        .await?;
+    for row in tx.query(&select, &[&agent]).await? {
+        let other = row.try_get(0)?;
+        if !consent::between(tx, agent, other).await?.is_given() {
+            unshare(tx, agent, other).await?;
         }
     }
     Ok(())

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
-    History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
+    History, Household, Inbox, Machine, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile,
+    SearchHit, Sent,
 };
 use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -13,14 +14,15 @@ use amb_core::{
 };
 use async_trait::async_trait;
 use tokio::sync::broadcast;
+use uuid::Uuid;
 
 use super::batch::Outcome;
 use super::error::unavailable;
 use super::once::once;
 use super::transact::{InUse, PATIENCE, transact};
 use super::{
-    PostgresStore, agents, connect, consent, directory, group_list, groups, inbox, keep, log, open, prune, receipts,
-    replicas, search, tasks, transcripts, usage,
+    PostgresStore, agents, connect, consent, directory, group_list, groups, household, inbox, keep, log, open, prune,
+    receipts, replicas, search, tasks, transcripts, usage,
 };
 use crate::error::Result;
 use crate::outgoing::{self, OutgoingMessage, message_uuid, session_uuid};
@@ -111,7 +113,7 @@ impl Store for PostgresStore {
         Ok(stored.usage())
     }
 
-    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
         words::check_agent(&new)?;
         let now = to_micros(now);
         Ok(transact!(self, tx => agents::register(&tx, &new, now))?)
@@ -132,6 +134,40 @@ impl Store for PostgresStore {
 
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
         look!(self, client => agents::by_name(client, name))
+    }
+
+    async fn has_household(&self) -> Result<bool> {
+        look!(self, client => household::is_founded(client))
+    }
+
+    async fn found_household(&self, owner: KeyHash, only_first: bool, now: Timestamp) -> Result<Option<Uuid>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => household::found(&tx, owner, only_first, now))?)
+    }
+
+    async fn renew_household(&self, member: &AgentName, owner: KeyHash, now: Timestamp) -> Result<()> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => household::renew(&tx, member, owner, now))?)
+    }
+
+    async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household> {
+        look!(self, client => household::household(client, caller, now))
+    }
+
+    async fn add_machine(&self, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Result<Machine> {
+        words::check_text("label", Some(label))?;
+        let now = to_micros(now);
+        Ok(transact!(self, tx => household::add_machine(&tx, caller, label, token, now))?)
+    }
+
+    async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => household::revoke_machine(&tx, caller, id, now))?)
+    }
+
+    async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>> {
+        let now = to_micros(now);
+        Ok(transact!(self, tx => household::leave(&tx, caller, member, now))?)
     }
 
     async fn request_connection(

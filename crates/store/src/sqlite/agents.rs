@@ -14,20 +14,22 @@ use super::writer::WriteTx;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::row;
-use crate::types::{Agent, AgentKey, KeyHash, NewAgent};
+use crate::types::{Agent, AgentKey, KeyHash, NewAgent, Written};
 use crate::words;
 
 impl WriteTx {
-    pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+    pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
+        let seat = new.join.map(|join| self.seat(join)).transpose()?;
         if self.is_group(&new.name)? || self.is_agent(&new.name)? {
             return Err(words::name_taken(&new.name));
         }
         let id = amb_core::id::fresh_uuid(now);
-        let NewAgent { name, key_hash, key_prefix, owner_contact, card } = new;
+        let NewAgent { name, key_hash, key_prefix, owner_contact, card, join: _ } = new;
         let insert = self.db.prepared(
             "INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
-                                 capabilities, allow_from, max_concurrent_tasks, created_at)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)",
+                                 capabilities, allow_from, max_concurrent_tasks, created_at, household_id,
+                                 household_token_id, person)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         );
         let values = params![
             id.as_bytes(),
@@ -40,12 +42,20 @@ impl WriteTx {
             json(&card.allow_from)?,
             card.max_concurrent_tasks,
             now.as_microsecond(),
+            seat.as_ref().map(|seat| seat.token.household),
+            seat.as_ref().map(|seat| seat.token.id),
+            seat.as_ref().is_some_and(|seat| seat.as_person),
         ];
-        match insert.and_then(|mut insert| insert.insert(values)) {
-            Ok(key) => Ok(Agent { key: AgentKey(key), id, name, once: None }),
-            Err(error) if is_taken(&error) => Err(words::name_taken(&name)),
-            Err(error) => Err(failed(error)),
-        }
+        let agent = match insert.and_then(|mut insert| insert.insert(values)) {
+            Ok(key) => Agent { key: AgentKey(key), id, name, once: None },
+            Err(error) if is_taken(&error) => return Err(words::name_taken(&name)),
+            Err(error) => return Err(failed(error)),
+        };
+        let news = match &seat {
+            Some(seat) => self.tell_joined(seat, &agent.name, now)?,
+            None => Vec::new(),
+        };
+        Ok(Written { answer: agent, news })
     }
 
     /// Whether an agent has this name or one like it.

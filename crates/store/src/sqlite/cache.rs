@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
 
-use amb_core::{AgentName, Card};
+use amb_core::{AgentName, Card, Consent};
 use uuid::Uuid;
 
 use crate::quota::Stored;
@@ -47,7 +47,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         self.0.remove(key);
     }
 
-    fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.0.clear();
     }
 }
@@ -77,8 +77,8 @@ pub(super) struct Thread {
 pub(super) struct Caches {
     /// Agents by name, deleted ones too.
     pub(super) peers: Bounded<AgentName, Peer>,
-    /// Pairs with an active connection, the smaller number first.
-    pub(super) connected: Bounded<(i64, i64), bool>,
+    /// What lets pairs write to each other, the smaller number first.
+    pub(super) consent: Bounded<(i64, i64), Consent>,
     /// Sessions by pair and folded subject.
     pub(super) by_subject: Bounded<(i64, i64, Box<str>), i64>,
     /// Sessions by the id that the world sees.
@@ -94,7 +94,7 @@ impl Caches {
     /// Forgets everything, as after a rollback.
     pub(super) fn clear(&mut self) {
         self.peers.clear();
-        self.connected.clear();
+        self.consent.clear();
         self.by_subject.clear();
         self.by_public_id.clear();
         self.threads.clear();

@@ -3,7 +3,7 @@
 use amb_core::doc::{Connected, ConnectionRequested, ConnectionStatus};
 use amb_core::id::fresh_uuid;
 use amb_core::limits::MAX_WAITING_REQUESTS;
-use amb_core::{AgentName, Event, Timestamp};
+use amb_core::{AgentName, Consent, Event, Timestamp};
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
@@ -32,7 +32,7 @@ impl WriteTx {
         if self.is_blocked(peer.id, me)? {
             return Err(words::not_heard(&caller.name, &ask.target));
         }
-        if self.is_connected(me, peer.id)? {
+        if self.consent(me, peer.id)?.is_given() {
             return Err(words::connected_already(&ask.target));
         }
         // A request that ran out of time is in nobody's way.
@@ -114,13 +114,21 @@ impl WriteTx {
             )
             .and_then(|mut update| update.execute(params![target, requester, now.as_microsecond()]))
             .map_err(failed)?;
+        // Who asks for a connection hears the other side again.
+        self.db
+            .prepared(
+                "UPDATE connections SET status = 'REVOKED', updated_at = ?3
+                 WHERE requester_id = ?1 AND target_id = ?2 AND status = 'BLOCKED'",
+            )
+            .and_then(|mut update| update.execute(params![requester, target, now.as_microsecond()]))
+            .map_err(failed)?;
         self.db
             .prepared("UPDATE connections SET status = 'ACTIVE', updated_at = ?2 WHERE id = ?1")
             .and_then(|mut update| update.execute(params![id, now.as_microsecond()]))
             .map_err(
                 |error| if is_taken(&error) { conflict("the two are connected already") } else { failed(error) },
             )?;
-        self.caches.connected.remove(&(low, high));
+        self.caches.consent.remove(&(low, high));
         let event = Event::ConnectionApproved { connection_id: public_id.into(), connected_agent: caller.name.clone() };
         let news = vec![self.tell(requester, event, now)?];
         let answer = Connected {
@@ -151,19 +159,31 @@ impl WriteTx {
         self.approve_connection(caller, &code, now)
     }
 
-    /// Whether the two have an active connection.
-    pub(super) fn is_connected(&mut self, a: i64, b: i64) -> Result<bool> {
+    /// What lets the two write to each other.
+    pub(super) fn consent(&mut self, a: i64, b: i64) -> Result<Consent> {
         let pair = pair(a, b);
-        if let Some(connected) = self.caches.connected.get(&pair) {
-            return Ok(*connected);
+        if let Some(consent) = self.caches.consent.get(&pair) {
+            return Ok(*consent);
         }
-        let connected = self
+        let consent = self
             .db
-            .prepared("SELECT 1 FROM connections WHERE low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'")
-            .and_then(|mut select| select.exists([pair.0, pair.1]))
+            .prepared(
+                "SELECT EXISTS (SELECT 1 FROM agents a, agents b
+                                WHERE a.id = ?1 AND b.id = ?2 AND +a.household_id = +b.household_id),
+                        EXISTS (SELECT 1 FROM connections WHERE low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'),
+                        EXISTS (SELECT 1 FROM connections
+                                WHERE requester_id = ?1 AND target_id = ?2 AND status = 'BLOCKED')
+                        OR EXISTS (SELECT 1 FROM connections
+                                   WHERE requester_id = ?2 AND target_id = ?1 AND status = 'BLOCKED')",
+            )
+            .and_then(|mut select| {
+                select.query_row([pair.0, pair.1], |row| {
+                    Ok(Consent { same_household: row.get(0)?, connected: row.get(1)?, blocked: row.get(2)? })
+                })
+            })
             .map_err(failed)?;
-        self.caches.connected.put(pair, connected);
-        Ok(connected)
+        self.caches.consent.put(pair, consent);
+        Ok(consent)
     }
 
     /// Whether `by` wants to hear nothing of `whom`.

@@ -64,6 +64,7 @@ impl WriteTx {
                     "REVOKED",
                     now,
                 )?;
+                self.caches.consent.remove(&pair(me, other.id));
                 id.ok_or_else(|| words::not_blocked(peer))?
             }
         };
@@ -73,7 +74,7 @@ impl WriteTx {
 
     /// Ends all that an active connection allowed, after it was revoked, and tells the other side.
     fn end_between(&mut self, caller: &Agent, other: &Peer, id: Uuid, now: Timestamp) -> Result<Vec<News>> {
-        self.caches.connected.remove(&pair(caller.key.0, other.id));
+        self.caches.consent.remove(&pair(caller.key.0, other.id));
         let mut news = self.end_tasks_between(caller, other.id, now)?;
         self.unshare_transcripts(caller.key.0, other.id)?;
         news.extend(self.tell_change(other, id, caller, ConnectionStatus::Revoked, now)?);
@@ -96,12 +97,17 @@ impl WriteTx {
     fn block(&mut self, caller: &Agent, other: &Peer, news: &mut Vec<News>, now: Timestamp) -> Result<Uuid> {
         let me = caller.key.0;
         let (low, high) = pair(me, other.id);
+        let given = self.consent(me, other.id)?.is_given();
         if let Some(id) =
             self.settle("low_id = ?1 AND high_id = ?2 AND status = 'ACTIVE'", low, high, "REVOKED", now)?
         {
             news.extend(self.end_between(caller, other, id, now)?);
+        } else if given {
+            // By their household, which has no connection to tell of.
+            news.extend(self.end_tasks_between(caller, other.id, now)?);
+            self.unshare_transcripts(me, other.id)?;
         }
-        self.caches.connected.remove(&(low, high));
+        self.caches.consent.remove(&(low, high));
         let theirs = "requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'";
         if let Some(id) = self.settle(theirs, other.id, me, "REJECTED", now)? {
             news.extend(self.tell_change(other, id, caller, ConnectionStatus::Rejected, now)?);
@@ -181,7 +187,7 @@ impl WriteTx {
             let open = "requester_id = ?1 AND target_id = ?2 AND status = 'PENDING'";
             self.settle(open, caller.key.0, other.id, "EXPIRED", now)?;
             self.settle(open, other.id, caller.key.0, "EXPIRED", now)?;
-            self.caches.connected.remove(&(low, high));
+            self.caches.consent.remove(&(low, high));
         }
         Ok(news)
     }

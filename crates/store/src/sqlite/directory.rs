@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::agents::{by_key, by_name};
 use super::error::failed;
+use super::household::household_of;
 use super::keys::{instant_at, maybe_instant_at, uuid_at};
 use super::plans::Prepared;
 use super::writer::WriteTx;
@@ -26,17 +27,21 @@ macro_rules! agent_columns {
         "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
          p.last_seen, p.here,
          (SELECT group_concat(hex(t.public_id)) FROM tasks t
-          WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working'))"
+          WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')),
+         ifnull(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = ?1), 0), a.person"
     };
 }
 
-/// Whom ?1 may see: itself, those it is connected with, and the discoverable that did not block it.
+/// Whom ?1 may see: itself, those it is connected with, and of its household and the discoverable those that did not block it.
+/// A person is found by no stranger.
 macro_rules! visible {
     () => {
         "a.deleted_at IS NULL AND (a.id = ?1
          OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = min(a.id, ?1) AND c.high_id = max(a.id, ?1)
                     AND c.status = 'ACTIVE')
-         OR (a.discoverable AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
+         OR (((a.discoverable AND NOT a.person)
+              OR a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = ?1))
+             AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
                                             AND c.target_id = ?1 AND c.status = 'BLOCKED')))"
     };
 }
@@ -55,26 +60,54 @@ fn agent_row(row: &Row<'_>) -> rusqlite::Result<AgentRow> {
         last_seen: maybe_instant_at(row, 7)?,
         here: row.get(8)?,
         current: ids.split(',').filter_map(|id| Uuid::parse_str(id).ok()).collect(),
+        household: row.get(10)?,
+        person: row.get(11)?,
     })
 }
 
-/// The agents that the caller may see, by name.
+/// The agents that the caller may see: its household by name, then the others by name.
 pub(super) fn agents(db: &Connection, caller: &Agent, page: &AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
-    let sql = concat!(
+    let members = concat!(
         "SELECT ",
         agent_columns!(),
-        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name > ?2 AND ",
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.household_id = ?4 AND a.name > ?2 AND ",
         visible!(),
         " ORDER BY a.name LIMIT ?3"
     );
-    let after = page.after.as_ref().map_or("", AgentName::as_str);
-    let found: Vec<AgentRow> = db
-        .prepared(sql)
-        .and_then(|mut select| {
-            select.query_map(params![caller.key.0, after, page.limit], agent_row).and_then(Iterator::collect)
-        })
-        .map_err(failed)?;
+    let others = concat!(
+        "SELECT ",
+        agent_columns!(),
+        " FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.name > ?2 AND (?4 IS NULL OR a.household_id IS NOT ?4) AND ",
+        visible!(),
+        " ORDER BY a.name LIMIT ?3"
+    );
+    let mut after = page.after.as_ref().map_or("", AgentName::as_str);
+    let mut found: Vec<AgentRow> = Vec::new();
+    let look = |sql: &str, after: &str, household: Option<i64>, found: &mut Vec<AgentRow>| {
+        let left = page.limit.saturating_sub(u32::try_from(found.len()).unwrap_or(u32::MAX));
+        let rows: Vec<AgentRow> = db
+            .prepared(sql)
+            .and_then(|mut select| {
+                select.query_map(params![caller.key.0, after, left, household], agent_row).and_then(Iterator::collect)
+            })
+            .map_err(failed)?;
+        found.extend(rows);
+        Ok::<_, StoreError>(())
+    };
+    let household = household_of(db, caller.key.0)?;
+    if household.is_some() && (after.is_empty() || is_member(db, after, household)?) {
+        look(members, after, household, &mut found)?;
+        after = "";
+    }
+    look(others, after, household, &mut found)?;
     found.into_iter().map(|agent| agent.entry(now)).collect()
+}
+
+/// Whether the agent of exactly this name is in the household.
+fn is_member(db: &Connection, name: &str, household: Option<i64>) -> Result<bool> {
+    db.prepared("SELECT 1 FROM agents WHERE name = ?1 AND household_id = ?2")
+        .and_then(|mut select| select.exists(params![name, household]))
+        .map_err(failed)
 }
 
 /// One agent that the caller may see.
@@ -129,10 +162,10 @@ pub(super) fn own(db: &Connection, caller: &Agent) -> Result<OwnRow> {
             select.query_row([caller.key.0], |row| {
                 Ok(OwnRow {
                     agent: agent_row(row)?,
-                    owner_contact: row.get(10)?,
-                    discoverable: row.get(11)?,
-                    api_key_prefix: row.get(12)?,
-                    previous_key_until: maybe_instant_at(row, 13)?,
+                    owner_contact: row.get(12)?,
+                    discoverable: row.get(13)?,
+                    api_key_prefix: row.get(14)?,
+                    previous_key_until: maybe_instant_at(row, 15)?,
                 })
             })
         })
@@ -230,16 +263,21 @@ impl WriteTx {
         }
         let mut news = self.end_tasks_of(caller, now)?;
         news.extend(self.end_connections_of(caller, now)?);
+        if let Some(household) = household_of(&self.db, caller.key.0)? {
+            news.extend(self.tell_left(household, caller.key.0, &caller.name, caller, now)?);
+        }
         self.db
             .prepared(
                 "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
-                                   owner_contact = NULL, description = '', capabilities = '[]', deleted_at = ?2
+                                   owner_contact = NULL, description = '', capabilities = '[]', deleted_at = ?2,
+                                   household_id = NULL, household_token_id = NULL
                  WHERE id = ?1",
             )
             .and_then(|mut update| update.execute([caller.key.0, now.as_microsecond()]))
             .map_err(failed)?;
         self.leave_all_groups(caller.key.0)?;
         self.caches.peers.remove(&caller.name);
+        self.caches.consent.clear();
         self.ended_key = true;
         Ok(Written { answer: (), news })
     }

@@ -79,9 +79,7 @@ impl WriteTx {
         let Some(peer) = self.peer(agent)?.filter(|peer| !peer.deleted) else {
             return Err(words::not_connected(agent));
         };
-        if !self.is_connected(caller.key.0, peer.id)? {
-            return Err(words::not_connected(agent));
-        }
+        self.consent(caller.key.0, peer.id)?.check(agent)?;
         let already = matches!(find(&self.db, group, peer.id)?, Some((_, _, Some(_))));
         if already {
             return Ok(Written::quiet(load(&self.db, id)?));

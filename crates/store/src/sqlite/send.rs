@@ -1,9 +1,9 @@
 //! Sending. What is asked of the database here is asked for every message, so little is.
 
+use amb_core::Kind;
 use amb_core::consent::may_write;
 use amb_core::doc::Sent;
 use amb_core::route::Hop;
-use amb_core::{Consent, Kind};
 
 use super::cache::{Peer, Thread};
 use super::connect::pair;
@@ -67,7 +67,7 @@ impl WriteTx {
             let group = self.group_of(&letter.to, me)?;
             return group.map(Recipient::Group).ok_or_else(|| words::not_connected(&letter.to));
         };
-        let consent = Consent { connected: self.is_connected(me, peer.id)?, ..Consent::default() };
+        let consent = self.consent(me, peer.id)?;
         // Whom a task's assignee does not hear is told by the task's rejection.
         let heard = letter.kind == Kind::Task || peer.card.allow_from.allows_in_any_case(&letter.from);
         may_write(consent, &letter.from, &letter.to, heard)?;

@@ -255,7 +255,7 @@ impl WriteTx {
         if task.assignee != me {
             return Err(words::not_the_assignee());
         }
-        if !self.is_connected(task.owner, me)? {
+        if !self.consent(task.owner, me)?.is_given() {
             return Err(words::task_after_the_connection(&task.owner_name));
         }
         let at = task.state()?;
@@ -339,17 +339,34 @@ impl WriteTx {
 
     /// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.
     pub(super) fn end_tasks_of(&mut self, caller: &Agent, now: Timestamp) -> Result<Vec<News>> {
+        let open = self.open_tasks_of(caller.key.0)?;
+        self.end_tasks(open, &words::left_the_office(&caller.name), now)
+    }
+
+    /// The open tasks that an agent was given or gave.
+    fn open_tasks_of(&self, agent: i64) -> Result<Vec<TaskRow>> {
         let mut open = query(
             &self.db,
             select_tasks!("WHERE t.assignee_id = ?1 AND t.state IN ('pending', 'accepted', 'working')"),
-            &[&caller.key.0],
+            &[&agent],
         )?;
         open.extend(query(
             &self.db,
             select_tasks!("WHERE t.owner_id = ?1 AND t.state IN ('pending', 'accepted', 'working')"),
-            &[&caller.key.0],
+            &[&agent],
         )?);
-        self.end_tasks(open, &words::left_the_office(&caller.name), now)
+        Ok(open)
+    }
+
+    /// Ends the open tasks between an agent and those it may not write to any more.
+    pub(super) fn end_tasks_without_consent(&mut self, agent: i64, note: &str, now: Timestamp) -> Result<Vec<News>> {
+        let mut ended = Vec::new();
+        for task in self.open_tasks_of(agent)? {
+            if !self.consent(task.owner, task.assignee)?.is_given() {
+                ended.push(task);
+            }
+        }
+        self.end_tasks(ended, note, now)
     }
 
     /// Ends the open tasks between two agents whose connection ends.

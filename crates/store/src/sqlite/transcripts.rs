@@ -116,8 +116,8 @@ impl WriteTx {
         let me = caller.key.0;
         let Some((id, _)) = find(&self.db, me, key, me)? else { return Err(words::no_transcript(None, key)) };
         let Some(peer) = self.peer(with)?.filter(|peer| !peer.deleted) else { return Err(words::no_agent(with)) };
-        if access.is_some() && !self.is_connected(me, peer.id)? {
-            return Err(words::not_connected(with));
+        if access.is_some() {
+            self.consent(me, peer.id)?.check(with)?;
         }
         match access {
             Some(access) => self
@@ -134,6 +134,26 @@ impl WriteTx {
         }
         .map_err(failed)
         .map(drop)
+    }
+
+    /// Takes back what an agent and those it may not write to any more shared with each other.
+    pub(super) fn unshare_without_consent(&mut self, agent: i64) -> Result<()> {
+        let sharing: Vec<i64> = self
+            .db
+            .prepared(
+                "SELECT t.owner_id FROM transcript_access x JOIN transcripts t ON t.id = x.transcript_id
+                 WHERE x.agent_id = ?1
+                 UNION SELECT x.agent_id FROM transcripts t JOIN transcript_access x ON x.transcript_id = t.id
+                 WHERE t.owner_id = ?1",
+            )
+            .and_then(|mut select| select.query_map([agent], |row| row.get(0)).and_then(Iterator::collect))
+            .map_err(failed)?;
+        for other in sharing {
+            if !self.consent(agent, other)?.is_given() {
+                self.unshare_transcripts(agent, other)?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes back what two agents shared with each other.

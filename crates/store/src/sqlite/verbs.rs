@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use amb_core::doc::{
     Access, AgentEntry, Appended, ChainTask, Connected, Connection, ConnectionChange, ConnectionRequested, Group,
-    History, Inbox, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile, SearchHit, Sent,
+    History, Household, Inbox, Machine, MessagePage, MessageWithReceipts, NumberedLine, PendingConnection, Profile,
+    SearchHit, Sent,
 };
 use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::transcript::{Line, TranscriptKey};
@@ -12,11 +13,12 @@ use amb_core::{
     AgentName, Draft, Entry, Kind, Message, MessageId, Quotas, SessionId, Task, TaskId, TaskState, Timestamp, Usage,
 };
 use async_trait::async_trait;
+use uuid::Uuid;
 
 use super::send::Outcome;
 use super::writer::WriteTx;
 use super::{
-    SqliteStore, agents, consent, directory, disk_space, groups, inbox, keep, log, receipts, search, tasks,
+    SqliteStore, agents, consent, directory, disk_space, groups, household, inbox, keep, log, receipts, search, tasks,
     transcripts, usage,
 };
 use crate::error::Result;
@@ -75,8 +77,9 @@ impl Store for SqliteStore {
         Ok(self.account.office().usage())
     }
 
-    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Agent> {
+    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
         words::check_agent(&new)?;
+        let now = to_micros(now);
         self.writer()?.write(move |tx| tx.register(new, now)).await
     }
 
@@ -95,6 +98,41 @@ impl Store for SqliteStore {
     async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
         let name = name.clone();
         self.readers().look(move |db| agents::by_name(db, &name)).await
+    }
+
+    async fn has_household(&self) -> Result<bool> {
+        self.readers().look(household::is_founded).await
+    }
+
+    async fn found_household(&self, owner: KeyHash, only_first: bool, now: Timestamp) -> Result<Option<Uuid>> {
+        let now = to_micros(now);
+        self.writer()?.write(move |tx| tx.found_household(owner, only_first, now)).await
+    }
+
+    async fn renew_household(&self, member: &AgentName, owner: KeyHash, now: Timestamp) -> Result<()> {
+        let member = member.clone();
+        self.writer()?.write(move |tx| tx.renew_household(&member, owner, now)).await
+    }
+
+    async fn household(&self, caller: &Agent, now: Timestamp) -> Result<Household> {
+        let caller = caller.clone();
+        self.readers().read(move |db| household::household(db, &caller, now)).await
+    }
+
+    async fn add_machine(&self, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Result<Machine> {
+        words::check_text("label", Some(label))?;
+        let (caller, label, now) = (caller.clone(), label.to_owned(), to_micros(now));
+        self.writer()?.write(move |tx| tx.add_machine(&caller, &label, token, now)).await
+    }
+
+    async fn revoke_machine(&self, caller: &Agent, id: Uuid, now: Timestamp) -> Result<Written<()>> {
+        let (caller, now) = (caller.clone(), to_micros(now));
+        self.writer()?.write(move |tx| tx.revoke_machine(&caller, id, now)).await
+    }
+
+    async fn leave_household(&self, caller: &Agent, member: &AgentName, now: Timestamp) -> Result<Written<()>> {
+        let (caller, member, now) = (caller.clone(), member.clone(), to_micros(now));
+        self.writer()?.write(move |tx| tx.leave_household(&caller, &member, now)).await
     }
 
     async fn request_connection(

@@ -18,7 +18,7 @@ pub async fn mail_needs_a_connection(desk: Desk) {
 
     let card = Card { allow_from: AllowFrom(vec!["Alice".into()]), ..Card::default() };
     let picky = NewAgent { card, ..new_agent("picky") };
-    let picky = desk.register_agent(picky, at(1)).await.unwrap();
+    let picky = desk.register_agent(picky, at(1)).await.unwrap().answer;
     for other in [&alice, &bob] {
         desk.connect(other, &picky).await;
     }

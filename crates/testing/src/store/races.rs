@@ -43,7 +43,7 @@ pub async fn a_name_registered_at_once_has_one_winner(desk: Desk) {
     })
     .await;
     let winner = only_one_and_the_rest(answers, &[Code::Conflict]);
-    assert_eq!(desk.agent_by_name(&name("alice")).await.unwrap(), Some(winner));
+    assert_eq!(desk.agent_by_name(&name("alice")).await.unwrap(), Some(winner.answer));
 }
 
 pub async fn one_subject_sent_at_once_makes_one_session(desk: Desk) {

@@ -37,7 +37,8 @@ impl Actor {
         screen.act().await;
         let card = Card { description: description.into(), ..Card::default() };
         let registered =
-            amb_client::register(server, &AgentName::parse(name).map_err(OfficeError::from)?, card, None, None).await?;
+            amb_client::register(server, &AgentName::parse(name).map_err(OfficeError::from)?, card, None, None, None)
+                .await?;
         let mailbox = Client::open(server.clone(), registered.api_key).await?;
         // Others see at once that it is there; by its calls alone they would within seconds.
         mailbox.heartbeat().await?;

@@ -213,6 +213,7 @@ fn describe(event: &Event) -> String {
             ReceiptState::Queued => format!("receipt: it waits for {}", receipt.recipient),
         },
         Event::TaskOverdue { task } => format!("task of {} is overdue", task.owner),
+        Event::HouseholdChanged { agent, change, .. } => format!("{agent} {} the household", change.as_str()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! What decides about the letters of a batch, locked and looked up for all of them at once.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use amb_core::consent::may_write;
@@ -48,7 +48,8 @@ pub(super) struct Known {
     ids: HashMap<AgentName, i64>,
     /// The recipients that are there, as they are under the locks.
     peers: HashMap<i64, Peer>,
-    connected: HashSet<(i64, i64)>,
+    /// What lets pairs write to each other.
+    consent: HashMap<(i64, i64), Consent>,
     /// What the senders have stored.
     stored: HashMap<i64, Stored>,
     by_subject: HashMap<(i64, i64, String), Thread>,
@@ -161,9 +162,8 @@ impl Known {
                 };
                 peer.insert(Peer { id, name: row::name(row.get(2))?, card });
             }
-            if row.get(5) {
-                self.connected.insert(pair(sender, id));
-            }
+            let consent = Consent { connected: row.get(5), same_household: row.get(9), blocked: row.get(10) };
+            self.consent.insert(pair(sender, id), consent);
             self.stored.insert(sender, Stored { messages: row.get(6), bytes: row.get(7) });
         }
         Ok(())
@@ -238,10 +238,10 @@ impl Known {
     /// The recipient, if it is there, connected, and hears the sender.
     pub(super) fn reachable(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<&Peer> {
         let Some(peer) = self.peer(letter) else { return Err(words::not_connected(&letter.to)) };
-        let connected = self.connected.contains(&pair(caller.key.0, peer.id));
+        let consent = self.consent.get(&pair(caller.key.0, peer.id)).copied().unwrap_or_default();
         // Whom a task's assignee does not hear is told by the task's rejection.
         let heard = letter.kind == Kind::Task || peer.card.allow_from.allows_in_any_case(&letter.from);
-        may_write(Consent { connected, ..Consent::default() }, &letter.from, &letter.to, heard)?;
+        may_write(consent, &letter.from, &letter.to, heard)?;
         Ok(peer)
     }
 
@@ -288,8 +288,8 @@ impl Known {
     }
 }
 
-/// From these senders to these recipients: the recipient with its card, whether they are connected, and what the sender has
-/// stored. Asked under the recipients' locks: a statement that waits for a lock sees the locked row as it is then, and all
+/// From these senders to these recipients: the recipient with its card, what lets the two write to each other (a recipient
+/// without a household costs no look for one), and what the sender has stored. Asked under the recipients' locks: a statement that waits for a lock sees the locked row as it is then, and all
 /// other rows as they were when it began to wait. What senders have stored is not locked: of sends that run at the same time
 /// none sees what the others add.
 ///
@@ -303,7 +303,14 @@ async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> 
                     (SELECT c.id FROM connections c
                      WHERE c.low_id = least(r.sender_id, a.id) AND c.high_id = greatest(r.sender_id, a.id)
                      AND c.status = 'ACTIVE') IS NOT NULL,
-                    coalesce(u.messages, 0), coalesce(u.bytes, 0), a.deleted_at IS NOT NULL
+                    coalesce(u.messages, 0), coalesce(u.bytes, 0), a.deleted_at IS NOT NULL,
+                    CASE WHEN a.household_id IS NULL THEN FALSE ELSE coalesce(a.household_id = (
+                        SELECT s.household_id FROM agents s WHERE s.id = r.sender_id), FALSE) END,
+                    CASE WHEN a.household_id IS NULL THEN FALSE ELSE
+                        EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id AND c.target_id = r.sender_id
+                                AND c.status = 'BLOCKED')
+                        OR EXISTS (SELECT FROM connections c WHERE c.requester_id = r.sender_id AND c.target_id = a.id
+                                   AND c.status = 'BLOCKED') END
              FROM unnest($1::bigint[], $2::bigint[]) AS r (sender_id, recipient_id)
              JOIN agents a ON a.id = r.recipient_id
              LEFT JOIN usage u ON u.agent_id = r.sender_id",

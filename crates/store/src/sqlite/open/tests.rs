@@ -48,6 +48,7 @@ fn new_agent() -> crate::NewAgent {
         key_prefix: "amb_0123".into(),
         owner_contact: None,
         card: amb_core::Card::default(),
+        join: None,
     }
 }
 
@@ -56,7 +57,7 @@ async fn looking_costs_no_sync() {
     let directory = tempfile::tempdir().unwrap();
     let store = SqliteStore::open(&directory.path().join("mail.db")).await.unwrap();
     let now = amb_core::Timestamp::now();
-    let alice = store.register_agent(new_agent(), now).await.unwrap();
+    let alice = store.register_agent(new_agent(), now).await.unwrap().answer;
     let before = store.disk.commits();
     for _ in 0..3 {
         store.ready().await.unwrap();

@@ -1,0 +1,174 @@
+//! `/household`: one owner's agents and that person, who may write to each other without a connection.
+
+use std::net::IpAddr;
+
+use amb_core::doc::{Household, NewMachine, Registered};
+use amb_core::limits::MAX_LABEL_CHARS;
+use amb_core::{AgentName, Card, Code, OfficeError, Timestamp};
+use amb_store::{Agent, Join, KeyHash, NewAgent};
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::body::Body;
+use crate::caller::{Caller, ClientAddress};
+use crate::key::{ApiKey, HouseholdToken};
+use crate::once::Once;
+use crate::problem::Problem;
+use crate::query::{Segment, uuid};
+use crate::reply::{Created, Found};
+use crate::text;
+
+/// The header that carries the owner's token.
+const HOUSEHOLD_TOKEN: &str = "x-household-token";
+/// What a machine is called whose owner gives it no name.
+const MACHINE: &str = "machine";
+
+/// The household that the caller is in
+///
+/// Its members, whether they are there, and the machines whose tokens they were registered with.
+#[utoipa::path(get, path = "/household", tag = "household", security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 200, description = "The household", body = Household),
+        (status = 404, description = "The caller is in no household"),
+    ))]
+pub(crate) async fn household(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Household>, Problem> {
+    Ok(Found(app.store.household(&caller, Timestamp::now()).await?))
+}
+
+/// Who the person is.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct PersonBody {
+    /// The name under which the person writes: as an agent's, or `person`, which no agent gets.
+    #[schema(min_length = 3, max_length = 100, pattern = "^[A-Za-z0-9-][A-Za-z0-9_-]*$", example = "ann")]
+    name: String,
+}
+
+/// The person of a household, and that one's key
+///
+/// Made once, by whoever has the token that the household was founded with. The office marks this account as a person's,
+/// which no agent can be; no stranger finds it in the directory.
+#[utoipa::path(post, path = "/household/person", tag = "household", request_body = PersonBody,
+    params(("X-Household-Token" = String, Header, description = "The owner's token")),
+    responses(
+        (status = 201, description = "The person, and the key to speak with", body = Registered),
+        (status = 401, description = "No token, or one that is not known here"),
+        (status = 403, description = "A machine's token makes no person"),
+        (status = 409, description = "The household has its person already, or the name is taken"),
+    ))]
+pub(crate) async fn person(
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    headers: HeaderMap,
+    Body(body): Body<PersonBody>,
+) -> Result<Created<Registered>, Problem> {
+    let Some(token) = headers.get(HOUSEHOLD_TOKEN) else {
+        let detail = "this needs the owner's token of a household: send it as X-Household-Token";
+        return Err(OfficeError::new(Code::Unauthorized, detail).into());
+    };
+    let name = AgentName::parse_for_person(&body.name).map_err(|bad| Problem::field("body.name", bad.to_string()))?;
+    let (key, token) = (ApiKey::fresh()?, KeyHash::of(token.to_str().unwrap_or_default()));
+    let new = NewAgent {
+        name,
+        key_hash: KeyHash::of(key.reveal()),
+        key_prefix: key.shown().to_owned(),
+        owner_contact: None,
+        card: Card::default(),
+        join: Some(Join { token, person: true }),
+    };
+    app.limits.register(&*app.store, address).await?;
+    let agent = register(&app, address, new).await?;
+    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
+}
+
+/// Registers an agent that may join a household. Wrong tokens count against the address they come from, as wrong keys do.
+pub(crate) async fn register(app: &App, address: IpAddr, new: NewAgent) -> Result<Agent, Problem> {
+    match app.store.register_agent(new, Timestamp::now()).await {
+        Ok(written) => Ok(app.publish(written)),
+        Err(error) => {
+            if error.code() == Code::Unauthorized {
+                app.limits.wrong_key(&*app.store, address).await?;
+            }
+            Err(error.into())
+        }
+    }
+}
+
+/// Another machine.
+#[derive(Deserialize, Serialize, ToSchema)]
+pub(crate) struct MachineBody {
+    /// What its owner calls it.
+    #[schema(max_length = 100, pattern = "^[^\\x00]*$", default = "machine", example = "laptop")]
+    label: Option<String>,
+}
+
+/// A token with which agents of another machine join the household
+///
+/// For the household's person. The token is shown once.
+#[utoipa::path(post, path = "/household/machines", tag = "household", request_body = MachineBody,
+    params(("Idempotency-Key" = Option<String>, Header, max_length = 255, pattern = "^[!-~]+$",
+        description = "A repeat with the same key and body answers the same machine, with a new token that replaces the first")),
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 201, description = "The machine and its token", body = NewMachine),
+        (status = 403, description = "The caller is not the person of a household"),
+        (status = 409, description = "The household has 100 machines, or the idempotency key was used for another request"),
+    ))]
+pub(crate) async fn add_machine(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    once: Once,
+    Body(body): Body<MachineBody>,
+) -> Result<Created<NewMachine>, Problem> {
+    text::check_some("body.label", body.label.as_ref(), MAX_LABEL_CHARS)?;
+    let caller = once.of(caller, "household/machines", &body)?;
+    let token = HouseholdToken::fresh()?;
+    let label = body.label.as_deref().filter(|label| !label.trim().is_empty()).unwrap_or(MACHINE);
+    let machine = app.store.add_machine(&caller, label, token.hash(), Timestamp::now()).await?;
+    Ok(Created(NewMachine { id: machine.id, label: machine.label, token: token.reveal().to_owned() }))
+}
+
+/// Takes a machine's token back, and its agents out of the household
+///
+/// For the household's person. What the household alone allowed between them and others ends at once: mail, open tasks, shared
+/// transcripts.
+#[utoipa::path(delete, path = "/household/machines/{id}", tag = "household", security(("key" = []), ("bearer" = [])),
+    params(("id" = uuid::Uuid, Path, description = "Which machine")),
+    responses(
+        (status = 204, description = "Revoked"),
+        (status = 403, description = "The caller is not the person of a household"),
+        (status = 404, description = "The household has no such machine, or it was revoked before"),
+        (status = 409, description = "It is the owner's token"),
+    ))]
+pub(crate) async fn revoke_machine(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(id): Segment,
+) -> Result<StatusCode, Problem> {
+    let id = uuid("path.id", &id)?;
+    app.publish(app.store.revoke_machine(&caller, id, Timestamp::now()).await?);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Takes an agent out of the household
+///
+/// The caller itself; or any agent, where the caller is the household's person.
+#[utoipa::path(delete, path = "/household/members/{name}", tag = "household", security(("key" = []), ("bearer" = [])),
+    params(("name" = AgentName, Path, description = "Who leaves")),
+    responses(
+        (status = 204, description = "It is no member any more"),
+        (status = 403, description = "The caller is not the household's person"),
+        (status = 404, description = "The caller is in no household, or this agent is not in it"),
+        (status = 409, description = "It is the person, who stays"),
+    ))]
+pub(crate) async fn leave(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Segment(name): Segment,
+) -> Result<StatusCode, Problem> {
+    let name = AgentName::parse_plain(&name).map_err(|bad| Problem::field("path.name", bad.to_string()))?;
+    app.publish(app.store.leave_household(&caller, &name, Timestamp::now()).await?);
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,166 @@
+//! The household over HTTP: the person, the machines, and who is in it.
+
+use amb_core::Timestamp;
+use amb_server::{Config, HouseholdToken, Rate, RateLimits};
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::{Agent, Answer, Desk};
+
+impl Desk {
+    /// A household, as `amb serve` and `amb admin household` found one; answers the owner's token.
+    async fn found(&self) -> String {
+        let token = HouseholdToken::fresh().unwrap();
+        self.store.found_household(token.hash(), false, Timestamp::now()).await.unwrap().unwrap();
+        token.reveal().to_owned()
+    }
+
+    async fn try_person(&self, token: Option<&str>, name: &str) -> Answer {
+        let mut request = self.http.post(self.url("/household/person")).json(&json!({"name": name}));
+        if let Some(token) = token {
+            request = request.header("X-Household-Token", token);
+        }
+        self.request(request).await
+    }
+
+    async fn try_join(&self, token: &str, name: &str) -> Answer {
+        let body = json!({"name": name, "household_token": token});
+        self.call(Method::POST, "/agents/register", None, Some(&body)).await
+    }
+
+    async fn join(&self, token: &str, name: &str) -> Agent {
+        agent(&self.try_join(token, name).await.expect(201))
+    }
+
+    async fn delete(&self, caller: &Agent, path: &str) -> Answer {
+        self.call(Method::DELETE, path, Some(&caller.key), None).await
+    }
+}
+
+fn agent(registered: &Value) -> Agent {
+    let text = |field: &str| registered[field].as_str().unwrap().to_owned();
+    Agent { name: text("name"), key: text("api_key") }
+}
+
+async fn a_household_from_its_founding_to_a_revoked_machine(desk: Desk) {
+    let owner = desk.found().await;
+    desk.try_person(None, "ann").await.problem(401, "unauthorized");
+    desk.try_person(Some("ambh_wrong"), "ann").await.problem(401, "unauthorized");
+    desk.try_person(Some(&owner), "admin").await.problem(422, "invalid");
+    let ann = agent(&desk.try_person(Some(&owner), "person").await.expect(201));
+    assert_eq!(ann.name, "person", "a name that no agent gets");
+    desk.try_join(&owner, "person").await.problem(422, "invalid");
+    desk.try_person(Some(&owner), "ann").await.problem(409, "conflict");
+
+    let problem = desk.try_join("ambh_wrong", "coder").await.problem(401, "unauthorized");
+    assert!(problem["detail"].as_str().unwrap().contains("household"), "{problem}");
+    let (coder, stranger) = (desk.join(&owner, "coder").await, desk.register("stranger").await);
+    desk.send(&ann, &coder, "Plan", "look at the failing test").await;
+    desk.send(&coder, &ann, "Plan", "done").await;
+    let refused = json!({"to": "coder", "subject": "Plan", "content": "let me in"});
+    desk.post(&stranger, "/messages/send", refused).await.problem(403, "not_connected");
+
+    let agents = desk.get(&coder, "/agents").await.expect(200)["agents"].clone();
+    assert_eq!(
+        (&agents[0]["name"], &agents[0]["household"], &agents[0]["person"]),
+        (&json!("coder"), &json!(true), &Value::Null)
+    );
+    assert_eq!(
+        (&agents[1]["name"], &agents[1]["household"], &agents[1]["person"]),
+        (&json!("person"), &json!(true), &json!(true))
+    );
+    assert_eq!((&agents[2]["name"], &agents[2]["household"]), (&json!("stranger"), &Value::Null));
+    desk.get(&stranger, "/agents/person").await.problem(404, "not_found");
+    desk.get(&stranger, "/household").await.problem(404, "not_found");
+
+    let laptop = json!({"label": "laptop"});
+    desk.post(&coder, "/household/machines", laptop.clone()).await.problem(403, "forbidden");
+    let machine = desk.post(&ann, "/household/machines", laptop).await.expect(201);
+    assert_eq!(machine["label"], "laptop");
+    let (id, token) = (machine["id"].as_str().unwrap(), machine["token"].as_str().unwrap());
+    desk.try_person(Some(token), "bea").await.problem(403, "forbidden");
+    let there = desk.join(token, "there").await;
+    desk.send(&there, &coder, "Plan", "from the other machine").await;
+    let household = desk.get(&there, "/household").await.expect(200);
+    let names: Vec<&str> =
+        household["members"].as_array().unwrap().iter().map(|m| m["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["coder", "person", "there"]);
+    assert_eq!((&household["members"][1]["person"], &household["members"][2]["machine"]), (&json!(true), &json!(id)));
+    assert_eq!(household["machines"][1]["revoked_at"], Value::Null);
+
+    let mut socket = desk.live(&there).await;
+    desk.delete(&coder, &format!("/household/machines/{id}")).await.problem(403, "forbidden");
+    desk.delete(&ann, "/household/machines/x").await.problem(422, "invalid");
+    desk.delete(&ann, &format!("/household/machines/{id}")).await.expect(204);
+    let told = socket.hear().await;
+    assert_eq!(
+        (&told["type"], &told["change"], &told["by"]),
+        (&json!("household_changed"), &json!("left"), &json!("person"))
+    );
+    let again = json!({"to": "coder", "subject": "Plan", "content": "still there?"});
+    desk.post(&there, "/messages/send", again).await.problem(403, "not_connected");
+    desk.try_join(token, "late").await.problem(401, "unauthorized");
+    desk.delete(&ann, &format!("/household/machines/{id}")).await.problem(404, "not_found");
+
+    desk.delete(&ann, "/household/members/person").await.problem(409, "conflict");
+    desk.delete(&stranger, "/household/members/coder").await.problem(404, "not_found");
+    desk.delete(&coder, "/household/members/coder").await.expect(204);
+    desk.get(&coder, "/household").await.problem(404, "not_found");
+}
+
+#[tokio::test]
+async fn a_household_on_sqlite() {
+    a_household_from_its_founding_to_a_revoked_machine(Desk::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn a_household_on_postgres() {
+    a_household_from_its_founding_to_a_revoked_machine(Desk::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answered() {
+    let one = Desk::postgres().await;
+    let other = one.replica(Config { rate_limits: None, ..Config::default() }).await;
+    let owner = one.found().await;
+    let ann = agent(&one.try_person(Some(&owner), "ann").await.expect(201));
+    let machine = one.post(&ann, "/household/machines", json!({})).await.expect(201);
+    let there = other.join(machine["token"].as_str().unwrap(), "there").await;
+    // Both have everything in their caches.
+    for desk in [&one, &other] {
+        desk.send(&there, &ann, "Plan", "hello").await;
+        desk.send(&ann, &there, "Plan", "hello").await;
+    }
+    one.delete(&ann, &format!("/household/machines/{}", machine["id"].as_str().unwrap())).await.expect(204);
+    for (from, to) in [(&there, &ann), (&ann, &there)] {
+        let body = json!({"to": to.name, "subject": "Plan", "content": "after"});
+        other.post(from, "/messages/send", body).await.problem(403, "not_connected");
+    }
+    other.try_join(machine["token"].as_str().unwrap(), "late").await.problem(401, "unauthorized");
+}
+
+#[tokio::test]
+async fn wrong_household_tokens_are_counted_like_wrong_keys() {
+    let limits = RateLimits { wrong_key: Rate::per_minute(1, 3), ..RateLimits::default() };
+    let desk = Desk::sqlite_with(Config { rate_limits: Some(limits), ..Config::default() }).await;
+    desk.try_join("guess", "coder").await.problem(401, "unauthorized");
+    desk.try_person(Some("guess"), "ann").await.problem(401, "unauthorized");
+    desk.try_join("guess", "coder").await.problem(401, "unauthorized");
+    desk.try_person(Some("guess"), "ann").await.problem(429, "too_many_requests");
+    desk.try_join("guess", "coder").await.problem(429, "too_many_requests");
+}
+
+#[tokio::test]
+async fn a_machine_asked_for_twice_under_one_key_is_one_machine() {
+    let desk = Desk::sqlite().await;
+    let owner = desk.found().await;
+    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let ask = async || {
+        let request = desk.http.post(desk.url("/household/machines")).header("X-API-Key", &ann.key);
+        desk.request(request.header("Idempotency-Key", "k1").json(&json!({"label": "laptop"}))).await.expect(201)
+    };
+    let (first, again) = (ask().await, ask().await);
+    assert_eq!(first["id"], again["id"]);
+    desk.try_join(first["token"].as_str().unwrap(), "coder").await.problem(401, "unauthorized");
+    desk.join(again["token"].as_str().unwrap(), "coder").await;
+}

@@ -1,0 +1,368 @@
+//! The household: one owner's agents and that person.
+
+use amb_core::doc::{Access, AgentEntry, ConnectionChange, HouseholdChange};
+use amb_core::mailbox::TaskFilter;
+use amb_core::{AllowFrom, Code, Event, Kind, TaskState};
+use amb_store::{AgentsPage, Join, Once, ProfilePatch};
+
+use super::*;
+
+const OWNER: &str = "amb_household_owner";
+
+fn token(text: &str, person: bool) -> Option<Join> {
+    Some(Join { token: KeyHash::of(text), person })
+}
+
+impl Desk {
+    /// A household, and its person.
+    async fn household_of(&self, person: &str) -> Agent {
+        self.found_household(KeyHash::of(OWNER), true, at(0)).await.unwrap().unwrap();
+        let new = NewAgent { join: token(OWNER, true), ..new_agent(person) };
+        self.register_agent(new, at(0)).await.unwrap().answer
+    }
+
+    async fn join(&self, text: &str, with: &str) -> Agent {
+        let new = NewAgent { join: token(with, false), ..new_agent(text) };
+        self.register_agent(new, at(0)).await.unwrap().answer
+    }
+
+    async fn machine(&self, person: &Agent, label: &str) -> (uuid::Uuid, String) {
+        let token = format!("amb_household_{label}");
+        (self.add_machine(person, label, KeyHash::of(&token), at(1)).await.unwrap().id, token)
+    }
+
+    async fn may_send(&self, from: &Agent, to: &Agent) -> bool {
+        match self.send(from, Draft::text(to.name.clone(), "Plan", "x"), at(1)).await {
+            Ok(_) => true,
+            Err(error) => {
+                assert_eq!(error.code(), Code::NotConnected, "{error:?}");
+                false
+            }
+        }
+    }
+
+    async fn names(&self, caller: &Agent, after: Option<&str>, limit: u32) -> Vec<AgentEntry> {
+        self.agents(caller, AgentsPage { after: after.map(name), limit }, at(5)).await.unwrap()
+    }
+}
+
+fn changes(entries: Vec<amb_core::Entry>) -> Vec<(String, HouseholdChange, Option<String>)> {
+    let changes = entries.into_iter().filter_map(|entry| match entry.event {
+        Event::HouseholdChanged { agent, change, by } => Some((agent.to_string(), change, by.map(|by| by.to_string()))),
+        _ => None,
+    });
+    changes.collect()
+}
+
+pub async fn a_household_is_founded_once_and_its_members_write_without_a_code(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    assert_eq!(desk.found_household(KeyHash::of("another"), true, at(1)).await.unwrap(), None, "there is one");
+    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+    let stranger = desk.enter("stranger").await;
+    for (from, to) in [(&ann, &coder), (&coder, &ann), (&coder, &writer), (&writer, &coder)] {
+        assert!(desk.may_send(from, to).await, "{} to {}", from.name, to.name);
+        assert!(!desk.may_send(from, &stranger).await);
+        assert!(!desk.may_send(&stranger, to).await);
+    }
+    let told = changes(desk.events(ann.key, 0, 100).await.unwrap());
+    let joined = |name: &str| (name.to_owned(), HouseholdChange::Joined, None);
+    assert_eq!(told, [joined("coder"), joined("writer")]);
+    assert!(changes(desk.events(coder.key, 0, 100).await.unwrap()).is_empty(), "the person alone is told");
+    assert_eq!(
+        code(desk.request_connection(&coder, Ask::new(writer.name.clone(), None), at(2)).await),
+        Code::Conflict,
+        "they need none"
+    );
+    let seen = desk.household(&coder, at(3)).await.unwrap();
+    let members: Vec<_> = seen.members.iter().map(|member| (member.name.as_str(), member.person)).collect();
+    assert_eq!(members, [("ann", true), ("coder", false), ("writer", false)]);
+    assert_eq!(seen.machines.len(), 1);
+    assert!(seen.machines[0].owner && seen.members.iter().all(|member| member.machine == Some(seen.machines[0].id)));
+    assert_eq!(code(desk.household(&stranger, at(3)).await), Code::NotFound);
+    // Another household on the same server is strangers.
+    desk.found_household(KeyHash::of("theirs"), false, at(4)).await.unwrap().unwrap();
+    let theirs = desk.join("theirs", "theirs").await;
+    assert!(!desk.may_send(&theirs, &coder).await && !desk.may_send(&coder, &theirs).await);
+}
+
+pub async fn a_wrong_token_registers_nobody(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    for wrong in ["", "amb_household_other"] {
+        let new = NewAgent { join: token(wrong, false), ..new_agent("coder") };
+        assert_eq!(code(desk.register_agent(new, at(1)).await), Code::Unauthorized);
+    }
+    assert_eq!(desk.agent_by_name(&name("coder")).await.unwrap(), None);
+    let coder = desk.join("coder", OWNER).await;
+    assert!(desk.may_send(&coder, &ann).await);
+}
+
+pub async fn the_person_is_made_once_with_the_owners_token(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (_, laptop) = desk.machine(&ann, "laptop").await;
+    let again = |with: &str| NewAgent { join: token(with, true), ..new_agent("bea") };
+    assert_eq!(code(desk.register_agent(again(OWNER), at(2)).await), Code::Conflict);
+    assert_eq!(code(desk.register_agent(again(&laptop), at(2)).await), Code::Forbidden);
+    assert_eq!(code(desk.register_agent(again("no token"), at(2)).await), Code::Unauthorized);
+    let bea = desk.join("bea", &laptop).await;
+    for refused in [
+        code(desk.add_machine(&bea, "mine", KeyHash::of("mine"), at(3)).await),
+        code(desk.revoke_machine(&bea, uuid::Uuid::nil(), at(3)).await),
+    ] {
+        assert_eq!(refused, Code::Forbidden, "an agent is no person");
+    }
+    let patch = ProfilePatch { discoverable: Some(true), ..ProfilePatch::default() };
+    desk.update_profile(&ann, patch, at(3)).await.unwrap();
+    let stranger = desk.enter("stranger").await;
+    assert_eq!(code(desk.agent(&stranger, &ann.name, at(4)).await), Code::NotFound, "no stranger finds a person");
+    let (seen, mine) = (desk.agent(&bea, &ann.name, at(4)).await.unwrap(), desk.profile(&ann, at(4)).await.unwrap());
+    assert!(seen.person && seen.household && mine.entry.person && mine.entry.household);
+    let (seen, mine) = (desk.agent(&ann, &bea.name, at(4)).await.unwrap(), desk.profile(&bea, at(4)).await.unwrap());
+    assert!(!seen.person && seen.household && !mine.entry.person);
+    // A person that is gone makes room for another, who has the owner's token.
+    desk.delete_agent(&ann, hash_of("ann"), at(5)).await.unwrap();
+    let cleo = NewAgent { join: token(OWNER, true), ..new_agent("cleo") };
+    let cleo = desk.register_agent(cleo, at(6)).await.unwrap().answer;
+    assert!(desk.may_send(&cleo, &bea).await);
+}
+
+pub async fn a_revoked_machine_is_out_at_once(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (id, laptop) = desk.machine(&ann, "laptop").await;
+    let coder = desk.join("coder", OWNER).await;
+    let (here, there) = (desk.join("here", &laptop).await, desk.join("there", &laptop).await);
+    desk.connect(&desk.enter("friend").await, &here).await;
+    desk.say(&coder, &here, "Plan", "before").await;
+    let task = |to: &Agent| Draft { kind: Kind::Task, ..Draft::text(to.name.clone(), "Build", "it") };
+    let given = desk.send(&ann, task(&here), at(2)).await.unwrap().answer.task.unwrap().id;
+    let taken = desk.send(&here, task(&coder), at(2)).await.unwrap().answer.task.unwrap().id;
+    let friend = desk.agent_by_name(&name("friend")).await.unwrap().unwrap();
+    let kept = desk.send(&friend, task(&here), at(2)).await.unwrap().answer.task.unwrap().id;
+    desk.set_task_state(&coder, &taken, TaskState::Accepted, None, at(3)).await.unwrap();
+    let key = "chat:1".parse().unwrap();
+    desk.transcript_append(&here, None, &key, super::keeping::line("hi", None), at(3)).await.unwrap();
+    desk.transcript_share(&here, &key, &coder.name, Some(Access::Read), at(3)).await.unwrap();
+    assert_eq!(desk.transcript_recent(&coder, Some(&here.name), &key, 9).await.unwrap().len(), 1);
+
+    let heads = [desk.event_head(here.key).await.unwrap(), desk.event_head(coder.key).await.unwrap()];
+    let revoked = desk.revoke_machine(&ann, id, at(4)).await.unwrap();
+    assert!(!revoked.news.is_empty());
+    for (from, to) in [(&ann, &here), (&here, &ann), (&coder, &here), (&here, &coder), (&here, &there)] {
+        assert!(!desk.may_send(from, to).await, "{} to {}", from.name, to.name);
+    }
+    assert!(desk.may_send(&coder, &ann).await && desk.may_send(&friend, &here).await);
+    let told = changes(desk.events(here.key, heads[0], 100).await.unwrap());
+    assert_eq!(told, [("here".to_owned(), HouseholdChange::Left, Some("ann".to_owned()))]);
+    let state = |agent: Agent, id| {
+        let desk = desk.clone();
+        async move { desk.task(&agent, &id).await.unwrap() }
+    };
+    let ended = state(ann.clone(), given).await;
+    assert_eq!(ended.state, TaskState::Rejected);
+    assert!(ended.note.unwrap().contains("here left the household"));
+    assert_eq!(state(coder.clone(), taken.clone()).await.state, TaskState::Failed);
+    assert_eq!(state(here.clone(), kept).await.state, TaskState::Pending, "a connection still covers it");
+    assert!(desk.event_head(coder.key).await.unwrap() > heads[1], "both sides of a task are told");
+    let moved = desk.set_task_state(&coder, &taken, TaskState::Completed, None, at(5)).await;
+    assert_eq!(code(moved), Code::NotConnected);
+    assert!(desk.transcript_recent(&coder, Some(&here.name), &key, 9).await.is_err());
+    assert_eq!(code(desk.household(&here, at(5)).await), Code::NotFound);
+    let new = NewAgent { join: token(&laptop, false), ..new_agent("late") };
+    assert_eq!(code(desk.register_agent(new, at(5)).await), Code::Unauthorized);
+    assert_eq!(code(desk.revoke_machine(&ann, id, at(6)).await), Code::NotFound);
+    let machines = desk.household(&ann, at(6)).await.unwrap().machines;
+    assert_eq!(machines.iter().map(|machine| machine.revoked_at.is_some()).collect::<Vec<_>>(), [false, true]);
+    assert_eq!(code(desk.revoke_machine(&ann, machines[0].id, at(6)).await), Code::Conflict, "the owner's");
+    assert!(desk.tasks(&here, TaskFilter { open: true, ..TaskFilter::default() }, 10).await.unwrap().len() == 1);
+}
+
+pub async fn members_leave_and_are_removed(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+    assert_eq!(code(desk.leave_household(&coder, &writer.name, at(1)).await), Code::Forbidden);
+    assert_eq!(code(desk.leave_household(&ann, &name("nobody"), at(1)).await), Code::NotFound);
+    assert_eq!(code(desk.leave_household(&ann, &ann.name, at(1)).await), Code::Conflict, "the person stays");
+    let head = desk.event_head(ann.key).await.unwrap();
+    desk.leave_household(&coder, &coder.name, at(2)).await.unwrap();
+    desk.leave_household(&ann, &name("WRITER"), at(2)).await.unwrap();
+    let told = changes(desk.events(ann.key, head, 100).await.unwrap());
+    assert_eq!(told, [("coder".to_owned(), HouseholdChange::Left, None)], "what one did oneself is no news");
+    assert!(!desk.may_send(&coder, &ann).await && !desk.may_send(&ann, &writer).await);
+    assert_eq!(code(desk.leave_household(&coder, &coder.name, at(3)).await), Code::NotFound);
+    // As a stranger it connects by a code.
+    desk.connect(&coder, &ann).await;
+    assert!(desk.may_send(&coder, &ann).await);
+    desk.delete_agent(&desk.join("short", OWNER).await, hash_of("short"), at(4)).await.unwrap();
+    assert_eq!(desk.household(&ann, at(5)).await.unwrap().members.len(), 1);
+}
+
+pub async fn the_directory_shows_the_household_first(desk: Desk) {
+    let ann = desk.household_of("mia").await;
+    for stranger in ["alf", "bob", "zoe"] {
+        desk.enter(stranger).await;
+    }
+    for member in ["carl", "xeno"] {
+        desk.join(member, OWNER).await;
+    }
+    let names = |entries: &[AgentEntry]| entries.iter().map(|entry| entry.name.to_string()).collect::<Vec<_>>();
+    let all = desk.names(&ann, None, 100).await;
+    assert_eq!(names(&all), ["carl", "mia", "xeno", "alf", "bob", "zoe"]);
+    assert_eq!(all.iter().map(|entry| entry.household).collect::<Vec<_>>(), [true, true, true, false, false, false]);
+    for limit in 1..=6 {
+        let (mut paged, mut after) = (Vec::new(), None);
+        loop {
+            let page = desk.names(&ann, after.as_deref(), limit).await;
+            let Some(last) = page.last() else { break };
+            after = Some(last.name.to_string());
+            paged.extend(names(&page));
+        }
+        assert_eq!(paged, names(&all), "in pages of {limit}");
+    }
+    let zoe = desk.agent_by_name(&name("zoe")).await.unwrap().unwrap();
+    let seen = desk.names(&zoe, None, 100).await;
+    assert_eq!(names(&seen), ["alf", "bob", "carl", "xeno", "zoe"], "by name, without the person");
+    assert!(seen.iter().all(|entry| !entry.household && !entry.person));
+}
+
+pub async fn a_machine_asked_for_again_under_its_key_is_the_same_one(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let asked = |agent: &Agent| agent.clone().under(Some(Once::new("k".into(), "machines", &"laptop").unwrap()));
+    let first = desk.add_machine(&asked(&ann), "laptop", KeyHash::of("first"), at(1)).await.unwrap();
+    let again = desk.add_machine(&asked(&ann), "laptop", KeyHash::of("second"), at(2)).await.unwrap();
+    assert_eq!(first, again);
+    let other = ann.clone().under(Some(Once::new("k".into(), "machines", &"desktop").unwrap()));
+    assert_eq!(code(desk.add_machine(&other, "desktop", KeyHash::of("third"), at(3)).await), Code::Conflict);
+    assert_eq!(desk.household(&ann, at(3)).await.unwrap().machines.len(), 2);
+    let new = NewAgent { join: token("first", false), ..new_agent("coder") };
+    assert_eq!(code(desk.register_agent(new, at(4)).await), Code::Unauthorized, "the token of the lost answer");
+    desk.join("coder", "second").await;
+    let machines = (2..amb_core::limits::MAX_HOUSEHOLD_MACHINES).map(|n| format!("machine {n}"));
+    for label in machines {
+        desk.add_machine(&ann, &label, KeyHash::of(&label), at(5)).await.unwrap();
+    }
+    assert_eq!(code(desk.add_machine(&ann, "more", KeyHash::of("more"), at(5)).await), Code::Conflict);
+    desk.revoke_machine(&ann, first.id, at(6)).await.unwrap();
+    desk.add_machine(&ann, "more", KeyHash::of("more"), at(7)).await.unwrap();
+    assert_eq!(code(desk.add_machine(&asked(&ann), "laptop", KeyHash::of("x"), at(8)).await), Code::NotFound);
+}
+
+pub async fn an_owners_token_that_was_renewed_is_void(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    desk.renew_household(&ann.name, KeyHash::of("renewed"), at(1)).await.unwrap();
+    let new = NewAgent { join: token(OWNER, false), ..new_agent("coder") };
+    assert_eq!(code(desk.register_agent(new, at(2)).await), Code::Unauthorized);
+    let coder = desk.join("coder", "renewed").await;
+    assert!(desk.may_send(&coder, &ann).await, "its members stay");
+    let stranger = desk.enter("stranger").await;
+    assert_eq!(code(desk.renew_household(&stranger.name, KeyHash::of("x"), at(3)).await), Code::NotFound);
+}
+
+/// Who the table is about. `me` asks, everybody else is asked.
+const OTHERS: [(&str, bool); 9] = [
+    ("member", true),
+    ("person", true),
+    ("connected", true),
+    ("stranger", false),
+    // Blocked by me, and that blocked me.
+    ("blocked", false),
+    ("blocker", false),
+    // Of a machine whose token was revoked, and removed by the person.
+    ("revoked", false),
+    ("removed", false),
+    // Of another household at the same office.
+    ("theirs", false),
+];
+
+pub async fn who_may_write_to_whom(desk: Desk) {
+    let person = desk.household_of("person").await;
+    let (laptop_id, laptop) = desk.machine(&person, "laptop").await;
+    desk.found_household(KeyHash::of("theirs"), false, at(0)).await.unwrap();
+    let me = desk.join("me-agent", OWNER).await;
+    let mut agents = vec![(person.clone(), true)];
+    for (text, may) in OTHERS.into_iter().filter(|(text, _)| *text != "person") {
+        let agent = match text {
+            "member" | "blocked" | "blocker" | "removed" => desk.join(text, OWNER).await,
+            "revoked" => desk.join(text, &laptop).await,
+            "theirs" => desk.join(text, "theirs").await,
+            _ => desk.enter(text).await,
+        };
+        agents.push((agent, may));
+    }
+    let of = |text: &str| agents.iter().find(|(agent, _)| agent.name.as_str() == text).unwrap().0.clone();
+    desk.connect(&of("connected"), &me).await;
+    // Tasks that were given while all were allowed, to be moved when they are not.
+    let task = |to: &Agent| Draft { kind: Kind::Task, ..Draft::text(to.name.clone(), "Build", "it") };
+    let mut given = Vec::new();
+    for text in ["member", "person", "connected", "blocked", "blocker", "revoked", "removed"] {
+        given.push((of(text), desk.send(&of(text), task(&me), at(1)).await.unwrap().answer.task.unwrap().id));
+    }
+    let key = "chat:1".parse().unwrap();
+    desk.transcript_append(&me, None, &key, super::keeping::line("hi", None), at(1)).await.unwrap();
+    desk.create_group(&me, &name("crew"), at(1)).await.unwrap();
+    desk.change_connection(&me, &name("blocked"), ConnectionChange::Block, at(2)).await.unwrap();
+    desk.change_connection(&of("blocker"), &me.name, ConnectionChange::Block, at(2)).await.unwrap();
+    desk.revoke_machine(&person, laptop_id, at(2)).await.unwrap();
+    desk.leave_household(&person, &name("removed"), at(2)).await.unwrap();
+
+    for (agent, id) in given {
+        let may = agents.iter().any(|(other, may)| *may && other.key == agent.key);
+        let moved = desk.set_task_state(&me, &id, TaskState::Accepted, None, at(3)).await;
+        assert_eq!(moved.is_ok(), may, "the task of {}", agent.name);
+        if !may {
+            assert!(desk.task(&me, &id).await.unwrap().state.is_terminal(), "{}", agent.name);
+        }
+    }
+    for (agent, may) in &agents {
+        let there = &agent.name;
+        assert_eq!(desk.may_send(&me, agent).await, *may, "to {there}");
+        assert_eq!(desk.may_send(agent, &me).await, *may, "from {there}");
+        let many = [name("member"), there.clone()];
+        let sent = desk.send_all(&me, &many, Draft::text(there.clone(), "All", "x"), at(3)).await;
+        assert_eq!(sent.is_ok(), *may, "to many with {there}");
+        for (from, to) in [(&me, agent), (agent, &me)] {
+            assert_eq!(desk.send(from, task(to), at(3)).await.is_ok(), *may, "a task {} to {}", from.name, to.name);
+        }
+        assert_eq!(desk.invite_to_group(&me, &name("crew"), there, at(3)).await.is_ok(), *may, "invited {there}");
+        let shared = desk.transcript_share(&me, &key, there, Some(Access::Read), at(3)).await;
+        assert_eq!(shared.is_ok(), *may, "shared with {there}");
+    }
+    // allow_from holds in a household too.
+    let picky = AllowFrom(vec!["person".into()]);
+    let patch = ProfilePatch { allow_from: Some(picky), ..ProfilePatch::default() };
+    desk.update_profile(&of("member"), patch, at(4)).await.unwrap();
+    let heard = desk.send(&person, Draft::text(name("member"), "Plan", "x"), at(5)).await;
+    assert!(heard.is_ok());
+    assert_eq!(code(desk.send(&me, Draft::text(name("member"), "Plan", "x"), at(5)).await), Code::NotAllowed);
+    let rejected = desk.send(&me, task(&of("member")), at(5)).await.unwrap().answer.task.unwrap();
+    assert_eq!(rejected.state, TaskState::Rejected);
+    // A block that is taken back leaves the household as it was.
+    desk.change_connection(&me, &name("blocked"), ConnectionChange::Unblock, at(6)).await.unwrap();
+    assert!(desk.may_send(&me, &of("blocked")).await && desk.may_send(&of("blocked"), &me).await);
+}
+
+pub async fn after_a_machine_was_revoked_no_send_gets_through(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (id, laptop) = desk.machine(&ann, "laptop").await;
+    let (coder, there) = (desk.join("coder", OWNER).await, desk.join("there", &laptop).await);
+    let storm: Vec<_> = [(&there, &coder), (&coder, &there), (&there, &ann), (&there, &coder)]
+        .map(|(from, to)| {
+            let (desk, from, to) = (desk.clone(), from.clone(), to.clone());
+            tokio::spawn(async move { while desk.may_send(&from, &to).await {} })
+        })
+        .into();
+    // Let some through before.
+    while desk.event_head(coder.key).await.unwrap() < 20 {
+        tokio::task::yield_now().await;
+    }
+    desk.revoke_machine(&ann, id, at(2)).await.unwrap();
+    let heads = [coder.key, there.key, ann.key];
+    let mut before = Vec::new();
+    for key in heads {
+        before.push(desk.event_head(key).await.unwrap());
+    }
+    for sender in storm {
+        sender.await.unwrap();
+    }
+    for (key, head) in heads.into_iter().zip(before) {
+        assert_eq!(desk.event_head(key).await.unwrap(), head, "nothing came after the answer");
+    }
+}
