@@ -37,6 +37,8 @@ pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// How long a cancelled turn may take to end. Then the agent is ended. Less than the bridge waits beyond a turn's time.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
+/// Why a turn ended without an answer.
+const TOO_LATE: &str = "the time of the turn was over; --turn-timeout gives it longer";
 /// The most sessions that are open at once; the one that was not used for the longest time is closed.
 const MAX_SESSIONS: usize = 100;
 
@@ -108,7 +110,7 @@ impl Acp {
     }
 
     /// The agent, started if it does not run.
-    async fn agent(&self) -> Result<Arc<Agent>, TurnError> {
+    async fn agent(&self, deadline: Instant) -> Result<Arc<Agent>, TurnError> {
         let mut running = self.running.lock().await;
         if let Some(agent) = running.as_ref().filter(|agent| agent.ended().is_none()) {
             return Ok(Arc::clone(agent));
@@ -120,7 +122,7 @@ impl Acp {
         let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
         let agent = Agent::start(command, environment, directory, records.as_deref(), *permissions);
         let agent = agent.map_err(unreachable)?;
-        let said = self.start(&agent, "initialize", &wire::initialize()).await?;
+        let said = self.start(&agent, "initialize", &wire::initialize(), deadline).await?;
         let version = said.get("protocolVersion").and_then(Value::as_u64);
         if version != Some(wire::VERSION) {
             let spoken = version.map_or("none".to_owned(), |version| version.to_string());
@@ -129,18 +131,22 @@ impl Acp {
         }
         *self.about.lock().unwrap_or_else(PoisonError::into_inner) = About::read(&said);
         if let Some(method) = &self.options.authenticate {
-            self.start(&agent, "authenticate", &json!({ "methodId": method })).await?;
+            self.start(&agent, "authenticate", &json!({ "methodId": method }), deadline).await?;
         }
         *running = Some(Arc::clone(&agent));
         Ok(agent)
     }
 
-    /// A request without which there is no turn.
-    async fn start(&self, agent: &Agent, method: &str, params: &Value) -> Result<Value, TurnError> {
-        let limit = self.options.start_limit;
+    /// A request without which there is no turn. All requests of a turn share its time.
+    async fn start(&self, agent: &Agent, method: &str, params: &Value, deadline: Instant) -> Result<Value, TurnError> {
+        let limit = self.options.start_limit.min(left(deadline));
         agent.call(method, params, limit).await.map_err(|error| {
             let (trouble, detail) = match error {
                 CallError::Ended(why) => (Trouble::Unreachable, format!("{method}: {why}")),
+                // The turn had no more time for it. The agent may be at work for others.
+                CallError::Late if limit < self.options.start_limit => {
+                    (Trouble::Timeout, format!("{method}: {TOO_LATE}"))
+                }
                 CallError::Late => {
                     agent.end("it did not answer in time");
                     (Trouble::Unreachable, format!("{method}: no answer within {limit:?}; is it an ACP agent?"))
@@ -191,7 +197,13 @@ impl Acp {
     }
 
     /// The session of a conversation; and whether it is new and knows nothing of what was said before.
-    async fn session(&self, agent: &Agent, key: &str, known: &Conversation) -> Result<(String, bool), TurnError> {
+    async fn session(
+        &self,
+        agent: &Agent,
+        key: &str,
+        known: &Conversation,
+        deadline: Instant,
+    ) -> Result<(String, bool), TurnError> {
         let open = agent.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
         if let Some(session) = open {
             return Ok((session.id, false));
@@ -200,12 +212,12 @@ impl Acp {
         if let (Some(old), true, true) = (&known.session, known.is_settled, self.about().can_load) {
             let mut load = place.clone();
             load["sessionId"] = json!(old);
-            match agent.call("session/load", &load, self.options.start_limit).await {
+            match agent.call("session/load", &load, self.options.start_limit.min(left(deadline))).await {
                 Ok(_) => return Ok((old.clone(), false)),
                 Err(error) => tracing::info!(?error, "a session cannot be loaded; a new one goes on"),
             }
         }
-        let made = self.start(agent, "session/new", &place.take()).await?;
+        let made = self.start(agent, "session/new", &place.take(), deadline).await?;
         match made.get("sessionId").and_then(Value::as_str) {
             Some(id) => Ok((id.to_owned(), true)),
             None => Err(TurnError::new(Trouble::NotOffered, "the agent made a session without a name")),
@@ -213,7 +225,7 @@ impl Acp {
     }
 
     /// Notes a session as used now, and closes the one that was not used for the longest time where there are too many.
-    async fn keep_open(&self, agent: &Agent, key: &str, id: &str) {
+    fn keep_open(&self, agent: &Agent, key: &str, id: &str) {
         let extra = {
             let mut sessions = agent.sessions.lock().unwrap_or_else(PoisonError::into_inner);
             sessions.insert(key.to_owned(), Session { id: id.to_owned(), used: Instant::now() });
@@ -222,8 +234,8 @@ impl Acp {
             (sessions.len() > MAX_SESSIONS).then(|| oldest.and_then(|key| sessions.remove(&key))).flatten()
         };
         if let Some(session) = extra.filter(|_| self.about().can_close) {
-            let which = json!({ "sessionId": session.id });
-            if let Err(error) = agent.call("session/close", &which, self.options.cancel_limit).await {
+            // No turn waits for the answer.
+            if let Err(error) = agent.post("session/close", &json!({ "sessionId": session.id })) {
                 tracing::debug!(?error, "a session that is not used any more stays open");
             }
         }
@@ -232,7 +244,7 @@ impl Acp {
     /// The turn has taken too long: it is cancelled, and where it does not end, the agent is ended.
     async fn cancel(&self, agent: &Agent, session: &str, asked: &mut Asked) -> bool {
         let limit = self.options.cancel_limit;
-        let _ = agent.notify("session/cancel", &json!({ "sessionId": session })).await;
+        let _ = agent.notify("session/cancel", &json!({ "sessionId": session }));
         match asked.within(limit).await {
             Ok(_) | Err(CallError::Rpc(_)) => true,
             Err(CallError::Ended(_)) => false,
@@ -262,6 +274,43 @@ impl About {
     }
 }
 
+/// What is left until then.
+fn left(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// A prompt that the agent works on. Whoever stops waiting for it leaves a session in which something may still run: it is
+/// cancelled and not used again, so that no session has two prompts.
+struct UnderWay<'a> {
+    agent: &'a Agent,
+    key: &'a str,
+    session: &'a str,
+    is_over: bool,
+}
+
+impl<'a> UnderWay<'a> {
+    fn begin(agent: &'a Agent, key: &'a str, session: &'a str) -> Self {
+        agent.listen(session);
+        Self { agent, key, session, is_over: false }
+    }
+
+    /// The agent's answer.
+    fn end(mut self) -> String {
+        self.is_over = true;
+        self.agent.heard(self.session)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.agent.heard(self.session);
+            self.agent.forget(self.key);
+            let _ = self.agent.notify("session/cancel", &json!({ "sessionId": self.session }));
+        }
+    }
+}
+
 #[async_trait]
 impl Runtime for Acp {
     fn describe(&self) -> String {
@@ -277,7 +326,8 @@ impl Runtime for Acp {
     }
 
     async fn check(&self) -> Result<(), TurnError> {
-        self.agent().await.map(|_| ())
+        // To start, and to authenticate.
+        self.agent(Instant::now() + self.options.start_limit * 2).await.map(|_| ())
     }
 
     async fn end_leftovers(&self) -> std::io::Result<()> {
@@ -290,19 +340,23 @@ impl Runtime for Acp {
     }
 
     async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
-        let agent = self.agent().await?;
+        let deadline = Instant::now() + turn.timeout;
+        let agent = self.agent(deadline).await?;
         let key = turn.session_key.as_str();
         let mut known = self.recall(key);
-        let (session, is_new) = self.session(&agent, key, &known).await?;
-        self.keep_open(&agent, key, &session).await;
+        let (session, is_new) = self.session(&agent, key, &known, deadline).await?;
+        if left(deadline).is_zero() {
+            return Err(TurnError::new(Trouble::Timeout, format!("the agent was not asked: {TOO_LATE}")));
+        }
+        self.keep_open(&agent, key, &session);
         let prompt = if is_new { known.hand_over(&turn.prompt) } else { turn.prompt.clone() };
         known.session = Some(session.clone());
         known.is_settled = false;
         self.remember(key, &known);
 
-        agent.listen(&session);
+        let under_way = UnderWay::begin(&agent, key, &session);
         let ran = match agent.ask("session/prompt", &wire::prompt(&session, &prompt)).await {
-            Ok(mut asked) => match asked.within(turn.timeout).await {
+            Ok(mut asked) => match asked.within(left(deadline)).await {
                 Err(CallError::Late) => {
                     known.is_settled = self.cancel(&agent, &session, &mut asked).await;
                     Err(CallError::Late)
@@ -311,7 +365,7 @@ impl Runtime for Acp {
             },
             Err(error) => Err(error),
         };
-        let text = agent.heard(&session);
+        let text = under_way.end();
         let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
         let mut is_lost = false;
         let outcome = match ran {
@@ -335,7 +389,7 @@ impl Runtime for Acp {
             }
         };
         if is_lost || !known.is_settled {
-            agent.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+            agent.forget(key);
             known.is_settled = false;
         }
         if let Ok(outcome) = &outcome {

@@ -38,7 +38,7 @@ def end(id, session, reason="end_turn"):
 def turn(id, session, prompt):
     mail = re.findall(r' id="([^"]+)"', prompt)[-1]
     answer = "answer to " + mail
-    if mode == "slow":
+    if mode in ("slow", "slow-start"):
         say(session, "still working")
         cancelled[session].wait()
         note("cancelled")
@@ -101,6 +101,8 @@ for line in sys.stdin:
             send({"id": id, "error": {"code": -32000, "message": "Authentication required"}})
             continue
         assert os.path.isabs(params["cwd"]) and params["mcpServers"] == []
+        if mode == "slow-start":
+            threading.Event().wait(2)
         sessions += 1
         send({"id": id, "result": {"sessionId": f"s{sessions}-{os.getpid()}"}})
     elif method == "session/load":
@@ -114,6 +116,16 @@ for line in sys.stdin:
         assert session not in running, "two prompts in one session"
         running.add(session)
         cancelled[session] = threading.Event()
+        if mode == "asks-before-it-reads":
+            # More answers than a pipe holds.
+            for number in range(800):
+                send({"id": f"ask-{number}", "method": "session/request_permission", "params": {"sessionId": session, "options": [
+                    {"optionId": "reject_once", "name": "no", "kind": "reject_once"}]}})
+            answered = [json.loads(sys.stdin.readline()) for _ in range(800)]
+            note("answered: %d" % len({answer["id"] for answer in answered}))
+            say(session, "answer to " + re.findall(r' id="([^"]+)"', prompt)[-1])
+            end(id, session)
+            continue
         if mode == "asks":
             asked = {session: id}
             options = [{"optionId": kind, "name": kind, "kind": kind} for kind in ("allow_once", "reject_once")]
@@ -123,5 +135,5 @@ for line in sys.stdin:
             continue
         threading.Thread(target=turn, args=(id, session, prompt), daemon=True).start()
     elif method == "session/cancel":
-        if mode == "slow":
+        if mode in ("slow", "slow-start"):
             cancelled[params["sessionId"]].set()

@@ -5,13 +5,14 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
-use tokio::sync::oneshot;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
@@ -27,6 +28,9 @@ const MAX_LINE: usize = 8 * 1024 * 1024;
 const MAX_GARBAGE: u32 = 1_000;
 /// How long the agent may leave its input unread.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
+/// The most messages that wait for the agent to read its input. With more than one for each turn and what it asks for in them,
+/// it does not read at all.
+const MAX_UNWRITTEN: usize = 256;
 /// How long what it has printed is read after it has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 /// How much of its complaints is kept, in bytes.
@@ -47,6 +51,7 @@ pub(super) enum CallError {
 pub(super) struct Agent {
     shared: Arc<Shared>,
     reading: AbortHandle,
+    writing: AbortHandle,
     run: Mutex<Option<Run>>,
     next: AtomicU64,
     /// Its session for each conversation, and when it was last used.
@@ -61,14 +66,16 @@ pub(super) struct Session {
 }
 
 struct Shared {
-    stdin: tokio::sync::Mutex<ChildStdin>,
+    /// Lines for the agent. A task of its own writes them, so that what the agent says is read whether or not it reads: else an
+    /// agent that prints while it is written to, and this process, would wait for each other.
+    lines: mpsc::Sender<Vec<u8>>,
     state: Mutex<State>,
     permissions: Permissions,
 }
 
 #[derive(Default)]
 struct State {
-    /// Requests without an answer yet. At most one for each turn under way, and those given up on.
+    /// Requests whose answers are waited for: at most one for each turn under way.
     pending: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
     /// The answers under way, by session.
     turns: HashMap<String, Collected>,
@@ -100,10 +107,13 @@ impl Agent {
         else {
             return Err("the agent has no pipes".into());
         };
-        let shared = Arc::new(Shared { stdin: tokio::sync::Mutex::new(stdin), state: Mutex::default(), permissions });
+        let (lines, unwritten) = mpsc::channel(MAX_UNWRITTEN);
+        let shared = Arc::new(Shared { lines, state: Mutex::default(), permissions });
+        // Ends with the last sender, which is in `shared`, so it does not hold that.
+        let writing = tokio::spawn(write(stdin, unwritten, Arc::downgrade(&shared))).abort_handle();
         let reading = tokio::spawn(Arc::clone(&shared).read(child, stdout, stderr)).abort_handle();
         let (next, sessions) = (AtomicU64::new(1), Mutex::default());
-        Ok(Arc::new(Self { shared, reading, run: Mutex::new(Some(run)), next, sessions }))
+        Ok(Arc::new(Self { shared, reading, writing, run: Mutex::new(Some(run)), next, sessions }))
     }
 
     /// Why it has ended, if it has.
@@ -128,22 +138,29 @@ impl Agent {
             }
             state.pending.insert(id, tell);
         }
-        self.send(&wire::request(id, method, params)).await?;
-        Ok(Asked { told, shared: Arc::clone(&self.shared) })
+        let asked = Asked { id, told, shared: Arc::clone(&self.shared) };
+        let written = self.shared.write(&wire::request(id, method, params)).await;
+        self.or_end(written)?;
+        Ok(asked)
     }
 
-    pub(super) async fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
-        self.send(&wire::notification(method, params)).await
+    /// Sends a request whose answer nobody waits for. Never waits.
+    pub(super) fn post(&self, method: &str, params: &Value) -> Result<(), CallError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        self.or_end(self.shared.try_write(&wire::request(id, method, params)))
     }
 
-    async fn send(&self, message: &Value) -> Result<(), CallError> {
-        match self.shared.write(message).await {
-            Ok(()) => Ok(()),
-            Err(why) => {
-                self.end(&why);
-                Err(CallError::Ended(self.ended().unwrap_or(why)))
-            }
-        }
+    /// Sends a notification. Never waits.
+    pub(super) fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
+        self.or_end(self.shared.try_write(&wire::notification(method, params)))
+    }
+
+    /// An agent to which nothing can be written is ended.
+    fn or_end(&self, written: Result<(), String>) -> Result<(), CallError> {
+        written.map_err(|why| {
+            self.end(&why);
+            CallError::Ended(self.ended().unwrap_or(why))
+        })
     }
 
     /// From now on what is said in this session is an answer.
@@ -161,10 +178,16 @@ impl Agent {
         self.shared.state().turns.remove(session).map(Collected::finish).unwrap_or_default()
     }
 
+    /// The session of this conversation is not used again.
+    pub(super) fn forget(&self, key: &str) {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+    }
+
     /// Ends the process with all that it started.
     pub(super) fn end(&self, why: &str) {
         self.shared.close(why);
         self.reading.abort();
+        self.writing.abort();
         drop(self.run.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 }
@@ -175,8 +198,9 @@ impl Drop for Agent {
     }
 }
 
-/// A request that was sent.
+/// A request that was sent. Nobody waits for its answer once it is dropped.
 pub(super) struct Asked {
+    id: u64,
     told: oneshot::Receiver<Result<Value, RpcError>>,
     shared: Arc<Shared>,
 }
@@ -195,24 +219,31 @@ impl Asked {
     }
 }
 
+impl Drop for Asked {
+    fn drop(&mut self) {
+        self.shared.state().pending.remove(&self.id);
+    }
+}
+
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Hands a message to the task that writes, and waits while too many are unwritten.
     async fn write(&self, message: &Value) -> Result<(), String> {
-        let mut line = message.to_string();
-        line.push('\n');
-        let writing = async {
-            let mut stdin = self.stdin.lock().await;
-            stdin.write_all(line.as_bytes()).await?;
-            stdin.flush().await
-        };
-        match timeout(WRITE_LIMIT, writing).await {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(error)) => Err(format!("the agent takes no input: {error}")),
+        match timeout(WRITE_LIMIT, self.lines.send(line_of(message))).await {
+            Ok(sent) => sent.map_err(|_| "the agent takes no input".into()),
             Err(_) => Err(format!("the agent has not read its input for {WRITE_LIMIT:?}")),
         }
+    }
+
+    /// Hands a message to the task that writes. Never waits.
+    fn try_write(&self, message: &Value) -> Result<(), String> {
+        self.lines.try_send(line_of(message)).map_err(|error| match error {
+            TrySendError::Full(_) => format!("the agent has left {MAX_UNWRITTEN} messages unread"),
+            TrySendError::Closed(_) => "the agent takes no input".into(),
+        })
     }
 
     /// Notes the end, unless it is known already; all who wait hear of it.
@@ -318,5 +349,30 @@ impl Shared {
                 self.write(&answer).await
             }
         }
+    }
+}
+
+fn line_of(message: &Value) -> Vec<u8> {
+    let mut line = message.to_string().into_bytes();
+    line.push(b'\n');
+    line
+}
+
+/// Writes lines to the agent, in order, until nobody has any for it or it takes none.
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>, shared: Weak<Shared>) {
+    while let Some(line) = lines.recv().await {
+        let writing = async {
+            stdin.write_all(&line).await?;
+            stdin.flush().await
+        };
+        let why = match timeout(WRITE_LIMIT, writing).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => format!("the agent takes no input: {error}"),
+            Err(_) => format!("the agent has not read its input for {WRITE_LIMIT:?}"),
+        };
+        if let Some(shared) = shared.upgrade() {
+            shared.close(&why);
+        }
+        return;
     }
 }

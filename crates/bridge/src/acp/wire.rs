@@ -1,9 +1,8 @@
 //! The messages of the Agent Client Protocol that a bridge needs.
 //!
-//! Written by hand instead of with the crate `agent-client-protocol`: that crate hands lines of any length through channels
-//! without a bound (its documented contract), so a child that prints faster than it is read fills the memory of the bridge, and
-//! it adds 22 packages for seven messages. What is sent is strict; what is received is read leniently, since agents add fields
-//! and kinds of updates.
+//! Written by hand instead of with the crate `agent-client-protocol` (5.0.0), which bounds neither its queues nor its lines and
+//! turns on `serde_json/preserve_order` for the whole binary: ARCHITECTURE.md has the facts. What is sent is strict; what is
+//! received is read leniently, since agents add fields and kinds of updates.
 
 use serde_json::{Value, json};
 

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use amb_bridge::acp::{Acp, AcpOptions, Permissions};
-use amb_bridge::{Connection, Conversations, Ledger, Options, Runtime, Trouble};
+use amb_bridge::{Connection, Conversations, Ledger, Options, Runtime, Trouble, Turn};
+use amb_core::Mailbox;
 
 use crate::world::{World, quick, until};
 
@@ -267,5 +268,61 @@ async fn a_refusal_is_final_and_an_error_is_tried_again() {
     let mail = world.mail().await;
     world.has_one_answer(&mail, "after an error").await;
     assert!(world.status().unwrap().last_error.unwrap().contains("quota"));
+    bridge.stop().await;
+}
+
+/// One mail for one turn, as a bridge gives it.
+async fn turn(timeout: Duration, world: &World) -> Turn {
+    let sent = world.mail().await;
+    let mail = world.bob.message(&sent.id).await.unwrap().message;
+    let prompt = format!("<mail id=\"{}\">question 0</mail>", mail.id);
+    Turn { mail, session_key: "peer:ann".into(), prompt, key: "k".into(), repeat: false, tried: false, timeout }
+}
+
+#[tokio::test]
+async fn a_prompt_that_nobody_waits_for_any_more_leaves_no_second_one_in_its_session() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "slow");
+    let agent = fake.agent();
+    let long = turn(Duration::from_secs(600), &world).await;
+    let dropped = tokio::select! {
+        ended = agent.turn(&long) => panic!("{ended:?}"),
+        () = until("prompt", async || fake.count("session/prompt") == 1) => true,
+    };
+    assert!(dropped);
+    until("cancel", async || fake.count("cancelled") == 1).await;
+    // The agent fails where a session has two prompts.
+    let ended = agent.turn(&turn(Duration::from_millis(500), &world).await).await.unwrap_err();
+    assert_eq!(ended.trouble, Trouble::Timeout, "{ended}");
+    assert_eq!((fake.count("session/new"), fake.count("initialize")), (2, 1), "{:?}", fake.log());
+}
+
+#[tokio::test]
+async fn the_start_of_a_session_is_part_of_a_turns_time() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "slow-start");
+    let agent = fake.agent();
+    agent.check().await.unwrap();
+    let began = Instant::now();
+    let ended = agent.turn(&turn(Duration::from_secs(3), &world).await).await.unwrap_err();
+    assert_eq!((ended.trouble, fake.count("cancelled")), (Trouble::Timeout, 1), "{ended}: {:?}", fake.log());
+    assert!(
+        began.elapsed() < Duration::from_millis(4_500),
+        "two seconds of the three were over: {:?}",
+        began.elapsed()
+    );
+    // A turn without the time to begin a session does not end the agent, which others may use.
+    agent.turn(&turn(Duration::from_millis(1), &world).await).await.unwrap_err();
+    assert_eq!(fake.count("initialize"), 1, "{:?}", fake.log());
+}
+
+#[tokio::test]
+async fn an_agent_that_asks_much_before_it_reads_gets_all_answers() {
+    let world = World::new().await;
+    let fake = Fake::new(&world, "asks-before-it-reads");
+    let bridge = world.start_with(fake.agent(), patient());
+    let mail = world.mail().await;
+    world.has_one_answer(&mail, "an agent that asks much").await;
+    assert_eq!((fake.count("answered: 800"), fake.count("initialize")), (2, 1), "{:?}", fake.log());
     bridge.stop().await;
 }
