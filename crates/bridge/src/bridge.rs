@@ -174,7 +174,7 @@ impl Bridge {
                     failures += 1;
                     tracing::warn!(%error, failures, "the office cannot be used now");
                     self.shared.note_error(&error.to_string());
-                    sleep(error.wait().unwrap_or_default().max(self.shared.options.pace.after(failures))).await;
+                    sleep(error.wait().unwrap_or_default().max(self.shared.options.backoff.after(failures))).await;
                 }
             }
         }
@@ -366,8 +366,8 @@ impl Bridge {
             self.requests.look();
             return self.pause(&trouble);
         }
-        let Options { pace, max_failures, .. } = &self.shared.options;
-        match self.requests.failed(pace.after(self.requests.failures() + 1), *max_failures) {
+        let Options { backoff, max_failures, .. } = &self.shared.options;
+        match self.requests.failed(backoff.after(self.requests.failures() + 1), *max_failures) {
             true => self.shared.told(asking),
             false => Ok(()),
         }

@@ -26,7 +26,8 @@ impl BridgeError {
 
 /// Whether trying again cannot help.
 pub(crate) fn is_lasting(code: Code) -> bool {
-    !matches!(code, Code::Unavailable | Code::TooManyRequests | Code::Internal | Code::Unauthorized)
+    // A key that is not taken any more ends the bridge; the next one may have another.
+    !code.is_about_office() && code != Code::Unauthorized
 }
 
 /// Why a mail is not done with.

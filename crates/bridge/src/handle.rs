@@ -68,7 +68,7 @@ impl Shared {
         self.is_up();
         page.failed(error.trouble, &error.detail);
         if page.failures < self.options.max_failures && error.trouble != Trouble::Refused {
-            let wait = self.options.pace.after(page.failures);
+            let wait = self.options.backoff.after(page.failures);
             page.next_try = Timestamp::now().checked_add(wait).ok();
             self.ledger.write(page)?;
             return Err(Stop::Later);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::pace::Pace;
+use amb_core::Backoff;
 
 /// Added to a turn's time before the bridge stops waiting for a runtime that should have spoken by then.
 pub(crate) const OVERTIME: Duration = Duration::from_secs(30);
@@ -56,7 +56,7 @@ pub struct Options {
     /// The conversation that is told of requests for a connection. None where nobody is there to be told.
     pub requests: Option<String>,
     /// How long to wait after a failure.
-    pub pace: Pace,
+    pub backoff: Backoff,
     /// How long a mail that failed holds back what came after it in its thread. Then those go first.
     pub hold_thread: Duration,
     /// Called with the runtime's description when it was found to take turns: at the start, and after it was down.
@@ -74,7 +74,7 @@ impl Default for Options {
             conversations: Conversations::Thread,
             tasks: Tasks::Ask,
             requests: None,
-            pace: Pace::default(),
+            backoff: Backoff::default(),
             hold_thread: DEFAULT_HOLD_THREAD,
             on_ready: None,
             checkpoint: None,
@@ -91,7 +91,7 @@ impl fmt::Debug for Options {
             .field("conversations", &self.conversations)
             .field("tasks", &self.tasks)
             .field("requests", &self.requests)
-            .field("pace", &self.pace)
+            .field("backoff", &self.backoff)
             .field("hold_thread", &self.hold_thread)
             .finish_non_exhaustive()
     }

@@ -25,15 +25,26 @@ impl Backoff {
         Self { first, longest, failures: 0 }
     }
 
+    /// The longest wait.
+    pub fn longest(&self) -> Duration {
+        self.longest
+    }
+
     /// Starts again at the shortest wait. Called after a success.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
 
-    /// Returns how long to wait after another failure: between three quarters and the whole of the current step.
+    /// Returns how long to wait after another failure.
     pub fn pause(&mut self) -> Duration {
-        let step = self.first.saturating_mul(1 << self.failures.min(30)).min(self.longest);
         self.failures = self.failures.saturating_add(1);
+        self.after(self.failures)
+    }
+
+    /// Returns how long to wait after so many failures in a row, the first being 1, for a caller that counts them itself:
+    /// between three quarters and the whole of that step.
+    pub fn after(&self, failures: u32) -> Duration {
+        let step = self.first.saturating_mul(1 << failures.saturating_sub(1).min(30)).min(self.longest);
         // A hasher with fresh keys is random enough for jitter, and needs no other crate.
         let random = RandomState::new().build_hasher().finish() as u32;
         step.mul_f64(0.75 + 0.25 * f64::from(random) / f64::from(u32::MAX))
@@ -52,6 +63,7 @@ mod tests {
             assert!(wait <= step && wait >= step.mul_f64(0.74), "{wait:?}");
         }
         assert!((0..100).all(|_| backoff.pause() <= Duration::from_secs(30)), "many failures do not overflow");
+        assert!(backoff.after(1) <= Duration::from_secs(1) && backoff.after(3) > Duration::from_secs(2));
         backoff.reset();
         assert!(backoff.pause() <= Duration::from_secs(1));
     }

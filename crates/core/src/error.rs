@@ -72,6 +72,19 @@ impl Code {
     }
 }
 
+impl Code {
+    /// Whether the same may well succeed a while later, with nothing mended in between.
+    pub fn is_passing(self) -> bool {
+        matches!(self, Code::Unavailable | Code::TooManyRequests)
+    }
+
+    /// Whether it is about the office and not about what was asked of it: the same may succeed once the office is well again,
+    /// whoever mends it.
+    pub fn is_about_office(self) -> bool {
+        self.is_passing() || self == Code::Internal
+    }
+}
+
 impl fmt::Display for Code {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
@@ -102,7 +115,7 @@ impl OfficeError {
 
     /// Whether the same may well succeed a while later, with nothing mended in between.
     pub fn is_passing(&self) -> bool {
-        matches!(self.code, Code::Unavailable | Code::TooManyRequests)
+        self.code.is_passing()
     }
 
     /// Whether the same may succeed later although the caller changes nothing: it passes by itself, or once somebody mended the

@@ -13,7 +13,7 @@ mod wait;
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-use amb_core::{Mailbox, OfficeError};
+use amb_core::{Backoff, Mailbox, OfficeError};
 use rmcp::model::{JsonObject, MetaObject, Tool, ToolAnnotations};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -27,6 +27,11 @@ use crate::budget::Budget;
 use crate::peers::LivePeers;
 use crate::seen::Seen;
 use crate::words::Taken;
+
+/// The waits between two tries to reach the office: short, since a model waits.
+pub(crate) fn backoff() -> Backoff {
+    Backoff::new(Duration::from_millis(250), Duration::from_secs(4))
+}
 
 /// What a tool works with during one call.
 pub(crate) struct CallContext {

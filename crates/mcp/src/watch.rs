@@ -1,11 +1,11 @@
-//! One reader of the mailbox's log for all doorbells of this process.
+//! One reader of the mailbox's log, which hints to all who listen in this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use amb_core::event::EventPage;
-use amb_core::{AgentName, Cursor, Event, MessageId, OfficeError, SessionId};
+use amb_core::{AgentName, Backoff, Cursor, Event, MessageId, OfficeError, SessionId};
 use tokio::sync::{broadcast, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -15,10 +15,8 @@ use crate::lazy_mailbox::LazyMailbox;
 const LOOK: Duration = Duration::from_secs(25);
 /// Changes a slow listener may fall behind before it is told to look at everything.
 const BACKLOG: usize = 256;
-/// The longest pause after a failure.
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Something in the mailbox is not what it was.
+/// A hint: something in the mailbox is not what it was.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
     /// The thread that changed, where it is one thread.
@@ -81,7 +79,7 @@ impl Watch {
 
 async fn run(inner: Arc<Inner>) {
     let mut cursor = None;
-    let mut pause = Duration::from_millis(500);
+    let mut backoff = Backoff::new(Duration::from_millis(500), Duration::from_secs(30));
     loop {
         let page = tokio::select! {
             page = look(&inner.mailbox, cursor.clone()) => page,
@@ -90,7 +88,7 @@ async fn run(inner: Arc<Inner>) {
         match page {
             Ok(EventPage { events, cursor: next }) => {
                 cursor = Some(next);
-                pause = Duration::from_millis(500);
+                backoff.reset();
                 inner.ready.send_replace(true);
                 for change in events.into_iter().filter_map(|entry| change(entry.event)) {
                     // Nobody listening is no failure: the log keeps what happened.
@@ -104,10 +102,9 @@ async fn run(inner: Arc<Inner>) {
                     cursor = None;
                 }
                 tokio::select! {
-                    () = tokio::time::sleep(error.wait().unwrap_or(pause)) => {}
+                    () = tokio::time::sleep(error.wait().unwrap_or(backoff.pause())) => {}
                     () = inner.closing.cancelled() => return,
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }

@@ -15,7 +15,7 @@ impl Bridge {
         if self.paused.is_none_or(|until| until <= Instant::now()) {
             self.outages += 1;
         }
-        let wait = self.shared.options.pace.after(self.outages);
+        let wait = self.shared.options.backoff.after(self.outages);
         self.paused = Some(Instant::now() + wait);
         let now = Timestamp::now();
         {

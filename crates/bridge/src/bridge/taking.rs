@@ -60,7 +60,7 @@ impl Bridge {
         let wait = page
             .next_try
             .map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
-        Instant::now() + wait.min(self.shared.options.pace.longest)
+        Instant::now() + wait.min(self.shared.options.backoff.longest())
     }
 
     /// A mail whose next try is due, one whose conversation is free again, one that somebody revived, or a new one.

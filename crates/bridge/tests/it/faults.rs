@@ -1,7 +1,10 @@
 //! What the gateway may do to a turn, on every route.
 
+use std::time::Duration;
+
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Ledger, Trouble};
+use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 
 use crate::gateway::Fault;
@@ -148,8 +151,7 @@ async fn one_mail_that_fails_does_not_hold_up_the_others() {
     world.gateway.fault([Fault::Fails]);
     let (first, second) = (world.mail().await, world.mail().await);
     let mut options = quick();
-    options.pace.first = std::time::Duration::from_secs(3600);
-    options.pace.longest = options.pace.first;
+    options.backoff = Backoff::new(Duration::from_secs(3_600), Duration::from_secs(3_600));
     let bridge = world.start(Route::Chat, options);
     world.is_answered(&second).await;
     assert!(world.replies(&first).await.is_empty());
@@ -185,7 +187,7 @@ async fn a_finished_turn_is_not_run_again_after_the_gateway_was_killed() {
         world.gateway.fault([Fault::DropAfter]);
         let mail = world.mail().await;
         let mut patient = quick();
-        patient.pace.first = std::time::Duration::from_millis(50);
+        patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
         let bridge = world.start(route, patient);
         until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
         world.gateway.down().await;
@@ -279,7 +281,7 @@ async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_by
         let mail = world.mail().await;
         let mut patient = quick();
         patient.turn_timeout = std::time::Duration::from_secs(20);
-        patient.pace.first = std::time::Duration::from_millis(50);
+        patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
         let bridge = world.start(route, patient);
         until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
         world.gateway.down().await;
@@ -302,7 +304,7 @@ async fn a_turn_that_the_gateway_goes_on_with_after_its_restart_is_waited_for_an
     let mail = world.mail().await;
     let mut patient = quick();
     patient.turn_timeout = std::time::Duration::from_secs(20);
-    patient.pace.first = std::time::Duration::from_millis(50);
+    patient.backoff = Backoff::new(Duration::from_millis(40), Duration::from_millis(40));
     let bridge = world.start_with(world.openclaw(None), patient);
     until("a turn", async || world.gateway.runs_of(mail.id.as_str()) == 1).await;
     world.gateway.down().await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use amb_bridge::openclaw::Route;
 use amb_bridge::{Conversations, Options, Outcome, Runtime, Step, Trouble, Turn, TurnError};
+use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 use async_trait::async_trait;
 use tokio::sync::{Semaphore, mpsc};
@@ -108,8 +109,7 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
     let (model, _begins) = model();
     model.may_end.add_permits(10);
     let mut options = several();
-    options.pace.first = Duration::from_secs(3_600);
-    options.pace.longest = options.pace.first;
+    options.backoff = Backoff::new(Duration::from_secs(3_600), Duration::from_secs(3_600));
     options.hold_thread = Duration::from_millis(10);
     let poisoned = world.mail().await;
     let bridge = world.start_with(model, options);

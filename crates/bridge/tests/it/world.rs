@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use amb_bridge::openclaw::{Gateway as Reached, Route};
-use amb_bridge::{Bridge, Conversations, Ledger, Options, Pace, Runtime, Status, Step, Tasks};
+use amb_bridge::{Bridge, Conversations, Ledger, Options, Runtime, Status, Step, Tasks};
 use amb_core::mailbox::{HistoryPage, Mailbox};
-use amb_core::{Draft, MessageId, OfficeError, SessionId};
+use amb_core::{Backoff, Draft, MessageId, OfficeError, SessionId};
 use amb_testing::memory::{MemoryMailbox, MemoryOffice};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -163,7 +163,7 @@ pub(crate) fn quick() -> Options {
         concurrency: 1,
         conversations: Conversations::One("agent:main:main".into()),
         tasks: Tasks::Accept,
-        pace: Pace { first: Duration::from_millis(5), longest: Duration::from_millis(40) },
+        backoff: Backoff::new(Duration::from_millis(5), Duration::from_millis(40)),
         ..Options::default()
     }
 }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 
 use super::check::{MORE_BEHIND, is_fresh, is_zero, show_requests, show_session};
-use super::{CallContext, Effect};
+use super::{CallContext, Effect, backoff};
 use crate::answer::Answer;
 use crate::arguments::{count, parse};
 use crate::budget::{Budget, size};
@@ -30,8 +30,6 @@ const MOST_NEWS: usize = 20;
 /// What a look may take beyond the time of the call, and what it may take in any case.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(5);
-/// The pause after a first failure of the office, and the longest one.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -122,17 +120,20 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     let mut inbox = Inbox::default();
     let (mut looked, mut trouble) = (false, None);
     let live = call.peers.as_deref().map(LivePeers::words);
-    let mut pause = PAUSE.0;
+    let mut backoff = backoff();
     loop {
         // An office that restarts is waited for like mail.
         let look = look(call, &mut inbox, &mut news);
         // Why a look failed says more than that the next one takes its time.
         let over = |_| Err(trouble.take().unwrap_or_else(silent_office));
         match timeout_at(latest, look).await.unwrap_or_else(over) {
-            Ok(()) => (looked, pause) = (true, PAUSE.0),
+            Ok(()) => {
+                looked = true;
+                backoff.reset();
+            }
             Err(error) if error.is_passing() && Instant::now() < deadline => {
-                let wait = error.wait().unwrap_or(pause).min(deadline.saturating_duration_since(Instant::now()));
-                pause = (pause * 2).min(PAUSE.1);
+                let pause = error.wait().unwrap_or(backoff.pause());
+                let wait = pause.min(deadline.saturating_duration_since(Instant::now()));
                 trouble = Some(error);
                 tokio::select! {
                     () = tokio::time::sleep(wait) => continue,
@@ -164,7 +165,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         };
         match happened {
             Err(error) if error.is_passing() && Instant::now() < deadline => {
-                tokio::time::sleep(PAUSE.0.min(left)).await;
+                tokio::time::sleep(backoff.pause().min(left)).await;
             }
             happened => happened?,
         }

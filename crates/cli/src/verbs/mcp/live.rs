@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use amb_core::mailbox::{Outgoing, Result};
-use amb_core::{AgentName, OfficeError};
+use amb_core::{AgentName, Backoff, OfficeError};
 use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
 use amb_mcp::{Delivery, LazyMailbox, Mailed, Peer, Words};
 use async_trait::async_trait;
@@ -12,9 +12,6 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-/// The first pause after NATS or the office could not be reached; it doubles up to [`LONGEST_PAUSE`].
-const PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// How long the goodbye may take. Without one the goal is listed until its presence expires.
 const GOODBYE: Duration = Duration::from_secs(2);
 
@@ -40,11 +37,11 @@ impl Live {
         let live = Arc::new(Self { mailbox, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
         let joining = Arc::clone(&live);
         tokio::spawn(async move {
-            let mut pause = PAUSE;
+            let mut backoff = Backoff::default();
             while let Err(error) = joining.joined().await {
+                let pause = backoff.pause();
                 tracing::warn!(%error, retry_in = ?pause, "not live yet");
                 tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         });
         live
