@@ -76,7 +76,7 @@ pub(crate) struct Account {
     pub(crate) server: Option<String>,
     /// What the client must put into the environment, since it passes on little of its own.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Whether the client has a mailbox channel with tools of its own, so that it needs none by MCP.
+    /// Whether a plugin of ours in the client brings the tools: nanobot's mailbox channel, or Claude Code's plugin.
     pub(crate) has_plugin: bool,
 }
 
@@ -160,8 +160,11 @@ impl Client {
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
-        if self == Client::Nanobot && account.has_plugin {
-            return Ok(vec![channel(account)]);
+        match self {
+            Client::Nanobot if account.has_plugin => return Ok(vec![channel(account)]),
+            // The plugin brings the server.
+            Client::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
+            _ => {}
         }
         let mut server = vec![("command", Item::text(&account.command)), ("args", Item::Texts(arguments(account)))];
         if !account.environment.is_empty() {

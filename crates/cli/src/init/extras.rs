@@ -12,6 +12,8 @@ const OPENCODE: &str = include_str!("opencode.js");
 
 /// The tools that a woken agent must be able to use without a question.
 const TOOLS: [&str; 5] = ["mailbox_check", "mailbox_read", "mailbox_send", "mailbox_wait", "mailbox_task"];
+/// Those of them that a model must see without a search.
+const ALWAYS_LOADED: [&str; 3] = ["mailbox_check", "mailbox_read", "mailbox_send"];
 /// How long a hook may take, in seconds. It takes less than one.
 const HOOK_SECONDS: i64 = 5;
 
@@ -43,6 +45,16 @@ impl Client {
     pub(crate) fn more_settings(self, account: &Account, name: &str, hooks: Hooks) -> Vec<Setting> {
         match self {
             Client::Gemini if hooks.are_written(true) => self.hooks(account),
+            Client::Qwen => {
+                // It shows tools of servers when they are searched for, but for those that are listed here.
+                let visible = ALWAYS_LOADED.iter().map(|tool| {
+                    let tool = format!("mcp__{name}__{tool}");
+                    Setting::entry(&["tools", "visible"], Item::text(&tool), format!("\"{tool}\""))
+                });
+                // Its socket wakes it; hooks are for where that is off.
+                let hooks = if hooks.are_written(false) { self.hooks(account) } else { Vec::new() };
+                visible.chain(hooks).collect()
+            }
             Client::Zed => {
                 let rules = TOOLS.iter().map(|tool| {
                     let rule = format!("mcp:{name}:{tool}");
@@ -75,11 +87,15 @@ impl Client {
         let mut all = Vec::new();
         match self {
             Client::ClaudeCode => {
-                let rule = format!("mcp__{name}");
+                // A plugin's servers go by the plugin's name and their own.
+                let rule = match account.has_plugin {
+                    true => "mcp__plugin_agent-mailbox_mailbox".to_owned(),
+                    false => format!("mcp__{name}"),
+                };
                 let allow = Setting::entry(&["permissions", "allow"], Item::text(&rule), format!("\"{rule}\""));
                 let mut settings = vec![allow];
                 // The session's own socket wakes it; hooks are for where that is off.
-                if is_hooked(false) {
+                if is_hooked(false) && !account.has_plugin {
                     settings.extend(self.hooks(account));
                 }
                 all.push(json(at(home.join(".claude/settings.json"), ".claude/settings.json"), settings));
@@ -119,8 +135,8 @@ impl Client {
     /// What is to be run between two steps, in the client's own shape.
     fn hooks(self, account: &Account) -> Vec<Setting> {
         let (client, events): (&str, &[(&str, &str)]) = match self {
-            Client::ClaudeCode => (
-                "claude",
+            Client::ClaudeCode | Client::Qwen => (
+                if self == Client::Qwen { "qwen" } else { "claude" },
                 &[
                     ("SessionStart", "session-start"),
                     ("UserPromptSubmit", "prompt"),

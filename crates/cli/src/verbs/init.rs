@@ -26,6 +26,7 @@ Examples:
   amb init nanobot --as coder                          the mailbox channel, where agent-mailbox is installed
   amb init gemini --as ann --no-hooks
   amb init opencode --as ben --scope project           also a plugin that wakes it
+  amb init claude-code --plugin --scope user           allow the tools of our plugin, which brings the rest
   amb init codex --undo
 
 docs/init.md lists what is written for which client.")]
@@ -46,7 +47,7 @@ pub(crate) struct Init {
     #[arg(long)]
     bridge: bool,
     /// nanobot: its mailbox channel (the Python package agent-mailbox) is installed, so it needs no tools by MCP; seen by itself
-    /// where nanobot is on the PATH
+    /// where nanobot is on the PATH. claude-code: our plugin brings the server, so only its tools are allowed
     #[arg(long)]
     plugin: bool,
     /// Have the client's hooks tell of mail between two steps, also where it has a better way
@@ -119,7 +120,7 @@ impl Init {
     /// What the client will stumble over, though its file is right.
     fn warnings(&self, account: &Account, config: &Config) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
-        if account.has_plugin {
+        if account.has_plugin && self.client == Client::Nanobot {
             let tools = Client::Nanobot
                 .settings(&Account { has_plugin: false, ..account.clone() }, &self.name, false)
                 .map_err(usage)?;
@@ -152,7 +153,7 @@ impl Init {
             layout: None,
             server: None,
             environment: Vec::new(),
-            has_plugin: false,
+            has_plugin: self.plugin && self.client == Client::ClaudeCode,
         };
         let mut settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(config, &settings)?;
@@ -266,13 +267,13 @@ impl Init {
         })
     }
 
-    /// Whether the client is a nanobot with the mailbox channel.
+    /// Whether the client is a nanobot with the mailbox channel, or a Claude Code with our plugin.
     fn has_plugin(&self) -> Result<bool, Failure> {
-        if self.client != Client::Nanobot {
-            return match self.plugin {
-                true => Err(Failure::usage("--plugin is for nanobot")),
-                false => Ok(false),
-            };
+        match self.client {
+            Client::Nanobot => {}
+            Client::ClaudeCode => return Ok(self.plugin),
+            _ if self.plugin => return Err(Failure::usage("--plugin is for nanobot and claude-code")),
+            _ => return Ok(false),
         }
         let path = std::env::var_os("PATH").unwrap_or_default();
         Ok(self.plugin || nanobot::has_plugin(&path, &home::user()?))
@@ -280,6 +281,10 @@ impl Init {
 
     fn next_step(&self, has_plugin: bool) -> String {
         match self.client {
+            Client::ClaudeCode if has_plugin => {
+                "next: install the plugin in claude (docs/init.md says how), with AMB_AS or ~/.config/amb/config.toml naming the agent"
+                    .into()
+            }
             Client::ClaudeCode => {
                 format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
             }

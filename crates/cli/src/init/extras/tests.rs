@@ -51,7 +51,7 @@ fn files(client: Client, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
 
 #[test]
 fn each_client_gets_what_its_golden_file_says() {
-    for client in Client::value_variants().iter().copied().filter(|client| *client != Client::Nanobot) {
+    for client in Client::value_variants().iter().copied() {
         let mut golden = String::new();
         for scope in [Scope::User, Scope::Project] {
             for (part, text) in files(client, scope, Hooks::Always) {
@@ -62,6 +62,26 @@ fn each_client_gets_what_its_golden_file_says() {
         let name = client.to_possible_value().unwrap().get_name().to_owned();
         insta::assert_snapshot!(name, golden);
     }
+}
+
+/// With our plugin in it Claude Code has the server already, under another name.
+#[test]
+fn the_tools_of_the_plugin_are_allowed_and_nothing_else_is_written() {
+    let account = Account { has_plugin: true, ..account() };
+    assert!(Client::ClaudeCode.settings(&account, "mailbox", false).unwrap().is_empty());
+    let extras = Client::ClaudeCode.extras(&account, "mailbox", Scope::User, &places(), Hooks::Always);
+    let [settings] = extras.as_slice() else { panic!("{extras:?}") };
+    let text = apply(settings.format, "", &settings.settings).unwrap();
+    let wanted = serde_json::json!({"permissions": {"allow": ["mcp__plugin_agent-mailbox_mailbox"]}});
+    assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), wanted);
+    // The name is made of the plugin's and its server's.
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins/claude-code"));
+    let read = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&fs_err::read_to_string(root.join(name)).unwrap()).unwrap()
+    };
+    let plugin = read(".claude-plugin/plugin.json")["name"].as_str().unwrap().to_owned();
+    let server = read(".mcp.json")["mcpServers"].as_object().unwrap().keys().next().unwrap().clone();
+    assert!(text.contains(&format!("\"mcp__plugin_{plugin}_{server}\"")));
 }
 
 #[test]

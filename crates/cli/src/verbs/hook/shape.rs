@@ -18,6 +18,8 @@ pub(super) enum Client {
     Cursor,
     /// Copilot CLI
     Copilot,
+    /// Qwen Code
+    Qwen,
 }
 
 /// What has happened.
@@ -50,6 +52,7 @@ impl Client {
             Client::Gemini => "gemini",
             Client::Cursor => "cursor",
             Client::Copilot => "copilot",
+            Client::Qwen => "qwen",
         }
     }
 
@@ -58,6 +61,7 @@ impl Client {
         let variable = match self {
             Client::Claude => Some("CLAUDE_CODE_SESSION_ID"),
             Client::Codex => Some("CODEX_THREAD_ID"),
+            Client::Qwen => Some("QWEN_CODE_SESSION_ID"),
             _ => None,
         };
         let variable = variable.and_then(|name| std::env::var(name).ok()).filter(|value| !value.is_empty());
@@ -77,13 +81,13 @@ impl Client {
         let aside = format!("{facts} Call mailbox_check when your present step is done.");
         let ending = format!("{facts} Call mailbox_check, handle it, then stop.");
         match (self, event) {
-            (Client::Claude | Client::Codex | Client::Gemini | Client::Copilot, Event::Stop) => {
+            (Client::Claude | Client::Codex | Client::Gemini | Client::Copilot | Client::Qwen, Event::Stop) => {
                 json!({"decision": "block", "reason": ending})
             }
             (Client::Cursor, Event::Stop) => json!({"followup_message": ending}),
             (Client::Cursor, _) => json!({"additional_context": aside}),
             (Client::Copilot, _) => json!({"additionalContext": aside}),
-            (Client::Claude | Client::Codex | Client::Gemini, _) => {
+            (Client::Claude | Client::Codex | Client::Gemini | Client::Qwen, _) => {
                 let name = self.event_name(event, input);
                 json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": aside}})
             }
@@ -98,8 +102,8 @@ impl Client {
             (Client::Gemini, Event::PostTool) => "AfterTool",
             (_, Event::SessionStart) => "SessionStart",
             (_, Event::Prompt) => "UserPromptSubmit",
-            (Client::Claude, Event::PostTool) if said == "PostToolBatch" => "PostToolBatch",
-            (Client::Claude, Event::PostTool) if said == "PreToolUse" => "PreToolUse",
+            (Client::Claude | Client::Qwen, Event::PostTool) if said == "PostToolBatch" => "PostToolBatch",
+            (Client::Claude | Client::Qwen, Event::PostTool) if said == "PreToolUse" => "PreToolUse",
             (_, Event::PostTool) => "PostToolUse",
             (_, Event::Stop) => "Stop",
         }
