@@ -137,6 +137,24 @@ def killed_and_resumed(claude, model, url):
     return resumed
 
 
+def codex_killed_and_resumed(codex, model):
+    """Its thread is known again when the model has called a tool, which the server's instructions ask for at the start."""
+    time.sleep(APART)
+    codex.kill()
+    model.reset()
+    sent, _ = send("boss", model.name, "while you were dead", "--subject", "dead")
+    codex.resume()
+    codex.say("Begin.")
+    wait_for(lambda: sent["message_id"] in model.read, "the mail is read after the resume")
+    idle(model)
+    time.sleep(APART)
+    turns = len(model.turns)
+    sent, answered = send("boss", model.name, "and now", "--subject", "alive")
+    wait_for(lambda: sent["message_id"] in model.read, "the resumed thread is woken")
+    idle(model)
+    print(f"resume   {model.name}: daemon killed with -9, thread resumed: nothing lost, and the next mail woke it after {(model.turns[turns] - answered) * 1000:.0f} ms")
+
+
 def two_sessions(model, url, other_model, other_url):
     """Both as one agent; the one that was active last is woken."""
     other = Claude(HOME, HOME / "claude-two", OFFICE, model.name, other_url)
@@ -173,6 +191,7 @@ def main():
         ten_mails(claude_model, codex_model)
         claude_model.answers_to = codex_model.answers_to = set()
         claude = killed_and_resumed(claude, claude_model, claude_url)
+        codex_killed_and_resumed(codex, codex_model)
         two_sessions(claude_model, claude_url, second_model, second_url)
         for agent in ("cla", "cod"):
             left = json.loads(amb(agent, "inbox", "--unread", "--json"))["sessions"]

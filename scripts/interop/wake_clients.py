@@ -105,6 +105,18 @@ class Codex:
         self.server.call("turn/start", {"threadId": self.thread, "input": [{"type": "text", "text": text}]})
         wait_for(lambda: self.server.completed > before, f"a turn of Codex: {text}")
 
+    def kill(self):
+        """The daemon and all that it started, with -9; what it was to be rung for has nobody to ring."""
+        wanted = f"CODEX_HOME={self.environment['CODEX_HOME']}\0".encode()
+        for pid in processes_with(wanted):
+            os.kill(pid, signal.SIGKILL)
+
+    def resume(self):
+        """The same thread, in a new daemon."""
+        self.run("app-server", "daemon", "start")
+        self.server = AppServer(pathlib.Path(self.environment["CODEX_HOME"], "app-server-control/app-server-control.sock"))
+        self.server.call("thread/resume", {"threadId": self.thread})
+
     def close(self):
         self.run("app-server", "daemon", "stop")
 
@@ -167,10 +179,15 @@ def version(program):
 
 def processes_of(home):
     """What was started with this home and is still there."""
+    return processes_with(f"HOME={home}\0".encode())
+
+
+def processes_with(variable):
+    """What has this in its environment."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
-            if entry.name.isdigit() and f"HOME={home}\0".encode() in (entry / "environ").read_bytes():
+            if entry.name.isdigit() and variable in (entry / "environ").read_bytes():
                 found.append(int(entry.name))
         except OSError:
             pass

@@ -1,6 +1,7 @@
 """A model that sees to its mail whenever a turn begins: it checks, reads what is new, answers what it is told to answer, and stops."""
 
 import json
+import re
 import threading
 import time
 
@@ -13,7 +14,8 @@ def document(result):
     """The structured half of a tool's result; Codex puts the time that it took before it."""
     _, brace, rest = result.partition("{")
     try:
-        return json.loads(brace + rest)
+        # What a hook adds may follow it.
+        return json.JSONDecoder().raw_decode(brace + rest)[0]
     except ValueError:
         return {}
 
@@ -27,6 +29,8 @@ class Agent(client_model.Conversation):
         self.answered, self.read = 0, []
         # To whom it answers, what a user asks it to do first, and for how long it runs a command of its own first.
         self.answers_to, self.errand, self.slow = set(), None, 0
+        # Done once, when the model has looked at its mail for the first time.
+        self.meanwhile_once = None
         self.reset()
 
     def reset(self):
@@ -34,7 +38,8 @@ class Agent(client_model.Conversation):
             self.doing, self.queue = None, []
 
     def next_call(self, offered, results):
-        found = {name.rsplit("__", 1)[-1]: name for name in offered}
+        # Each client puts its own prefix before a tool's name: mcp__mailbox__, mcp_mailbox_, mailbox-, mailbox_.
+        found = {re.sub(r"^(mcp_+)?mailbox(__|-|_)(?=mailbox_)", "", name): name for name in offered}
         if "mailbox_check" not in found:
             return None
         arrived = time.monotonic()
@@ -72,6 +77,9 @@ class Agent(client_model.Conversation):
         if self.doing is None:
             self.doing = "check"
             return "mailbox_check", {"unread_only": True}
+        if self.doing == "check" and self.meanwhile_once:
+            meanwhile, self.meanwhile_once = self.meanwhile_once, None
+            meanwhile()
         if self.doing == "check":
             sessions = document(results[-1]).get("sessions", [])
             for session in sessions:
