@@ -95,7 +95,13 @@ pub(crate) fn qwen() -> Option<QwenInbox> {
     let runtime = variable("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir());
     // A socket's path must be short, and a state directory's may not be.
     let runtime = runtime.unwrap_or_else(|| "/tmp".into());
-    Some(QwenInbox { registry: home.join("sessions"), token: token.into(), runtime })
+    Some(QwenInbox {
+        registry: home.join("sessions"),
+        socket: variable("QWEN_CODE_MESSAGING_SOCKET").map(PathBuf::from),
+        session: variable("QWEN_CODE_SESSION_ID"),
+        token: token.into(),
+        runtime,
+    })
 }
 
 /// The program that queues messages for Codex: the very one that started this process, which is of the same version and needs no

@@ -17,36 +17,53 @@ const WOKEN: SignedDuration = SignedDuration::from_mins(30);
 #[derive(Debug, Default)]
 pub(crate) struct Activity {
     state: Mutex<State>,
-    changed: Notify,
+    hints: Notify,
 }
 
 #[derive(Debug, Default, Clone)]
 struct State {
     called_at: Option<Timestamp>,
     codex_thread: Option<String>,
-    rung_at: Option<Timestamp>,
+    /// When the turn of the last call began, where the client says so.
+    turn_began: Option<Timestamp>,
+    ring: Ring,
     user_turn_at: Option<Timestamp>,
 }
 
+/// The last ring.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Ring {
+    at: Option<Timestamp>,
+    /// When the first turn after it began: the one that it started.
+    turn: Option<Timestamp>,
+}
+
 impl Activity {
-    /// The client calls a tool. The newest thread is the one that it is in.
-    pub(crate) fn called(&self, meta: &JsonObject) {
-        let thread = thread_of(meta);
+    /// The client calls a tool. The newest thread is the one that it is in. `turn_began` is for clients whose calls do not say
+    /// when their turn began.
+    pub(crate) fn called(&self, meta: &JsonObject, turn_began: impl FnOnce() -> Option<Timestamp>) {
+        let now = Timestamp::now();
         let mut state = self.state();
-        state.called_at = Some(Timestamp::now());
-        if thread.is_some() {
-            state.codex_thread = thread;
+        state.called_at = Some(now);
+        if let Some(thread) = thread_of(meta) {
+            state.codex_thread = Some(thread);
+        }
+        // Asked only while it matters.
+        let began = if state.was_rung(now) { turn_of(meta).or_else(turn_began) } else { None };
+        state.turn_began = began;
+        if state.ring.turn.is_none() && began > state.ring.at {
+            state.ring.turn = began;
         }
     }
 
-    /// A call was answered: mail may have been shown or read, and a wait may have ended.
-    pub(crate) fn answered(&self) {
-        self.changed.notify_one();
+    /// Hints that mail may have been shown or read, or that a wait began or ended.
+    pub(crate) fn hint(&self) {
+        self.hints.notify_one();
     }
 
-    /// Waits until a call was answered.
-    pub(crate) async fn changed(&self) {
-        self.changed.notified().await;
+    /// Waits for such a hint.
+    pub(crate) async fn hinted(&self) {
+        self.hints.notified().await;
     }
 
     pub(crate) fn called_at(&self) -> Option<Timestamp> {
@@ -57,24 +74,42 @@ impl Activity {
         self.state().codex_thread.clone()
     }
 
-    /// Notes when the client was last rung; returns when it had been before.
-    pub(crate) fn rung(&self, at: Option<Timestamp>) -> Option<Timestamp> {
-        std::mem::replace(&mut self.state().rung_at, at)
+    /// Notes a ring that is about to be made; returns the one before it.
+    pub(crate) fn rings(&self, at: Timestamp) -> Ring {
+        std::mem::replace(&mut self.state().ring, Ring { at: Some(at), turn: None })
+    }
+
+    /// The ring could not be made: the last one is the one before it.
+    pub(crate) fn ring_failed(&self, before: Ring) {
+        self.state().ring = before;
     }
 
     pub(crate) fn user_spoke(&self, at: Option<Timestamp>) {
         self.state().user_turn_at = at;
     }
 
-    /// Whether what the client does now follows from a ring rather than from its user.
+    /// Whether what the client does now follows from a ring rather than from its user: it is in the turn that the ring began, or
+    /// in one that was under way then. Where the client does not say when its turns begin, all that it does for a while.
     pub(crate) fn is_woken(&self, now: Timestamp) -> bool {
         let state = self.state();
-        state.rung_at.is_some_and(|rung| now < rung + WOKEN) && state.user_turn_at < state.rung_at
+        let is_of_ring = state.turn_began.is_none_or(|began| Some(began) <= state.ring.turn.max(state.ring.at));
+        state.was_rung(now) && state.user_turn_at < state.ring.at && is_of_ring
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+impl State {
+    fn was_rung(&self, now: Timestamp) -> bool {
+        self.ring.at.is_some_and(|rung| now < rung + WOKEN)
+    }
+}
+
+/// When the turn began, in a request's metadata.
+fn turn_of(meta: &JsonObject) -> Option<Timestamp> {
+    Timestamp::from_millisecond(meta.get(CODEX_TURN)?["turn_started_at_unix_ms"].as_i64()?).ok()
 }
 
 /// The thread in a request's metadata, where it has one that can be given to a command.
@@ -97,20 +132,45 @@ mod tests {
     #[test]
     fn the_newest_thread_is_remembered() {
         let activity = Activity::default();
-        activity.called(&meta(json!({"thread_id": "thread-one"})));
-        activity.called(&meta(json!({"thread_id": "thread-two"})));
-        activity.called(&meta(json!({"thread_id": "--remote=ws://evil"})));
-        activity.called(&JsonObject::new());
+        for thread in ["thread-one", "thread-two", "--remote=ws://evil"] {
+            activity.called(&meta(json!({"thread_id": thread})), || None);
+        }
+        activity.called(&JsonObject::new(), || None);
         assert_eq!(activity.codex_thread().as_deref(), Some("thread-two"));
     }
 
     #[test]
-    fn a_client_is_woken_until_its_user_speaks() {
+    fn a_client_that_does_not_tell_its_turns_is_woken_until_its_user_speaks() {
         let (activity, now) = (Activity::default(), Timestamp::now());
         assert!(!activity.is_woken(now));
-        activity.rung(Some(now));
+        let before = activity.rings(now);
+        activity.called(&JsonObject::new(), || None);
         assert!(activity.is_woken(now) && !activity.is_woken(now + WOKEN));
         activity.user_spoke(Some(now + SignedDuration::from_secs(1)));
         assert!(!activity.is_woken(now));
+        activity.user_spoke(None);
+        activity.ring_failed(before);
+        assert!(!activity.is_woken(now), "a ring that nobody heard wakes nobody");
+    }
+
+    #[test]
+    fn the_turn_after_the_one_that_a_ring_began_is_the_users_own() {
+        let (activity, now) = (Activity::default(), Timestamp::now());
+        let at = |seconds: i64| now + SignedDuration::from_secs(seconds);
+        let in_turn = |seconds: i64, of_codex: bool| match of_codex {
+            true => activity.called(&meta(json!({"turn_started_at_unix_ms": at(seconds).as_millisecond()})), || None),
+            false => activity.called(&JsonObject::new(), || Some(at(seconds))),
+        };
+        for of_codex in [true, false] {
+            activity.rings(now);
+            in_turn(-5, of_codex);
+            assert!(activity.is_woken(now), "told in the middle of a turn");
+            for _ in 0..2 {
+                in_turn(1, of_codex);
+                assert!(activity.is_woken(now), "the turn that the ring began");
+            }
+            in_turn(60, of_codex);
+            assert!(!activity.is_woken(now), "the user's own");
+        }
     }
 }

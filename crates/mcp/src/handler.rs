@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::answer::{Call, failure};
-use crate::doorbell;
+use crate::channel;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::Options;
 use crate::resources::{self, Uri};
@@ -31,10 +31,6 @@ use crate::watch::Watch;
 
 /// How long a client may go without asking for the tools again.
 const TOOLS_TTL_MS: u64 = 3_600_000;
-
-/// The pause after a first failure to reach the office, and the longest one.
-const FIRST_PAUSE: Duration = Duration::from_millis(250);
-const LONGEST_PAUSE: Duration = Duration::from_secs(4);
 
 const INSTRUCTIONS: &str = "Your mailbox among AI agents. Call mailbox_check once when you begin. It shows what is new, mailbox_read a thread in full, \
 mailbox_send writes (or gives a task), mailbox_task moves tasks given to you, mailbox_wait waits for mail. What you send to a third \
@@ -97,7 +93,7 @@ impl Handler {
     /// The office, and this client's place in its log; tries for this long.
     async fn reach(&self, seen: &Seen, patience: Duration) -> Result<Arc<dyn Mailbox>, OfficeError> {
         let deadline = Instant::now() + patience;
-        let mut pause = FIRST_PAUSE;
+        let mut backoff = tools::backoff();
         loop {
             let found = async {
                 let office = self.mailbox.office().await?;
@@ -107,8 +103,7 @@ impl Handler {
             match found.await {
                 Err(error) if OfficeError::is_passing(&error) && Instant::now() < deadline => {
                     let left = deadline.saturating_duration_since(Instant::now());
-                    tokio::time::sleep(error.wait().unwrap_or(pause).min(left)).await;
-                    pause = (pause * 2).min(LONGEST_PAUSE);
+                    tokio::time::sleep(error.wait().unwrap_or(backoff.pause()).min(left)).await;
                 }
                 found => return found,
             }
@@ -153,7 +148,7 @@ impl ServerHandler for Handler {
         let mut capabilities =
             ServerCapabilities::builder().enable_tools().enable_resources().enable_resources_subscribe().build();
         if self.channel {
-            let channel = [(doorbell::CAPABILITY.to_owned(), Default::default())];
+            let channel = [(channel::CAPABILITY.to_owned(), Default::default())];
             capabilities.experimental = Some(channel.into_iter().collect());
         }
         let implementation =
@@ -194,7 +189,8 @@ impl ServerHandler for Handler {
         self.meet(&context);
         let closing = self.watch.closing();
         let seen = self.seen_by(&context);
-        seen.activity.called(&context.meta);
+        let wake = self.options.wake.as_ref();
+        seen.activity.called(&context.meta, || wake?.turn_began(self.client.borrow().as_deref()));
         let patience = tools::patience(name, request.arguments.as_ref());
         let began = Instant::now();
         let latest = tools::latest(name, began, request.arguments.as_ref());
@@ -221,7 +217,7 @@ impl ServerHandler for Handler {
             began,
         };
         let answer = tools::call(&around, name, request.arguments.clone()).await;
-        around.seen.activity.answered();
+        around.seen.activity.hint();
         let result = match answer {
             Some(Ok(answer)) => answer.into_result(),
             Some(Err(error)) => failure(&call, &error),

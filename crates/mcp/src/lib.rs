@@ -11,7 +11,7 @@
 //! tokens once; kill it at any time and every message that was not read is still unread in its office.
 //!
 //! Mail is what strangers wrote. The readable text of an answer comes fenced from [`amb_core::render`]; the structured
-//! content beside it is JSON, whose strings no body can leave, with invisible characters made visible. Doorbells
+//! content beside it is JSON, whose strings no body can leave, with invisible characters made visible. Hints
 //! (resource updates, channel notifications, wake-ups) carry names and counts, never words of a sender.
 
 #![forbid(unsafe_code)]
@@ -20,7 +20,7 @@ mod activity;
 mod answer;
 mod arguments;
 mod budget;
-mod doorbell;
+mod channel;
 mod handler;
 mod http;
 mod inbox;

@@ -27,7 +27,7 @@ pub(crate) struct Seen {
     pub(crate) work: Work,
     /// What the client was seen to do.
     pub(crate) activity: Activity,
-    /// Calls of `mailbox_wait` under way: while one is, it tells of new mail and the doorbell need not ring.
+    /// Calls of `mailbox_wait` under way: while one is, it tells of new mail, and nothing else need.
     waiting: AtomicUsize,
 }
 
@@ -85,9 +85,15 @@ impl Seen {
         Ok(())
     }
 
+    /// The ids remembered last, at most so many.
+    pub(crate) fn latest(&self, most: usize) -> Vec<String> {
+        lock(&self.ids).order.iter().rev().take(most).cloned().collect()
+    }
+
     /// Counts a wait until the answer is dropped.
     pub(crate) fn wait_begins(&self) -> Waiting<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
+        self.activity.hint();
         Waiting(self)
     }
 

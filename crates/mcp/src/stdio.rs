@@ -12,7 +12,7 @@ use rmcp::service::ServerInitializeError;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_util::sync::CancellationToken;
 
-use crate::doorbell;
+use crate::channel;
 use crate::handler::Handler;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::options::{Options, ServeError};
@@ -62,7 +62,7 @@ where
     }
     if options.channel {
         let peer = running.peer().clone();
-        tokio::spawn(doorbell::ring(peer, mailbox.clone(), seen, watch, options.peers.clone(), client));
+        tokio::spawn(channel::notify_of_mail(peer, mailbox.clone(), seen, watch, options.peers.clone(), client));
     }
     let alive = options.heartbeat.then(|| tokio::spawn(stay_alive(mailbox, closing.clone())));
     running.waiting().await.map_err(ServeError::Task)?;

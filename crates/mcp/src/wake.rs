@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use amb_core::{Mailbox, MessageId, OfficeError, Timestamp};
 use amb_wake::{
-    Bell, ClaudeInbox, CodexQueue, Decision, Door, Facts, Failed, Lease, Limits, Place, Process, QwenInbox, Rung,
-    Summary, Trouble, TroubleKind, Waiting,
+    Bell, ClaudeInbox, CodexQueue, Decision, Door, Facts, Failed, Lease, Limits, Place, Process, QwenInbox, RingError,
+    RingErrorKind, Rung, SessionKey, SpentCache, Summary, Waiting,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
-use crate::doorbell::CLAUDE_CODE;
+use crate::channel::CLAUDE_CODE;
 use crate::inbox;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::seen::Seen;
@@ -27,6 +27,8 @@ const PACE: Duration = Duration::from_millis(100);
 const LOOK: Duration = Duration::from_secs(60);
 /// How soon mail that another consumer holds is looked at again.
 const HELD: Duration = Duration::from_secs(1);
+/// Characters of a client's own name that a ledger is called by.
+const CLIENT_CHARS: usize = 40;
 /// Mail that hooks are told not to tell of again.
 const MOST_SHOWN: usize = 256;
 
@@ -62,6 +64,11 @@ impl WakeOptions {
             name if name.contains("qwen") => self.qwen.clone().map(Door::Qwen),
             _ => None,
         }
+    }
+
+    /// When the turn of a client of this name began, where it says so somewhere else than in its calls.
+    pub(crate) fn turn_began(&self, client: Option<&str>) -> Option<Timestamp> {
+        self.claude.as_ref().filter(|_| client == Some(CLAUDE_CODE))?.turn_began()
     }
 }
 
@@ -102,7 +109,7 @@ impl Waker {
                     Ok(_) | Err(RecvError::Lagged(_)) => while changes.try_recv().is_ok() {},
                     Err(RecvError::Closed) => break,
                 },
-                () = self.seen.activity.changed() => {}
+                () = self.seen.activity.hinted() => {}
                 changed = self.client.changed() => if changed.is_err() { break },
                 () = at(next) => {}
                 () = closing.cancelled() => break,
@@ -123,17 +130,17 @@ impl Waker {
             };
         }
         if let Some(session) = session {
-            session.release();
+            session.end();
         }
     }
 
     /// Looks once and does what the rules say; returns when to look again.
     async fn step(&mut self, session: &mut Option<Session>, began: Timestamp) -> Option<Instant> {
         let later = Some(Instant::now() + LOOK);
-        let client = self.client.borrow().clone();
-        let door = self.options.door(client.as_deref(), self.seen.activity.codex_thread())?;
+        let client = self.client.borrow().clone()?;
+        let door = self.options.door(Some(&client), self.seen.activity.codex_thread());
         let Ok(office) = self.mailbox.office().await else { return later };
-        let current = match Session::of(session.take(), door, &self.options, &**office) {
+        let current = match Session::of(session.take(), &client, door, &self.options, &**office) {
             Ok(current) => session.insert(current),
             Err(error) => {
                 tracing::warn!(%error, "no wake-ups: the ledger cannot be kept");
@@ -159,22 +166,31 @@ async fn at(moment: Option<Instant>) {
 
 /// One session of the client.
 struct Session {
-    door: Door,
+    key: SessionKey,
+    /// By which it is rung, where there is a way.
+    door: Option<Door>,
     place: Place,
     bell: Bell,
+    spent: SpentCache,
     /// When a ring found nobody behind the door. Until the client calls again, any other session of the agent is rung first.
     gone_at: Option<Timestamp>,
 }
 
 impl Session {
-    /// The session that this door leads to: the one before, or another.
-    fn of(before: Option<Self>, door: Door, options: &WakeOptions, office: &dyn Mailbox) -> std::io::Result<Self> {
-        let key = door.key();
+    /// The session that the client is in: the one before, or another.
+    fn of(
+        before: Option<Self>,
+        client: &str,
+        door: Option<Door>,
+        options: &WakeOptions,
+        office: &dyn Mailbox,
+    ) -> std::io::Result<Self> {
+        let key = door.as_ref().map_or_else(|| without_door(client), Door::key);
         if let Some(before) = before {
-            if before.door.key() == key {
+            if before.key == key {
                 return Ok(Self { door, ..before });
             }
-            before.release();
+            before.end();
         }
         let place = Place::new(options.root.join(office.me().as_str()));
         if let Err(error) = place.clean() {
@@ -187,20 +203,26 @@ impl Session {
             (ledger.process, ledger.tries, ledger.given_up_at) = (Some(me), 0, None);
             ledger.rung_for.clear();
         }
-        ledger.office = office.describe();
-        let session = Self { door, place, bell: Bell::new(options.limits.clone(), ledger), gone_at: None };
+        (ledger.office, ledger.parent, ledger.no_door) = (office.describe(), Process::parent(), door.is_none());
+        let bell = Bell::new(options.limits.clone(), ledger);
+        let session = Self { key, door, place, bell, spent: SpentCache::default(), gone_at: None };
         session.save()?;
         Ok(session)
     }
 
-    fn release(&self) {
-        if let Err(error) = self.place.release(Process::me()) {
+    /// The client is gone, or in another session. Of one that cannot be rung nothing is worth keeping.
+    fn end(&self) {
+        let ended = match self.door {
+            Some(_) => self.place.release(Process::me()),
+            None => self.place.remove(&self.key),
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "the lease stays until others see that this process is gone");
         }
     }
 
     fn save(&self) -> std::io::Result<()> {
-        self.place.save(&self.door.key(), self.bell.ledger())
+        self.place.save(&self.key, self.bell.ledger())
     }
 
     async fn step(
@@ -210,55 +232,14 @@ impl Session {
         seen: &Seen,
         began: Timestamp,
     ) -> Result<Option<Instant>, OfficeError> {
-        let hooks = self.place.hooks(&self.door.key()).unwrap_or_default();
-        seen.activity.user_spoke(hooks.user_turn_at);
-        let called_at = seen.activity.called_at();
-        // Claimed whether mail waits or not: whoever is active last is the one to ring.
-        let is_gone = self.gone_at.is_some_and(|gone| called_at.is_none_or(|called| called < gone));
-        let active_at = if is_gone { Timestamp::UNIX_EPOCH } else { called_at.unwrap_or(began) };
-        let holds_lease = self.claim(options, active_at);
-        let mut look = look(office, seen).await?;
-        let now = Timestamp::now();
-        let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
         let before = self.bell.ledger().clone();
-        self.bell.ledger_mut().shown.clone_from(&look.shown);
-        // What a hook has told of is as good as rung for.
-        self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
-        let wait_open = seen.is_waiting();
-        let decide = |bell: &mut Bell, waiting: &[Waiting]| {
-            let user_turn_at = hooks.user_turn_at;
-            bell.decide(&Facts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
-        };
-        let mut decision = decide(&mut self.bell, &look.waiting);
-        if decision == Decision::Ring {
-            // What a bridge of the same agent holds is in good hands. Asked now, not when the mail was noticed: its sender holds
-            // it too until it is quite done. The rest may have been rung for already.
-            let claimed = office.claimed().await?;
-            look.waiting.retain(|mail| claimed.iter().all(|held| held.id != mail.id));
-            if look.waiting.is_empty() {
-                return Ok(Some(Instant::now() + HELD));
-            }
-            decision = decide(&mut self.bell, &look.waiting);
-        }
-        tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
-        let next = match decision {
-            Decision::Quiet(_) => Some(Instant::now() + LOOK),
-            Decision::Later(at) => {
-                let wait = Duration::try_from(at.duration_since(now)).unwrap_or_default();
-                Some(Instant::now() + wait.min(LOOK))
-            }
-            Decision::GiveUp => {
-                self.bell.given_up(now);
-                tracing::warn!(
-                    unread = look.unread,
-                    hint = self.door.hint(),
-                    "rung in vain, giving up until more mail comes"
-                );
-                Some(Instant::now() + LOOK)
-            }
-            Decision::Ring => {
-                self.ring(office, seen, &look, now).await;
-                return Ok(Some(Instant::now() + PACE));
+        let next = match self.door {
+            Some(_) => self.look_and_ring(options, office, seen, began).await?,
+            None => {
+                let ledger = self.bell.ledger_mut();
+                ledger.wait_open = seen.is_waiting();
+                ledger.shown = seen.latest(MOST_SHOWN).iter().filter_map(|id| id.parse().ok()).collect();
+                None
             }
         };
         if *self.bell.ledger() != before
@@ -269,9 +250,66 @@ impl Session {
         Ok(next)
     }
 
+    async fn look_and_ring(
+        &mut self,
+        options: &WakeOptions,
+        office: &dyn Mailbox,
+        seen: &Seen,
+        began: Timestamp,
+    ) -> Result<Option<Instant>, OfficeError> {
+        let hooks = self.place.hooks(&self.key).unwrap_or_default();
+        seen.activity.user_spoke(hooks.user_turn_at);
+        let called_at = seen.activity.called_at();
+        // Claimed whether mail waits or not: whoever is active last is the one to ring.
+        let is_gone = self.gone_at.is_some_and(|gone| called_at.is_none_or(|called| called < gone));
+        let active_at = if is_gone { Timestamp::UNIX_EPOCH } else { called_at.unwrap_or(began) };
+        let holds_lease = self.claim(options, active_at);
+        let mut look = look(office, seen, &mut self.spent).await?;
+        let now = Timestamp::now();
+        let client = if look.waiting.is_empty() { Default::default() } else { self.client_state(now).await };
+        let wait_open = seen.is_waiting();
+        let ledger = self.bell.ledger_mut();
+        ledger.shown.clone_from(&look.shown);
+        ledger.wait_open = wait_open;
+        // What a hook has told of is as good as rung for.
+        self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
+        let decide = |bell: &mut Bell, waiting: &[Waiting]| {
+            let user_turn_at = hooks.user_turn_at;
+            bell.decide(&Facts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
+        };
+        let mut decision = decide(&mut self.bell, &look.waiting);
+        if decision == Decision::Ring {
+            amb_wake::leave_out_held(office, &mut look.waiting).await?;
+            // The rest may have been rung for already.
+            if look.waiting.is_empty() {
+                return Ok(Some(Instant::now() + HELD));
+            }
+            decision = decide(&mut self.bell, &look.waiting);
+        }
+        tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
+        let wait = match decision {
+            Decision::Quiet(_) => LOOK,
+            Decision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK),
+            Decision::GiveUp => {
+                self.bell.given_up(now);
+                tracing::warn!(
+                    unread = look.unread,
+                    advice = self.door.as_ref().map(Door::advice),
+                    "rung in vain, giving up until more mail comes"
+                );
+                LOOK
+            }
+            Decision::Ring => {
+                self.ring(office, seen, &look, now).await;
+                PACE
+            }
+        };
+        Ok(Some(Instant::now() + wait))
+    }
+
     fn claim(&self, options: &WakeOptions, active_at: Timestamp) -> bool {
-        let key = self.door.key();
-        let mine = Lease { process: Process::me(), client: key.client, session: key.session, active_at };
+        let SessionKey { client, session } = self.key.clone();
+        let mine = Lease { process: Process::me(), client, session, active_at };
         match self.place.claim(&mine) {
             Ok(held) => held || options.all,
             Err(error) => {
@@ -286,10 +324,14 @@ impl Session {
         let ledger = self.bell.ledger();
         let is_reminder =
             ledger.rung_at.is_some_and(|rung| now.duration_since(rung) > jiff::SignedDuration::from_secs(1));
-        if is_reminder { self.door.state().await } else { Default::default() }
+        match &self.door {
+            Some(door) if is_reminder => door.state().await,
+            _ => Default::default(),
+        }
     }
 
     async fn ring(&mut self, office: &dyn Mailbox, seen: &Seen, look: &Look, now: Timestamp) {
+        let Some(door) = &self.door else { return };
         self.bell.ringing(now, &look.waiting);
         if let Err(error) = self.save() {
             // A ring that is not written down could be made again and again.
@@ -302,37 +344,44 @@ impl Session {
         let summary = Summary { me: office.me().clone(), unread: look.unread, newest, from };
         let urgent = look.waiting.iter().any(|mail| mail.urgent);
         // The turn may begin before the door is done.
-        let rung_before = seen.activity.rung(Some(now));
-        match self.door.ring(&summary.line(), urgent).await {
+        let ring_before = seen.activity.rings(now);
+        match door.ring(&summary.line(), urgent).await {
             Ok(Rung { door, receipt }) => {
                 tracing::info!(door, unread = look.unread, "rung");
                 let ledger = self.bell.ledger_mut();
                 (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
                 self.gone_at = None;
             }
-            Err(Trouble { kind, detail }) => {
+            Err(RingError { kind, detail }) => {
                 tracing::warn!(detail, "the client could not be woken; its mail waits");
-                seen.activity.rung(rung_before);
-                if kind == TroubleKind::Gone {
+                seen.activity.ring_failed(ring_before);
+                if kind == RingErrorKind::Gone {
                     // Another session of the agent may be reachable.
                     self.gone_at = Some(now);
-                    self.release();
+                    self.end();
                 }
                 self.bell.ledger_mut().failed = Some(Failed { at: now, detail });
             }
         }
-        if let Err(error) = self.save() {
-            tracing::warn!(%error, "what became of a ring cannot be written");
-        }
+    }
+}
+
+/// A client that cannot be rung, under its own name as far as that can stand in the name of a file.
+fn without_door(client: &str) -> SessionKey {
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+    let client: String = client.chars().filter(is_plain).take(CLIENT_CHARS).collect();
+    SessionKey {
+        client: if client.is_empty() { "unknown".into() } else { client },
+        session: Process::me().pid.to_string(),
     }
 }
 
 /// What may be rung for: unread, worth a ring, not shown to this client.
-async fn look(office: &dyn Mailbox, seen: &Seen) -> Result<Look, OfficeError> {
+async fn look(office: &dyn Mailbox, seen: &Seen, spent: &mut SpentCache) -> Result<Look, OfficeError> {
     let inbox = inbox::whole(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);
     let shown = mails.filter(|mail| !mail.is_read && seen.knows(mail.id.as_str())).take(MOST_SHOWN);
     let shown = shown.map(|mail| mail.id.clone()).collect();
-    let waiting = amb_wake::unread(office, &inbox, |mail| seen.knows(mail.id.as_str())).await?;
+    let waiting = amb_wake::unread(office, &inbox, spent, |mail| seen.knows(mail.id.as_str())).await?;
     Ok(Look { waiting, unread: inbox.unread(), shown })
 }

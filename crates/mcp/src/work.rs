@@ -166,11 +166,11 @@ impl Work {
         self.state().mails.retain(|mail| mail.id != *id);
     }
 
-    /// The mail of this agent in this thread that was shown last.
-    pub(crate) fn last_from(&self, from: &AgentName, session: &SessionId) -> Option<MessageId> {
+    /// The mail of this agent that was shown last, in this thread where one is named.
+    pub(crate) fn last_from(&self, from: &AgentName, session: Option<&SessionId>) -> Option<MessageId> {
         let state = self.state();
-        let found = state.mails.iter().rev().find(|mail| mail.from == *from && mail.session.as_ref() == Some(session));
-        found.map(|mail| mail.id.clone())
+        let is_it = |mail: &&Mail| mail.from == *from && (session.is_none() || mail.session.as_ref() == session);
+        state.mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
     /// What a message to this agent may be passing on, latest first. Nothing where it answers that agent, which goes back,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use amb_core::{AgentName, MessageId, Timestamp};
 use jiff::SignedDuration;
 
-use crate::ledger::Ledger;
+use crate::ledger::RingLedger;
 
 /// How often a session is rung at most, and how soon.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,24 +112,24 @@ pub enum Decision {
 #[derive(Debug)]
 pub struct Bell {
     limits: Limits,
-    ledger: Ledger,
+    ledger: RingLedger,
     /// When each waiting mail was first seen to wait.
     noticed: BTreeMap<MessageId, Timestamp>,
 }
 
 impl Bell {
     /// Goes on where the ledger ends.
-    pub fn new(limits: Limits, ledger: Ledger) -> Self {
+    pub fn new(limits: Limits, ledger: RingLedger) -> Self {
         Self { limits, ledger, noticed: BTreeMap::new() }
     }
 
     /// What was done so far.
-    pub fn ledger(&self) -> &Ledger {
+    pub fn ledger(&self) -> &RingLedger {
         &self.ledger
     }
 
     /// What was done so far, to note more in it.
-    pub fn ledger_mut(&mut self) -> &mut Ledger {
+    pub fn ledger_mut(&mut self) -> &mut RingLedger {
         &mut self.ledger
     }
 

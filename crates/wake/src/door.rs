@@ -5,7 +5,7 @@ mod claude;
 mod codex;
 mod qwen;
 
-pub use claude::ClaudeInbox;
+pub use claude::{ClaudeInbox, ClaudeSession, claude_sessions};
 pub use codex::CodexQueue;
 pub use qwen::QwenInbox;
 
@@ -23,7 +23,7 @@ pub struct Rung {
 
 /// What kind of failure a ring met.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum TroubleKind {
+pub enum RingErrorKind {
     /// The client is not there any more.
     Gone,
     /// The client turned the ring away.
@@ -35,15 +35,15 @@ pub enum TroubleKind {
 /// Why a ring could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{detail}")]
-pub struct Trouble {
+pub struct RingError {
     /// What kind.
-    pub kind: TroubleKind,
+    pub kind: RingErrorKind,
     /// A sentence that says what to do. It never has a token in it.
     pub detail: String,
 }
 
-impl Trouble {
-    pub(crate) fn new(kind: TroubleKind, detail: impl Into<String>) -> Self {
+impl RingError {
+    pub(crate) fn new(kind: RingErrorKind, detail: impl Into<String>) -> Self {
         Self { kind, detail: detail.into() }
     }
 }
@@ -63,7 +63,7 @@ impl Door {
     /// The session that is reached by it.
     pub fn key(&self) -> SessionKey {
         let (client, session) = match self {
-            Door::Claude(inbox) => ("claude", inbox.session.clone()),
+            Door::Claude(inbox) => ("claude", inbox.session()),
             Door::Codex(queue) => ("codex", queue.thread.clone()),
             Door::Qwen(inbox) => ("qwen", inbox.session()),
         };
@@ -71,7 +71,7 @@ impl Door {
     }
 
     /// Rings once. Takes 10 seconds at most.
-    pub async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, Trouble> {
+    pub async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, RingError> {
         match self {
             Door::Claude(inbox) => inbox.ring(line).await,
             Door::Codex(queue) => queue.ring(line, urgent).await,
@@ -89,7 +89,7 @@ impl Door {
     }
 
     /// What a person can do where rings go out and nothing follows.
-    pub fn hint(&self) -> &'static str {
+    pub fn advice(&self) -> &'static str {
         match self {
             Door::Claude(_) => {
                 "the session may hold messages from other processes: see its screen, or set \"crossSessionInbound\": \

@@ -11,15 +11,22 @@ use crate::process::Process;
 /// client's door, never that anybody saw it.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Ledger {
-    /// Which client: `claude`, `codex`, `qwen`.
+pub struct RingLedger {
+    /// Which client: `claude`, `codex`, `qwen`; one that cannot be rung by the name under which it presents itself.
     pub client: String,
-    /// The client's own name for the session.
+    /// The client's own name for the session; of one that cannot be rung, the pid of the `amb mcp` that serves it.
     pub session: String,
+    /// Whether there is no way to ring it. Kept for its hooks and plugins, which ask what it was shown.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub no_door: bool,
     /// The office, for people.
     pub office: String,
     /// The `amb mcp` that serves the session.
     pub process: Option<Process>,
+    /// The client itself, or what it started `amb mcp` with.
+    pub parent: Option<Process>,
+    /// Whether a call of `mailbox_wait` is under way, which tells of mail by itself.
+    pub wait_open: bool,
     /// Unread mail that was rung for.
     pub rung_for: BTreeSet<MessageId>,
     /// Unread mail that the client was shown, so that its hooks need not tell of it.

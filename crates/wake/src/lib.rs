@@ -24,12 +24,14 @@ mod unread;
 
 pub use bell::{Bell, ClientState, Decision, Facts, Limits, Quiet, Waiting};
 pub use door::app_server;
-pub use door::{ClaudeInbox, CodexQueue, Door, QwenInbox, Rung, Trouble, TroubleKind};
+pub use door::{
+    ClaudeInbox, ClaudeSession, CodexQueue, Door, QwenInbox, RingError, RingErrorKind, Rung, claude_sessions,
+};
 pub use hooks::HookMemory;
 pub use lease::Lease;
-pub use ledger::{Failed, Ledger};
-pub use place::{Place, SessionKey};
+pub use ledger::{Failed, RingLedger};
+pub use place::{Beside, Place, SessionKey};
 pub use process::Process;
-pub use secret::{SECRETS, is_secret};
-pub use summary::{PREFIX, Summary};
-pub use unread::unread;
+pub use secret::is_secret;
+pub use summary::{PREFIX, Summary, is_tellable};
+pub use unread::{SpentCache, leave_out_held, unread};

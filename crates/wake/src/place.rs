@@ -1,13 +1,16 @@
 //! Where a mailbox's ledgers and its lease lie.
 
+use std::collections::HashSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use amb_core::MessageId;
+
 use crate::file;
 use crate::hooks::HookMemory;
 use crate::lease::{Lease, LeaseFile};
-use crate::ledger::Ledger;
+use crate::ledger::RingLedger;
 use crate::process::Process;
 
 /// Names the space in which sessions are hashed into names of files; it must never change.
@@ -29,6 +32,15 @@ impl SessionKey {
         let hash = uuid::Uuid::new_v5(&SESSIONS, self.session.as_bytes());
         format!("{}-{}.{what}.json", self.client, hash.simple())
     }
+}
+
+/// What `amb mcp` beside this process knows of their client.
+#[derive(Debug, Default)]
+pub struct Beside {
+    /// Mail that the client was shown.
+    pub shown: HashSet<MessageId>,
+    /// Whether a call of `mailbox_wait` is under way.
+    pub wait_open: bool,
 }
 
 /// The directory of one mailbox.
@@ -68,20 +80,43 @@ impl Place {
     }
 
     /// The ledger of a session, empty where there is none.
-    pub fn ledger(&self, key: &SessionKey) -> io::Result<Ledger> {
-        let kept: Option<Ledger> = file::read(&self.root.join(key.file("ledger")))?;
+    pub fn ledger(&self, key: &SessionKey) -> io::Result<RingLedger> {
+        let kept: Option<RingLedger> = file::read(&self.root.join(key.file("ledger")))?;
         let (client, session) = (key.client.clone(), key.session.clone());
-        Ok(kept.unwrap_or_else(|| Ledger { client, session, ..Ledger::default() }))
+        Ok(kept.unwrap_or_else(|| RingLedger { client, session, ..RingLedger::default() }))
     }
 
     /// Writes a session's ledger.
-    pub fn save(&self, key: &SessionKey, ledger: &Ledger) -> io::Result<()> {
+    pub fn save(&self, key: &SessionKey, ledger: &RingLedger) -> io::Result<()> {
         file::write(&self.root.join(key.file("ledger")), ledger)
     }
 
+    /// Forgets a session.
+    pub fn remove(&self, key: &SessionKey) -> io::Result<()> {
+        match fs_err::remove_file(self.root.join(key.file("ledger"))) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What was shown to the client that started this process, and whether it waits for mail now: what `amb mcp` of that client
+    /// has written down. For hooks and plugins, which are children of the same client.
+    pub fn shown_beside(&self) -> io::Result<Beside> {
+        let above = Process::me().ancestors();
+        let mut beside = Beside::default();
+        for ledger in self.ledgers()? {
+            let is_ours = ledger.parent.is_some_and(|parent| above.contains(&parent.pid) && parent.is_alive());
+            if is_ours && ledger.process.is_some_and(|process| process.is_alive()) {
+                beside.wait_open |= ledger.wait_open;
+                beside.shown.extend(ledger.shown);
+            }
+        }
+        Ok(beside)
+    }
+
     /// All ledgers, the one that was rung last first.
-    pub fn ledgers(&self) -> io::Result<Vec<Ledger>> {
-        let mut all: Vec<Ledger> = Vec::new();
+    pub fn ledgers(&self) -> io::Result<Vec<RingLedger>> {
+        let mut all: Vec<RingLedger> = Vec::new();
         for path in self.files()? {
             if path.to_str().is_some_and(|path| path.ends_with(".ledger.json")) {
                 all.extend(file::read(&path)?);
@@ -134,6 +169,38 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_one_child_of_a_client_has_shown_another_knows() {
+        let home = tempfile::tempdir().unwrap();
+        let place = Place::new(home.path());
+        // The parent of the tests is above this process; one that began at another time is not there any more.
+        let parent = Process::parent().unwrap();
+        let gone = Process { began: parent.began + 1, ..parent };
+        for (n, process, parent, wait_open) in [
+            (1, Process::me(), parent, true),
+            (2, gone, parent, true),
+            (3, Process::me(), gone, true),
+            (4, Process::me(), Process::me(), true),
+        ] {
+            let key = SessionKey { client: "gemini".into(), session: n.to_string() };
+            let shown = vec![format!("m{n}").parse().unwrap()];
+            let ledger = RingLedger {
+                process: Some(process),
+                parent: Some(parent),
+                shown,
+                wait_open,
+                ..place.ledger(&key).unwrap()
+            };
+            place.save(&key, &ledger).unwrap();
+        }
+        let beside = place.shown_beside().unwrap();
+        assert_eq!((beside.shown, beside.wait_open), (HashSet::from(["m1".parse().unwrap()]), true));
+        for n in 1..=5 {
+            place.remove(&SessionKey { client: "gemini".into(), session: n.to_string() }).unwrap();
+        }
+        assert!(place.ledgers().unwrap().is_empty() && !place.shown_beside().unwrap().wait_open);
+    }
 
     #[test]
     fn sessions_have_ledgers_of_their_own_whatever_they_are_called() {

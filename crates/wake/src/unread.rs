@@ -1,18 +1,26 @@
 //! Which unread mail is worth a ring.
 
+use std::collections::HashMap;
+
 use amb_core::doc::{Inbox, MessageView};
 use amb_core::message::is_automatic;
-use amb_core::{Code, Mailbox, OfficeError, Priority};
+use amb_core::{Code, Mailbox, MessageId, OfficeError, Priority};
 
 use crate::bell::Waiting;
 
 /// Mail that one ring is for; there may be more.
 const MOST: usize = 64;
 
+/// What the office said about automatic mail that waits, so that it is asked once for each and not at every look. It never
+/// changes for a mail. Holds as many as one ring is for.
+#[derive(Debug, Clone, Default)]
+pub struct SpentCache(HashMap<MessageId, bool>);
+
 /// Unread mail of others that the caller does not know of yet, newest first.
 pub async fn unread(
     office: &dyn Mailbox,
     inbox: &Inbox,
+    spent: &mut SpentCache,
     is_known: impl Fn(&MessageView) -> bool,
 ) -> Result<Vec<Waiting>, OfficeError> {
     let me = office.me();
@@ -21,8 +29,18 @@ pub async fn unread(
     mails.sort_by_key(|mail| std::cmp::Reverse(mail.created_at));
     mails.truncate(MOST);
     let mut waiting = Vec::new();
+    spent.0.retain(|id, _| mails.iter().any(|mail| mail.id == *id));
     for mail in mails {
-        if !is_spent(office, mail).await? {
+        let is_spent = match spent.0.get(&mail.id) {
+            _ if !is_automatic(&mail.metadata) => false,
+            Some(known) => *known,
+            None => {
+                let found = is_spent(office, mail).await?;
+                spent.0.insert(mail.id.clone(), found);
+                found
+            }
+        };
+        if !is_spent {
             let urgent = mail.priority == Priority::Urgent;
             waiting.push(Waiting { id: mail.id.clone(), from: mail.sender_name.clone(), urgent });
         }
@@ -30,12 +48,19 @@ pub async fn unread(
     Ok(waiting)
 }
 
-/// Whether a mail ends an exchange of automatic answers: it has no hops left, and what it answers was automatic too. Nobody is
+/// Leaves out what a bridge or another consumer of the same agent holds: it is in good hands. Asked at the moment of ringing,
+/// not when the mail is noticed, since its sender holds it too until it is quite done.
+pub async fn leave_out_held(office: &dyn Mailbox, waiting: &mut Vec<Waiting>) -> Result<(), OfficeError> {
+    if !waiting.is_empty() {
+        let held = office.claimed().await?;
+        waiting.retain(|mail| held.iter().all(|held| held.id != mail.id));
+    }
+    Ok(())
+}
+
+/// Whether an automatic mail ends an exchange of automatic answers: it has no hops left, and what it answers was automatic too. Nobody is
 /// woken for it. With the ttl that mail has by default that is every automatic answer to an automatic answer.
 async fn is_spent(office: &dyn Mailbox, mail: &MessageView) -> Result<bool, OfficeError> {
-    if !is_automatic(&mail.metadata) {
-        return Ok(false);
-    }
     let gone = |error: OfficeError| if error.code() == Code::NotFound { Ok(None) } else { Err(error) };
     let Some(found) = office.message(&mail.id).await.map(Some).or_else(gone)? else { return Ok(true) };
     let Some(parent) = found.message.reply_to.filter(|_| found.message.ttl == 0) else {

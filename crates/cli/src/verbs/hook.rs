@@ -2,11 +2,12 @@
 
 mod shape;
 
+use std::collections::HashSet;
 use std::io::Read;
 use std::time::Duration;
 
-use amb_core::{Mailbox, Timestamp};
-use amb_wake::{PREFIX, Place, SessionKey, Summary};
+use amb_core::{Mailbox, MessageId, Timestamp};
+use amb_wake::{PREFIX, Place, SessionKey, SpentCache, Summary};
 use serde_json::Value;
 
 use self::shape::{Client, Event};
@@ -99,13 +100,16 @@ async fn untold(
     remembered: bool,
 ) -> Result<Option<Summary>, Failure> {
     let inbox = mailbox.inbox(true).await?;
-    let known = place.ledger(key)?;
+    // What this very session was shown; of a client whose sessions have no ledger, what `amb mcp` beside this hook has shown.
+    let own = place.ledger(key)?;
+    let shown: HashSet<MessageId> = match own.process {
+        Some(_) => own.shown.into_iter().collect(),
+        None => place.shown_beside()?.shown,
+    };
     let me = mailbox.me();
-    let mut fresh = amb_wake::unread(mailbox, &inbox, |mail| known.shown.contains(&mail.id)).await?;
-    if !fresh.is_empty() {
-        let held = mailbox.claimed().await?;
-        fresh.retain(|mail| !held.iter().any(|held| held.id == mail.id));
-    }
+    let mut fresh =
+        amb_wake::unread(mailbox, &inbox, &mut SpentCache::default(), |mail| shown.contains(&mail.id)).await?;
+    amb_wake::leave_out_held(mailbox, &mut fresh).await?;
     if fresh.is_empty() {
         return Ok(None);
     }

@@ -53,6 +53,16 @@ pub(crate) enum Client {
     Copilot,
     /// opencode
     Opencode,
+    /// OpenClaw
+    Openclaw,
+    /// nanobot
+    Nanobot,
+    /// Windsurf
+    Windsurf,
+    /// Zed
+    Zed,
+    /// VS Code
+    Vscode,
 }
 
 impl Wake {

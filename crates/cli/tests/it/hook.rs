@@ -1,6 +1,7 @@
 //! `amb hook`: one golden file for each client and event, silence where there is nothing to say.
 
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt;
@@ -25,6 +26,10 @@ fn inputs() -> Vec<(&'static str, &'static str, Value)> {
         ("claude", "prompt", claude("UserPromptSubmit", json!({"prompt": "go on"}))),
         ("claude", "post-tool", claude("PostToolBatch", tool.clone())),
         ("claude", "stop", claude("Stop", json!({"stop_hook_active": false, "last_assistant_message": "done"}))),
+        ("qwen", "session-start", claude("SessionStart", json!({"source": "startup"}))),
+        ("qwen", "prompt", claude("UserPromptSubmit", json!({"prompt": "go on"}))),
+        ("qwen", "post-tool", claude("PostToolBatch", json!({"tool_calls": []}))),
+        ("qwen", "stop", claude("Stop", json!({"stop_hook_active": false}))),
         ("codex", "session-start", claude("SessionStart", json!({"source": "startup"}))),
         ("codex", "prompt", claude("UserPromptSubmit", json!({"prompt": "go on"}))),
         ("codex", "post-tool", claude("PostToolUse", tool)),
@@ -81,6 +86,7 @@ async fn a_stop_that_follows_from_a_hook_is_left_alone_whatever_mail_there_is() 
     for (client, input) in [
         ("claude", json!({"session_id": "s", "stop_hook_active": true})),
         ("codex", json!({"session_id": "s", "stop_hook_active": true})),
+        ("qwen", json!({"session_id": "s", "stop_hook_active": true})),
         ("gemini", json!({"session_id": "s", "stop_hook_active": true})),
         ("cursor", json!({"conversation_id": "s", "loop_count": 1})),
         ("copilot", json!({"sessionId": "s", "stopHookActive": true})),
@@ -98,9 +104,16 @@ async fn a_hook_is_silent_where_the_office_is_down_or_says_nothing() {
     let hangs = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     for address in [hangs.local_addr().unwrap(), dead] {
-        let mut command = amb(home.path());
-        command.env("MAILBOX_SERVER_URL", format!("http://{address}")).env("MAILBOX_API_KEY", "amb_x");
-        assert_eq!(run(&mut command, "claude", "stop", &json!({"session_id": "s"})).await, "");
+        let mut quickest = Duration::MAX;
+        for _ in 0..3 {
+            let mut command = amb(home.path());
+            command.env("MAILBOX_SERVER_URL", format!("http://{address}")).env("MAILBOX_API_KEY", "amb_x");
+            let began = Instant::now();
+            assert_eq!(run(&mut command, "claude", "stop", &json!({"session_id": "s"})).await, "");
+            quickest = quickest.min(began.elapsed());
+        }
+        // The machine may be busy; the hook itself is not.
+        assert!(quickest < Duration::from_secs(1), "{address}: {quickest:?}");
     }
     // No office, no name, no home, no sense.
     assert_eq!(run(&mut amb(home.path()), "claude", "stop", &Value::Null).await, "");
@@ -118,6 +131,20 @@ async fn what_a_check_has_shown_no_hook_tells_of() {
     assert_eq!(run(&mut town.mailbox("ben"), "claude", "stop", &stop).await, "");
     town.mail("two").await;
     assert!(run(&mut town.mailbox("ben"), "claude", "stop", &stop).await.contains("2 unread for ben"));
+}
+
+#[tokio::test]
+async fn what_a_check_has_shown_to_a_client_without_a_door_no_hook_of_it_tells_of() {
+    let town = Town::new().await;
+    let who = json!({"name": "gemini-cli-mcp-client", "version": "1"});
+    let mut model = crate::mcp_client::Model::start_as(town.mailbox("ben").arg("mcp"), who).await;
+    town.mail("one").await;
+    model.call("mailbox_check", json!({})).await;
+    town.status_until(|status| status["sessions"][0]["shown"].as_array().is_some_and(|shown| shown.len() == 1)).await;
+    let after = json!({"session_id": "s-1", "hook_event_name": "AfterTool"});
+    assert_eq!(run(&mut town.mailbox("ben"), "gemini", "post-tool", &after).await, "");
+    town.mail("two").await;
+    assert!(run(&mut town.mailbox("ben"), "gemini", "post-tool", &after).await.contains("2 unread for ben"));
 }
 
 #[tokio::test]

@@ -42,4 +42,5 @@ mod server_replicas;
 mod server_verbs;
 mod setup_prompt;
 mod wake;
+mod wake_turns;
 mod wake_world;

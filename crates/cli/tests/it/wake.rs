@@ -323,6 +323,11 @@ async fn a_test_rings_once_or_says_what_is_missing() {
         (vec!["wake", "test", "--client", "cursor"], "amb hook cursor"),
         (vec!["wake", "test", "--client", "copilot"], "amb hook copilot"),
         (vec!["wake", "test", "--client", "opencode"], "amb init opencode"),
+        (vec!["wake", "test", "--client", "openclaw"], "amb bridge openclaw"),
+        (vec!["wake", "test", "--client", "nanobot"], "amb init nanobot"),
+        (vec!["wake", "test", "--client", "windsurf"], "mailbox_wait"),
+        (vec!["wake", "test", "--client", "zed"], "mailbox_wait"),
+        (vec!["wake", "test", "--client", "vscode"], "mailbox_wait"),
     ] {
         let done = town.mailbox("ben").args(&arguments).output().await.unwrap();
         let said = String::from_utf8_lossy(&done.stderr);

@@ -22,8 +22,8 @@ pub(super) struct Posted {
 pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: bool) -> Result<Posted> {
     let work = &call.seen.work;
     let to = draft.to.clone();
-    let named = draft.reply_to.is_some() || draft.relay_of.is_some();
     let lifted = user_request && work.was_refused(&to);
+    let is_named = draft.reply_to.is_some() || draft.relay_of.is_some();
     // What a model answers because it was woken, nobody decided to send: it costs hops, so that two models that wake each
     // other come to an end.
     let automatic = call.seen.activity.is_woken(Timestamp::now()) && !lifted && is_answer(call, &mut draft);
@@ -31,18 +31,18 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
         draft = draft.automatic();
     }
     // What one sends oneself goes nowhere, so nothing is passed on by it.
-    if !named && !lifted && to != *call.office.me() {
+    if draft.reply_to.is_none() && !is_named && !lifted && to != *call.office.me() {
         draft.relay_of = passed_on(call, &draft).await?;
     }
-    let derived = draft.relay_of.clone().filter(|_| !named);
+    let derived = draft.relay_of.clone().filter(|_| !is_named);
     let mut sent = call.office.send(draft.clone()).await;
-    if let (Some(gone), Err(error)) = (&derived, &sent)
+    if let (Some(gone), Err(error)) = (derived.as_ref().or(draft.reply_to.as_ref()).filter(|_| !is_named), &sent)
         && error.code() == Code::NotFound
         && call.office.message(gone).await.is_err_and(|error| error.code() == Code::NotFound)
     {
         // The mail has been cleared away meanwhile.
         work.forget(gone);
-        draft.relay_of = None;
+        (draft.relay_of, draft.reply_to) = (None, None);
         sent = call.office.send(draft).await;
     }
     if (derived.is_some() || automatic) && matches!(&sent, Err(error) if error.code() == Code::LoopRefused) {
@@ -53,14 +53,15 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
     Ok(Posted { sent, passes_on: derived })
 }
 
-/// Whether a draft answers mail of its recipient's. One that names only the thread is made to name the mail, from which its
-/// hops are counted on.
+/// Whether a draft answers mail of its recipient's: it says so, or the recipient wrote to the model lately. One that names only
+/// the thread, or nothing, is made to name the mail, from which its hops are counted on: else two models that answer each other
+/// under ever new subjects would never stop.
 fn is_answer(call: &CallContext, draft: &mut Draft) -> bool {
     if draft.kind != Kind::Message || draft.relay_of.is_some() {
         return false;
     }
-    if let (None, Some(session)) = (&draft.reply_to, &draft.session) {
-        draft.reply_to = call.seen.work.last_from(&draft.to, session);
+    if draft.reply_to.is_none() {
+        draft.reply_to = call.seen.work.last_from(&draft.to, draft.session.as_ref());
     }
     draft.reply_to.is_some()
 }

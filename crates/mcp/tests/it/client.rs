@@ -50,7 +50,7 @@ pub(crate) fn town() -> Arc<MemoryOffice> {
     office
 }
 
-/// Options for tests that look at everything the server says: the doorbell is on only where it is the subject.
+/// Options for tests that look at everything the server says: the channel is on only where it is the subject.
 pub(crate) fn quiet() -> Options {
     Options { channel: false, ..Options::default() }
 }

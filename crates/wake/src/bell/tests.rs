@@ -20,7 +20,7 @@ fn mail(id: &str) -> Waiting {
 impl World {
     fn new(ids: &[&str]) -> Self {
         Self {
-            bell: Bell::new(Limits::default(), Ledger::default()),
+            bell: Bell::new(Limits::default(), RingLedger::default()),
             now: "2026-11-17T10:00:00Z".parse().unwrap(),
             waiting: ids.iter().map(|id| mail(id)).collect(),
             wait_open: false,

@@ -1,8 +1,9 @@
 //! Claude Code (2.1.224 and later): the inbox socket that a session gives to its own children.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use amb_core::Timestamp;
 use secrecy::{ExposeSecret, SecretString};
 use serde::Deserialize;
 use serde_json::json;
@@ -10,7 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
-use super::{Rung, Trouble, TroubleKind};
+use super::{RingError, RingErrorKind, Rung};
 use crate::bell::ClientState;
 use crate::process::Process;
 
@@ -30,25 +31,70 @@ pub struct ClaudeInbox {
     pub registry: Option<PathBuf>,
 }
 
-/// What a session says of itself.
+/// What a session says of itself in the registry.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
     pid: u32,
     #[serde(default)]
+    session_id: Option<String>,
+    #[serde(default)]
+    version: Option<String>,
+    /// In clock ticks since the machine was started.
+    #[serde(default)]
+    proc_start: Option<String>,
+    #[serde(default)]
     status: Option<String>,
+    /// When it became idle or busy, in milliseconds since 1970.
+    #[serde(default)]
+    status_updated_at: Option<i64>,
     #[serde(default)]
     messaging_socket_path: Option<PathBuf>,
 }
 
+impl Record {
+    fn read(path: &Path) -> Option<Self> {
+        serde_json::from_slice(&fs_err::read(path).ok()?).ok()
+    }
+
+    /// Whether the process that wrote it still runs: a record outlives a session that was killed, and a pid is used again.
+    fn is_live(&self) -> bool {
+        let began = self.proc_start.as_deref().and_then(|ticks| ticks.parse().ok());
+        began.is_none_or(|began| Process { pid: self.pid, began }.is_alive())
+    }
+}
+
+/// A session that runs, as the registry names it. Nothing secret is read: the keys beside the records are nobody's business.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClaudeSession {
+    /// Its id.
+    pub session: String,
+    /// Claude Code's version.
+    pub version: Option<String>,
+    /// Its inbox, where it has one.
+    pub socket: Option<PathBuf>,
+}
+
+/// The sessions that run on this machine.
+pub fn claude_sessions(registry: &Path) -> Vec<ClaudeSession> {
+    let paths = fs_err::read_dir(registry).into_iter().flatten().flatten().map(|entry| entry.path());
+    let records = paths.filter(|path| path.extension().is_some_and(|end| end == "json")).take(256);
+    let live = records.filter_map(|path| Record::read(&path)).filter(Record::is_live);
+    let named = live.filter_map(|record| {
+        let Record { session_id, version, messaging_socket_path: socket, .. } = record;
+        Some(ClaudeSession { session: session_id?, version, socket })
+    });
+    named.collect()
+}
+
 impl ClaudeInbox {
-    pub(crate) async fn ring(&self, line: &str) -> Result<Rung, Trouble> {
-        let gone = |detail: String| Trouble::new(TroubleKind::Gone, detail);
+    pub(crate) async fn ring(&self, line: &str) -> Result<Rung, RingError> {
+        let gone = |detail: String| RingError::new(RingErrorKind::Gone, detail);
         let connected = timeout(PATIENCE, UnixStream::connect(&self.socket)).await;
         let mut stream = match connected {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) => return Err(gone(format!("nobody listens on Claude Code's inbox socket: {error}"))),
-            Err(_) => return Err(Trouble::new(TroubleKind::Failed, "Claude Code's inbox socket does not accept")),
+            Err(_) => return Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket does not accept")),
         };
         let text = self.lines(line);
         let write = async {
@@ -58,7 +104,7 @@ impl ClaudeInbox {
         match timeout(PATIENCE, write).await {
             Ok(Ok(())) => Ok(Rung { door: "claude inbox socket", receipt: None }),
             Ok(Err(error)) => Err(gone(format!("Claude Code's inbox socket was closed: {error}"))),
-            Err(_) => Err(Trouble::new(TroubleKind::Failed, "Claude Code's inbox socket takes nothing")),
+            Err(_) => Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket takes nothing")),
         }
     }
 
@@ -71,26 +117,34 @@ impl ClaudeInbox {
         text + &format!("{}\n", json!({"type": "user", "message": {"role": "user", "content": line}}))
     }
 
-    /// What the session's own record says. A record of a process that is gone says nothing.
+    /// The record of the session that started this process: that of a process above this one, with the same inbox.
+    fn record(&self) -> Option<Record> {
+        let registry = self.registry.as_ref()?;
+        let records = Process::me()
+            .ancestors()
+            .into_iter()
+            .filter_map(|pid| Record::read(&registry.join(format!("{pid}.json"))).filter(|record| record.pid == pid));
+        records.into_iter().find(|record| record.messaging_socket_path.as_ref() == Some(&self.socket))
+    }
+
+    /// The session's id now: `/clear` begins another one in the same process, whose environment stays as it was.
+    pub(crate) fn session(&self) -> String {
+        self.record().and_then(|record| record.session_id).unwrap_or_else(|| self.session.clone())
+    }
+
+    /// What the session's own record says.
     pub(crate) fn state(&self) -> ClientState {
-        let Some(registry) = &self.registry else { return ClientState::Unknown };
-        let entries = fs_err::read_dir(registry).into_iter().flatten().flatten();
-        // Beside the records lie keys, which are nobody's business.
-        let records =
-            entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "json"));
-        for path in records.take(256) {
-            let record = fs_err::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Record>(&bytes).ok());
-            let Some(record) = record else { continue };
-            let is_ours = record.messaging_socket_path.as_ref() == Some(&self.socket);
-            if is_ours && Process::me().ancestors().contains(&record.pid) {
-                return match record.status.as_deref() {
-                    Some("idle") => ClientState::Idle,
-                    Some("busy") => ClientState::Busy,
-                    _ => ClientState::Unknown,
-                };
-            }
+        match self.record().and_then(|record| record.status).as_deref() {
+            Some("idle") => ClientState::Idle,
+            Some("busy") => ClientState::Busy,
+            _ => ClientState::Unknown,
         }
-        ClientState::Unknown
+    }
+
+    /// When the turn under way began, where the session is in one and says so.
+    pub fn turn_began(&self) -> Option<Timestamp> {
+        let record = self.record().filter(|record| record.status.as_deref() == Some("busy"))?;
+        Timestamp::from_millisecond(record.status_updated_at?).ok()
     }
 }
 
@@ -131,25 +185,44 @@ mod tests {
         let socket = home.path().join("inbox.sock");
         drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
         let trouble = inbox(socket).ring("hello").await.unwrap_err();
-        assert_eq!(trouble.kind, TroubleKind::Gone);
+        assert_eq!(trouble.kind, RingErrorKind::Gone);
         assert!(!trouble.detail.contains("hush"));
     }
 
     #[test]
-    fn the_record_of_an_ancestor_with_our_socket_says_whether_it_is_busy() {
+    fn the_record_of_an_ancestor_with_our_socket_says_what_it_is_doing() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("inbox.sock");
         let parent = Process::parent().unwrap().pid;
         let inbox = ClaudeInbox { registry: Some(home.path().to_owned()), ..inbox(socket.clone()) };
-        assert_eq!(inbox.state(), ClientState::Unknown);
-        for (pid, status, state) in [
-            (1, "busy", ClientState::Unknown),
-            (parent, "busy", ClientState::Busy),
-            (parent, "idle", ClientState::Idle),
+        assert_eq!((inbox.state(), inbox.session()), (ClientState::Unknown, "s".into()));
+        let other = home.path().join("other.sock");
+        for (pid, socket, status, state, session) in [
+            (1, &socket, "busy", ClientState::Unknown, "s"),
+            (parent, &other, "busy", ClientState::Unknown, "s"),
+            (parent, &socket, "busy", ClientState::Busy, "after-clear"),
+            (parent, &socket, "idle", ClientState::Idle, "after-clear"),
         ] {
-            let record = json!({"pid": pid, "status": status, "messagingSocketPath": socket});
-            fs_err::write(home.path().join("1.json"), record.to_string()).unwrap();
-            assert_eq!(inbox.state(), state, "{record}");
+            let record = json!({"pid": pid, "status": status, "messagingSocketPath": socket, "sessionId": "after-clear",
+                "statusUpdatedAt": 1_794_961_643_385_i64});
+            fs_err::write(home.path().join(format!("{parent}.json")), record.to_string()).unwrap();
+            assert_eq!((inbox.state(), inbox.session().as_str()), (state, session), "{record}");
+            let began = (state == ClientState::Busy).then(|| Timestamp::from_millisecond(1_794_961_643_385).unwrap());
+            assert_eq!(inbox.turn_began(), began, "{record}");
         }
+    }
+
+    #[test]
+    fn a_record_that_outlived_its_session_names_none() {
+        let home = tempfile::tempdir().unwrap();
+        let parent = Process::parent().unwrap();
+        for (file, began, session) in [("1", parent.began, "lives"), ("2", parent.began + 1, "pid used again")] {
+            let record = json!({"pid": parent.pid, "procStart": began.to_string(), "sessionId": session});
+            fs_err::write(home.path().join(format!("{file}.json")), record.to_string()).unwrap();
+        }
+        fs_err::write(home.path().join("3.key"), "{}").unwrap();
+        let found = claude_sessions(home.path());
+        assert_eq!(found, [ClaudeSession { session: "lives".into(), version: None, socket: None }]);
+        assert_eq!(claude_sessions(&home.path().join("missing")), []);
     }
 }

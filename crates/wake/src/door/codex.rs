@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::process::Command;
 use tokio::time::timeout;
 
-use super::{Rung, Trouble, TroubleKind, app_server};
+use super::{RingError, RingErrorKind, Rung, app_server};
 use crate::bell::ClientState;
 use crate::secret::is_secret;
 
@@ -36,7 +36,7 @@ impl CodexQueue {
             && id.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
     }
 
-    pub(crate) async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, Trouble> {
+    pub(crate) async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, RingError> {
         // A turn on the app server joins one that is under way; a queued message waits for its end.
         if let Some(control) = self.control.as_ref().filter(|_| urgent) {
             match app_server::start_turn(control, &self.thread, line).await {
@@ -47,8 +47,8 @@ impl CodexQueue {
         self.queue(line).await
     }
 
-    async fn queue(&self, line: &str) -> Result<Rung, Trouble> {
-        let failed = |detail: String| Trouble::new(TroubleKind::Failed, detail);
+    async fn queue(&self, line: &str) -> Result<Rung, RingError> {
+        let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
         let mut command = Command::new(&self.program);
         command.args(["queue", "--resume", "--thread", &self.thread, "--message", line]);
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
@@ -67,8 +67,8 @@ impl CodexQueue {
         }
         let said = String::from_utf8_lossy(&ended.stderr);
         let said: String = amb_core::render::visible::line(said.trim()).chars().take(REASON_CHARS).collect();
-        let kind = if said.contains("no rollout found") { TroubleKind::Gone } else { TroubleKind::Failed };
-        Err(Trouble::new(kind, format!("`codex queue` ended with {}: {said}", ended.status)))
+        let kind = if said.contains("no rollout found") { RingErrorKind::Gone } else { RingErrorKind::Failed };
+        Err(RingError::new(kind, format!("`codex queue` ended with {}: {said}", ended.status)))
     }
 
     /// What the app server says of the thread, where there is one.

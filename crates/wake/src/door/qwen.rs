@@ -11,7 +11,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use super::{Rung, Trouble, TroubleKind};
+use super::{RingError, RingErrorKind, Rung};
 use crate::process::Process;
 
 /// How long the socket may take, and how long a receipt.
@@ -24,6 +24,10 @@ const MOST: u64 = 64 * 1024;
 pub struct QwenInbox {
     /// Where sessions say how they are reached: `$QWEN_HOME/sessions`.
     pub registry: PathBuf,
+    /// `QWEN_CODE_MESSAGING_SOCKET` and `QWEN_CODE_SESSION_ID`, for where the registry has no record of the session.
+    pub socket: Option<PathBuf>,
+    /// See `socket`.
+    pub session: Option<String>,
     /// `QWEN_CODE_MESSAGING_TOKEN`: with it the session knows us for its own child.
     pub token: SecretString,
     /// A directory of this user's own in which a socket for receipts can be bound; its path must be short.
@@ -58,15 +62,20 @@ impl QwenInbox {
     }
 
     pub(crate) fn session(&self) -> String {
-        self.record().map_or_else(|| "unknown".into(), |record| record.session_id)
+        let named = self.record().map(|record| record.session_id).or_else(|| self.session.clone());
+        named.unwrap_or_else(|| "unknown".into())
     }
 
-    pub(crate) async fn ring(&self, line: &str) -> Result<Rung, Trouble> {
-        let failed = |detail: String| Trouble::new(TroubleKind::Failed, detail);
-        let record = self.record();
-        let Some((socket, session)) = record.and_then(|record| Some((record.ipc_path?, record.session_id))) else {
+    pub(crate) async fn ring(&self, line: &str) -> Result<Rung, RingError> {
+        let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
+        // `/clear` gives the session another id in its record, while the environment of its children stays.
+        let (socket, session) = match self.record() {
+            Some(record) => (record.ipc_path, Some(record.session_id)),
+            None => (self.socket.clone(), self.session.clone()),
+        };
+        let (Some(socket), Some(session)) = (socket, session) else {
             let detail = format!("no session above this process has an inbox in {}", self.registry.display());
-            return Err(Trouble::new(TroubleKind::Gone, detail));
+            return Err(RingError::new(RingErrorKind::Gone, detail));
         };
         let receipts =
             Receipts::bind(&self.runtime).map_err(|error| failed(format!("no socket for receipts: {error}")))?;
@@ -85,13 +94,16 @@ impl QwenInbox {
         match timeout(PATIENCE, send).await {
             Ok(Ok(())) => {}
             Ok(Err(error)) => {
-                return Err(Trouble::new(TroubleKind::Gone, format!("nobody listens on Qwen Code's socket: {error}")));
+                return Err(RingError::new(
+                    RingErrorKind::Gone,
+                    format!("nobody listens on Qwen Code's socket: {error}"),
+                ));
             }
             Err(_) => return Err(failed("Qwen Code's socket takes nothing".into())),
         }
         // Receipts are best effort: none is no failure.
         let receipt = timeout(PATIENCE, receipts.first(&id)).await.ok();
-        let refused = |detail: &str| Err(Trouble::new(TroubleKind::Refused, format!("Qwen Code {detail}")));
+        let refused = |detail: &str| Err(RingError::new(RingErrorKind::Refused, format!("Qwen Code {detail}")));
         match receipt.as_deref() {
             Some("refused") => refused("refuses messages of other processes; see agents.crossSessionInbound"),
             Some("denied") => refused("was told by its user not to take this"),
@@ -193,10 +205,15 @@ mod tests {
             registry: home.path().to_owned(),
             token: "hush".to_owned().into(),
             runtime: home.path().to_owned(),
+            socket: Some("/of/the/environment.sock".into()),
+            session: Some("before-clear".into()),
         };
-        assert_eq!(inbox.session(), "s-1");
+        assert_eq!(inbox.session(), "s-1", "the record is newer than the environment");
+        let unregistered = QwenInbox { registry: home.path().join("none"), ..inbox.clone() };
+        assert_eq!(unregistered.session(), "before-clear");
+        assert!(unregistered.ring("hello").await.unwrap_err().detail.contains("nobody listens"));
         for (status, ends) in
-            [("delivered", Ok("delivered")), ("held", Ok("held")), ("refused", Err(TroubleKind::Refused))]
+            [("delivered", Ok("delivered")), ("held", Ok("held")), ("refused", Err(RingErrorKind::Refused))]
         {
             let listener = UnixListener::bind(&socket).unwrap();
             let (rung, got) = tokio::join!(inbox.ring("hello"), session(listener, status));

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::Timestamp;
-use amb_wake::{Lease, Ledger, Limits, Place};
+use amb_wake::{Lease, Limits, Place, RingLedger};
 use serde::Serialize;
 
 use crate::args::OfficeArgs;
@@ -20,7 +20,7 @@ struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
     hint: Option<&'static str>,
     #[serde(flatten)]
-    ledger: Ledger,
+    ledger: RingLedger,
 }
 
 /// The document of `amb wake status --json`.
@@ -48,7 +48,7 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
                     && lease.session == ledger.session
             });
             let state = state(&ledger);
-            let hint = matches!(state, "unheard" | "held" | "given up").then(|| hint(&ledger.client));
+            let hint = matches!(state, "unheard" | "held" | "given up" | "no door").then(|| advice(&ledger));
             document.sessions.push(Shown { agent: agent.clone(), state, holds_lease, hint, ledger });
         }
         document.leases.extend(lease.map(|lease| LeaseShown { agent, lease }));
@@ -88,17 +88,20 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
 }
 
 /// One word for how it stands. `rung` says that a ring was handed over, never that it was seen.
-fn state(ledger: &Ledger) -> &'static str {
+fn state(ledger: &RingLedger) -> &'static str {
     let is_over = !ledger.process.is_some_and(|process| process.is_alive());
     let unheard_after = Limits::default().outstanding;
     match ledger {
         _ if is_over => "ended",
-        Ledger { given_up_at: Some(_), .. } => "given up",
-        Ledger { failed: Some(_), .. } => "failed",
-        Ledger { receipt: Some(receipt), heard_at, rung_at, .. } if receipt == "held" && heard_at < rung_at => "held",
-        Ledger { rung_at: None, .. } => "ready",
-        Ledger { heard_at, rung_at, .. } if heard_at > rung_at => "heard",
-        Ledger { rung_at: Some(at), rung_for, .. }
+        RingLedger { no_door: true, .. } => "no door",
+        RingLedger { given_up_at: Some(_), .. } => "given up",
+        RingLedger { failed: Some(_), .. } => "failed",
+        RingLedger { receipt: Some(receipt), heard_at, rung_at, .. } if receipt == "held" && heard_at < rung_at => {
+            "held"
+        }
+        RingLedger { rung_at: None, .. } => "ready",
+        RingLedger { heard_at, rung_at, .. } if heard_at > rung_at => "heard",
+        RingLedger { rung_at: Some(at), rung_for, .. }
             if !rung_for.is_empty() && Timestamp::now().duration_since(*at) > unheard_after =>
         {
             "unheard"
@@ -107,8 +110,12 @@ fn state(ledger: &Ledger) -> &'static str {
     }
 }
 
-fn hint(client: &str) -> &'static str {
-    match client {
+/// What to do about a session that nothing wakes, in one sentence.
+fn advice(ledger: &RingLedger) -> &'static str {
+    match ledger.client.as_str() {
+        _ if ledger.no_door => {
+            "this client has no way into an idle session, or has not shown it yet; `amb wake test --client CLIENT` says what there is"
+        }
         "claude" => {
             "the session may hold messages of other processes: look at its screen, or set \"crossSessionInbound\": \"accept\" in \
              Claude Code's user settings; a permission prompt that waits holds them too"

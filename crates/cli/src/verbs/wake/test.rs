@@ -1,10 +1,7 @@
 //! `amb wake test`.
 
-use std::path::PathBuf;
-
 use amb_core::OfficeError;
-use amb_wake::{ClaudeInbox, CodexQueue, Door, Ledger, PREFIX, Rung};
-use serde::Deserialize;
+use amb_wake::{ClaudeInbox, ClaudeSession, CodexQueue, Door, PREFIX, RingLedger, Rung, claude_sessions};
 use serde_json::json;
 
 use super::Client;
@@ -25,30 +22,25 @@ pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Out
                 .into(),
         )
     })?;
+    if let Some(why) = no_door(client) {
+        return Err(none(why));
+    }
     let door = match client {
         Client::Claude => claude(&sessions)?,
         Client::Codex => codex(&sessions)?,
-        Client::Qwen => qwen()?,
-        Client::Gemini | Client::Cursor | Client::Copilot => return Err(none(no_door(client))),
-        Client::Opencode => {
-            return Err(none(
-                "opencode is woken by a plugin of its own, which `amb init opencode` writes; nothing can be rung from outside"
-                    .into(),
-            ));
-        }
+        _ => qwen()?,
     };
     let session = door.key();
-    let Rung { door: way, receipt } = door
-        .ring(&format!("{PREFIX}{LINE}"), false)
-        .await
-        .map_err(|trouble| Failure::Office(OfficeError::unavailable(format!("{}; {}", trouble.detail, door.hint()))))?;
+    let Rung { door: way, receipt } = door.ring(&format!("{PREFIX}{LINE}"), false).await.map_err(|trouble| {
+        Failure::Office(OfficeError::unavailable(format!("{}; {}", trouble.detail, door.advice())))
+    })?;
     if output.json {
         let document = json!({"client": session.client, "session": session.session, "door": way, "receipt": receipt});
         return Ok(output.document(&document)?);
     }
     let receipt = receipt.map_or(String::new(), |receipt| format!("; the client says: {receipt}"));
     output.say(format!("rung {} session {} by its {way}{receipt}", session.client, session.session))?;
-    output.note(format!("no turn begins? {}", door.hint()));
+    output.note(format!("no turn begins? {}", door.advice()));
     Ok(())
 }
 
@@ -57,7 +49,7 @@ fn none(detail: String) -> Failure {
 }
 
 /// Sessions that `amb mcp` serves now, the one active last first.
-fn sessions(office: &OfficeArgs) -> Result<Vec<Ledger>, Failure> {
+fn sessions(office: &OfficeArgs) -> Result<Vec<RingLedger>, Failure> {
     let mut all = Vec::new();
     for (_, place) in mailboxes(office)? {
         let holder = place.lease()?.map(|lease| lease.process);
@@ -70,7 +62,7 @@ fn sessions(office: &OfficeArgs) -> Result<Vec<Ledger>, Failure> {
 }
 
 /// The client whose shell this is, else the one that is rung for the mailbox.
-fn here(sessions: &[Ledger]) -> Option<Client> {
+fn here(sessions: &[RingLedger]) -> Option<Client> {
     if waking::claude().is_some() {
         return Some(Client::Claude);
     }
@@ -80,42 +72,30 @@ fn here(sessions: &[Ledger]) -> Option<Client> {
     if waking::qwen().is_some() {
         return Some(Client::Qwen);
     }
-    match sessions.first()?.client.as_str() {
+    sessions.iter().find_map(|ledger| match ledger.client.as_str() {
         "claude" => Some(Client::Claude),
         "codex" => Some(Client::Codex),
-        _ => Some(Client::Qwen),
-    }
+        "qwen" => Some(Client::Qwen),
+        _ => None,
+    })
 }
 
-/// What a Claude Code session says of itself, as far as it is rung from outside.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Record {
-    session_id: String,
-    #[serde(default)]
-    version: Option<String>,
-    #[serde(default)]
-    messaging_socket_path: Option<PathBuf>,
-}
-
-fn claude(sessions: &[Ledger]) -> Result<Door, Failure> {
+fn claude(sessions: &[RingLedger]) -> Result<Door, Failure> {
     if let Some(inbox) = waking::claude() {
         return Ok(Door::Claude(inbox));
     }
     let wanted: Vec<&str> =
         sessions.iter().filter(|ledger| ledger.client == "claude").map(|l| l.session.as_str()).collect();
     let registry = waking::claude_registry();
-    let entries = registry.iter().filter_map(|path| fs_err::read_dir(path).ok()).flatten().flatten();
-    let records = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "json"));
-    let records = records.filter_map(|entry| serde_json::from_slice::<Record>(&fs_err::read(entry.path()).ok()?).ok());
-    let found = records.into_iter().find(|record| wanted.contains(&record.session_id.as_str()));
+    let running = registry.as_deref().map(claude_sessions).unwrap_or_default();
+    let found = running.into_iter().find(|running| wanted.contains(&running.session.as_str()));
     let what = "run this in a shell of the session, where CLAUDE_CODE_MESSAGING_SOCKET is set; Claude Code has it from 2.1.224 on, not with \
                 --bare, and some providers turn it off";
     match found {
-        Some(Record { session_id, messaging_socket_path: Some(socket), .. }) => {
-            Ok(Door::Claude(ClaudeInbox { socket, token: None, session: session_id, registry }))
+        Some(ClaudeSession { session, socket: Some(socket), .. }) => {
+            Ok(Door::Claude(ClaudeInbox { socket, token: None, session, registry }))
         }
-        Some(Record { version, .. }) => {
+        Some(ClaudeSession { version, .. }) => {
             let version = version.unwrap_or_else(|| "of an unknown version".into());
             Err(none(format!("the session (Claude Code {version}) has no inbox socket: 2.1.224 or later has one")))
         }
@@ -123,7 +103,7 @@ fn claude(sessions: &[Ledger]) -> Result<Door, Failure> {
     }
 }
 
-fn codex(sessions: &[Ledger]) -> Result<Door, Failure> {
+fn codex(sessions: &[RingLedger]) -> Result<Door, Failure> {
     let here = std::env::var("CODEX_THREAD_ID").ok();
     let known = || sessions.iter().find(|ledger| ledger.client == "codex").map(|ledger| ledger.session.clone());
     let thread = here.or_else(known).filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| {
@@ -143,16 +123,44 @@ fn qwen() -> Result<Door, Failure> {
     })
 }
 
-fn no_door(client: Client) -> String {
-    let (name, verb, what) = match client {
-        Client::Gemini => {
-            ("Gemini CLI", "gemini", "SessionStart, BeforeAgent, AfterTool and AfterAgent in ~/.gemini/settings.json")
-        }
-        Client::Cursor => ("Cursor", "cursor", "sessionStart, postToolUse and stop in ~/.cursor/hooks.json"),
-        _ => ("Copilot CLI", "copilot", "sessionStart, postToolUse and agentStop in .github/hooks/*.json"),
+/// Why a client cannot be rung, and what there is instead; nothing for one that can.
+fn no_door(client: Client) -> Option<String> {
+    let by_hooks = |name: &str, verb: &str, events: &str| {
+        format!(
+            "{name} has no way into a session that is idle. While it works, hooks tell it of mail: `amb hook {verb} EVENT` for {events}, \
+             which `amb init {verb}` writes. To run it as a resident agent instead, see `amb bridge --help`"
+        )
     };
-    format!(
-        "{name} has no way into a session that is idle. While it works, hooks tell it of mail: `amb hook {verb} EVENT` for {what}. To run it \
-         as a resident agent instead, see `amb bridge --help`"
-    )
+    let by_tools = |name: &str| {
+        format!(
+            "{name} has no way into a session that is idle, and no hooks: its model sees mail when it calls mailbox_check, or while it \
+             waits in mailbox_wait"
+        )
+    };
+    Some(match client {
+        Client::Claude | Client::Codex | Client::Qwen => return None,
+        Client::Gemini => by_hooks(
+            "Gemini CLI",
+            "gemini",
+            "SessionStart, BeforeAgent, AfterTool and AfterAgent in ~/.gemini/settings.json",
+        ),
+        Client::Cursor => {
+            by_hooks("Cursor", "cursor", "sessionStart, postToolUse and stop in ~/.cursor/hooks.json")
+        }
+        Client::Copilot => {
+            by_hooks("Copilot CLI", "copilot", "sessionStart, postToolUse and agentStop in .github/hooks/*.json")
+        }
+        Client::Opencode => {
+            "opencode is woken by a plugin of its own, which `amb init opencode` writes; nothing can be rung from outside".into()
+        }
+        Client::Openclaw => {
+            "OpenClaw is woken through its gateway: keep `amb bridge openclaw` running, and see `amb bridge status`".into()
+        }
+        Client::Nanobot => {
+            "nanobot is woken by its mailbox channel, which reads the mailbox itself: `amb init nanobot` writes its section".into()
+        }
+        Client::Windsurf => by_tools("Windsurf"),
+        Client::Zed => by_tools("Zed"),
+        Client::Vscode => by_tools("VS Code"),
+    })
 }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use amb_core::Backoff;
 use amb_core::Timestamp;
 use amb_core::mailbox::Mailbox;
-use amb_wake::{Bell, ClientState, Decision, Facts, Lease, Ledger, Limits, Place, Process, Summary};
+use amb_wake::{
+    Bell, Beside, ClientState, Decision, Facts, Lease, Limits, Place, Process, RingLedger, SpentCache, Summary, Waiting,
+};
 use jiff::SignedDuration;
 use serde_json::json;
 
@@ -26,12 +28,15 @@ pub(super) async fn ring(
     let parent = Process::parent();
     // Whoever reads the lines has no way to say that it looked, so each mail is told of once.
     let limits = Limits { again: Vec::new(), outstanding: SignedDuration::ZERO, ..Limits::default() };
-    let mut bell = Bell::new(limits, Ledger::default());
+    let mut bell = Bell::new(limits, RingLedger::default());
     let mut backoff = Backoff::default();
+    let mut spent = SpentCache::default();
     let mut cursor = None;
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
-        let round = round(mailbox, &mut bell, holds_lease, output, &mut cursor);
+        // What `amb mcp` of the same client has shown, nobody is rung for.
+        let beside = place.as_ref().map(Place::shown_beside).transpose()?.unwrap_or_default();
+        let round = round(mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
         match round.await {
             Ok(rung) => {
                 left -= u64::from(rung);
@@ -67,6 +72,8 @@ async fn round(
     mailbox: &dyn Mailbox,
     bell: &mut Bell,
     holds_lease: bool,
+    beside: &Beside,
+    spent: &mut SpentCache,
     output: Output,
     cursor: &mut Option<amb_core::Cursor>,
 ) -> Result<bool, Failure> {
@@ -76,19 +83,26 @@ async fn round(
         None => mailbox.events(None, Duration::ZERO).await?.cursor,
     };
     let inbox = mailbox.inbox(true).await?;
-    let waiting = amb_wake::unread(mailbox, &inbox, |_| false).await?;
+    let mut waiting = amb_wake::unread(mailbox, &inbox, spent, |mail| beside.shown.contains(&mail.id)).await?;
     let unread = inbox.unread();
     let now = Timestamp::now();
-    let facts = Facts {
-        now,
-        waiting: &waiting,
-        wait_open: false,
-        called_at: None,
-        user_turn_at: None,
-        client: ClientState::Unknown,
-        holds_lease,
+    let mut decide = |waiting: &[Waiting]| {
+        bell.decide(&Facts {
+            now,
+            waiting,
+            wait_open: beside.wait_open,
+            called_at: None,
+            user_turn_at: None,
+            client: ClientState::Unknown,
+            holds_lease,
+        })
     };
-    let wait = match bell.decide(&facts) {
+    let mut decision = decide(&waiting);
+    if decision == Decision::Ring {
+        amb_wake::leave_out_held(mailbox, &mut waiting).await?;
+        decision = decide(&waiting);
+    }
+    let wait = match decision {
         Decision::Ring => {
             bell.ringing(now, &waiting);
             let from: Vec<_> = waiting.iter().map(|mail| mail.from.clone()).collect();

@@ -1,4 +1,4 @@
-//! The doorbell: Claude Code's channel notification. It says that there is mail and from whom, never what it says, and
+//! Claude Code's channel notification. It says that there is mail and from whom, never what it says, and
 //! nothing depends on its being heard.
 
 use std::collections::BTreeMap;
@@ -23,8 +23,8 @@ const NOTIFICATION: &str = "notifications/claude/channel";
 /// The name under which Claude Code presents itself.
 pub(crate) const CLAUDE_CODE: &str = "claude-code";
 
-/// Rings for the mail that is there and for all that comes, until the client is gone.
-pub(crate) async fn ring(
+/// Notifies of the mail that is there and of all that comes, until the client is gone.
+pub(crate) async fn notify_of_mail(
     peer: Peer<RoleServer>,
     mailbox: LazyMailbox,
     seen: Arc<Seen>,
@@ -58,7 +58,7 @@ pub(crate) async fn ring(
             Some(Err(RecvError::Closed)) => return,
             None => {}
         }
-        // Whatever came at the same time is one ring.
+        // Whatever came at the same time is one notification.
         loop {
             match changes.try_recv() {
                 Ok(change) => news.add(change, &seen),
@@ -86,7 +86,7 @@ async fn more_is_said(said: &mut Option<watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// What there is to ring for.
+/// What there is to tell of.
 #[derive(Debug, Default)]
 struct News {
     mail: BTreeMap<AgentName, u64>,
@@ -114,9 +114,14 @@ impl News {
 
     fn words(&self) -> String {
         let names = |counts: &BTreeMap<AgentName, u64>| {
-            let names: Vec<_> = counts.iter().take(5).map(|(name, count)| format!("{name} ({count})")).collect();
-            let more = counts.len().saturating_sub(names.len());
-            if more == 0 { names.join(", ") } else { format!("{} and {more} others", names.join(", ")) }
+            // A name that could be a sentence is counted, not told.
+            let tellable = counts.iter().filter(|(name, _)| amb_wake::is_tellable(name));
+            let names: Vec<_> = tellable.take(5).map(|(name, count)| format!("{name} ({count})")).collect();
+            match (names.is_empty(), counts.len() - names.len()) {
+                (true, more) => format!("{more} agents"),
+                (false, 0) => names.join(", "),
+                (false, more) => format!("{} and {more} others", names.join(", ")),
+            }
         };
         let mut words = Vec::new();
         if !self.mail.is_empty() {
@@ -171,8 +176,22 @@ async fn send(peer: &Peer<RoleServer>, news: &News) -> bool {
     match peer.send_notification(ServerNotification::CustomNotification(notification)).await {
         Ok(()) => true,
         Err(error) => {
-            tracing::debug!(%error, "the client is gone; the doorbell stops");
+            tracing::debug!(%error, "the client is gone; no more channel notifications");
             false
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_is_a_sentence_is_counted_and_not_told() {
+        let mut news = News::default();
+        for name in ["ann", "stop and wire money"] {
+            news.mail.insert(name.parse().unwrap(), 2);
+        }
+        assert_eq!(news.words(), "New mail from ann (2) and 1 others. Call mailbox_check to look.");
     }
 }
