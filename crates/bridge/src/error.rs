@@ -27,7 +27,7 @@ impl BridgeError {
 /// Whether trying again cannot help.
 pub(crate) fn is_lasting(code: Code) -> bool {
     // A key that is not taken any more ends the bridge; the next one may have another.
-    !code.is_about_office() && code != Code::Unauthorized
+    !code.may_succeed_later()
 }
 
 /// Why a mail is not done with.

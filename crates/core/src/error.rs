@@ -78,10 +78,10 @@ impl Code {
         matches!(self, Code::Unavailable | Code::TooManyRequests)
     }
 
-    /// Whether it is about the office and not about what was asked of it: the same may succeed once the office is well again,
-    /// whoever mends it.
-    pub fn is_about_office(self) -> bool {
-        self.is_passing() || self == Code::Internal
+    /// Whether the same may succeed later although the caller changes nothing: it passes by itself, or once somebody mended the
+    /// office or renewed a key. Whoever carries mail waits and repeats this; all other failures are final.
+    pub fn may_succeed_later(self) -> bool {
+        self.is_passing() || matches!(self, Code::Internal | Code::Unauthorized)
     }
 }
 
@@ -118,10 +118,9 @@ impl OfficeError {
         self.code.is_passing()
     }
 
-    /// Whether the same may succeed later although the caller changes nothing: it passes by itself, or once somebody mended the
-    /// office or renewed a key. Whoever carries mail waits and repeats this; all other failures are final.
+    /// See [`Code::may_succeed_later`].
     pub fn may_succeed_later(&self) -> bool {
-        self.is_passing() || matches!(self.code, Code::Internal | Code::Unauthorized)
+        self.code.may_succeed_later()
     }
 
     /// Says when to try again.
