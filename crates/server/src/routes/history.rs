@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, Segment, uuid};
-use crate::response_cache::Asked;
+use crate::response_cache::CachedRequest;
 
 /// Which page.
 #[derive(Deserialize, IntoParams)]
@@ -59,9 +59,9 @@ pub(crate) async fn history(
     if method == Method::HEAD {
         return Ok(no_head());
     }
-    let asked = Asked::new(&app, &caller, &uri);
-    if let Some(answer) = asked.again() {
-        return Ok(answer);
+    let request = CachedRequest::new(&app, &caller, &uri);
+    if let Some(response) = request.cached() {
+        return Ok(response);
     }
     let session = SessionId::from(uuid("path.session_id", &session)?);
     if !(1..=MAX_HISTORY).contains(&query.limit) {
@@ -72,7 +72,7 @@ pub(crate) async fn history(
     let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
     // What was marked as read just now is a change already.
     let lasting = history.news.is_empty();
-    Ok(asked.answer(&app.publish(history), lasting))
+    Ok(request.respond(&app.publish(history), lasting))
 }
 
 /// `HEAD` would mark as read what nobody was shown.

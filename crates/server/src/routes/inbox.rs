@@ -14,7 +14,7 @@ use crate::app::App;
 use crate::caller::Caller;
 use crate::problem::Problem;
 use crate::query::{Params, boolean, uuid};
-use crate::response_cache::Asked;
+use crate::response_cache::CachedRequest;
 
 /// What to show.
 #[derive(Deserialize, IntoParams)]
@@ -58,9 +58,9 @@ pub(crate) async fn inbox(
     uri: Uri,
     Params(query): Params<InboxQuery>,
 ) -> Result<Response, Problem> {
-    let asked = Asked::new(&app, &caller, &uri);
-    if let Some(answer) = asked.again() {
-        return Ok(answer);
+    let request = CachedRequest::new(&app, &caller, &uri);
+    if let Some(response) = request.cached() {
+        return Ok(response);
     }
     if !(1..=MAX_INBOX_SESSIONS).contains(&query.limit) {
         return Err(Problem::field("query.limit", format!("must be 1 to {MAX_INBOX_SESSIONS}")));
@@ -70,5 +70,5 @@ pub(crate) async fn inbox(
     let inbox = app.store.inbox_page(&caller, page, Timestamp::now()).await?;
     // A request runs out of time by itself.
     let lasting = inbox.pending_connections.is_empty();
-    Ok(asked.answer(&inbox, lasting))
+    Ok(request.respond(&inbox, lasting))
 }
