@@ -1,8 +1,8 @@
 //! One agent's backend, in a directory or at a server.
 
+use parking_lot::Mutex;
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Mutex;
 use std::time::Duration;
 
 use amb_client::Client;
@@ -85,7 +85,7 @@ async fn next_at(
     wait: Duration,
     stop: impl Future<Output = ()>,
 ) -> Result<Vec<Message>> {
-    let known = || cursor.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let known = || cursor.lock();
     let give_up = Instant::now().checked_add(wait);
     let mut stop = pin!(stop);
     // From before the first look, so that what comes in between is not missed.

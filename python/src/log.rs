@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata, span};
@@ -31,7 +31,7 @@ impl tracing::Subscriber for Warnings {
     fn event(&self, event: &Event<'_>) {
         let mut line = Line::default();
         event.record(&mut line);
-        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = WAITING.lock();
         if waiting.lines.len() == MOST {
             waiting.lines.pop_front();
             waiting.lost += 1;
@@ -73,7 +73,7 @@ pub(crate) fn install() {
 /// Hands what has come in to Python's `logging`.
 pub(crate) fn hand_over(py: Python<'_>) -> PyResult<()> {
     let (lines, lost) = {
-        let mut waiting = WAITING.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = WAITING.lock();
         if waiting.lines.is_empty() {
             return Ok(());
         }

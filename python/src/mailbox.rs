@@ -1,13 +1,14 @@
 //! One agent's mailbox: the class `Mailbox`.
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_client::{Client, SecretString, ServerUrl};
 use amb_core::mailbox::{ClaimRequest, HistoryPage, SearchQuery, TaskFilter};
 use amb_core::{AgentName, Card, MessageId, OfficeError, SessionId, Status, TaskId, TaskState};
 use amb_dir::{DirOffice, DirOptions, Layout};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
@@ -49,8 +50,8 @@ impl Mailbox {
         Ok(self.backend(py)?.office())
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, Vec<MessageId>> {
-        self.held.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    fn held(&self) -> parking_lot::MutexGuard<'_, Vec<MessageId>> {
+        self.held.lock()
     }
 
     fn forget(&self, ids: &[MessageId]) {

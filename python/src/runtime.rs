@@ -1,10 +1,10 @@
 //! The threads on which the offices' work is done, and how Python's threads wait for it.
 
 use std::future::Future;
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use amb_core::OfficeError;
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use tokio::runtime::{Builder, Runtime};
 
@@ -22,7 +22,7 @@ static RUNTIME: Mutex<Option<(u32, &'static Runtime)>> = Mutex::new(None);
 /// The runtime of this process. A forked child has none of its parent's threads, so it gets one of its own; the parent's
 /// is never dropped, since it cannot be told to stop there.
 fn runtime() -> PyResult<&'static Runtime> {
-    let mut runtime = RUNTIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut runtime = RUNTIME.lock();
     let process = std::process::id();
     if let Some((owner, runtime)) = *runtime
         && owner == process

@@ -1,7 +1,6 @@
 //! Ending the waits of a mailbox's threads.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Waits that other threads can end.
@@ -21,7 +20,7 @@ struct State {
 
 impl Waits {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Ends all waits; if there are none, the following one.

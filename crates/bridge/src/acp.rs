@@ -17,10 +17,11 @@ mod wire;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -106,7 +107,7 @@ impl Acp {
     }
 
     fn about(&self) -> About {
-        self.about.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.about.lock().clone()
     }
 
     /// The agent, started if it does not run.
@@ -129,7 +130,7 @@ impl Acp {
             let detail = format!("the agent speaks version {spoken} of the protocol, and the bridge version 1");
             return Err(TurnError::new(Trouble::NotOffered, detail));
         }
-        *self.about.lock().unwrap_or_else(PoisonError::into_inner) = About::read(&said);
+        *self.about.lock() = About::read(&said);
         if let Some(method) = &self.options.authenticate {
             self.start(&agent, "authenticate", &json!({ "methodId": method }), deadline).await?;
         }
@@ -204,7 +205,7 @@ impl Acp {
         known: &Conversation,
         deadline: Instant,
     ) -> Result<(String, bool), TurnError> {
-        let open = agent.sessions.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let open = agent.sessions.lock().get(key).cloned();
         if let Some(session) = open {
             return Ok((session.id, false));
         }
@@ -227,7 +228,7 @@ impl Acp {
     /// Notes a session as used now, and closes the one that was not used for the longest time where there are too many.
     fn keep_open(&self, agent: &Agent, key: &str, id: &str) {
         let extra = {
-            let mut sessions = agent.sessions.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut sessions = agent.sessions.lock();
             sessions.insert(key.to_owned(), Session { id: id.to_owned(), used: Instant::now() });
             let resting = sessions.iter().filter(|(_, session)| !agent.is_listened_to(&session.id));
             let oldest = resting.min_by_key(|(_, session)| session.used).map(|(key, _)| key.clone());

@@ -3,13 +3,14 @@
 mod health;
 mod taking;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::doc::Connection as Request;
 use amb_core::event::Event;
 use amb_core::mailbox::Mailbox;
 use amb_core::{Code, Cursor, Message, MessageId, OfficeError, SessionId, Timestamp};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 
@@ -376,7 +377,7 @@ impl Bridge {
 
 impl Shared {
     pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+        self.status.lock()
     }
 
     /// A mail with the conversation that it belongs to.

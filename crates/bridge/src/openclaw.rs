@@ -17,10 +17,10 @@ mod socket;
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use parking_lot::{Mutex, MutexGuard};
 use reqwest::{StatusCode, Url};
 
 use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
@@ -174,7 +174,7 @@ pub struct OpenClaw {
 
 impl OpenClaw {
     fn found(&self) -> MutexGuard<'_, Option<Route>> {
-        self.found.lock().unwrap_or_else(PoisonError::into_inner)
+        self.found.lock()
     }
 
     /// The route to take, probed for where nobody has chosen.

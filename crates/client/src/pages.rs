@@ -1,10 +1,10 @@
 //! Which pages of the log this client was given: naming them tells the office, whichever process of it is asked next, that
 //! they arrived.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 
 use amb_core::Cursor;
+use parking_lot::Mutex;
 
 /// Pages remembered. One reader needs one; several may stand at several places.
 const MOST: usize = 16;

@@ -1,6 +1,5 @@
 //! The office and its mailboxes.
 
-use parking_lot::Mutex;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +9,7 @@ use std::time::Duration;
 
 use amb_core::limits::DEFAULT_POLL_INTERVAL;
 use amb_core::{AgentName, OfficeError, Timestamp};
+use parking_lot::Mutex;
 
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;

@@ -3,12 +3,12 @@
 pub(crate) mod presence;
 pub(crate) mod write;
 
-use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 
 use amb_core::wire::registry::{Entry, Registry};
 use amb_core::{AgentName, OfficeError};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use crate::files::failure::Doing;

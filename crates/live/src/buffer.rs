@@ -1,12 +1,12 @@
 //! The inbox of one goal: a bounded queue in memory.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use amb_core::GoalId;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use crate::InboxMessage;

@@ -1,10 +1,10 @@
 //! Who can be written to: agents that were configured, and those that are live.
 
-use parking_lot::RwLock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use amb_core::{AgentName, GoalId};
+use parking_lot::RwLock;
 use serde::Serialize;
 
 use crate::broker::Broker;

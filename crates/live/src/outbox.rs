@@ -2,7 +2,6 @@
 
 mod entry;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use amb_core::Timestamp;
 use fs_err as fs;
+use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use entry::Entry;
 

@@ -2,7 +2,6 @@
 
 mod table;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use amb_core::{Backoff, GoalId};
 use futures_util::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;

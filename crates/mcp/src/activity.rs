@@ -1,10 +1,9 @@
 //! What a client was seen to do, as far as waking it depends on that.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
 use amb_core::Timestamp;
 use amb_wake::CodexQueue;
 use jiff::SignedDuration;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::JsonObject;
 use tokio::sync::Notify;
 
@@ -97,7 +96,7 @@ impl Activity {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

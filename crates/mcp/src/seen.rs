@@ -2,10 +2,10 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use amb_core::{Cursor, Mailbox, OfficeError};
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::activity::Activity;
 use crate::lazy_mailbox::LazyMailbox;
@@ -112,7 +112,7 @@ impl Drop for Waiting<'_> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Who wants to know when a resource changes. An update is a hint to look; it carries nothing of the mail.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use amb_core::OfficeError;
+use parking_lot::{Mutex, MutexGuard};
 use rmcp::RoleServer;
 use rmcp::model::ResourceUpdatedNotificationParam;
 use rmcp::service::{Peer, SubscriptionContext};
@@ -54,7 +55,7 @@ impl Subscriptions {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.uris.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uris.lock()
     }
 }
 

@@ -1,12 +1,12 @@
 //! What live peers have said and no client has been shown.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use amb_core::GoalId;
 use amb_core::render::render_peer_messages_block;
 use amb_core::render::size::{clip_shown, shown_chars};
 use amb_core::wire::inbox::InboxMessage;
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 use tokio::sync::watch;
 
@@ -97,7 +97,7 @@ impl Words {
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<InboxMessage>> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 }
 

@@ -2,11 +2,11 @@
 //! no message it passes on. Not mail: forgetting it loses nothing but the guard against loops.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use amb_core::doc::MessageView;
 use amb_core::{AgentName, Kind, Message, MessageId, SessionId, Task, TaskId};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
 /// How long a mail that was shown is taken for what the model is working on.
@@ -185,7 +185,7 @@ impl Work {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

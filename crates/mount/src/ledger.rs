@@ -10,12 +10,12 @@ mod row;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
 use amb_core::{AgentName, MessageId, OfficeError, TaskId, Timestamp};
 use amb_dir::DirOffice;
+use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension, params};
 use uuid::Uuid;
 

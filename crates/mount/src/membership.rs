@@ -1,6 +1,5 @@
 //! Who lives on which side, kept in step: residents get accounts in the office, guests get mailboxes in the directory.
 
-use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,6 +11,7 @@ use amb_core::name::BadName;
 use amb_core::{AgentName, AllowFrom, Card, Code, Mailbox, OfficeError, Presence, Status, Timestamp};
 use amb_dir::{DirMailbox, Home};
 use amb_store::{Agent, AgentKey, KeyHash, NewAgent, ProfilePatch};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 

@@ -1,11 +1,11 @@
 //! What a mount has done, and what is the matter with it.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use amb_core::{AgentName, OfficeError};
+use parking_lot::{Mutex, MutexGuard};
 use serde::Serialize;
 
 /// How a mount is.

@@ -1,9 +1,10 @@
 //! How much one address uses at the same time.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// Counts what is in use by whom, up to a limit for each.
 #[derive(Debug)]

@@ -7,10 +7,10 @@
 //! another process with the same key, and says nothing about the poll. Where several answers ended with one cursor, it is not
 //! known which of them its successor has read; then only what is in the shortest of them counts.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 
 use amb_store::{Agent, AgentKey};
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 /// Agents whose polls' answers are remembered. Beyond this many all are forgotten, and their mail counts as delivered when

@@ -4,7 +4,6 @@
 //! so: the client's next request on that connection fails, though the answer before it was a plain 401. So what is left is
 //! read off and thrown away, within bounds, and beyond them the answer says that the connection ends.
 
-use parking_lot::Mutex;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -15,6 +14,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use futures_util::StreamExt;
 use hyper::body::{Frame, Incoming, SizeHint};
+use parking_lot::Mutex;
 
 /// Longest that an answer waits for the rest of a body that nobody wants.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -1,10 +1,10 @@
 //! Signs of life: gathered from calls and sockets, written together once in some seconds, so that their cost does not grow
 //! with the number of calls.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 
 use amb_store::AgentKey;
+use parking_lot::{Mutex, MutexGuard};
 
 /// Who gave a sign of life since the last writing.
 #[derive(Default)]

@@ -1,7 +1,6 @@
 //! Who is listening. Whatever is written to an agent's log is offered to that agent's listeners; what they cannot take
 //! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use amb_core::Entry;
 use amb_store::{AgentKey, KeyHash, News, Seated};
 use axum::extract::ws::Utf8Bytes;
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
 /// News kept for one listener; beyond it the listener reads the log.

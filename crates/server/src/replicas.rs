@@ -5,7 +5,6 @@
 //! that is lost costs time and nothing else: every few seconds each replica asks the store which of its listeners are
 //! behind their log or came with a key that has ended ([`look`]), and at once after it may have missed something.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -15,6 +14,7 @@ use amb_core::{Backoff, Timestamp};
 use amb_live::{NatsOptions, Notice, NoticeBoard};
 use amb_store::{AgentKey, Hint, News, Replicas, Seated};
 use axum::body::Bytes;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;

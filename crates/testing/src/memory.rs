@@ -6,9 +6,10 @@ mod mailbox;
 mod tasks;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use jiff::Timestamp;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
 pub use mailbox::MemoryMailbox;
@@ -97,7 +98,7 @@ impl MemoryOffice {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Wakes every reader that waits for its log to grow.

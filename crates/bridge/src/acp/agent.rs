@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Weak};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
@@ -180,7 +182,7 @@ impl Agent {
 
     /// The session of this conversation is not used again.
     pub(super) fn forget(&self, key: &str) {
-        self.sessions.lock().unwrap_or_else(PoisonError::into_inner).remove(key);
+        self.sessions.lock().remove(key);
     }
 
     /// Ends the process with all that it started.
@@ -188,7 +190,7 @@ impl Agent {
         self.shared.close(why);
         self.reading.abort();
         self.writing.abort();
-        drop(self.run.lock().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.run.lock().take());
     }
 }
 
@@ -227,7 +229,7 @@ impl Drop for Asked {
 
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Hands a message to the task that writes, and waits while too many are unwritten.

@@ -3,11 +3,12 @@
 //! A sync of a directory covers every rename that happened before it began. So whoever asks while one is running waits
 //! for the next one, which then serves everybody who asked meanwhile: sixteen senders cost two syncs, not sixteen.
 
-use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
 
 use crate::files::step::step;
 

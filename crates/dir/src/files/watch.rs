@@ -3,7 +3,6 @@
 //! A hint only. Where the file system cannot tell (network file systems) or a watch is lost, readers still look for
 //! themselves at every poll interval.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,6 +10,7 @@ use std::sync::Arc;
 
 use notify::event::{AccessKind, AccessMode, EventKind, ModifyKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 /// All watches of one process share one queue of the kernel's.

@@ -4,7 +4,6 @@
 //! itself: a file that is no message goes to `corrupt/` (nanobot) or is passed over (chipset), a message from a sender
 //! that the agent does not hear goes to `refused/`, and a task that may not be taken on is rejected.
 
-use parking_lot::MutexGuard;
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::unix::fs::{DirEntryExt, MetadataExt};
@@ -12,6 +11,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use amb_core::{Card, Kind, MessageId, OfficeError, TaskState};
+use parking_lot::MutexGuard;
 
 use crate::files::durable;
 use crate::files::failure::Doing;

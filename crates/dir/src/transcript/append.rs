@@ -1,6 +1,5 @@
 //! Appending whole lines, durably, with one sync for all that wait.
 
-use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io::{self, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -8,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use fs_err::File;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use super::file::{lock, open_append};

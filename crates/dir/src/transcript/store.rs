@@ -1,6 +1,5 @@
 //! The verbs of a transcript.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -12,6 +11,7 @@ use amb_core::limits::{
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::wire::transcript as wire;
 use amb_core::{OfficeError, Timestamp};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::append::Appender;

@@ -1,6 +1,5 @@
 //! The broker within one process: a table of subjects, and a call.
 
-use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -8,6 +7,7 @@ use std::time::Duration;
 
 use amb_core::GoalId;
 use async_trait::async_trait;
+use parking_lot::RwLock;
 
 use super::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
 

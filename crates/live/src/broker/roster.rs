@@ -1,12 +1,12 @@
 //! Who is live, as this process knows it: filled by a broker, asked by every send.
 
-use parking_lot::RwLock;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, GoalId};
+use parking_lot::RwLock;
 
 use super::LiveGoal;
 

@@ -5,7 +5,6 @@
 //! (the original's) is noticed by the time that passes: one task looks at all slots a few times within the patience, which
 //! is cheaper than a timer for each message.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -13,6 +12,7 @@ use std::time::Duration;
 
 use async_nats::{Message, StatusCode, Subscriber};
 use futures_util::StreamExt;
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::bytes::BytesMut;
 

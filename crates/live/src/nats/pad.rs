@@ -4,7 +4,6 @@
 //! every piece; here a piece is only counted.
 
 use parking_lot::{Mutex, MutexGuard};
-
 use tokio_util::bytes::{Bytes, BytesMut};
 
 /// Bytes that are allocated at once.

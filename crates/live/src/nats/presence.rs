@@ -6,7 +6,6 @@
 //! keeps no consumer per process. What was written before one connected is read once, on every (re)connect. Expiry is by the
 //! bucket's age limit, which every server since 2.9 has, and each reader keeps time for itself too.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 use amb_core::{GoalId, Timestamp};
 use async_nats::jetstream::{self, kv, stream};
 use futures_util::{StreamExt, TryStreamExt};
+use parking_lot::{Mutex, MutexGuard};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio_util::bytes::Bytes;

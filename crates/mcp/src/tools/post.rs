@@ -1,11 +1,12 @@
 //! Sending as the model at this mailbox: what it passes on to a third agent keeps its ttl and trace, named or not.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use amb_core::doc::Sent;
 use amb_core::mailbox::{Outgoing, Result, TaskFilter};
 use amb_core::{AgentName, Code, Draft, Kind, Mailbox, MessageId, OfficeError, Timestamp};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::CallContext;
@@ -124,7 +125,7 @@ impl<'d> Notes<'d> {
 
     /// The mails that what was sent counts as passing on.
     pub(super) fn passed_on(self) -> Vec<MessageId> {
-        self.passes_on.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.passes_on.into_inner()
     }
 }
 
@@ -136,7 +137,7 @@ impl Outgoing for Notes<'_> {
 
     async fn post(&self, draft: Draft) -> Result<Sent> {
         let posted = post(self.call, draft, false).await?;
-        let mut passes_on = self.passes_on.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut passes_on = self.passes_on.lock();
         if let Some(id) = posted.passes_on.filter(|id| !passes_on.contains(id)) {
             passes_on.push(id);
         }

@@ -1,9 +1,10 @@
 //! One limit, with a cell for each key. A cell holds one moment: when all that was spent is earned back.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hash, RandomState};
 use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::Rate;
 

@@ -1,6 +1,6 @@
 //! The live side of `amb mcp`: a goal of the agent for as long as the process runs.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::mailbox::{Outgoing, Result};
@@ -8,6 +8,7 @@ use amb_core::{AgentName, Backoff, OfficeError};
 use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
 use amb_mcp::{Delivery, LazyMailbox, Mailed, Peer, Words};
 use async_trait::async_trait;
+use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
@@ -72,7 +73,7 @@ impl Live {
     pub(super) async fn leave(&self) {
         let Some(joined) = self.joined.get() else { return };
         joined.hearing.abort();
-        let goal = joined.goal.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let goal = joined.goal.lock().take();
         let Some(goal) = goal else { return };
         match tokio::time::timeout(GOODBYE, goal.leave()).await {
             Ok(Ok(())) => {}
