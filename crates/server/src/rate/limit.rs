@@ -1,50 +1,81 @@
-//! One limit, with a cell for each key. A cell holds one moment: when all that was spent is earned back.
+//! One rate limit with a state for each key: GCRA, decided by the crate `governor`.
+//!
+//! The states are kept here, not in the crate's own map, because they change without a request too: what other replicas
+//! spent is added, and a charge can be refunded.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::Hash;
+use std::num::NonZeroU32;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use dashmap::DashMap;
+use governor::clock::MonotonicClock;
+use governor::nanos::Nanos;
+use governor::state::StateStore;
+use governor::{Quota, RateLimiter};
 
 use super::Rate;
 
-/// Parts of the table, each with a lock of its own, so that requests seldom wait for each other.
-const SHARDS: usize = 16;
-
-/// What a limit comes to.
+/// A limit in units of time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Rates {
-    /// How long it takes to earn one.
+    /// How long it takes to earn one request.
     pub(super) each: Duration,
     /// How much may be owed at once.
     pub(super) room: Duration,
 }
 
 #[derive(Debug, Default)]
-struct Cell {
-    /// When all is earned back, in nanoseconds since the limit was made.
-    earned: u64,
-    /// How many were let pass since [`Limit::take_spent`] asked last.
+struct State {
+    /// When everything spent is earned back, since the start of the limit (GCRA's theoretical arrival time).
+    earned: Nanos,
+    /// Requests let pass since the last [`Limit::take_spent`].
     spent: u32,
 }
 
+/// States by key, shared by [`Limit`] and its `RateLimiter`.
+struct States<K: Hash + Eq>(Arc<DashMap<K, State>>);
+
+impl<K: Hash + Eq + Clone> StateStore for States<K> {
+    type Key = K;
+
+    fn measure_and_replace<T, F, E>(&self, key: &K, decide: F) -> Result<T, E>
+    where
+        F: Fn(Option<Nanos>) -> Result<(T, Nanos), E>,
+    {
+        let mut state = match self.0.get_mut(key) {
+            Some(state) => state,
+            None => self.0.entry(key.clone()).or_default(),
+        };
+        let (answer, earned) = decide(Some(state.earned))?;
+        state.earned = earned;
+        state.spent = state.spent.saturating_add(1);
+        Ok(answer)
+    }
+}
+
 /// See the module.
-pub(super) struct Limit<K> {
+pub(super) struct Limit<K: Hash + Eq + Clone> {
     name: &'static str,
     rates: Rates,
+    /// The limiter counts from the same moment.
     start: Instant,
-    hasher: RandomState,
-    shards: [Mutex<HashMap<K, Cell>>; SHARDS],
+    states: Arc<DashMap<K, State>>,
+    limiter: RateLimiter<K, States<K>, MonotonicClock>,
 }
 
 impl<K: Hash + Eq + Clone> Limit<K> {
     pub(super) fn new(name: &'static str, rate: Rate) -> Self {
+        let states = Arc::new(DashMap::new());
+        let burst = NonZeroU32::new(rate.burst).unwrap_or(NonZeroU32::MIN);
+        // `each` is never zero; if it were, one a nanosecond is no limit either.
+        let quota = Quota::with_period(rate.each()).unwrap_or(Quota::per_second(NonZeroU32::MAX)).allow_burst(burst);
         Self {
             name,
             rates: Rates { each: rate.each(), room: rate.room() },
             start: Instant::now(),
-            hasher: RandomState::new(),
-            shards: std::array::from_fn(|_| Mutex::default()),
+            limiter: RateLimiter::new(quota, States(states.clone()), MonotonicClock),
+            states,
         }
     }
 
@@ -56,80 +87,42 @@ impl<K: Hash + Eq + Clone> Limit<K> {
         self.rates
     }
 
-    /// Takes one from the cell, or says how long until there is one.
+    /// Spends one, or returns how long to wait until there is one.
     pub(super) fn take(&self, key: &K) -> Result<(), Duration> {
-        let (now, each, room) = (self.now(), nanos(self.rates.each), nanos(self.rates.room));
-        let mut cells = self.shard(key);
-        let cell = match cells.get_mut(key) {
-            Some(cell) => cell,
-            None => cells.entry(key.clone()).or_default(),
-        };
-        let owed = cell.earned.saturating_sub(now).saturating_add(each);
-        if owed > room {
-            return Err(Duration::from_nanos(owed - room));
-        }
-        cell.earned = now + owed;
-        cell.spent = cell.spent.saturating_add(1);
-        Ok(())
+        self.limiter.check_key(key).map_err(|refused| refused.wait_time_from(Instant::now()))
     }
 
-    /// Puts one back that was taken.
+    /// Refunds one.
     pub(super) fn give_back(&self, key: &K) {
-        let each = nanos(self.rates.each);
-        if let Some(cell) = self.shard(key).get_mut(key) {
-            cell.earned = cell.earned.saturating_sub(each);
-            cell.spent = cell.spent.saturating_sub(1);
+        if let Some(mut state) = self.states.get_mut(key) {
+            state.earned = state.earned.saturating_sub(self.rates.each.into());
+            state.spent = state.spent.saturating_sub(1);
         }
     }
 
-    /// All replicas together spent so much that it takes this long to earn it back.
+    /// Raises the debt of a key to what all replicas together spent.
     pub(super) fn owe(&self, key: &K, owed: Duration) {
-        let earned = self.now().saturating_add(nanos(owed));
-        let mut cells = self.shard(key);
-        let cell = cells.entry(key.clone()).or_default();
-        cell.earned = cell.earned.max(earned);
+        let earned = self.now() + Nanos::from(owed);
+        let mut state = self.states.entry(key.clone()).or_default();
+        state.earned = state.earned.max(earned);
     }
 
-    /// Who spent more than `little` since the last call, and how much.
+    /// Returns the keys that spent more than `little` since the last call, and how much.
     pub(super) fn take_spent(&self, little: u32) -> Vec<(K, u32)> {
-        let mut much = Vec::new();
-        for shard in &self.shards {
-            for (key, cell) in lock(shard).iter_mut() {
-                let spent = std::mem::take(&mut cell.spent);
-                if spent > little {
-                    much.push((key.clone(), spent));
-                }
-            }
-        }
-        much
+        let spent = self.states.iter_mut().map(|mut state| (state.key().clone(), std::mem::take(&mut state.spent)));
+        spent.filter(|(_, spent)| *spent > little).collect()
     }
 
-    /// Drops the cells that are as good as new.
+    /// Drops the states that equal a fresh one.
     pub(super) fn sweep(&self) {
         let now = self.now();
-        for shard in &self.shards {
-            let mut cells = lock(shard);
-            cells.retain(|_, cell| cell.earned > now);
-            cells.shrink_to_fit();
-        }
+        self.states.retain(|_, state| state.earned > now);
+        self.states.shrink_to_fit();
     }
 
-    fn now(&self) -> u64 {
-        nanos(self.start.elapsed())
+    fn now(&self) -> Nanos {
+        self.start.elapsed().into()
     }
-
-    fn shard(&self, key: &K) -> MutexGuard<'_, HashMap<K, Cell>> {
-        let number = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or(0);
-        lock(&self.shards[number])
-    }
-}
-
-fn lock<T>(shard: &Mutex<T>) -> MutexGuard<'_, T> {
-    shard.lock()
-}
-
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX / 4)
 }
 
 #[cfg(test)]
@@ -177,11 +170,11 @@ mod tests {
     }
 
     #[test]
-    fn an_idle_cell_is_forgotten() {
+    fn an_idle_state_is_dropped() {
         let limit = Limit::new("test", Rate { count: 1, period: Duration::from_nanos(1), burst: 10 });
         limit.take(&1).unwrap();
         std::thread::yield_now();
         limit.sweep();
-        assert!(limit.shards.iter().all(|shard| lock(shard).is_empty()));
+        assert!(limit.states.is_empty());
     }
 }
