@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use amb_core::id::fresh_uuid;
-use amb_core::{Code, OfficeError, Timestamp};
+use amb_core::{Backoff, Code, OfficeError, Timestamp};
 use reqwest::header::{HeaderValue, LOCATION, RETRY_AFTER};
 use reqwest::{Method, RequestBuilder, Url};
 use secrecy::{ExposeSecret, SecretString};
@@ -15,7 +15,7 @@ use crate::url::ServerUrl;
 
 /// How often a safe request is tried.
 const TRIES: u32 = 4;
-/// The first wait between two tries; it doubles.
+/// The first wait between two tries.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
 /// A server that asks for more patience than this is reported, not waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
@@ -144,7 +144,7 @@ impl Http {
 
     async fn answer(&self, call: Call) -> Result<Vec<u8>, OfficeError> {
         let deadline = Instant::now() + self.patience;
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         // A try whose answer was lost may have done it, whatever the tries after it say.
         let mut may_be_done = false;
         for attempt in 1.. {
@@ -154,6 +154,7 @@ impl Http {
             };
             may_be_done |= error.may_be_done();
             let passing = error.is_passing();
+            let wait = backoff.pause();
             let pause = error.wait().unwrap_or(wait).max(wait);
             let late = Instant::now() + pause >= deadline;
             if !passing || !call.is_safe_to_repeat() || attempt >= TRIES || pause > LONGEST_WAIT || late {
@@ -161,7 +162,6 @@ impl Http {
             }
             tracing::debug!(%error, attempt, "trying again");
             tokio::time::sleep(pause).await;
-            wait *= 2;
         }
         unreachable!("the loop ends by returning")
     }

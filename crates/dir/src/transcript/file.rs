@@ -5,6 +5,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use amb_core::Backoff;
 use fs_err::File;
 
 use crate::files::open;
@@ -47,7 +48,7 @@ impl Drop for Locked<'_> {
 /// here and not a hang. A file system without locks is used without: its appends are whole by themselves or not at all.
 pub(super) fn lock(file: &File) -> io::Result<Option<Locked<'_>>> {
     let start = Instant::now();
-    let mut pause = Duration::from_micros(50);
+    let mut backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(2));
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(Some(Locked(file))),
@@ -59,7 +60,6 @@ pub(super) fn lock(file: &File) -> io::Result<Option<Locked<'_>>> {
             let detail = format!("another process has held the lock of {} for too long", file.path().display());
             return Err(io::Error::new(io::ErrorKind::TimedOut, detail));
         }
-        std::thread::sleep(pause);
-        pause = (pause * 2).min(Duration::from_millis(2));
+        std::thread::sleep(backoff.pause());
     }
 }

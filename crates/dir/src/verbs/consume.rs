@@ -8,7 +8,7 @@ use amb_core::limits::MAX_CLAIMED;
 use amb_core::mailbox::{ClaimRequest, Mailbox};
 use amb_core::route::Hop;
 use amb_core::wire::nanobot;
-use amb_core::{Draft, Message, Object, OfficeError};
+use amb_core::{Backoff, Draft, Message, Object, OfficeError};
 use tokio::time::Instant;
 
 use crate::files::layout::Layout;
@@ -44,7 +44,7 @@ impl DirMailbox {
         let give_up = Instant::now().checked_add(wait);
         let poll_interval = self.agent_dir.shared.options.poll_interval;
         let mut stop = std::pin::pin!(stop);
-        let mut looks = 0;
+        let mut backoff = Backoff::new(LOOK_AGAIN, poll_interval);
         loop {
             // Subscribed before looking, so that what comes in between is not missed.
             let mut changes = self.changes().await?;
@@ -59,11 +59,15 @@ impl DirMailbox {
             }
             // A claim that another process gave back or took along when it died is announced by nothing, nor is the moment
             // when a sender lets go of the message that it has just announced.
-            let again = poll_interval.min(LOOK_AGAIN.saturating_mul(1 << u32::min(looks, 20)));
+            let again = backoff.pause();
             let pause = left.map_or(again, |left| left.min(again));
             tokio::select! {
                 () = &mut stop => return Ok(Vec::new()),
-                is_change = self.arrival(&mut changes, pause) => looks = if is_change { 0 } else { looks + 1 },
+                is_change = self.arrival(&mut changes, pause) => {
+                    if is_change {
+                        backoff.reset();
+                    }
+                }
             }
         }
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_core::Backoff;
 use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::{Notify, mpsc};
 
@@ -13,6 +14,8 @@ use crate::broker::BrokerError;
 
 /// Messages of one goal that may wait in the client before its router has looked at them.
 const CLIENT_QUEUE: usize = 1_024;
+/// The first pause before connecting again.
+const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(40);
 /// The longest pause between two tries to connect again.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 
@@ -39,8 +42,8 @@ pub(super) async fn connect(
         .subscription_capacity(CLIENT_QUEUE)
         .max_reconnects(None)
         .reconnect_delay_callback(|tries| {
-            let pause = Duration::from_millis(20).saturating_mul(1 << tries.min(10));
-            pause.min(MAX_RECONNECT_PAUSE)
+            let backoff = Backoff::new(FIRST_RECONNECT_PAUSE, MAX_RECONNECT_PAUSE);
+            backoff.after(u32::try_from(tries).unwrap_or(u32::MAX))
         })
         .event_callback(move |event| {
             let events = events.clone();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_core::{Code, OfficeError};
+use amb_core::{Backoff, Code, OfficeError};
 use reqwest::header::HeaderMap;
 
 /// How often and how long to try again when the service says it is busy, or fails.
@@ -26,19 +26,20 @@ impl Default for Patience {
 #[derive(Debug)]
 pub(super) struct Patient {
     patience: Patience,
+    backoff: Backoff,
     tries: u32,
     waited: Duration,
 }
 
 impl Patient {
     pub(super) fn new(patience: Patience) -> Self {
-        Self { patience, tries: 1, waited: Duration::ZERO }
+        let backoff = Backoff::new(patience.first_wait, patience.total_wait);
+        Self { patience, backoff, tries: 1, waited: Duration::ZERO }
     }
 
     /// Waits before the next try; an error if there is to be none.
     pub(super) async fn wait(&mut self, asked: Option<Duration>, why: Busy) -> Result<(), OfficeError> {
-        let doubled = self.patience.first_wait.saturating_mul(1 << (self.tries - 1).min(16));
-        let wait = asked.unwrap_or(doubled);
+        let wait = asked.unwrap_or_else(|| self.backoff.pause());
         if self.tries >= self.patience.tries || self.waited.saturating_add(wait) > self.patience.total_wait {
             return Err(why.into_error(wait));
         }
