@@ -65,7 +65,7 @@ async fn fifty_accepts_at_once_with_a_quota_of_three_give_exactly_three(desk: De
 async fn a_task_that_runs_past_its_deadline_is_told_to_both_sides(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let (mut to_alice, mut to_bob) = (desk.live(&alice).await, desk.live(&bob).await);
-    let soon = jiff::Timestamp::now().checked_add(std::time::Duration::from_millis(1_500)).unwrap();
+    let soon = amb_core::Timestamp::now().checked_add(std::time::Duration::from_millis(1_500)).unwrap();
     let sent = give(&desk, &alice, &bob, json!({"deadline": soon.to_string()})).await;
     for socket in [&mut to_alice, &mut to_bob] {
         loop {
