@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
-use amb_live::{Broker, BrokerError, GoalId, LivePeers, Outcome, Parcel, Receipt, render_peer_messages_block};
+use amb_live::{
+    Broker, BrokerError, GoalId, LivePeers, Parcel, PublishOutcome, PublishReceipt, render_peer_messages_block,
+};
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tokio::sync::broadcast;
@@ -46,7 +48,7 @@ struct BusBroker {
 }
 
 impl BusBroker {
-    fn hand_over(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
+    fn hand_over(&self, subject: &str, parcel: Parcel) -> Result<PublishOutcome, BrokerError> {
         let message = parcel.open().map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
         let payload = serde_json::to_value(&*message).map_err(|bad| BrokerError::Rejected(bad.to_string()))?;
         let event = json!({
@@ -57,7 +59,7 @@ impl BusBroker {
             "session_id": null,
             "payload": payload,
         });
-        if self.bus.publish(subject, &event) { Ok(Outcome::Published) } else { Err(BrokerError::NoSubscriber) }
+        if self.bus.publish(subject, &event) { Ok(PublishOutcome::Published) } else { Err(BrokerError::NoSubscriber) }
     }
 }
 
@@ -67,8 +69,8 @@ impl Broker for BusBroker {
         "the runtime's bus".into()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
-        Receipt::now(self.hand_over(subject, parcel))
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
+        PublishReceipt::now(self.hand_over(subject, parcel))
     }
 
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {

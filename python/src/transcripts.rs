@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_dir::transcript::TranscriptStore;
-use amb_dir::transcript::feishu::{App, FEISHU, FeishuHistory};
+use amb_dir::transcript::feishu::{FEISHU, FeishuApp, FeishuHistory};
 use pyo3::prelude::*;
 
 use crate::{document, failure, mailbox, runtime};
@@ -68,7 +68,7 @@ impl Transcripts {
         let key = self::key(py, key)?;
         let lines = runtime::wait(py, async {
             amb_client::use_ring();
-            let feishu = FeishuHistory::new(reqwest::Client::builder(), base_url, App { app_id, app_secret })?;
+            let feishu = FeishuHistory::new(reqwest::Client::builder(), base_url, FeishuApp { app_id, app_secret })?;
             self.store.recent_or_fallback(&key, limit, &feishu).await
         })?;
         document::to_python(py, &lines)

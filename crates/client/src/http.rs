@@ -33,7 +33,7 @@ pub(crate) struct Http {
 }
 
 /// What to ask.
-pub(crate) struct Call {
+pub(crate) struct ApiCall {
     method: Method,
     url: Url,
     body: Option<Vec<u8>>,
@@ -41,7 +41,7 @@ pub(crate) struct Call {
     household_token: Option<SecretString>,
 }
 
-impl Call {
+impl ApiCall {
     /// Shows the owner's token of a household.
     pub(crate) fn with_household_token(mut self, token: SecretString) -> Self {
         self.household_token = Some(token);
@@ -102,26 +102,31 @@ impl Http {
         self.key.as_ref()
     }
 
-    pub(crate) fn get(&self, path: &[&str]) -> Call {
+    pub(crate) fn get(&self, path: &[&str]) -> ApiCall {
         let url = self.server.join(path);
-        Call { method: Method::GET, url, body: None, idempotency_key: None, household_token: None }
+        ApiCall { method: Method::GET, url, body: None, idempotency_key: None, household_token: None }
     }
 
-    pub(crate) fn with(&self, method: Method, path: &[&str]) -> Call {
-        Call { method, ..self.get(path) }
+    pub(crate) fn with(&self, method: Method, path: &[&str]) -> ApiCall {
+        ApiCall { method, ..self.get(path) }
     }
 
-    pub(crate) fn with_body(&self, method: Method, path: &[&str], body: &impl Serialize) -> Result<Call, OfficeError> {
+    pub(crate) fn with_body(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: &impl Serialize,
+    ) -> Result<ApiCall, OfficeError> {
         let body = serde_json::to_vec(body).map_err(OfficeError::internal)?;
-        Ok(Call { method, body: Some(body), ..self.get(path) })
+        Ok(ApiCall { method, body: Some(body), ..self.get(path) })
     }
 
-    pub(crate) fn post(&self, path: &[&str], body: &impl Serialize) -> Result<Call, OfficeError> {
+    pub(crate) fn post(&self, path: &[&str], body: &impl Serialize) -> Result<ApiCall, OfficeError> {
         self.with_body(Method::POST, path, body)
     }
 
     /// Asks and understands the answer.
-    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: Call) -> Result<T, OfficeError> {
+    pub(crate) async fn ask<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T, OfficeError> {
         let body = self.answer(call).await?;
         serde_json::from_slice(&body).map_err(|error| {
             OfficeError::new(
@@ -133,16 +138,16 @@ impl Http {
     }
 
     /// Asks where the answer is only that it was done.
-    pub(crate) async fn tell(&self, call: Call) -> Result<(), OfficeError> {
+    pub(crate) async fn tell(&self, call: ApiCall) -> Result<(), OfficeError> {
         self.answer(call).await.map(drop)
     }
 
     /// Asks once, and gives the answer whatever its status.
-    pub(crate) async fn look(&self, call: &Call, patience: Duration) -> Result<reqwest::Response, OfficeError> {
+    pub(crate) async fn look(&self, call: &ApiCall, patience: Duration) -> Result<reqwest::Response, OfficeError> {
         self.request(call)?.timeout(patience).send().await.map_err(|error| self.out_of_reach(call, error))
     }
 
-    async fn answer(&self, call: Call) -> Result<Vec<u8>, OfficeError> {
+    async fn answer(&self, call: ApiCall) -> Result<Vec<u8>, OfficeError> {
         let deadline = Instant::now() + self.patience;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
         // A try whose answer was lost may have done it, whatever the tries after it say.
@@ -166,7 +171,7 @@ impl Http {
         unreachable!("the loop ends by returning")
     }
 
-    async fn attempt(&self, call: &Call, deadline: Instant) -> Result<Vec<u8>, OfficeError> {
+    async fn attempt(&self, call: &ApiCall, deadline: Instant) -> Result<Vec<u8>, OfficeError> {
         let left = deadline.saturating_duration_since(Instant::now());
         let answer = self.request(call)?.timeout(left).send().await.map_err(|error| self.out_of_reach(call, error))?;
         let status = answer.status();
@@ -186,7 +191,7 @@ impl Http {
         }
     }
 
-    fn request(&self, call: &Call) -> Result<RequestBuilder, OfficeError> {
+    fn request(&self, call: &ApiCall) -> Result<RequestBuilder, OfficeError> {
         let mut request = self.client.request(call.method.clone(), call.url.clone());
         for (header, secret) in [("x-api-key", &self.key), ("x-household-token", &call.household_token)] {
             let Some(secret) = secret else { continue };
@@ -223,7 +228,7 @@ impl Http {
         OfficeError::invalid(detail)
     }
 
-    fn out_of_reach(&self, call: &Call, error: reqwest::Error) -> OfficeError {
+    fn out_of_reach(&self, call: &ApiCall, error: reqwest::Error) -> OfficeError {
         // Without a connection nothing was asked.
         let unsure = call.changes_something() && !error.is_connect();
         // The address of a request can hold what a person typed; the server's own is enough to act on.

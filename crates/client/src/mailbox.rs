@@ -23,7 +23,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use crate::http::Http;
-use crate::pages::Pages;
+use crate::pages::DeliveredPages;
 use crate::socket::Follower;
 use crate::url::ServerUrl;
 
@@ -35,7 +35,7 @@ const LONGEST_LOOK: Duration = Duration::from_secs(20);
 pub struct Client {
     me: AgentName,
     pub(crate) http: Http,
-    pages: Pages,
+    pages: DeliveredPages,
 }
 
 impl Client {
@@ -43,7 +43,7 @@ impl Client {
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
         let me: Me = http.ask(http.get(&["agents", "me"])).await?;
-        Ok(Self { me: me.name, http, pages: Pages::default() })
+        Ok(Self { me: me.name, http, pages: DeliveredPages::default() })
     }
 
     /// Follows the log from a cursor on a socket of its own, for those who read nothing else. `events` asks anew each time,
@@ -334,7 +334,7 @@ mod tests {
             asked
         };
         let me = "ann".parse().unwrap();
-        let client = Client { me, http: Http::new(url, None).unwrap(), pages: Pages::default() };
+        let client = Client { me, http: Http::new(url, None).unwrap(), pages: DeliveredPages::default() };
         tokio::join!(serving, call(&client)).0
     }
 

@@ -11,9 +11,9 @@ const MOST: usize = 16;
 
 /// Where the newest pages began and ended.
 #[derive(Debug, Default)]
-pub(crate) struct Pages(Mutex<VecDeque<(Cursor, Cursor)>>);
+pub(crate) struct DeliveredPages(Mutex<VecDeque<(Cursor, Cursor)>>);
 
-impl Pages {
+impl DeliveredPages {
     /// A page after `since` came, and ended at `cursor`.
     pub(crate) fn got(&self, since: &Cursor, cursor: &Cursor) {
         let mut pages = self.0.lock();
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn the_newest_page_that_ended_here_is_named() {
-        let pages = Pages::default();
+        let pages = DeliveredPages::default();
         let cursor = |number: u64| Cursor::from(number);
         assert_eq!(pages.before(&cursor(5)), None);
         pages.got(&cursor(0), &cursor(5));

@@ -20,7 +20,7 @@ use crate::transcript::OWNERS;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Finding {
     /// What kind of thing.
-    pub kind: Kind,
+    pub kind: FindingKind,
     /// Where.
     pub path: PathBuf,
     /// What is wrong with it, in one sentence.
@@ -35,7 +35,7 @@ pub struct Finding {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum Kind {
+pub enum FindingKind {
     /// A temporary file whose writer is gone.
     StrayTemp,
     /// A file in a mailbox that is no message.
@@ -72,7 +72,7 @@ impl Examination {
     /// Notes a finding, after mending it if that is wanted.
     fn found(
         &mut self,
-        kind: Kind,
+        kind: FindingKind,
         path: &Path,
         detail: impl Into<String>,
         remedy: impl Into<String>,
@@ -94,7 +94,7 @@ impl Examination {
 
 impl Examination {
     /// Notes a finding that only a person can mend.
-    fn needs_a_person(&mut self, kind: Kind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
+    fn needs_a_person(&mut self, kind: FindingKind, path: &Path, detail: impl Into<String>, remedy: impl Into<String>) {
         let (path, detail, remedy) = (path.to_owned(), detail.into(), remedy.into());
         self.findings.push(Finding { kind, path, detail, remedy, mended: false });
     }

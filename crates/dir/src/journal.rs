@@ -40,10 +40,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::durable::{self, TEMP_PREFIX, TEMP_SUFFIX, nonce};
 use crate::files::failure::Doing;
-use crate::files::lock::{Locked, same_file};
+use crate::files::lock::{FileLock, same_file};
 use crate::files::open;
 use crate::log::Brief;
-use crate::office::Shared;
+use crate::office::OfficeState;
 
 /// Where the file system has no locks, a note this old has no writer.
 const ABANDONED: Duration = Duration::from_secs(60);
@@ -83,15 +83,15 @@ pub(crate) struct Reading {
     pub(crate) brief: Brief,
 }
 
-/// A note that this process holds. Dropped before [`Begun::done`], it is for others to finish.
+/// A note that this process holds. Dropped before [`OpenIntent::done`], it is for others to finish.
 #[derive(Debug)]
-pub(crate) struct Begun {
+pub(crate) struct OpenIntent {
     path: PathBuf,
     /// Open and locked: the sign of a live process.
     _file: fs_err::File,
 }
 
-impl Begun {
+impl OpenIntent {
     /// Everything is done.
     pub(crate) fn done(self) {
         if let Err(error) = durable::remove(&self.path) {
@@ -100,13 +100,13 @@ impl Begun {
     }
 }
 
-impl Shared {
+impl OfficeState {
     pub(crate) fn unfinished_dir(&self) -> PathBuf {
         self.paths.side().join("unfinished")
     }
 
     /// Leaves a note. Where that cannot be done (a full disk) the verb goes on without: only a kill would need it.
-    pub(crate) fn begin(&self, note: &Intent) -> Option<Begun> {
+    pub(crate) fn begin(&self, note: &Intent) -> Option<OpenIntent> {
         self.leave_note(note)
             .inspect_err(
                 |error| tracing::warn!(%error, "no note of what is begun; a kill now would leave it half done"),
@@ -114,7 +114,7 @@ impl Shared {
             .ok()
     }
 
-    fn leave_note(&self, note: &Intent) -> io::Result<Begun> {
+    fn leave_note(&self, note: &Intent) -> io::Result<OpenIntent> {
         let directory = self.unfinished_dir();
         durable::make_dir(&directory, &self.syncer)?;
         let name = format!("{}-{:016x}", std::process::id(), nonce());
@@ -131,7 +131,7 @@ impl Shared {
             let _leaving = fs_err::remove_file(&temp);
             return Err(error);
         }
-        Ok(Begun { path, _file: file })
+        Ok(OpenIntent { path, _file: file })
     }
 
     /// Finishes what dead processes began. Never fails: mail that is there must be shown all the same.
@@ -147,7 +147,7 @@ impl Shared {
             return Ok(());
         }
         // One at a time: two that finish two notes about one message would each leave it to the other.
-        let _locked = Locked::wait(&self.unfinished_dir().join("lock")).doing(doing)?;
+        let _locked = FileLock::wait(&self.unfinished_dir().join("lock")).doing(doing)?;
         let mut failed = Ok(());
         for path in self.abandoned_notes().doing(doing)? {
             let finished = match read_note(&path).doing(doing)? {

@@ -18,7 +18,7 @@ use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Kind, Message, MessageId, Priority, Receipt, SessionId, Task, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::open;
 use crate::files::step::step;
 use crate::log::scan::LONGEST_LINE;
@@ -133,7 +133,7 @@ pub(crate) enum LogLine {
 
 /// A line with the position after it.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Placed {
+pub(crate) struct PositionedLine {
     pub(crate) end: u64,
     pub(crate) line: LogLine,
 }
@@ -146,11 +146,11 @@ pub(crate) struct Log {
 }
 
 /// The right to add lines.
-pub(crate) struct Writer {
+pub(crate) struct LogWriter {
     path: PathBuf,
     file: File,
     end: u64,
-    _lock: Locked,
+    _lock: FileLock,
 }
 
 impl Log {
@@ -160,8 +160,8 @@ impl Log {
     }
 
     /// Waits until nobody else is adding.
-    pub(crate) fn write(&self) -> io::Result<Writer> {
-        let lock = Locked::wait(&self.lock)?;
+    pub(crate) fn write(&self) -> io::Result<LogWriter> {
+        let lock = FileLock::wait(&self.lock)?;
         let file = open::regular_with(&self.path, open::options().read(true).append(true).create(true))?;
         let mut file = file.into_parts().0;
         let mut end = file.metadata()?.len();
@@ -174,7 +174,7 @@ impl Log {
             file.write_all(b"\n")?;
             end += 1;
         }
-        Ok(Writer { path: self.path.clone(), file, end, _lock: lock })
+        Ok(LogWriter { path: self.path.clone(), file, end, _lock: lock })
     }
 
     /// The inode and the length, both 0 before the first line.
@@ -207,7 +207,7 @@ impl Log {
     }
 }
 
-impl Writer {
+impl LogWriter {
     /// Adds lines in one write and answers the new end of the log.
     pub(crate) fn add(&mut self, lines: &[LogLine]) -> io::Result<u64> {
         if lines.is_empty() {

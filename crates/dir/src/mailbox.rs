@@ -17,7 +17,7 @@ use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::office::{AgentDir, DirMailbox};
-use crate::registry::presence::{Alive, Registered};
+use crate::registry::presence::{Alive, RegisteredCard};
 
 impl DirMailbox {
     /// Runs blocking work of this mailbox's.
@@ -71,7 +71,7 @@ impl AgentDir {
             let _locked = self.shared.lock_agent(&self.me)?;
             let before = self.shared.registered(&self.me)?;
             let registered_at = before.map_or_else(|| self.shared.now(), |before| before.registered_at);
-            self.shared.write_card(&self.me, &Registered { card, registered_at })?;
+            self.shared.write_card(&self.me, &RegisteredCard { card, registered_at })?;
             let timeout_ms = u64::try_from(heartbeat_timeout(poll_interval).as_millis()).unwrap_or(u64::MAX);
             let current_tasks = self.shared.current_tasks(&self.me)?;
             self.shared.write_alive(&self.me, &Alive { status: Status::Idle, current_tasks, timeout_ms })?;

@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
-use crate::files::lock::Locked;
-use crate::office::{AgentDir, DirMailbox, DirOffice, Shared};
+use crate::files::lock::FileLock;
+use crate::office::{AgentDir, DirMailbox, DirOffice, OfficeState};
 use crate::registry::presence::{read_json, write_json};
 
 /// The right to carry mail in and out of a directory; one process has it at a time, until it drops it or dies.
 #[derive(Debug)]
 pub struct MountLock {
-    _locked: Locked,
+    _locked: FileLock,
     state: PathBuf,
 }
 
@@ -47,7 +47,7 @@ struct Mark {
     registered_at: Timestamp,
 }
 
-impl Shared {
+impl OfficeState {
     fn mark_file(&self, agent: &AgentName) -> PathBuf {
         self.paths.state(agent).join("mounted.json")
     }
@@ -114,7 +114,7 @@ impl DirOffice {
         self.shared.note_layout()?;
         let state = self.shared.paths.side().join("mount");
         durable::make_dir(&state, &self.shared.syncer).doing(doing)?;
-        let locked = Locked::attempt(&state.join("lock")).doing(doing)?;
+        let locked = FileLock::attempt(&state.join("lock")).doing(doing)?;
         Ok(locked.map(|locked| MountLock { _locked: locked, state }))
     }
 

@@ -18,7 +18,7 @@ use crate::files::open;
 use crate::files::paths::{self, Paths};
 use crate::files::step::step;
 use crate::files::syncer::Syncer;
-use crate::files::watch::Watch;
+use crate::files::watch::DirectoryWatch;
 use crate::log::Log;
 use crate::log::index::MailboxIndex;
 use crate::registry::Cache;
@@ -77,7 +77,7 @@ impl Default for DirOptions {
 /// A directory in which agents on one machine leave mail for each other. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct DirOffice {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OfficeState>,
 }
 
 /// One agent's mailbox there. Cheap to clone; clones hold the same claims.
@@ -88,12 +88,12 @@ pub struct DirMailbox {
 
 /// What all mailboxes of one process share.
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct OfficeState {
     pub(crate) paths: Paths,
     pub(crate) options: DirOptions,
     pub(crate) syncer: Syncer,
     pub(crate) registry_cache: Cache,
-    pub(crate) watch: Watch,
+    pub(crate) watch: DirectoryWatch,
     transcripts: OnceLock<TranscriptStore>,
     /// The last time given out, in microseconds.
     clock: AtomicI64,
@@ -108,7 +108,7 @@ pub(crate) struct Shared {
 /// One agent at work. Its methods block; the mailbox calls them on threads that may.
 #[derive(Debug)]
 pub(crate) struct AgentDir {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) shared: Arc<OfficeState>,
     pub(crate) me: AgentName,
     pub(crate) index: Mutex<MailboxIndex>,
     pub(crate) claims: Mutex<Claims>,
@@ -128,12 +128,12 @@ impl DirOffice {
         let paths = Paths { root: root.to_owned(), layout };
         // The root itself may be a link: its name was given by the user.
         [paths.side(), paths.agents()].iter().try_for_each(|path| open::refuse_link(path)).doing(LINKED)?;
-        let shared = Shared {
+        let shared = OfficeState {
             paths,
             options,
             syncer: Syncer::default(),
             registry_cache: Cache::default(),
-            watch: Watch::default(),
+            watch: DirectoryWatch::default(),
             transcripts: OnceLock::new(),
             clock: AtomicI64::new(0),
             stamped: AtomicI64::new(0),
@@ -174,7 +174,7 @@ impl DirOffice {
     }
 }
 
-impl Shared {
+impl OfficeState {
     /// The present moment to the microsecond, later than every moment given out before in this process.
     pub(crate) fn now(&self) -> Timestamp {
         later(&self.clock, Timestamp::now())

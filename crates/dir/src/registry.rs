@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::files::failure::Doing;
 use crate::files::open;
-use crate::office::Shared;
+use crate::office::OfficeState;
 
 /// A larger registry is refused. This is room for some thirty thousand cards.
 pub(crate) const LARGEST: u64 = 16 << 20;
@@ -25,7 +25,7 @@ pub(crate) struct Cache(Mutex<Option<(Version, Arc<Registry>)>>);
 /// Inode, time of change and length: a replaced file differs in the first.
 type Version = (u64, i128, u64);
 
-impl Shared {
+impl OfficeState {
     /// The registry, if it is there and parses.
     pub(crate) fn registry(&self) -> Result<Option<Arc<Registry>>, OfficeError> {
         use std::os::unix::fs::MetadataExt;

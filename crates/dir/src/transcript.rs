@@ -30,4 +30,4 @@ mod window;
 pub use follow::Follow;
 pub use history::HistorySource;
 pub(crate) use owner::OWNERS;
-pub use store::{Appended, Said, TranscriptStore};
+pub use store::{AppendOutcome, RecentLine, TranscriptStore};

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use amb_core::{AgentName, GoalId, Timestamp};
 use amb_live::{
-    Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, Outcome, Receipt, SendToPeer, inbox_subject,
-    send_to_peer,
+    Broker, InboxMessage, InboxRouter, LivePeers, LocalBroker, NatsBroker, PublishOutcome, PublishReceipt, SendToPeer,
+    inbox_subject, send_to_peer,
 };
 use amb_testing::NatsServer;
 use futures_util::StreamExt;
@@ -218,7 +218,7 @@ async fn over_nats(server: &NatsServer) {
     let inboxes: Vec<_> = goals.iter().map(|goal| inbox_subject(*goal)).collect();
     let send = async |number: usize| {
         let sent = sending.publish(&inboxes[number % GOALS], message().into()).await.unwrap();
-        assert_eq!(sent, Outcome::Delivered);
+        assert_eq!(sent, PublishOutcome::Delivered);
         black_box(buffers[number % GOALS].drain());
     };
     let single = async |count: usize| {
@@ -237,8 +237,8 @@ async fn over_nats(server: &NatsServer) {
     for window in [64, 1_024] {
         let posted = async |count: usize| {
             let mut under_way = VecDeque::with_capacity(window);
-            let settle = async |(number, receipt): (usize, Receipt<'static>)| {
-                assert_eq!(receipt.await.unwrap(), Outcome::Delivered);
+            let settle = async |(number, receipt): (usize, PublishReceipt<'static>)| {
+                assert_eq!(receipt.await.unwrap(), PublishOutcome::Delivered);
                 black_box(buffers[number % GOALS].drain());
             };
             for number in 0..count {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::bytes::Bytes;
 
 pub use local::LocalBroker;
-pub use receipt::{Receipt, Soon};
+pub use receipt::{PublishReceipt, Soon};
 pub use roster::{PresentAgent, Roster};
 
 use crate::InboxMessage;
@@ -29,12 +29,12 @@ pub trait Broker: Send + Sync + 'static {
 
     /// Hands a parcel to the subscribers of a subject. The receipt tells what is known, not what is hoped; a broker may send
     /// nothing before it is awaited.
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a>;
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a>;
 
     /// The same for a sender that has more to send: answers as soon as the parcel is on its way, with a receipt to await
     /// later. Parcels of one sender to one subject arrive in the order in which they were posted.
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
-        Soon::later(self.publish(subject, parcel).map(Receipt::now))
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
+        Soon::later(self.publish(subject, parcel).map(PublishReceipt::now))
     }
 
     /// Has everything on a subject handed to `inlet`, from the moment this answers until the subscription is dropped.
@@ -73,12 +73,12 @@ pub trait Broker: Send + Sync + 'static {
 /// Where a subscription's parcels go. Called on the broker's own path: it must not block.
 pub trait Inlet: Send + Sync {
     /// Takes a parcel. `Ok` means that it is in the goal's buffer. `id` is set where the same parcel may come twice.
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), Refusal>;
+    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused>;
 }
 
 /// Why a parcel was not taken, in words for its sender.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Refusal(pub String);
+pub struct ParcelRefused(pub String);
 
 /// What travels: a message, or bytes that claim to be one.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ impl From<InboxMessage> for Parcel {
 
 /// What became of a parcel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PublishOutcome {
     /// The receiving router acknowledged that the message is in the goal's buffer.
     Delivered,
     /// The broker handed it to a subscriber, which does not acknowledge (or did not in time).

@@ -14,7 +14,7 @@
 //! | the tools of a model | [`list_peers`], [`send_to_peer`], [`tools::call`] |
 //! | bodies for programs | [`Protocol`] |
 //! | durable mail wakes a goal | [`MailHints`] |
-//! | notes between the processes of an office | [`NoticeBoard`] |
+//! | notes between the processes of an office | [`NatsBroadcast`] |
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,7 @@ pub mod tools;
 pub use amb_core::GoalId;
 /// How a background task ended, as its coordinator sees it.
 pub use amb_core::render::TaskNotification;
-pub use broker::{Broker, BrokerError, LocalBroker, Outcome, Parcel, Receipt, Soon};
+pub use broker::{Broker, BrokerError, LocalBroker, Parcel, PublishOutcome, PublishReceipt, Soon};
 pub use buffer::{Batch, INBOX_CAPACITY, InboxBuffer};
 pub use delegates::AllowedDelegates;
 pub use directory::{Peer, PeerDirectory};
@@ -44,7 +44,7 @@ pub use message::{
     render_peer_messages_block,
 };
 pub use nats::{
-    NatsAuth, NatsBroker, NatsOptions, NatsServers, NatsTls, Notice, NoticeBoard, OnOutage, OutboxCounts,
+    Broadcast, NatsAuth, NatsBroadcast, NatsBroker, NatsOptions, NatsServers, NatsTls, OnOutage, OutboxCounts,
     PRESENCE_BUCKET,
 };
 pub use outbox::OutboxOptions;

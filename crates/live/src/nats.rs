@@ -2,7 +2,7 @@
 
 mod answers;
 mod awaited;
-mod board;
+mod broadcast;
 mod connect;
 mod options;
 mod pad;
@@ -24,14 +24,16 @@ use tokio::sync::mpsc;
 use tokio_util::bytes::Bytes;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-pub use board::{Notice, NoticeBoard};
+pub use broadcast::{Broadcast, NatsBroadcast};
 pub use options::{NatsAuth, NatsOptions, NatsTls, OnOutage, PRESENCE_BUCKET};
 pub use servers::NatsServers;
 
-use crate::broker::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
-use crate::outbox::{Entry, NotQueued, Outbox};
-use awaited::{Awaited, Question, Verdict};
-use presence::{Presence, causes};
+use crate::broker::{
+    Broker, BrokerError, Inlet, LiveGoal, Parcel, PublishOutcome, PublishReceipt, Roster, Soon, Subscription,
+};
+use crate::outbox::{NotQueued, Outbox, OutboxEntry};
+use awaited::{AckOutcome, Awaited, PendingAck};
+use presence::{PresenceBucket, causes};
 use wire::Wire;
 
 /// Set where a message may be sent twice; receivers pass over the second.
@@ -40,7 +42,7 @@ const ID_HEADER: &str = "Nats-Msg-Id";
 /// Live goals over NATS. Connects again by itself, for as long as it takes.
 pub struct NatsBroker {
     wire: Arc<Wire>,
-    presence: Arc<Presence>,
+    presence: Arc<PresenceBucket>,
     roster: Arc<Roster>,
     outbox: Option<Arc<Outbox>>,
     envelope: bool,
@@ -87,7 +89,7 @@ impl NatsBroker {
         let wire = Arc::new(Wire::new(client.clone(), url, awaited, options.ack_timeout));
         let roster = Arc::new(Roster::default());
         let presence =
-            Arc::new(Presence::new(client.clone(), options.presence_bucket, options.expiry, Arc::clone(&roster)));
+            Arc::new(PresenceBucket::new(client.clone(), options.presence_bucket, options.expiry, Arc::clone(&roster)));
         // Listen first, read then: an entry written in between is seen twice rather than not at all.
         let heard = subscribe(presence.subject()).await?;
         presence.load().await?;
@@ -152,7 +154,7 @@ impl NatsBroker {
         Ok(bytes)
     }
 
-    async fn send(&self, subject: &str, payload: Bytes) -> Result<Outcome, BrokerError> {
+    async fn send(&self, subject: &str, payload: Bytes) -> Result<PublishOutcome, BrokerError> {
         let Some(outbox) = &self.outbox else { return self.wire.send(subject, payload, None).await };
         let now = Timestamp::now();
         let id = fresh_uuid(now).to_string();
@@ -164,14 +166,14 @@ impl NatsBroker {
         }
         let payload = String::from_utf8(payload.into())
             .map_err(|_| BrokerError::Rejected("only text can wait in the outbox".into()))?;
-        self.queue(outbox, Entry { id, subject: subject.into(), queued_at: now, payload, why: None }).await
+        self.queue(outbox, OutboxEntry { id, subject: subject.into(), queued_at: now, payload, why: None }).await
     }
 
-    async fn queue(&self, outbox: &Arc<Outbox>, entry: Entry) -> Result<Outcome, BrokerError> {
+    async fn queue(&self, outbox: &Arc<Outbox>, entry: OutboxEntry) -> Result<PublishOutcome, BrokerError> {
         let added = outbox.add(entry).await;
         self.replay.notify_one();
         match added {
-            Ok(()) => Ok(Outcome::Queued),
+            Ok(()) => Ok(PublishOutcome::Queued),
             Err(NotQueued::Full(why)) => Err(BrokerError::OutboxFull(why)),
             Err(NotQueued::Io(error)) => Err(BrokerError::Outbox(error)),
         }
@@ -184,33 +186,33 @@ impl Broker for NatsBroker {
         format!("NATS at {}", self.wire.url)
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
         match self.payload(subject, parcel) {
-            Ok(payload) => Receipt::later(self.send(subject, payload)),
-            Err(error) => Receipt::now(Err(error)),
+            Ok(payload) => PublishReceipt::later(self.send(subject, payload)),
+            Err(error) => PublishReceipt::now(Err(error)),
         }
     }
 
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
         let payload = match self.payload(subject, parcel) {
             Ok(payload) => payload,
-            Err(error) => return Soon::now(Receipt::now(Err(error))),
+            Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
         };
         if self.outbox.is_some() {
             // What follows must not overtake what may yet have to wait in the outbox.
-            return Soon::later(self.send(subject, payload).map(Receipt::now));
+            return Soon::later(self.send(subject, payload).map(PublishReceipt::now));
         }
-        let receipt = move |handed: Result<Question, BrokerError>| match handed {
+        let receipt = move |handed: Result<PendingAck, BrokerError>| match handed {
             Ok(question) => {
                 let wire = Arc::clone(&self.wire);
-                Receipt::later(async move { wire.outcome(question).await })
+                PublishReceipt::later(async move { wire.outcome(question).await })
             }
-            Err(error) => Receipt::now(Err(error)),
+            Err(error) => PublishReceipt::now(Err(error)),
         };
         // Mostly there is room, and nothing to wait for.
         let publish = match self.wire.publish(subject, payload, None) {
             Ok(publish) => publish,
-            Err(error) => return Soon::now(Receipt::now(Err(error))),
+            Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
         };
         match self.wire.hand_over(publish.clone()).now_or_never() {
             Some(handed) => Soon::now(receipt(handed)),
@@ -230,13 +232,13 @@ impl Broker for NatsBroker {
         // The server tells a refused subscription on a side channel, or not at all. So knock at our own door: an empty
         // message, which every receiver of ours answers.
         match self.wire.ask(subject, Bytes::new(), None).await?.await {
-            Verdict::Buffered => Ok(subscription),
-            Verdict::NobodyListens => Err(BrokerError::Rejected(format!(
+            AckOutcome::Buffered => Ok(subscription),
+            AckOutcome::NobodyListens => Err(BrokerError::Rejected(format!(
                 "the server does not hand us {subject}; may this user subscribe to agent.inbox.*?"
             ))),
-            Verdict::ConnectionLost => Err(self.wire.lost()),
-            Verdict::Refused(why) => Err(BrokerError::Refused(why)),
-            Verdict::NoAnswer => {
+            AckOutcome::ConnectionLost => Err(self.wire.lost()),
+            AckOutcome::Refused(why) => Err(BrokerError::Refused(why)),
+            AckOutcome::NoAnswer => {
                 // A user that may receive but not send gets no answer to its knock, and yet is subscribed.
                 tracing::debug!(subject, "the subscription could not be checked");
                 Ok(subscription)

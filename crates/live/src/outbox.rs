@@ -12,7 +12,7 @@ use amb_core::Timestamp;
 use fs_err as fs;
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use entry::Entry;
+pub(crate) use entry::OutboxEntry;
 
 /// Letters that could not be delivered in time are kept for people to look at, the newest of them.
 const MAX_DEAD: usize = 1_000;
@@ -57,7 +57,7 @@ pub(crate) struct Outbox {
 struct State {
     next: u64,
     bytes: u64,
-    waiting: BTreeMap<u64, Arc<Entry>>,
+    waiting: BTreeMap<u64, Arc<OutboxEntry>>,
     by_subject: HashMap<Box<str>, usize>,
 }
 
@@ -74,7 +74,7 @@ impl Outbox {
                 // Never accepted: its sender was told of no success.
                 fs::remove_file(&path)?;
             } else if let Some(number) = name.strip_suffix(".json").and_then(|number| number.parse::<u64>().ok()) {
-                match Entry::read(&path) {
+                match OutboxEntry::read(&path) {
                     Ok(entry) => state.add(number, Arc::new(entry)),
                     Err(error) => {
                         tracing::warn!(%error, "an entry of the outbox cannot be read; it is kept in dead/");
@@ -88,13 +88,13 @@ impl Outbox {
     }
 
     /// Adds a message. When this answers it is durable.
-    pub(crate) async fn add(self: &Arc<Self>, entry: Entry) -> Result<(), NotQueued> {
+    pub(crate) async fn add(self: &Arc<Self>, entry: OutboxEntry) -> Result<(), NotQueued> {
         let outbox = Arc::clone(self);
         let written = tokio::task::spawn_blocking(move || outbox.add_blocking(entry)).await;
         written.unwrap_or_else(|stopped| Err(NotQueued::Io(io::Error::other(stopped))))
     }
 
-    fn add_blocking(&self, entry: Entry) -> Result<(), NotQueued> {
+    fn add_blocking(&self, entry: OutboxEntry) -> Result<(), NotQueued> {
         let size = entry.payload.len() as u64;
         // The lock is held over the write: numbers are then on disk in their order, and the bounds hold exactly. Outages
         // are rare and a sync takes milliseconds.
@@ -118,7 +118,7 @@ impl Outbox {
     }
 
     /// What waits, oldest first.
-    pub(crate) fn waiting(&self) -> Vec<(u64, Arc<Entry>)> {
+    pub(crate) fn waiting(&self) -> Vec<(u64, Arc<OutboxEntry>)> {
         self.state().waiting.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
     }
 
@@ -140,23 +140,23 @@ impl Outbox {
     }
 
     /// Whether a message has been tried long enough.
-    pub(crate) fn is_too_old(&self, entry: &Entry, now: Timestamp) -> bool {
+    pub(crate) fn is_too_old(&self, entry: &OutboxEntry, now: Timestamp) -> bool {
         let age = now.duration_since(entry.queued_at);
         Duration::try_from(age).is_ok_and(|age| age > self.options.max_age)
     }
 
     /// The message will not get through. It is kept, with the reason, for people.
-    pub(crate) fn bury(&self, number: u64, entry: &Entry, why: &str) -> io::Result<()> {
+    pub(crate) fn bury(&self, number: u64, entry: &OutboxEntry, why: &str) -> io::Result<()> {
         let dead = self.options.dir.join("dead");
         let mut names: Vec<_> = fs::read_dir(&dead)?.filter_map(|file| Some(file.ok()?.path())).collect();
         if names.len() >= MAX_DEAD {
             names.sort_unstable();
             for oldest in &names[..=names.len() - MAX_DEAD] {
-                tracing::warn!(letter = %oldest.display(), "too many dead letters; the oldest is deleted");
+                tracing::warn!(entry = %oldest.display(), "too many dead letters; the oldest is deleted");
                 fs::remove_file(oldest)?;
             }
         }
-        Entry { why: Some(why.into()), ..entry.clone() }.write(&dead.join(format!("{number:020}.json")))?;
+        OutboxEntry { why: Some(why.into()), ..entry.clone() }.write(&dead.join(format!("{number:020}.json")))?;
         tracing::warn!(subject = %entry.subject, why, "a queued peer message could not be delivered; it is in dead/");
         self.remove(number)
     }
@@ -171,7 +171,7 @@ impl Outbox {
 }
 
 impl State {
-    fn add(&mut self, number: u64, entry: Arc<Entry>) {
+    fn add(&mut self, number: u64, entry: Arc<OutboxEntry>) {
         self.bytes += entry.payload.len() as u64;
         *self.by_subject.entry(entry.subject.as_str().into()).or_default() += 1;
         self.waiting.insert(number, entry);
@@ -205,8 +205,8 @@ fn lock(path: &Path) -> io::Result<std::fs::File> {
 mod tests {
     use super::*;
 
-    fn entry(subject: &str, payload: &str) -> Entry {
-        Entry {
+    fn entry(subject: &str, payload: &str) -> OutboxEntry {
+        OutboxEntry {
             id: format!("{subject}/{payload}"),
             subject: subject.into(),
             queued_at: "2026-04-30T14:00:00Z".parse().unwrap(),
@@ -254,10 +254,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let outbox = Arc::new(Outbox::open(OutboxOptions::new(dir.path())).unwrap());
         outbox.add(entry("s", "a")).await.unwrap();
-        let (number, letter) = outbox.waiting().remove(0);
-        outbox.bury(number, &letter, "the goal has ended").unwrap();
+        let (number, entry) = outbox.waiting().remove(0);
+        outbox.bury(number, &entry, "the goal has ended").unwrap();
         assert_eq!((outbox.len(), outbox.dead().unwrap()), (0, 1));
-        let kept = Entry::read(&dir.path().join("dead").join(format!("{number:020}.json"))).unwrap();
+        let kept = OutboxEntry::read(&dir.path().join("dead").join(format!("{number:020}.json"))).unwrap();
         assert_eq!(kept.why.as_deref(), Some("the goal has ended"));
     }
 

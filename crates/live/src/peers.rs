@@ -56,10 +56,10 @@ impl From<NatsOptions> for Transport {
 /// ```
 #[derive(Clone)]
 pub struct LivePeers {
-    shared: Arc<Shared>,
+    shared: Arc<PeersInner>,
 }
 
-struct Shared {
+struct PeersInner {
     broker: Arc<dyn Broker>,
     router: InboxRouter,
     directory: Arc<PeerDirectory>,
@@ -104,7 +104,7 @@ impl LivePeers {
         let running = CancellationToken::new();
         router.spawn(running.clone());
         let directory = Arc::new(PeerDirectory::new(Arc::clone(&broker)));
-        Self { shared: Arc::new(Shared { broker, router, directory, _running: running.drop_guard() }) }
+        Self { shared: Arc::new(PeersInner { broker, router, directory, _running: running.drop_guard() }) }
     }
 
     /// Starts a run of an agent: mail for it reaches this process, and everybody is told. When this answers, both hold.
@@ -212,7 +212,7 @@ impl Goal {
     }
 
     /// Has the agent's durable mail ring at this goal, until the bell is dropped.
-    pub fn ring_on_mail(&self, office: Arc<dyn Mailbox>) -> crate::MailHints {
+    pub fn hint_on_mail(&self, office: Arc<dyn Mailbox>) -> crate::MailHints {
         crate::MailHints::watch(office, Arc::clone(&self.buffer))
     }
 

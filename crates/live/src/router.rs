@@ -14,10 +14,10 @@ use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::broker::{Broker, BrokerError, Inlet, Parcel, Refusal, Subscription};
+use crate::broker::{Broker, BrokerError, Inlet, Parcel, ParcelRefused, Subscription};
 use crate::buffer::InboxBuffer;
 use crate::message::{goal_of_subject, inbox_subject};
-use table::{Link, Table};
+use table::{RoutingTable, SubscriptionState};
 
 /// Subscriptions that are being made at once.
 const SUBSCRIBING_AT_ONCE: usize = 64;
@@ -75,7 +75,7 @@ pub struct InboxRouter {
 struct Inner {
     broker: Arc<dyn Broker>,
     options: RouterOptions,
-    table: Mutex<Table>,
+    table: Mutex<RoutingTable>,
     /// Wakes the task when there is something to subscribe to.
     work: Arc<Notify>,
     /// Goes up whenever a subscription stands or fails.
@@ -94,13 +94,13 @@ struct Counts {
 }
 
 /// What the broker holds: it must not keep a router alive that nobody else has.
-struct Door(Weak<Inner>);
+struct WeakInlet(Weak<Inner>);
 
-impl Inlet for Door {
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), Refusal> {
+impl Inlet for WeakInlet {
+    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
         match self.0.upgrade() {
             Some(inner) => inner.deliver(subject, parcel, id),
-            None => Err(Refusal("the receiving process is shutting down".into())),
+            None => Err(ParcelRefused("the receiving process is shutting down".into())),
         }
     }
 }
@@ -114,7 +114,7 @@ impl InboxRouter {
     /// A router with bounds of one's own.
     pub fn with_options(broker: Arc<dyn Broker>, options: RouterOptions) -> Self {
         let inner = Arc::new_cyclic(|weak: &Weak<Inner>| {
-            let inlet: Arc<dyn Inlet> = Arc::new(Door(Weak::clone(weak)));
+            let inlet: Arc<dyn Inlet> = Arc::new(WeakInlet(Weak::clone(weak)));
             Inner {
                 strays: Mutex::new(broker.catch_strays(&inlet)),
                 broker,
@@ -159,11 +159,11 @@ impl InboxRouter {
             loop {
                 match self.inner.table().link(goal) {
                     None => return Err(BrokerError::Rejected(format!("goal {goal} is not registered here"))),
-                    Some(Link::Up(_)) => return Ok(()),
-                    Some(Link::Failed(why)) => {
+                    Some(SubscriptionState::Up(_)) => return Ok(()),
+                    Some(SubscriptionState::Failed(why)) => {
                         *last_refusal.lock() = Some(why.clone());
                     }
-                    Some(Link::Wanted | Link::Trying) => {}
+                    Some(SubscriptionState::Wanted | SubscriptionState::Trying) => {}
                 }
                 if progress.changed().await.is_err() {
                     return Err(BrokerError::Rejected("the router has stopped".into()));
@@ -210,14 +210,14 @@ impl InboxRouter {
 }
 
 impl Inner {
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, RoutingTable> {
         self.table.lock()
     }
 
     /// Subscribes at once where that is possible, else has the task do it.
     fn link(&self, goal: GoalId) {
         // A goal whose last try failed has its next one coming.
-        if matches!(self.table().link(goal), Some(Link::Failed(_))) || !self.table().claim_link(goal) {
+        if matches!(self.table().link(goal), Some(SubscriptionState::Failed(_))) || !self.table().claim_link(goal) {
             return;
         }
         match self.broker.subscribe_now(&inbox_subject(goal), &self.inlet) {
@@ -231,8 +231,8 @@ impl Inner {
 
     fn linked(&self, goal: GoalId, outcome: Result<Subscription, String>) {
         let link = match outcome {
-            Ok(subscription) => Link::Up(subscription),
-            Err(why) => Link::Failed(why),
+            Ok(subscription) => SubscriptionState::Up(subscription),
+            Err(why) => SubscriptionState::Failed(why),
         };
         // What comes back is the old link, or the new one of a goal that was forgotten meanwhile.
         let unused = self.table().set_link(goal, link);
@@ -240,16 +240,16 @@ impl Inner {
         self.progress.send_modify(|number| *number += 1);
     }
 
-    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), Refusal> {
+    fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused> {
         let Some(goal) = goal_of_subject(subject) else {
             self.counts.bad_subjects.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(subject, "dropped: the subject is no goal's inbox");
-            return Err(Refusal("the subject is no goal's inbox".into()));
+            return Err(ParcelRefused("the subject is no goal's inbox".into()));
         };
         let message = parcel.open().map_err(|bad| {
             self.counts.bad_payloads.fetch_add(1, Ordering::Relaxed);
             tracing::debug!(%goal, %bad, "dropped: the payload is no inbox message");
-            Refusal("the payload is no inbox message".into())
+            ParcelRefused("the payload is no inbox message".into())
         })?;
         let buffer = {
             let mut table = self.table();
@@ -271,7 +271,7 @@ impl Inner {
             Err(why) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%goal, why, "refused a peer message");
-                Err(Refusal(why.into()))
+                Err(ParcelRefused(why.into()))
             }
         }
     }

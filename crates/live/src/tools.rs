@@ -10,7 +10,7 @@ use amb_core::{AgentName, GoalId, Mailbox};
 
 pub use definition::{ToolDefinition, call, definitions};
 pub use list::{MAX_PEERS, MORE_PEERS, NO_DIRECTORY, PeerList, PeerSummary, list_peers};
-pub use send::{Mailed, SendError, SendReport, SendToPeer, send_to_peer, send_to_peer_by};
+pub use send::{SendError, SendReport, SendToPeer, SentAsMail, send_to_peer, send_to_peer_by};
 
 use crate::broker::Broker;
 use crate::delegates::AllowedDelegates;

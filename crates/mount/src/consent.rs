@@ -16,7 +16,7 @@ use crate::membership::Resident;
 
 /// What to do with a message of a resident's to an agent that it is not connected with.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Verdict {
+pub(crate) enum ConsentAnswer {
     /// They are connected now.
     Go,
     /// It waits until the agent has decided.
@@ -69,19 +69,19 @@ pub(crate) async fn ask(
     resident: &Resident,
     guest: &AgentName,
     since: Timestamp,
-) -> Result<Verdict, OfficeError> {
+) -> Result<ConsentAnswer, OfficeError> {
     let (me, now) = (&resident.agent, Timestamp::now());
     let connections = context.store.connections(me, now).await?;
     let standing = connections.iter().find(|connection| connection.agent_name == *guest);
     let mut asked = false;
     match standing.map(|standing| (standing.status, standing.outgoing)) {
-        Some((ConnectionStatus::Active, _)) => return Ok(Verdict::Go),
+        Some((ConnectionStatus::Active, _)) => return Ok(ConsentAnswer::Go),
         Some((ConnectionStatus::Pending, true)) => asked = true,
         // Said after the mail was written. Mail that is written later may ask again.
         Some((ConnectionStatus::Rejected, true) | (ConnectionStatus::Revoked, _))
             if standing.is_some_and(|standing| standing.updated_at >= since) =>
         {
-            return Ok(Verdict::Refuse(format!("{guest} does not want a connection with {}", me.name)));
+            return Ok(ConsentAnswer::Refuse(format!("{guest} does not want a connection with {}", me.name)));
         }
         _ => {}
     }
@@ -97,8 +97,8 @@ pub(crate) async fn ask(
             Err(error) => {
                 return match error.code() {
                     // Somebody was quicker, or too many of its requests wait: the next look tells.
-                    Code::Conflict | Code::TooManyRequests => Ok(Verdict::Wait),
-                    Code::NotAllowed | Code::NotFound | Code::Invalid => Ok(Verdict::Refuse(error.to_string())),
+                    Code::Conflict | Code::TooManyRequests => Ok(ConsentAnswer::Wait),
+                    Code::NotAllowed | Code::NotFound | Code::Invalid => Ok(ConsentAnswer::Refuse(error.to_string())),
                     _ => Err(error),
                 };
             }
@@ -111,10 +111,10 @@ pub(crate) async fn ask(
     };
     if named && let Some(target) = context.store.agent_by_name(guest).await? {
         context.publish(context.store.accept_connection(&target, &me.name, now).await?);
-        return Ok(Verdict::Go);
+        return Ok(ConsentAnswer::Go);
     }
     if !asked {
         tracing::info!(from = %me.name, to = %guest, "mail waits: the agent was asked for a connection");
     }
-    Ok(Verdict::Wait)
+    Ok(ConsentAnswer::Wait)
 }

@@ -9,7 +9,7 @@ use amb_store::{News, Store, Written};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::ledger::Ledger;
+use crate::ledger::CrossingLedger;
 use crate::membership::Membership;
 use crate::stats::Stats;
 
@@ -33,9 +33,9 @@ pub struct Terms {
 pub(crate) struct Context {
     pub(crate) office: DirOffice,
     pub(crate) store: Arc<dyn Store>,
-    pub(crate) tell: HintListeners,
+    pub(crate) hint: HintListeners,
     pub(crate) terms: Terms,
-    pub(crate) ledger: Ledger,
+    pub(crate) ledger: CrossingLedger,
     pub(crate) membership: Membership,
     pub(crate) stats: Arc<Stats>,
     pub(crate) closing: CancellationToken,
@@ -46,7 +46,7 @@ impl Context {
     /// HintListenerss the listeners what a verb wrote, and gives its answer.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         if !written.news.is_empty() {
-            (self.tell)(&written.news);
+            (self.hint)(&written.news);
         }
         written.answer
     }

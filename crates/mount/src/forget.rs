@@ -77,7 +77,7 @@ mod tests {
     use amb_core::{Card, MessageId, Timestamp};
     use amb_dir::Layout;
 
-    use crate::ledger::{NewCrossing, State, What};
+    use crate::ledger::{NewCrossing, NewCrossingKind, State};
     use crate::testing::Fixture;
 
     #[tokio::test]
@@ -92,11 +92,12 @@ mod tests {
 
         let now = Timestamp::now();
         let row = |what| NewCrossing { sender: coder.clone(), recipient: ann.name.clone(), what };
-        let out = |id: &str, office_id| What::Out { dir_id: id.parse().unwrap(), office_id, at: now, task: None };
+        let out =
+            |id: &str, office_id| NewCrossingKind::Out { dir_id: id.parse().unwrap(), office_id, at: now, task: None };
         let rows = context.ledger.begin(vec![
             row(out("removed", fresh_uuid(now))),
             row(out("kept", there.as_uuid().unwrap())),
-            row(What::Report { dir_id: "report".parse().unwrap(), at: now }),
+            row(NewCrossingKind::Report { dir_id: "report".parse().unwrap(), at: now }),
             row(out("unread", fresh_uuid(now))),
         ]);
         let rows = rows.await.unwrap();

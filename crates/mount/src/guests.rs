@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::membership::{Guest, LOOK, Newcomer, Resident, Shown, fitting};
+use crate::membership::{AdvertisedCard, Guest, LOOK, Newcomer, Resident, fitting};
 
 /// In which rounds signs of life are given to guests, well below the time after which silence means offline.
 const BEAT: u32 = 5;
@@ -36,7 +36,7 @@ type Chosen = Vec<(AgentName, Arc<Resident>)>;
 
 /// What is kept from one round to the next.
 #[derive(Default)]
-pub(crate) struct Looked {
+pub(crate) struct GuestScan {
     round: u32,
     connected: Chosen,
     /// Agents that no resident has to do with, by how lately they were heard.
@@ -45,19 +45,19 @@ pub(crate) struct Looked {
     pages: usize,
 }
 
-/// Gives agents of the office a card and signs of life in the directory. `at_home` has the folded names of its own.
+/// Gives agents of the office a card and signs of life in the directory. `local_names` has the folded names of its own.
 pub(crate) async fn look_at_office(
     context: &Context,
-    at_home: &HashSet<String>,
-    looked: &mut Looked,
+    local_names: &HashSet<String>,
+    looked: &mut GuestScan,
 ) -> Result<(), OfficeError> {
-    look(context, at_home, looked, MOST_GUESTS).await
+    look(context, local_names, looked, MOST_GUESTS).await
 }
 
 async fn look(
     context: &Context,
-    at_home: &HashSet<String>,
-    looked: &mut Looked,
+    local_names: &HashSet<String>,
+    looked: &mut GuestScan,
     most: usize,
 ) -> Result<(), OfficeError> {
     let round = looked.round;
@@ -68,7 +68,7 @@ async fn look(
             looked.connected = connected(context, &residents).await?;
         }
         if round.is_multiple_of(LONG) || looked.pages <= SHORT {
-            (looked.strangers, looked.pages) = heard_last(context, viewer, at_home, most).await?;
+            (looked.strangers, looked.pages) = heard_last(context, viewer, local_names, most).await?;
         }
     }
     let beat = round.is_multiple_of(BEAT);
@@ -77,7 +77,7 @@ async fn look(
         if chosen.len() == most {
             break;
         }
-        if at_home.contains(&name.folded())
+        if local_names.contains(&name.folded())
             || context.membership.resident(&name).is_some()
             || !chosen.insert(name.clone())
         {
@@ -159,7 +159,7 @@ async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Re
 async fn heard_last(
     context: &Context,
     viewer: &Resident,
-    at_home: &HashSet<String>,
+    local_names: &HashSet<String>,
     most: usize,
 ) -> Result<(Vec<AgentEntry>, usize), OfficeError> {
     // The one that is dropped first on top.
@@ -172,7 +172,7 @@ async fn heard_last(
         let (whole, last) = (agents.len() == PAGE as usize, agents.last().map(|last| last.name.clone()));
         pages += 1;
         for entry in agents {
-            if at_home.contains(&entry.name.folded()) || context.membership.resident(&entry.name).is_some() {
+            if local_names.contains(&entry.name.folded()) || context.membership.resident(&entry.name).is_some() {
                 continue;
             }
             newest.push((Reverse(entry.presence.last_seen.or(entry.registered_at)), entry.name.clone()));
@@ -195,12 +195,12 @@ async fn heard_last(
 /// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
 pub(crate) async fn show_guest(context: &Context, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
     let here = entry.presence.status != Status::Offline;
-    show(&take_seat(context, &entry.name), fitting(&entry.card, "network office"), here, beat).await
+    show(&guest_mailbox(context, &entry.name), fitting(&entry.card, "network office"), here, beat).await
 }
 
 /// Gives an agent of the office a mailbox, and says nothing of it but its name.
 pub(crate) async fn show_name(context: &Context, name: &AgentName) -> Result<(), OfficeError> {
-    show(&take_seat(context, name), undescribed(), false, false).await
+    show(&guest_mailbox(context, name), undescribed(), false, false).await
 }
 
 fn undescribed() -> Card {
@@ -220,7 +220,7 @@ async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), O
         (false, true) => guest.mailbox.leave().await?,
         _ => {}
     }
-    *guest.shown.lock() = Shown { card: Some(card), here };
+    *guest.shown.lock() = AdvertisedCard { card: Some(card), here };
     Ok(())
 }
 
@@ -233,7 +233,7 @@ impl Guest {
 }
 
 /// The mailbox of a guest, taken where there is none; its mailbox is read from then on.
-pub(crate) fn take_seat(context: &Context, name: &AgentName) -> Arc<Guest> {
+pub(crate) fn guest_mailbox(context: &Context, name: &AgentName) -> Arc<Guest> {
     if let Some(guest) = context.membership.guest(name) {
         return guest;
     }
@@ -284,7 +284,7 @@ mod tests {
             let agent = fixture.enter(name, "heard last").await;
             desk.seen(&[agent.key], late).await.unwrap();
         }
-        let mut looked = Looked::default();
+        let mut looked = GuestScan::default();
         look(context, &HashSet::new(), &mut looked, 4).await.unwrap();
         assert_eq!(shown(context), ["zac", "zeb", "zed", "zoe"]);
         assert_eq!(context.membership.guests().len(), 4, "and nobody else has a mailbox");
@@ -292,7 +292,7 @@ mod tests {
         let still_later = late + std::time::Duration::from_secs(60);
         let agent = fixture.enter("abe", "heard last").await;
         desk.seen(&[agent.key], still_later).await.unwrap();
-        look(context, &HashSet::new(), &mut Looked::default(), 4).await.unwrap();
+        look(context, &HashSet::new(), &mut GuestScan::default(), 4).await.unwrap();
         assert!(shown(context).contains(&"abe".to_owned()) && shown(context).len() == 4, "{:?}", shown(context));
     }
 
@@ -307,7 +307,7 @@ mod tests {
         let eve = fixture.desk.agent_by_name(&"eve".parse().unwrap()).await.unwrap().unwrap();
         fixture.desk.connect(&eve, &coder.agent).await;
         fixture.writes("coder", "bob").await;
-        look(context, &HashSet::new(), &mut Looked::default(), 9).await.unwrap();
+        look(context, &HashSet::new(), &mut GuestScan::default(), 9).await.unwrap();
         assert_eq!(shown(context), ["bob", "zac"]);
     }
 }

@@ -16,7 +16,7 @@ use uuid::Uuid;
 
 use crate::consent;
 use crate::context::{Context, backoff};
-use crate::ledger::{Crossing, NewCrossing, State, Way, What};
+use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
 use crate::membership;
 use crate::refusal;
 
@@ -30,7 +30,7 @@ const OLD: i64 = 3_600;
 /// Carries what comes to a resident's account, until the mount closes.
 pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
     let doing = format!("carrying mail to {}", resident.name);
-    let bell = context.membership.bells.of(resident.key);
+    let signal = context.membership.signals.of(resident.key);
     let mut backoff = backoff();
     loop {
         let wait = match carry_page(&context, &resident).await {
@@ -47,7 +47,7 @@ pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
             }
         };
         tokio::select! {
-            () = bell.notified() => {}
+            () = signal.notified() => {}
             () = tokio::time::sleep(wait) => {}
             () = context.closing.cancelled() => return,
         }
@@ -56,13 +56,13 @@ pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
 
 /// Deals with some entries; answers how many. What was done before a failure is noted as done.
 async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, OfficeError> {
-    let from = context.ledger.cursor(Way::In, &resident.name).await?;
+    let from = context.ledger.cursor(Direction::In, &resident.name).await?;
     let entries = context.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
         if from > context.store.event_head(resident.key).await? {
             tracing::warn!(agent = %resident.name, "the office has an older log, as after a restore; reading it anew");
             // What has crossed is known by its id, and crosses no second time.
-            context.ledger.settle(Way::In, &resident.name, 0, Vec::new()).await?;
+            context.ledger.settle(Direction::In, &resident.name, 0, Vec::new()).await?;
             return Ok(1);
         }
         return Ok(0);
@@ -104,7 +104,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
     for (after, up_to) in delivered.0 {
         context.publish(context.store.delivered(resident, after, up_to, Timestamp::now()).await?);
     }
-    context.ledger.settle(Way::In, &resident.name, up_to, states).await?;
+    context.ledger.settle(Direction::In, &resident.name, up_to, states).await?;
     result
 }
 
@@ -121,10 +121,10 @@ impl Runs {
     }
 }
 
-type Mail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
+type PendingMail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
 
 /// The messages of these entries, each written down as about to cross.
-async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<Mail, OfficeError> {
+async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<PendingMail, OfficeError> {
     let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
         let Event::NewMessage(event) = &entry.event else { continue };
@@ -139,7 +139,7 @@ async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<
             new.push(NewCrossing {
                 sender: message.from.clone(),
                 recipient: resident.name.clone(),
-                what: What::In { office_id, sent_at: message.sent_at, nonce: nonce(office_id), task },
+                what: NewCrossingKind::In { office_id, sent_at: message.sent_at, nonce: nonce(office_id), task },
             });
             messages.push(Some(message));
         } else {
@@ -177,7 +177,7 @@ async fn carry(
                 message = %message.id, from = %message.from, to = %resident.name, why,
                 "a message was not carried to the directory"
             );
-            refusal::tell(context, resident, &message, why).await?;
+            refusal::notify_sender(context, resident, &message, why).await?;
             Ok((row.number, State::Refused))
         }
     }

@@ -48,7 +48,7 @@ CREATE TABLE IF NOT EXISTS settings (name TEXT PRIMARY KEY, value TEXT NOT NULL)
 
 /// Which way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// To the directory.
     In,
     /// To the office.
@@ -106,12 +106,12 @@ pub(crate) struct Crossing {
 pub(crate) struct NewCrossing {
     pub(crate) sender: AgentName,
     pub(crate) recipient: AgentName,
-    pub(crate) what: What,
+    pub(crate) what: NewCrossingKind,
 }
 
 /// Which message, and what it will be on the other side.
 #[derive(Debug, Clone)]
-pub(crate) enum What {
+pub(crate) enum NewCrossingKind {
     /// One of the office's, with its task if it brings one. It gets the first free name after its moment.
     In { office_id: Uuid, sent_at: Timestamp, nonce: u32, task: Option<TaskId> },
     /// One of the directory's, with its task if it brings one. That task's id in the office will be the message's.
@@ -122,7 +122,7 @@ pub(crate) enum What {
 
 /// See the [module](self). Cheap to clone.
 #[derive(Clone)]
-pub(crate) struct Ledger {
+pub(crate) struct CrossingLedger {
     db: Arc<Mutex<Connection>>,
     /// Names what is carried into it.
     office: DirOffice,
@@ -135,7 +135,7 @@ fn failed(error: rusqlite::Error) -> OfficeError {
     OfficeError::unavailable(format!("{detail} ({error})")).caused_by(error)
 }
 
-impl Ledger {
+impl CrossingLedger {
     /// Opens the ledger in this directory, or begins one. Blocks.
     pub(crate) fn open(directory: &Path, office: DirOffice) -> Result<Self> {
         let open = || -> rusqlite::Result<Connection> {
@@ -173,12 +173,12 @@ impl Ledger {
     }
 
     /// Up to where an agent's log has been dealt with.
-    pub(crate) async fn cursor(&self, way: Way, agent: &AgentName) -> Result<u64> {
+    pub(crate) async fn cursor(&self, way: Direction, agent: &AgentName) -> Result<u64> {
         let agent = agent.clone();
         self.run(move |db| {
             db.query_row(
                 "SELECT cursor FROM cursors WHERE agent = ?1 AND inward = ?2",
-                params![agent.as_str(), way == Way::In],
+                params![agent.as_str(), way == Direction::In],
                 |row| row.get::<_, i64>(0),
             )
             .optional()
@@ -190,7 +190,7 @@ impl Ledger {
     /// Notes how far messages have come, and up to where the agent's log has been dealt with, together.
     pub(crate) async fn settle(
         &self,
-        way: Way,
+        way: Direction,
         agent: &AgentName,
         cursor: u64,
         states: Vec<(i64, State)>,
@@ -202,7 +202,7 @@ impl Ledger {
             tx.execute(
                 "INSERT INTO cursors VALUES (?1, ?2, ?3)
                  ON CONFLICT (agent, inward) DO UPDATE SET cursor = excluded.cursor",
-                params![agent.as_str(), way == Way::In, i64::try_from(cursor).unwrap_or(i64::MAX)],
+                params![agent.as_str(), way == Direction::In, i64::try_from(cursor).unwrap_or(i64::MAX)],
             )?;
             tx.commit()
         })
@@ -240,7 +240,7 @@ impl Ledger {
     /// Messages of this state after a number, in order.
     pub(crate) async fn open_ones(
         &self,
-        way: Way,
+        way: Direction,
         state: State,
         recipient: Option<&AgentName>,
         after: i64,
@@ -252,7 +252,8 @@ impl Ledger {
                 "WHERE inward = ?1 AND state = ?2 AND state < 3 AND number > ?3 AND (?4 IS NULL OR recipient = ?4)
                  ORDER BY number LIMIT ?5"
             ))?;
-            let rows = select.query_map(params![way == Way::In, state as i64, after, recipient, most], crossing)?;
+            let rows =
+                select.query_map(params![way == Direction::In, state as i64, after, recipient, most], crossing)?;
             rows.collect()
         })
         .await

@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::{Context, backoff};
-use crate::guests::{self, Looked};
+use crate::guests::{self, GuestScan};
 
 /// How often the two lists are compared.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
@@ -43,37 +43,37 @@ pub(crate) struct Guest {
     pub(crate) flush: Notify,
     /// Cancelled when the name is no longer the guest's.
     pub(crate) gone: CancellationToken,
-    pub(crate) shown: Mutex<Shown>,
+    pub(crate) shown: Mutex<AdvertisedCard>,
 }
 
 /// What the directory was last told of a guest.
 #[derive(Debug, Default, PartialEq)]
-pub(crate) struct Shown {
+pub(crate) struct AdvertisedCard {
     pub(crate) card: Option<Card>,
     pub(crate) here: bool,
 }
 
 /// Wakes the loops that wait for entries in a resident's log.
 #[derive(Debug, Default)]
-pub(crate) struct Bells(Mutex<HashMap<AgentKey, Arc<Notify>>>);
+pub(crate) struct HintSignals(Mutex<HashMap<AgentKey, Arc<Notify>>>);
 
-impl Bells {
-    fn bells(&self) -> parking_lot::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
+impl HintSignals {
+    fn signals(&self) -> parking_lot::MutexGuard<'_, HashMap<AgentKey, Arc<Notify>>> {
         self.0.lock()
     }
 
     pub(crate) fn of(&self, agent: AgentKey) -> Arc<Notify> {
-        self.bells().entry(agent).or_default().clone()
+        self.signals().entry(agent).or_default().clone()
     }
 
     pub(crate) fn hint(&self, agent: AgentKey) {
-        if let Some(bell) = self.bells().get(&agent) {
-            bell.notify_one();
+        if let Some(signal) = self.signals().get(&agent) {
+            signal.notify_one();
         }
     }
 
     pub(crate) fn hint_all(&self) {
-        self.bells().values().for_each(|bell| bell.notify_one());
+        self.signals().values().for_each(|signal| signal.notify_one());
     }
 }
 
@@ -81,7 +81,7 @@ impl Bells {
 pub(crate) struct Membership {
     /// From it follow the keys of the residents' accounts, which so are nobody else's.
     secret: String,
-    pub(crate) bells: Arc<Bells>,
+    pub(crate) signals: Arc<HintSignals>,
     lists: RwLock<Lists>,
     /// Held while the lists are changed.
     changing: tokio::sync::Mutex<()>,
@@ -106,10 +106,10 @@ struct Lists {
 }
 
 impl Membership {
-    pub(crate) fn new(secret: String, bells: Arc<Bells>) -> Self {
+    pub(crate) fn new(secret: String, signals: Arc<HintSignals>) -> Self {
         Self {
             secret,
-            bells,
+            signals,
             lists: RwLock::default(),
             changing: tokio::sync::Mutex::default(),
             newcomers: Mutex::default(),
@@ -163,7 +163,7 @@ impl Membership {
 /// Compares the lists again and again.
 pub(crate) async fn keep(context: Arc<Context>) {
     let mut backoff = backoff();
-    let mut looked = Looked::default();
+    let mut looked = GuestScan::default();
     loop {
         let wait = match compare(&context, &mut looked).await {
             Ok(()) => {
@@ -214,8 +214,8 @@ pub(crate) async fn find_guest(
         return Ok(Some(guest));
     }
     let _changing = context.membership.changing.lock().await;
-    let at_home = look_at_directory(context).await?;
-    if at_home.contains(&name.folded()) {
+    let local_names = look_at_directory(context).await?;
+    if local_names.contains(&name.folded()) {
         return Ok(None);
     }
     if !heard {
@@ -239,10 +239,10 @@ pub(crate) async fn find_guest(
     Ok(context.membership.guest(name))
 }
 
-async fn compare(context: &Context, looked: &mut Looked) -> Result<(), OfficeError> {
+async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), OfficeError> {
     let _changing = context.membership.changing.lock().await;
-    let at_home = look_at_directory(context).await?;
-    guests::look_at_office(context, &at_home, looked).await?;
+    let local_names = look_at_directory(context).await?;
+    guests::look_at_office(context, &local_names, looked).await?;
     let lists = (context.membership.read().residents.len(), context.membership.read().guests.len());
     context.stats.residents.store(lists.0 as u64, Ordering::Relaxed);
     context.stats.guests.store(lists.1 as u64, Ordering::Relaxed);
@@ -253,12 +253,12 @@ async fn compare(context: &Context, looked: &mut Looked) -> Result<(), OfficeErr
 /// Gives every agent of the directory an account, and the office their cards and signs of life. Returns their names, folded:
 /// one that differs in the case of its letters alone is no other name.
 async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeError> {
-    let mut at_home = HashSet::new();
+    let mut local_names = HashSet::new();
     let mut alive = Vec::new();
     for (entry, home) in context.office.everybody().await? {
         match home {
             Home::Directory => {
-                at_home.insert(entry.name.folded());
+                local_names.insert(entry.name.folded());
                 let resident = enter_resident(context, &entry).await?;
                 if entry.presence.status != Status::Offline {
                     alive.extend(resident.map(|resident| resident.agent.key));
@@ -269,11 +269,11 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
                 if context.membership.guest(&entry.name).is_none()
                     && context.store.agent_by_name(&entry.name).await?.is_some()
                 {
-                    guests::take_seat(context, &entry.name);
+                    guests::guest_mailbox(context, &entry.name);
                 }
             }
             Home::Taken => {
-                at_home.insert(entry.name.folded());
+                local_names.insert(entry.name.folded());
                 let gone = context.membership.write().guests.remove(&entry.name);
                 if let Some(guest) = gone {
                     guest.gone.cancel();
@@ -288,7 +288,7 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
     if !alive.is_empty() {
         context.store.seen(&alive, Timestamp::now()).await?;
     }
-    Ok(at_home)
+    Ok(local_names)
 }
 
 /// The account of an agent of the directory, made where it has none. None where somebody else has the name, or one that

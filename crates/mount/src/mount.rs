@@ -11,8 +11,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::context::{Context, HintListeners, Terms, backoff};
-use crate::ledger::Ledger;
-use crate::membership::{self, Bells, Membership, Newcomer};
+use crate::ledger::CrossingLedger;
+use crate::membership::{self, HintSignals, Membership, Newcomer};
 use crate::stats::{MountHealth, Stats};
 use crate::{forget, inward, outward, read_receipts};
 
@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_secs(1);
 pub struct Mount {
     office: DirOffice,
     stats: Arc<Stats>,
-    bells: Arc<Bells>,
+    signals: Arc<HintSignals>,
 }
 
 impl Mount {
@@ -34,17 +34,17 @@ impl Mount {
     /// Where something that is no directory stands there.
     pub fn new(directory: &Path) -> Result<Self, OfficeError> {
         let office = DirOffice::open(directory, DirOptions::default())?;
-        Ok(Self { office, stats: Arc::new(Stats::new(directory)), bells: Arc::default() })
+        Ok(Self { office, stats: Arc::new(Stats::new(directory)), signals: Arc::default() })
     }
 
     /// Something was written to this agent's log in the office. A hint: one may be lost, none does harm.
     pub fn hint(&self, agent: AgentKey) {
-        self.bells.hint(agent);
+        self.signals.hint(agent);
     }
 
     /// Something was written, and nobody knows to whose log.
     pub fn hint_all(&self) {
-        self.bells.hint_all();
+        self.signals.hint_all();
     }
 
     /// How it is.
@@ -53,13 +53,13 @@ impl Mount {
     }
 
     /// Carries mail both ways until `closing`. Failures are logged, shown by [`Mount::health`] and tried again.
-    pub async fn run(self, store: Arc<dyn Store>, tell: HintListeners, terms: Terms, closing: CancellationToken) {
+    pub async fn run(self, store: Arc<dyn Store>, hint: HintListeners, terms: Terms, closing: CancellationToken) {
         let Some((_lock, ledger, secret)) = self.open(&closing).await else { return };
         let context = Arc::new(Context {
-            membership: Membership::new(secret, self.bells.clone()),
+            membership: Membership::new(secret, self.signals.clone()),
             office: self.office.clone(),
             store,
-            tell,
+            hint,
             terms,
             ledger,
             stats: self.stats.clone(),
@@ -90,7 +90,7 @@ impl Mount {
     }
 
     /// Waits for the directory to be free, and opens its ledger; none where the office closes first.
-    async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, Ledger, String)> {
+    async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, CrossingLedger, String)> {
         let mut backoff = backoff();
         let mut said = false;
         loop {
@@ -119,11 +119,11 @@ impl Mount {
         }
     }
 
-    async fn try_open(&self) -> Result<Option<(MountLock, Ledger, String)>, OfficeError> {
+    async fn try_open(&self) -> Result<Option<(MountLock, CrossingLedger, String)>, OfficeError> {
         let office = self.office.clone();
         let opened = tokio::task::spawn_blocking(move || {
             let Some(lock) = office.lock_mount()? else { return Ok(None) };
-            let ledger = Ledger::open(lock.state(), office)?;
+            let ledger = CrossingLedger::open(lock.state(), office)?;
             Ok::<_, OfficeError>(Some((lock, ledger)))
         });
         let Some((lock, ledger)) = opened.await.map_err(OfficeError::internal)?? else { return Ok(None) };

@@ -12,9 +12,9 @@ use amb_core::route::Hop;
 use amb_core::{Code, Draft, Event, Kind, Mailbox, Message, MessageId, OfficeError, Timestamp};
 use amb_store::Crossing as Carried;
 
-use crate::consent::{self, Verdict};
+use crate::consent::{self, ConsentAnswer};
 use crate::context::{Context, backoff};
-use crate::ledger::{Crossing, NewCrossing, State, Way, What};
+use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
 use crate::membership::{self, Guest, Resident};
 use crate::reports;
 
@@ -24,7 +24,7 @@ const WAIT: Duration = Duration::from_secs(20);
 const SOME: u32 = 200;
 
 /// What became of a message.
-pub(crate) enum Outcome {
+pub(crate) enum OutwardOutcome {
     /// It has come so far.
     Done(State),
     /// It cannot be carried, and why.
@@ -62,7 +62,7 @@ pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
 async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.mailbox.me();
     flush(context, guest).await?;
-    let from = context.ledger.cursor(Way::Out, me).await?;
+    let from = context.ledger.cursor(Direction::Out, me).await?;
     let page = tokio::select! {
         page = guest.mailbox.events(Some(Cursor::from(from)), WAIT) => page,
         () = guest.flush.notified() => return Ok(()),
@@ -71,7 +71,7 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
         Err(error) if error.code() == Code::Invalid && from > 0 => {
             tracing::warn!(agent = %me, %error, "the mailbox has another log; reading it anew");
             // What has crossed is known by its id, and crosses no second time.
-            return context.ledger.settle(Way::Out, me, 0, Vec::new()).await;
+            return context.ledger.settle(Direction::Out, me, 0, Vec::new()).await;
         }
         page => page?,
     };
@@ -94,7 +94,7 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
         }
     }
     if up_to != from {
-        context.ledger.settle(Way::Out, me, up_to, states).await?;
+        context.ledger.settle(Direction::Out, me, up_to, states).await?;
     }
     result
 }
@@ -122,8 +122,8 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
     let (sender, recipient) = (message.from.clone(), me.clone());
     let now = Timestamp::now();
     let what = match message.kind {
-        Kind::TaskUpdate => What::Report { dir_id: id.clone(), at: now },
-        _ => What::Out {
+        Kind::TaskUpdate => NewCrossingKind::Report { dir_id: id.clone(), at: now },
+        _ => NewCrossingKind::Out {
             dir_id: id.clone(),
             office_id: fresh_uuid(now),
             at: now,
@@ -140,7 +140,7 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
     }
     let outcome = match message.kind {
         Kind::TaskUpdate => reports::report(context, guest, &resident, &row, &message).await?,
-        _ if behind => Outcome::Done(State::Waiting),
+        _ if behind => OutwardOutcome::Done(State::Waiting),
         _ => send(context, &resident, &row, &message).await?,
     };
     settle(context, guest, &row, &message, outcome).await.map(Some)
@@ -152,7 +152,7 @@ async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let mut undecided = HashSet::new();
     let mut after = 0;
     loop {
-        let waiting = context.ledger.open_ones(Way::Out, State::Waiting, Some(me), after, SOME).await?;
+        let waiting = context.ledger.open_ones(Direction::Out, State::Waiting, Some(me), after, SOME).await?;
         let Some(last) = waiting.last() else { return Ok(()) };
         after = last.number;
         for row in waiting {
@@ -185,10 +185,10 @@ async fn send(
     resident: &Resident,
     row: &Crossing,
     message: &Message,
-) -> Result<Outcome, OfficeError> {
-    let Some(id) = row.office_id else { return Ok(Outcome::Done(State::Refused)) };
+) -> Result<OutwardOutcome, OfficeError> {
+    let Some(id) = row.office_id else { return Ok(OutwardOutcome::Done(State::Refused)) };
     if row.again && is_there(context, resident, id.into()).await? {
-        return Ok(Outcome::Done(State::Across));
+        return Ok(OutwardOutcome::Done(State::Across));
     }
     let reply_to = match &message.reply_to {
         Some(id) => context.ledger.office_id(&resident.agent.name, id).await?,
@@ -212,7 +212,7 @@ async fn send(
         idempotency_key: Some(format!("mount-{id}")),
     };
     if let Err(error) = draft.check() {
-        return Ok(Outcome::Refuse(error.to_string()));
+        return Ok(OutwardOutcome::Refuse(error.to_string()));
     }
     let crossing = Carried { id, hop: Hop { ttl: message.ttl, trace: message.trace.clone() } };
     loop {
@@ -221,17 +221,17 @@ async fn send(
             Ok(written) => {
                 context.publish(written);
                 context.stats.carried_out.fetch_add(1, Ordering::Relaxed);
-                return Ok(Outcome::Done(State::Across));
+                return Ok(OutwardOutcome::Done(State::Across));
             }
             Err(error) if error.code() == Code::NotConnected => {
                 match consent::ask(context, resident, &row.recipient, row.at).await? {
-                    Verdict::Go => {}
-                    Verdict::Wait => return Ok(Outcome::Done(State::Waiting)),
-                    Verdict::Refuse(why) => return Ok(Outcome::Refuse(why)),
+                    ConsentAnswer::Go => {}
+                    ConsentAnswer::Wait => return Ok(OutwardOutcome::Done(State::Waiting)),
+                    ConsentAnswer::Refuse(why) => return Ok(OutwardOutcome::Refuse(why)),
                 }
             }
             Err(error) if error.may_succeed_later() => return Err(error),
-            Err(error) => return Ok(Outcome::Refuse(error.to_string())),
+            Err(error) => return Ok(OutwardOutcome::Refuse(error.to_string())),
         }
     }
 }
@@ -251,11 +251,11 @@ async fn settle(
     guest: &Guest,
     row: &Crossing,
     message: &Message,
-    outcome: Outcome,
+    outcome: OutwardOutcome,
 ) -> Result<(i64, State), OfficeError> {
     match outcome {
-        Outcome::Done(state) => Ok((row.number, state)),
-        Outcome::Refuse(why) => {
+        OutwardOutcome::Done(state) => Ok((row.number, state)),
+        OutwardOutcome::Refuse(why) => {
             put_aside(context, guest, message, &why).await?;
             Ok((row.number, State::Refused))
         }

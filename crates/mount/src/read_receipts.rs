@@ -7,7 +7,7 @@ use amb_core::{Code, OfficeError, Timestamp};
 use amb_dir::CarryOutcome;
 
 use crate::context::{Context, backoff};
-use crate::ledger::{State, Way};
+use crate::ledger::{Direction, State};
 
 /// How often is looked. Other programs take a file away and tell nobody.
 const LOOK: Duration = Duration::from_secs(1);
@@ -41,12 +41,12 @@ pub(crate) async fn keep(context: Arc<Context>) {
 
 /// Looks at some messages after this one; answers after which to go on, 0 being from the first.
 async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
-    let unread = context.ledger.open_ones(Way::In, State::Across, None, after, SOME).await?;
+    let unread = context.ledger.open_ones(Direction::In, State::Across, None, after, SOME).await?;
     let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };
     let mut states = Vec::new();
     for row in unread {
         let (Some(file), Some(office_id)) = (&row.file, row.office_id) else { continue };
-        match context.office.fate(&row.recipient, file).await? {
+        match context.office.carry_outcome(&row.recipient, file).await? {
             CarryOutcome::Waiting => {}
             CarryOutcome::Refused => states.push((row.number, State::Refused)),
             CarryOutcome::Handled => {

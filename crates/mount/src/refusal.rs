@@ -7,14 +7,14 @@ use crate::context::Context;
 
 /// Tells the sender of a message that its recipient does not get it: a task is rejected, other mail is answered in the
 /// recipient's name. Twice is as good as once, as after a kill.
-pub(crate) async fn tell(
+pub(crate) async fn notify_sender(
     context: &Context,
     resident: &Agent,
     message: &Message,
     why: String,
 ) -> Result<(), OfficeError> {
     let now = Timestamp::now();
-    let told = match (&message.kind, &message.task) {
+    let notified = match (&message.kind, &message.task) {
         // Nobody waits for what became of an update.
         (Kind::TaskUpdate, _) => return Ok(()),
         (Kind::Task, Some(task)) => {
@@ -29,7 +29,7 @@ pub(crate) async fn tell(
             context.store.send(resident, answer, now).await.map(|written| drop(context.publish(written)))
         }
     };
-    match told {
+    match notified {
         Err(error) if error.may_succeed_later() => Err(error),
         // The connection has ended, the task was rejected before, or it was an automatic answer without a hop left.
         Err(error) => {

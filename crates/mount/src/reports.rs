@@ -5,7 +5,7 @@ use amb_core::{Code, Mailbox, Message, OfficeError, TaskState};
 use crate::context::Context;
 use crate::ledger::{Crossing, State};
 use crate::membership::{Guest, Resident};
-use crate::outward::Outcome;
+use crate::outward::OutwardOutcome;
 
 /// Moves the task in the office, once, and the office tells its owner.
 ///
@@ -17,8 +17,8 @@ pub(crate) async fn report(
     resident: &Resident,
     row: &Crossing,
     update: &Message,
-) -> Result<Outcome, OfficeError> {
-    let unknown = || Ok(Outcome::Refuse("it is about a task that did not cross here".into()));
+) -> Result<OutwardOutcome, OfficeError> {
+    let unknown = || Ok(OutwardOutcome::Refuse("it is about a task that did not cross here".into()));
     let Some(said) = &update.task else { return unknown() };
     let Some(task) = context.ledger.office_task(&row.recipient, &row.sender, &said.id).await? else { return unknown() };
     let me = &resident.agent;
@@ -41,11 +41,11 @@ pub(crate) async fn report(
             Err(error) if error.code() == Code::IllegalMove => {
                 tracing::info!(%error, task = %said.id, from = %me.name, "an update that says nothing new was passed over");
             }
-            Err(error) => return Ok(Outcome::Refuse(error.to_string())),
+            Err(error) => return Ok(OutwardOutcome::Refuse(error.to_string())),
         }
     }
     guest.mailbox.ack_mounted(std::slice::from_ref(&update.id)).await?;
     // Noted at once, not with the page: a later report would hide that this one was made.
     context.ledger.note(vec![(row.number, State::Read)]).await?;
-    Ok(Outcome::Done(State::Read))
+    Ok(OutwardOutcome::Done(State::Read))
 }

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::context::{Context, Terms};
-use crate::ledger::{Ledger, NewCrossing, What};
+use crate::ledger::{CrossingLedger, NewCrossing, NewCrossingKind};
 use crate::membership::{Membership, Resident, find_resident};
 use crate::stats::Stats;
 
@@ -32,9 +32,9 @@ impl Fixture {
         let desk = Desk(Arc::new(SqliteStore::open(&file.path()).await.unwrap()));
         let context = Context {
             store: desk.0.clone(),
-            tell: Arc::new(|_| {}),
+            hint: Arc::new(|_| {}),
             terms: Terms { private_codes: false, code_ttl: Duration::from_secs(60), max_pending: 5, open },
-            ledger: Ledger::open(dir.path(), office.clone()).unwrap(),
+            ledger: CrossingLedger::open(dir.path(), office.clone()).unwrap(),
             membership: Membership::new("secret".into(), Arc::default()),
             stats: Arc::new(Stats::new(dir.path())),
             closing: CancellationToken::new(),
@@ -62,7 +62,7 @@ impl Fixture {
     /// A resident's message to an agent of the office is about to cross.
     pub(crate) async fn writes(&self, resident: &str, guest: &str) {
         let at = Timestamp::now();
-        let what = What::Out { dir_id: "d1".parse().unwrap(), office_id: fresh_uuid(at), at, task: None };
+        let what = NewCrossingKind::Out { dir_id: "d1".parse().unwrap(), office_id: fresh_uuid(at), at, task: None };
         let new = NewCrossing { sender: resident.parse().unwrap(), recipient: guest.parse().unwrap(), what };
         self.context.ledger.begin(vec![new]).await.unwrap();
     }

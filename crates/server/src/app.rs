@@ -12,7 +12,7 @@ use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::concurrency::InUse;
+use crate::concurrency::ConcurrencyLimit;
 use crate::config::Config;
 use crate::deliveries::Deliveries;
 use crate::heartbeats::Heartbeats;
@@ -23,7 +23,7 @@ use crate::replicas::ReplicaHints;
 use crate::response_cache::ResponseCache;
 
 /// Appends that a follower may fall behind before it just looks.
-const TRANSCRIPT_NEWS: usize = 64;
+const TRANSCRIPT_HINTS: usize = 64;
 
 /// The office at work. Cheap to clone.
 #[derive(Clone)]
@@ -36,9 +36,9 @@ pub(crate) struct Inner {
     pub(crate) hub: Hub,
     pub(crate) limits: Limiter,
     /// Connections by address.
-    pub(crate) connections: InUse<IpAddr>,
+    pub(crate) connections: ConcurrencyLimit<IpAddr>,
     /// Requests under way by address.
-    pub(crate) requests: InUse<IpAddr>,
+    pub(crate) requests: ConcurrencyLimit<IpAddr>,
     pub(crate) metrics: Metrics,
     /// What was answered lately.
     pub(crate) response_cache: ResponseCache,
@@ -78,14 +78,14 @@ impl App {
             store,
             hub: Hub::default(),
             limits: Limiter::new(config.rate_limits),
-            connections: InUse::new(config.connections_per_address),
-            requests: InUse::new(config.requests_per_address),
+            connections: ConcurrencyLimit::new(config.connections_per_address),
+            requests: ConcurrencyLimit::new(config.requests_per_address),
             metrics: Metrics::new(),
             response_cache: ResponseCache::default(),
             heartbeats: Heartbeats::default(),
             replicas: ReplicaHints::default(),
             deliveries: Deliveries::default(),
-            transcripts: broadcast::Sender::new(TRANSCRIPT_NEWS),
+            transcripts: broadcast::Sender::new(TRANSCRIPT_HINTS),
             mail_came: Notify::new(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),

@@ -8,36 +8,36 @@ use parking_lot::Mutex;
 
 /// Counts what is in use by whom, up to a limit for each.
 #[derive(Debug)]
-pub(crate) struct InUse<K> {
+pub(crate) struct ConcurrencyLimit<K> {
     most: usize,
     used: Arc<Mutex<HashMap<K, usize>>>,
 }
 
 /// One that is in use until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Taken<K: Hash + Eq> {
+pub(crate) struct ConcurrencyPermit<K: Hash + Eq> {
     by: K,
     used: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-impl<K: Hash + Eq + Clone> InUse<K> {
+impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
     pub(crate) fn new(most: usize) -> Self {
         Self { most, used: Arc::default() }
     }
 
     /// Takes one; `None` where it has as many as it may.
-    pub(crate) fn take(&self, by: K) -> Option<Taken<K>> {
+    pub(crate) fn take(&self, by: K) -> Option<ConcurrencyPermit<K>> {
         let mut used = self.used.lock();
         let count = used.entry(by.clone()).or_default();
         if *count >= self.most {
             return None;
         }
         *count += 1;
-        Some(Taken { by, used: Arc::clone(&self.used) })
+        Some(ConcurrencyPermit { by, used: Arc::clone(&self.used) })
     }
 }
 
-impl<K: Hash + Eq> Drop for Taken<K> {
+impl<K: Hash + Eq> Drop for ConcurrencyPermit<K> {
     fn drop(&mut self) {
         let mut used = self.used.lock();
         if let Some(count) = used.get_mut(&self.by) {
@@ -55,7 +55,7 @@ mod tests {
 
     #[test]
     fn what_is_dropped_can_be_taken_again_and_leaves_nothing() {
-        let in_use = InUse::new(2);
+        let in_use = ConcurrencyLimit::new(2);
         let (here, there) = ("192.0.2.1", "192.0.2.2");
         let (first, second) = (in_use.take(here).unwrap(), in_use.take(here).unwrap());
         assert!(in_use.take(here).is_none());

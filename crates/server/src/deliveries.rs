@@ -31,26 +31,26 @@ const TRIES: u32 = 5;
 pub(crate) struct Deliveries {
     arrived: Mutex<Arrived>,
     /// Answers of polls, in the order in which they were given.
-    offered: Mutex<HashMap<AgentKey, VecDeque<Stretch>>>,
+    offered: Mutex<HashMap<AgentKey, VecDeque<LogRange>>>,
     wake: Notify,
 }
 
 /// What waits to be written.
 #[derive(Default)]
 struct Arrived {
-    fresh: HashMap<AgentKey, (Agent, Vec<Stretch>)>,
-    failed: Vec<Delivery>,
+    fresh: HashMap<AgentKey, (Agent, Vec<LogRange>)>,
+    failed: Vec<DeliveredRange>,
     waiting: usize,
 }
 
 /// A stretch of a log: after the first number, up to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Stretch {
+struct LogRange {
     after: u64,
     up_to: u64,
 }
 
-impl Stretch {
+impl LogRange {
     fn is_empty(self) -> bool {
         self.after >= self.up_to
     }
@@ -58,7 +58,7 @@ impl Stretch {
 
 /// Entries that reached an agent's process.
 #[derive(Debug, Clone)]
-pub(crate) struct Delivery {
+pub(crate) struct DeliveredRange {
     pub(crate) agent: Agent,
     pub(crate) after: u64,
     pub(crate) up_to: u64,
@@ -72,7 +72,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Deliveries {
     /// These entries arrived.
     pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
-        let stretch = Stretch { after, up_to };
+        let stretch = LogRange { after, up_to };
         if stretch.is_empty() {
             return;
         }
@@ -103,26 +103,26 @@ impl Deliveries {
         if answers.len() >= MAX_OFFERED {
             answers.pop_front();
         }
-        answers.push_back(Stretch { after, up_to });
+        answers.push_back(LogRange { after, up_to });
     }
 
     /// A long poll comes with this cursor: the answer that ended with it has arrived.
     pub(crate) fn came_back(&self, agent: &Agent, since: u64) {
-        if let Some(Stretch { after, up_to }) = self.take_answer(agent.key, since) {
+        if let Some(LogRange { after, up_to }) = self.take_answer(agent.key, since) {
             self.arrived(agent, after, up_to);
         }
     }
 
     /// A long poll comes with this cursor and says that the answer to a poll from `after` has brought it here.
     pub(crate) fn came_back_from(&self, agent: &Agent, after: u64, since: u64) {
-        self.forget_answer(agent.key, Stretch { after, up_to: since });
+        self.forget_answer(agent.key, LogRange { after, up_to: since });
         if since.saturating_sub(after) <= MAX_NAMED {
             self.arrived(agent, after, since);
         }
     }
 
     /// An answer that was spoken for is nobody else's.
-    fn forget_answer(&self, agent: AgentKey, answer: Stretch) {
+    fn forget_answer(&self, agent: AgentKey, answer: LogRange) {
         let mut offered = locked(&self.offered);
         let Some(answers) = offered.get_mut(&agent) else { return };
         if let Some(place) = answers.iter().rposition(|offered| *offered == answer) {
@@ -134,10 +134,10 @@ impl Deliveries {
     }
 
     /// Takes the answer whose successor names this cursor.
-    fn take_answer(&self, agent: AgentKey, since: u64) -> Option<Stretch> {
+    fn take_answer(&self, agent: AgentKey, since: u64) -> Option<LogRange> {
         let mut offered = locked(&self.offered);
         let answers = offered.get_mut(&agent)?;
-        let ends_here = |(_, answer): &(usize, &Stretch)| answer.up_to == since;
+        let ends_here = |(_, answer): &(usize, &LogRange)| answer.up_to == since;
         let (newest, last) = answers.iter().enumerate().rfind(ends_here)?;
         let place = match last.is_empty() {
             // Whoever was told that there is nothing after this cursor comes with it again.
@@ -160,18 +160,18 @@ impl Deliveries {
     }
 
     /// All that arrived since the last call.
-    pub(crate) fn take(&self) -> Vec<Delivery> {
+    pub(crate) fn take(&self) -> Vec<DeliveredRange> {
         let Arrived { fresh, failed, .. } = std::mem::take(&mut *locked(&self.arrived));
         let mut all = failed;
         for (agent, stretches) in fresh.into_values() {
-            let delivery = |Stretch { after, up_to }| Delivery { agent: agent.clone(), after, up_to, tries: 0 };
+            let delivery = |LogRange { after, up_to }| DeliveredRange { agent: agent.clone(), after, up_to, tries: 0 };
             all.extend(stretches.into_iter().map(delivery));
         }
         all
     }
 
     /// Writing this failed: it is tried again. Where the database answered and refused it (`refused`), only some times.
-    pub(crate) fn again(&self, mut stretch: Delivery, refused: bool) {
+    pub(crate) fn again(&self, mut stretch: DeliveredRange, refused: bool) {
         stretch.tries += u32::from(refused);
         let mut arrived = locked(&self.arrived);
         if stretch.tries >= TRIES || arrived.waiting >= MAX_WAITING {
@@ -194,8 +194,8 @@ mod tests {
         "7".parse().unwrap()
     }
 
-    fn answer(after: u64, up_to: u64) -> Option<Stretch> {
-        Some(Stretch { after, up_to })
+    fn answer(after: u64, up_to: u64) -> Option<LogRange> {
+        Some(LogRange { after, up_to })
     }
 
     #[test]
@@ -237,9 +237,9 @@ mod tests {
         let deliveries = Deliveries::default();
         deliveries.offer(key(), 0, 5);
         deliveries.offer(key(), 3, 5);
-        deliveries.forget_answer(key(), Stretch { after: 0, up_to: 5 });
+        deliveries.forget_answer(key(), LogRange { after: 0, up_to: 5 });
         assert_eq!(deliveries.take_answer(key(), 5), answer(3, 5));
-        deliveries.forget_answer(key(), Stretch { after: 7, up_to: 9 });
+        deliveries.forget_answer(key(), LogRange { after: 7, up_to: 9 });
         assert_eq!(deliveries.take_answer(key(), 9), None);
     }
 

@@ -149,7 +149,7 @@ impl Hub {
     /// listens for long gives its key, and is sent away when that ends.
     ///
     /// Take a place before reading the head of the log: then nothing falls between the two.
-    pub(crate) fn sit(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<Ticket<'_>> {
+    pub(crate) fn subscribe(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<SubscriberGuard<'_>> {
         let mut subscribers = self.subscribers.write();
         let mine = subscribers.entry(agent).or_insert_with(|| Vec::with_capacity(1));
         if mine.len() >= most {
@@ -157,7 +157,7 @@ impl Hub {
         }
         let subscriber = Arc::new(Subscriber::new(key));
         mine.push(subscriber.clone());
-        Some(Ticket { hub: self, agent, subscriber })
+        Some(SubscriberGuard { hub: self, agent, subscriber })
     }
 
     /// Offers what was written to whoever listens.
@@ -193,14 +193,14 @@ impl Hub {
     }
 
     /// The listeners of one agent, or of all, and how far each is.
-    pub(crate) fn seated(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Subscriber>)> {
+    pub(crate) fn subscribers(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Subscriber>)> {
         let subscribers = self.subscribers.read();
         let of = |(agent, subscribers): (&AgentKey, &Vec<Arc<Subscriber>>)| -> Vec<_> {
-            let seated = |subscriber: &Arc<Subscriber>| {
+            let position = |subscriber: &Arc<Subscriber>| {
                 let at = subscriber.at.load(Ordering::Relaxed);
                 (Seated { agent: *agent, at, key: subscriber.key }, Arc::clone(subscriber))
             };
-            subscribers.iter().map(seated).collect()
+            subscribers.iter().map(position).collect()
         };
         match agent {
             Some(agent) => subscribers.get_key_value(&agent).into_iter().flat_map(of).collect(),
@@ -221,13 +221,13 @@ pub(crate) fn is_receipt(text: &str) -> bool {
 }
 
 /// A place that is given back when this is dropped.
-pub(crate) struct Ticket<'a> {
+pub(crate) struct SubscriberGuard<'a> {
     hub: &'a Hub,
     agent: AgentKey,
     pub(crate) subscriber: Arc<Subscriber>,
 }
 
-impl Drop for Ticket<'_> {
+impl Drop for SubscriberGuard<'_> {
     fn drop(&mut self) {
         let mut subscribers = self.hub.subscribers.write();
         if let Some(mine) = subscribers.get_mut(&self.agent) {
@@ -269,12 +269,12 @@ mod tests {
     fn a_hint_of_what_the_listener_has_is_no_reason_to_look() {
         let hub = Hub::default();
         let agent = "7".parse().unwrap();
-        let ticket = hub.sit(agent, None, 1).unwrap();
-        ticket.subscriber.is_at(5);
+        let guard = hub.subscribe(agent, None, 1).unwrap();
+        guard.subscriber.is_at(5);
         hub.hint(agent, 5);
-        assert_eq!(ticket.subscriber.next(5), Next::Wait);
+        assert_eq!(guard.subscriber.next(5), Next::Wait);
         hub.hint(agent, 6);
-        assert_eq!(ticket.subscriber.next(5), Next::Look);
+        assert_eq!(guard.subscriber.next(5), Next::Look);
     }
 
     #[test]

@@ -70,9 +70,9 @@ fn every(period: Duration) -> Interval {
 }
 
 /// Says that a chore failed; it is tried again in its turn. A store that cannot do it at all is no failure.
-pub(crate) fn failed(chore: &str, error: &OfficeError) {
+pub(crate) fn failed(job: &str, error: &OfficeError) {
     if error.code() != Code::Unsupported {
-        tracing::warn!(chore, %error, cause = ?std::error::Error::source(error), "a chore failed; trying again later");
+        tracing::warn!(job, %error, cause = ?std::error::Error::source(error), "a chore failed; trying again later");
     }
 }
 

@@ -15,12 +15,12 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 use crate::app::App;
-use crate::concurrency::Taken;
+use crate::concurrency::ConcurrencyPermit;
 use crate::config::Config;
 use crate::hangup::{Finished, Hangup};
-use crate::middleware::{self, Door};
+use crate::middleware::{self, Middleware};
 use crate::rate::network;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 use crate::write_timeout::WriteTimeout;
 
 /// How long to rest when the system has no more file descriptors: accepting at once would spin.
@@ -32,18 +32,18 @@ const HEAD_BYTES: usize = 32 * 1024;
 ///
 /// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
 /// program that awaits this, as carelessly as a program's verbs may be.
-pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<Tls>) -> JoinHandle<()> {
-    let door = Door { app: app.clone(), router, web: Arc::new(DoorRules::new(&app.config)) };
+pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option<ServerTls>) -> JoinHandle<()> {
+    let door = Middleware { app: app.clone(), router, web: Arc::new(OriginRules::new(&app.config)) };
     tokio::spawn(async move { accept(door, listener, tls).await })
 }
 
 /// Which hosts and web pages pass, by the address that a connection came to: a listener on all addresses has loopback's too.
-pub(crate) struct DoorRules {
+pub(crate) struct OriginRules {
     loopback: WebRules,
     elsewhere: WebRules,
 }
 
-impl DoorRules {
+impl OriginRules {
     fn new(config: &Config) -> Self {
         let at = |address: Ipv4Addr| WebRules::new(address.into(), &config.allowed_hosts, &config.cors_origins);
         Self { loopback: at(Ipv4Addr::LOCALHOST), elsewhere: at(Ipv4Addr::UNSPECIFIED) }
@@ -76,7 +76,7 @@ impl Local {
 }
 
 /// Accepts connections until the office closes. Each is served on a task that a shutdown waits for.
-async fn accept(door: Door, listener: TcpListener, tls: Option<Tls>) {
+async fn accept(door: Middleware, listener: TcpListener, tls: Option<ServerTls>) {
     let app = &door.app;
     loop {
         let accepted = tokio::select! {
@@ -84,7 +84,7 @@ async fn accept(door: Door, listener: TcpListener, tls: Option<Tls>) {
             () = app.closing.cancelled() => return,
         };
         match accepted {
-            Ok((stream, peer)) => match place_of(app, peer.ip()) {
+            Ok((stream, peer)) => match slot_for(app, peer.ip()) {
                 Some(place) => drop(app.tasks.spawn(connection(door.clone(), stream, peer, tls.clone(), place))),
                 None => turn_away(&stream, tls.is_some()),
             },
@@ -103,17 +103,17 @@ fn is_about_the_connection(error: &io::Error) -> bool {
 }
 
 /// A connection's place among those of its address; none where they are not counted.
-type Place = Option<Taken<IpAddr>>;
+type ConnectionSlot = Option<ConcurrencyPermit<IpAddr>>;
 
 /// The two ends of a connection.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ends {
+pub(crate) struct ConnectionAddresses {
     pub(crate) local: Local,
     pub(crate) peer: IpAddr,
 }
 
 /// A place for one more connection from this address. All connections from a trusted proxy are the proxy's.
-fn place_of(app: &App, address: IpAddr) -> Option<Place> {
+fn slot_for(app: &App, address: IpAddr) -> Option<ConnectionSlot> {
     match app.config.trust_forwarded_for {
         true => Some(None),
         false => app.connections.take(network(address)).map(Some),
@@ -131,13 +131,19 @@ fn turn_away(stream: &TcpStream, tls: bool) {
     }
 }
 
-async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option<Tls>, place: Place) {
+async fn connection(
+    door: Middleware,
+    stream: TcpStream,
+    peer: SocketAddr,
+    tls: Option<ServerTls>,
+    place: ConnectionSlot,
+) {
     // An answer is one small write; waiting to fill a packet would only delay it.
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "cannot set TCP_NODELAY");
     }
     let app = door.app.clone();
-    let ends = Ends { local: Local::of(&stream), peer: peer.ip() };
+    let ends = ConnectionAddresses { local: Local::of(&stream), peer: peer.ip() };
     match tls {
         None => http(door, stream, ends, place).await,
         Some(tls) => {
@@ -156,7 +162,12 @@ async fn connection(door: Door, stream: TcpStream, peer: SocketAddr, tls: Option
     }
 }
 
-async fn http(door: Door, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, ends: Ends, place: Place) {
+async fn http(
+    door: Middleware,
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ends: ConnectionAddresses,
+    place: ConnectionSlot,
+) {
     let app = &door.app;
     let closing = app.closing.clone();
     // The place goes with the stream, which a WebSocket takes over from this connection.

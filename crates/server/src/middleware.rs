@@ -22,7 +22,7 @@ use crate::caller::ClientAddress;
 use crate::drain::track;
 use crate::hangup::Hangup;
 use crate::in_flight;
-use crate::listen::{DoorRules, Ends};
+use crate::listen::{ConnectionAddresses, OriginRules};
 use crate::problem::{Cause, Problem};
 use crate::rate::network;
 
@@ -76,11 +76,11 @@ fn too_many_at_once() -> OfficeError {
 
 /// What the requests of one listener share.
 #[derive(Clone)]
-pub(crate) struct Door {
+pub(crate) struct Middleware {
     pub(crate) app: App,
     pub(crate) router: Router,
     /// Which hosts and web pages pass.
-    pub(crate) web: Arc<DoorRules>,
+    pub(crate) web: Arc<OriginRules>,
 }
 
 /// Refuses what a web page sends that has no business here.
@@ -102,13 +102,13 @@ fn check_web(web: &WebRules, request: &Request<Incoming>) -> Result<(), Problem>
 
 /// Answers one request.
 pub(crate) async fn answer(
-    door: Door,
-    ends: Ends,
+    door: Middleware,
+    ends: ConnectionAddresses,
     hangup: Hangup,
     request: Request<Incoming>,
 ) -> Result<Response, Infallible> {
     let started = Instant::now();
-    let Door { app, mut router, web } = door;
+    let Middleware { app, mut router, web } = door;
     let passed = check_web(web.at(ends.local), &request);
     let id = request_id(request.headers());
     let address = address_of(&app, ends.peer, request.headers());

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use amb_core::{Backoff, Timestamp};
-use amb_live::{NatsOptions, Notice, NoticeBoard};
+use amb_live::{Broadcast, NatsBroadcast, NatsOptions};
 use amb_store::{AgentKey, Hint, News, Replicas, Seated};
 use axum::body::Bytes;
 use parking_lot::Mutex;
@@ -51,7 +51,7 @@ pub(crate) struct ReplicaHints {
     changed: Notify,
     /// A hint may have been missed.
     missed: Notify,
-    board: OnceLock<NoticeBoard>,
+    broadcast: OnceLock<NatsBroadcast>,
 }
 
 impl ReplicaHints {
@@ -72,7 +72,7 @@ impl ReplicaHints {
     }
 
     fn hears(&self) -> bool {
-        self.board.get().is_some_and(NoticeBoard::hears)
+        self.broadcast.get().is_some_and(NatsBroadcast::is_subscribed)
     }
 }
 
@@ -96,7 +96,7 @@ async fn hear(app: App, mut hints: Receiver<Hint>) {
     loop {
         match hints.recv().await {
             Ok(Hint::Grew(agent, up_to)) => app.grew(agent, up_to),
-            Ok(Hint::Keys(agent)) => look(&app, app.hub.seated(Some(agent))).await,
+            Ok(Hint::Keys(agent)) => look(&app, app.hub.subscribers(Some(agent))).await,
             Ok(Hint::Replicas) => app.replicas.changed.notify_one(),
             Ok(Hint::Missed) | Err(RecvError::Lagged(_)) => app.replicas.missed.notify_one(),
             Err(RecvError::Closed) => return,
@@ -124,7 +124,7 @@ async fn beat(app: App) {
                 }
                 app.metrics.replicas.set(f64::from(others) + 1.0);
                 if let Some(options) = nats.take() {
-                    until_closing(&app, read_board(app.clone(), options, office));
+                    until_closing(&app, listen_to_nats(app.clone(), options, office));
                 }
             }
             Err(error) => failed("a replica's sign of life", &error),
@@ -137,20 +137,20 @@ async fn beat(app: App) {
 async fn send_hints(app: App) {
     loop {
         app.replicas.grew.notified().await;
-        tell_now(&app).await;
+        send_hints_now(&app).await;
     }
 }
 
 /// Tells what there is to tell; once more when the office has closed and nothing can be written any more.
-pub(crate) async fn tell_now(app: &App) {
+pub(crate) async fn send_hints_now(app: &App) {
     let replicas = &app.replicas;
     let grown = std::mem::take(&mut *replicas.grown.lock());
     if grown.is_empty() {
         return;
     }
     let grown: Vec<_> = grown.into_iter().collect();
-    let posted = match replicas.board.get() {
-        Some(board) => post(board, &grown).await,
+    let posted = match replicas.broadcast.get() {
+        Some(broadcast) => post(broadcast, &grown).await,
         None => false,
     };
     if posted && replicas.others_hear.load(Ordering::Relaxed) {
@@ -162,42 +162,42 @@ pub(crate) async fn tell_now(app: &App) {
     }
 }
 
-async fn post(board: &NoticeBoard, grown: &[(AgentKey, u64)]) -> bool {
+async fn post(broadcast: &NatsBroadcast, grown: &[(AgentKey, u64)]) -> bool {
     for some in grown.chunks(NOTED_AT_ONCE) {
         let words: Vec<_> = some.iter().map(|(agent, up_to)| format!("{agent}:{up_to}")).collect();
-        if let Err(error) = board.post(Bytes::from(words.join(" "))).await {
-            tracing::debug!(%error, "a hint did not go by NATS; the database tells it");
+        if let Err(error) = broadcast.publish(Bytes::from(words.join(" "))).await {
+            tracing::debug!(%error, "publishing a hint by NATS failed; using the database");
             return false;
         }
     }
     true
 }
 
-/// Opens the board, however long it takes, and hears what other replicas post there.
-async fn read_board(app: App, options: NatsOptions, office: Uuid) {
+/// Connects to NATS, however long it takes, and receives the hints of other replicas.
+async fn listen_to_nats(app: App, options: NatsOptions, office: Uuid) {
     let subject = format!("amb.hints.{}", office.simple());
     let mut backoff = Backoff::new(NATS_PAUSES.0, NATS_PAUSES.1);
-    let mut notices = loop {
-        match NoticeBoard::open(&options, &subject).await {
-            Ok((board, notices)) => {
-                let _ = app.replicas.board.set(board);
-                break notices;
+    let mut broadcasts = loop {
+        match NatsBroadcast::open(&options, &subject).await {
+            Ok((broadcast, broadcasts)) => {
+                let _ = app.replicas.broadcast.set(broadcast);
+                break broadcasts;
             }
             Err(error) => {
-                tracing::warn!(%error, "hints go by the database until NATS can be used; trying again");
+                tracing::warn!(%error, "cannot connect to NATS; hints go by the database, retrying");
                 sleep(backoff.pause()).await;
             }
         }
     };
-    while let Some(notice) = notices.recv().await {
-        match notice {
-            Notice::Missed => {
+    while let Some(broadcast) = broadcasts.recv().await {
+        match broadcast {
+            Broadcast::Missed => {
                 app.replicas.missed.notify_one();
-                // Others are to know that we hear.
+                // Others learn that we receive hints by NATS.
                 app.replicas.changed.notify_one();
             }
-            Notice::Note(note) => {
-                for word in note.split(|byte| *byte == b' ') {
+            Broadcast::Message(hints) => {
+                for word in hints.split(|byte| *byte == b' ') {
                     if let Some((agent, up_to)) = grown_of(word) {
                         app.grew(agent, up_to);
                     }
@@ -217,7 +217,7 @@ async fn look_regularly(app: App) {
     loop {
         // Whether it was time or something was missed makes no difference.
         let _ = timeout(app.config.look_interval, app.replicas.missed.notified()).await;
-        look(&app, app.hub.seated(None)).await;
+        look(&app, app.hub.subscribers(None)).await;
         if app.replicas.others.load(Ordering::Relaxed) > 0 {
             app.mounts.iter().for_each(amb_mount::Mount::hint_all);
         }
@@ -227,7 +227,7 @@ async fn look_regularly(app: App) {
 /// Wakes the listeners that are behind their log, and sends those away whose key has ended.
 async fn look(app: &App, subscribers: Vec<(Seated, std::sync::Arc<Subscriber>)>) {
     for some in subscribers.chunks(LOOKED_AT_ONCE) {
-        let asked: Vec<_> = some.iter().map(|(seated, _)| *seated).collect();
+        let asked: Vec<_> = some.iter().map(|(subscribers, _)| *subscribers).collect();
         let astray = match app.store.astray(&asked, Timestamp::now()).await {
             Ok(astray) => astray,
             Err(error) => return failed("looking after listeners", &error),

@@ -17,7 +17,7 @@ use crate::listen;
 use crate::mounts;
 use crate::replicas;
 use crate::routes;
-use crate::tls::Tls;
+use crate::tls::ServerTls;
 
 /// Where an office listens. The caller has bound them, so that it knows the ports and owns them.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub async fn serve(
     shutdown: impl Future<Output = ()>,
 ) -> io::Result<()> {
     let Listeners { office, metrics } = listeners.into();
-    let tls = config.tls.as_ref().map(Tls::load).transpose()?;
+    let tls = config.tls.as_ref().map(ServerTls::load).transpose()?;
     let app = App::new(store, config).map_err(io::Error::other)?;
     let router = routes::router(&app)?;
     jobs::start(&app);
@@ -65,7 +65,7 @@ pub async fn serve(
     if tokio::time::timeout(app.config.shutdown_grace, app.tasks.wait()).await.is_err() {
         tracing::warn!(left = app.tasks.len(), "closing without waiting any longer");
     }
-    replicas::tell_now(&app).await;
+    replicas::send_hints_now(&app).await;
     Ok(())
 }
 

@@ -13,13 +13,13 @@ use crate::config::TlsFiles;
 
 /// Greets clients with the office's certificate.
 #[derive(Clone)]
-pub(crate) struct Tls(TlsAcceptor);
+pub(crate) struct ServerTls(TlsAcceptor);
 
 fn unreadable(what: &str, path: &std::path::Path, error: impl std::fmt::Display) -> io::Error {
     io::Error::other(format!("cannot use {what} {}: {error}", path.display()))
 }
 
-impl Tls {
+impl ServerTls {
     /// Reads the certificate and key; errors name the file.
     pub(crate) fn load(files: &TlsFiles) -> io::Result<Self> {
         let chain = CertificateDer::pem_file_iter(&files.certificate)

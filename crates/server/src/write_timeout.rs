@@ -18,18 +18,18 @@ pub(crate) struct WriteTimeout<S, G> {
     stream: S,
     limit: Duration,
     /// Since a write had to wait; `None` while everything was taken at once.
-    behind: Option<Behind>,
+    behind: Option<SlowWrite>,
     /// Dropped with the stream, which lives as long as the connection does, whether it speaks HTTP or WebSocket.
     _guard: G,
 }
 
 /// What a client that is behind has taken, and until when it is watched.
-struct Behind {
+struct SlowWrite {
     taken: u64,
     end: Pin<Box<Sleep>>,
 }
 
-impl Behind {
+impl SlowWrite {
     fn new(limit: Duration) -> Self {
         Self { taken: 0, end: Box::pin(sleep(limit)) }
     }
@@ -65,12 +65,12 @@ impl<S, G> WriteTimeout<S, G> {
     /// Waits for the client, as long as it is fast enough.
     fn wait<T>(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<T>> {
         let limit = self.limit;
-        let behind = self.behind.get_or_insert_with(|| Behind::new(limit));
+        let behind = self.behind.get_or_insert_with(|| SlowWrite::new(limit));
         while behind.end.as_mut().poll(cx).is_ready() {
             if (behind.taken as f64) < MIN_RATE * limit.as_secs_f64() {
                 return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "write timeout")));
             }
-            *behind = Behind::new(limit);
+            *behind = SlowWrite::new(limit);
         }
         Poll::Pending
     }

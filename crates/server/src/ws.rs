@@ -21,7 +21,7 @@ use crate::caller::{ClientAddress, who};
 use crate::key::key_in;
 use crate::problem::Problem;
 use crate::query::{Params, place};
-use connection::{Connection, Farewell};
+use connection::{CloseReason, Socket};
 
 /// Largest message a client may send; all of ours are tiny.
 const MAX_CLIENT_MESSAGE: usize = 16 * 1024;
@@ -45,7 +45,7 @@ pub(crate) struct WsQuery {
 
 /// What a socket wants to hear.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Wish {
+pub(crate) struct SocketOptions {
     /// What came after this entry; without it, what happens from now on.
     from: Option<u64>,
     /// Receipts too. A client that never names a cursor knows the contract's three events and takes the next one for the
@@ -53,7 +53,7 @@ pub(crate) struct Wish {
     receipts: bool,
 }
 
-impl Wish {
+impl SocketOptions {
     fn since(since: Option<u64>) -> Self {
         Self { from: since, receipts: since.is_some() }
     }
@@ -88,7 +88,7 @@ pub(crate) async fn ws(
         Ok(upgrade) => upgrade,
         Err(rejection) => return not_a_handshake(&rejection),
     };
-    let mut wish = Wish::since(query.since);
+    let mut wish = SocketOptions::since(query.since);
     let identified = match query.api_key.as_deref().or_else(|| key_in(&headers)) {
         None => Ok(None),
         Some(key) => match who(&app, key, address).await {
@@ -103,7 +103,7 @@ pub(crate) async fn ws(
                 Ok(Some((agent, KeyHash::of(key))))
             }
             // A browser cannot see why a handshake failed, but it sees the code of a close.
-            Err(error) if error.code() == Code::Unauthorized => Err(Farewell::bad_key()),
+            Err(error) if error.code() == Code::Unauthorized => Err(CloseReason::bad_key()),
             Err(error) => return Problem::from(error).into_response(),
         },
     };
@@ -125,17 +125,17 @@ async fn run(
     app: &App,
     socket: WebSocket,
     address: IpAddr,
-    identified: Result<Option<(Agent, KeyHash)>, Farewell>,
-    wish: Wish,
+    identified: Result<Option<(Agent, KeyHash)>, CloseReason>,
+    wish: SocketOptions,
 ) {
-    let mut line = Connection::new(socket, app.config.ws_slow_timeout);
+    let mut line = Socket::new(socket, app.config.ws_slow_timeout);
     let farewell = match identified {
         Err(farewell) => farewell,
         Ok(Some((agent, key))) => listen::listen(app, &mut line, &agent, key, wish, false).await,
         Ok(None) => match listen::first_message(app, &mut line, address).await {
             Err(farewell) => farewell,
             Ok((agent, key, first)) => {
-                let wish = first.map_or(wish, |first| Wish::since(Some(first)));
+                let wish = first.map_or(wish, |first| SocketOptions::since(Some(first)));
                 listen::listen(app, &mut line, &agent, key, wish, true).await
             }
         },
@@ -152,7 +152,7 @@ fn not_a_handshake(rejection: &WebSocketUpgradeRejection) -> Response {
     response
 }
 
-impl From<OfficeError> for Farewell {
+impl From<OfficeError> for CloseReason {
     fn from(error: OfficeError) -> Self {
         match error.code() {
             Code::Unauthorized => Self::bad_key(),

@@ -137,7 +137,7 @@ impl Peer {
                 let live = nats.connect().await?;
                 let goal = live.join(office.speaker()?, description).await.map_err(unreachable)?;
                 let _bell = match mail {
-                    true => Some(goal.ring_on_mail(office.open().await?)),
+                    true => Some(goal.hint_on_mail(office.open().await?)),
                     false => None,
                 };
                 output.note(format!("goal {} of {} listens", goal.id(), goal.agent()));

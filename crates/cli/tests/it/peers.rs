@@ -4,7 +4,7 @@ use std::process::{Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_live::broker::{Inlet, Refusal};
+use amb_live::broker::{Inlet, ParcelRefused};
 use amb_live::{GoalId, LivePeers, NatsOptions, Parcel};
 use amb_testing::NatsServer;
 use serde_json::Value;
@@ -94,7 +94,7 @@ async fn a_password_in_the_address_of_nats_is_shown_to_nobody() {
 struct Tap(tokio::sync::mpsc::Sender<Value>);
 
 impl Inlet for Tap {
-    fn deliver(&self, _: &str, parcel: Parcel, _: Option<&str>) -> Result<(), Refusal> {
+    fn deliver(&self, _: &str, parcel: Parcel, _: Option<&str>) -> Result<(), ParcelRefused> {
         let Parcel::Raw(bytes) = parcel else { panic!("over NATS there are bytes") };
         self.0.try_send(serde_json::from_slice(&bytes).unwrap()).unwrap();
         Ok(())

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use amb_core::OfficeError;
 
-use super::{Examination, Kind, files_in};
+use super::{Examination, FindingKind, files_in};
 use crate::files::failure::Doing;
 use crate::files::message_file;
-use crate::log::{Brief, LogLine, Placed};
+use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -22,7 +22,7 @@ impl AgentDir {
             self.index(missing)?;
         }
         let path = self.shared.paths.put_away(&self.me);
-        examination.found(Kind::NotIndexed, &path, detail, "entered in the log", || Ok(()))
+        examination.found(FindingKind::NotIndexed, &path, detail, "entered in the log", || Ok(()))
     }
 
     /// Everything that was put away and is not in the log.
@@ -60,7 +60,7 @@ impl AgentDir {
     /// The files of all messages that are in the log.
     fn indexed(&self) -> Result<HashSet<String>, OfficeError> {
         let lines = self.shared.log(&self.me).find(&["\"in\""]).doing("could not read the log")?;
-        let file = |placed: Placed| match placed.line {
+        let file = |placed: PositionedLine| match placed.line {
             LogLine::In { f, .. } => Some(f),
             _ => None,
         };

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use amb_core::OfficeError;
 use amb_core::wire::registry::Registry;
 
-use super::{Examination, Kind, listed};
+use super::{Examination, FindingKind, listed};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
@@ -31,7 +31,7 @@ impl AgentDir {
             };
             if let Some(why) = why {
                 examination.found(
-                    Kind::CorruptMessage,
+                    FindingKind::CorruptMessage,
                     &path,
                     format!("not a message: {why}"),
                     format!("moved to {}", corrupt.display()),
@@ -43,7 +43,7 @@ impl AgentDir {
         if paths.layout == Layout::Nanobot && !other.is_empty() {
             let counted = if other.len() == 1 { "1 file".into() } else { format!("{} files", other.len()) };
             let detail = format!("{counted} of nanobot's p2p/v1 format, which is not read here: {}", names(&other));
-            examination.needs_a_person(Kind::OtherFormat, &inbox, detail, OTHER_FORMAT);
+            examination.needs_a_person(FindingKind::OtherFormat, &inbox, detail, OTHER_FORMAT);
         }
         for (name, path) in aside.clone() {
             // Somebody has mended it by hand: it can be delivered after all.
@@ -52,7 +52,7 @@ impl AgentDir {
             {
                 aside.retain(|(_, whole)| *whole != path);
                 examination.found(
-                    Kind::MendedMessage,
+                    FindingKind::MendedMessage,
                     &path,
                     "put aside as corrupt, but a whole message now",
                     "moved back to the mailbox",
@@ -63,7 +63,7 @@ impl AgentDir {
         if !aside.is_empty() {
             let detail = format!("{} put aside as corrupt: {}", files(aside.len()), names(&aside));
             let remedy = "correct it and run `amb doctor --mend`, which delivers it, or remove it";
-            examination.needs_a_person(Kind::CorruptAside, &corrupt, detail, remedy);
+            examination.needs_a_person(FindingKind::CorruptAside, &corrupt, detail, remedy);
         }
         if !refused.is_empty() {
             let counted = files(refused.len());
@@ -73,7 +73,7 @@ impl AgentDir {
                 self.me,
                 inbox.display()
             );
-            examination.needs_a_person(Kind::RefusedAside, &paths.refused(&self.me), detail, remedy);
+            examination.needs_a_person(FindingKind::RefusedAside, &paths.refused(&self.me), detail, remedy);
         }
         Ok(())
     }
@@ -84,7 +84,7 @@ impl AgentDir {
         for path in ["_links", "_windows"].map(|name| root.join(name)) {
             if self.shared.paths.layout == Layout::Nanobot && path.is_dir() {
                 let detail = "made by a nanobot that speaks p2p/v1, which is not read here";
-                examination.needs_a_person(Kind::OtherFormat, &path, detail, OTHER_FORMAT);
+                examination.needs_a_person(FindingKind::OtherFormat, &path, detail, OTHER_FORMAT);
             }
         }
     }
@@ -130,7 +130,7 @@ impl AgentDir {
         }
         let remedy =
             "written again from the agents' own files and what can be read of it; a broken one is kept in .amb";
-        examination.found(Kind::BrokenRegistry, &path, problem, remedy, || Ok(()))
+        examination.found(FindingKind::BrokenRegistry, &path, problem, remedy, || Ok(()))
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use amb_core::{AgentName, OfficeError};
 use serde_json::Value;
 
-use super::{Examination, Kind, listed};
+use super::{Examination, FindingKind, listed};
 use crate::files::durable;
 use crate::files::open;
 use crate::log::index::LARGEST_NOTE;
@@ -22,7 +22,7 @@ impl AgentDir {
                 continue;
             }
             examination.found(
-                Kind::SpoiltState,
+                FindingKind::SpoiltState,
                 &path,
                 "a file of the office's own is not a regular file",
                 format!("moved to {}; it is made again", aside.display()),
@@ -42,7 +42,7 @@ impl AgentDir {
             if is_link && path.is_dir() && (AgentName::parse(&name).is_ok() || name == ".amb") {
                 let detail = "a link stands in the place of a directory; mail is neither read nor written through it";
                 let remedy = "put the directory itself in its place";
-                examination.needs_a_person(Kind::LinkedDirectory, &path, detail, remedy);
+                examination.needs_a_person(FindingKind::LinkedDirectory, &path, detail, remedy);
             }
         }
         Ok(())
@@ -64,7 +64,7 @@ impl AgentDir {
                 };
                 if let Some(problem) = problem {
                     examination.found(
-                        Kind::SpoiltState,
+                        FindingKind::SpoiltState,
                         &path,
                         format!("a file of the office's own does not parse: {problem}"),
                         format!("moved to {}; it is made again from the mail", aside.display()),

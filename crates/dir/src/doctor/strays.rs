@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::{OfficeError, Timestamp};
 
-use super::{Examination, Kind, files_in};
+use super::{Examination, FindingKind, files_in};
 use crate::files::durable::{self, TEMP_PREFIX, TEMP_SUFFIX};
 use crate::files::lease;
 use crate::files::open;
@@ -29,7 +29,7 @@ impl AgentDir {
             if ours {
                 // Its send was never answered: the sender knows that nothing was accepted.
                 examination.found(
-                    Kind::StrayTemp,
+                    FindingKind::StrayTemp,
                     &path,
                     "a temporary file whose writer died before it was done",
                     "removed",
@@ -38,7 +38,7 @@ impl AgentDir {
             } else {
                 let aside = self.shared.paths.side().join("strays");
                 examination.found(
-                    Kind::StrayTemp,
+                    FindingKind::StrayTemp,
                     &path,
                     "a temporary file that another program left behind",
                     format!("moved to {}", aside.display()),
@@ -57,7 +57,7 @@ impl AgentDir {
         for (_, path) in files_in(&self.shared.paths.state(&self.me).join("leases"))? {
             if lease::until(&path).is_none_or(|until| until <= now) {
                 examination.found(
-                    Kind::StaleLease,
+                    FindingKind::StaleLease,
                     &path,
                     "a claim on a message whose time is over",
                     "removed; the message can be claimed again",

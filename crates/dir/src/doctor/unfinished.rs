@@ -2,7 +2,7 @@
 
 use amb_core::OfficeError;
 
-use super::{Examination, Kind};
+use super::{Examination, FindingKind};
 use crate::files::failure::Doing;
 use crate::files::message_file;
 use crate::office::AgentDir;
@@ -11,7 +11,7 @@ impl AgentDir {
     pub(super) fn examine_notes(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         for path in self.shared.abandoned_notes().doing("could not look for what was begun")? {
             examination.found(
-                Kind::Unfinished,
+                FindingKind::Unfinished,
                 &path,
                 "a process died between a task or an acknowledgement and telling the other side",
                 "the other side was told; every look at a mailbox does that too",
@@ -36,7 +36,7 @@ impl AgentDir {
             }
             let detail = format!("task {} of {} is {} and {undone}", task.id, task.owner, task.state);
             let path = self.shared.paths.state(&self.me).join("tasks");
-            examination.found(Kind::Unfinished, &path, detail, "done", || Ok(()))?;
+            examination.found(FindingKind::Unfinished, &path, detail, "done", || Ok(()))?;
         }
         Ok(())
     }
@@ -61,23 +61,23 @@ impl AgentDir {
             }
             let detail =
                 format!("task {} was rejected and its owner {} was not told", task.id, message_file.message.from);
-            examination.found(Kind::Unfinished, &path, detail, "the owner was told", || Ok(()))?;
+            examination.found(FindingKind::Unfinished, &path, detail, "the owner was told", || Ok(()))?;
         }
         Ok(())
     }
 
     /// Messages that this agent has read and whose senders were not told.
     pub(super) fn examine_receipts(&self, examination: &mut Examination) -> Result<(), OfficeError> {
-        let untold = self.untold_readings()?;
-        if untold.is_empty() {
+        let unsent = self.unsent_receipts()?;
+        if unsent.is_empty() {
             return Ok(());
         }
-        let count = untold.len();
+        let count = unsent.len();
         if examination.mend {
-            self.tell_readings(&untold)?;
+            self.send_receipts(&unsent)?;
         }
         let path = self.shared.paths.put_away(&self.me);
         let detail = format!("the senders of {count} messages that {} has read were not told", self.me);
-        examination.found(Kind::Unfinished, &path, detail, "the senders were told", || Ok(()))
+        examination.found(FindingKind::Unfinished, &path, detail, "the senders were told", || Ok(()))
     }
 }

@@ -12,7 +12,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use rustix::io::Errno;
 
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::open;
 use crate::files::step::step;
 use crate::files::syncer::Syncer;
@@ -175,7 +175,7 @@ pub(crate) fn replace_existing(
     path: &Path,
     bytes: &[u8],
     syncer: &Syncer,
-    still: impl FnOnce() -> io::Result<Option<Locked>>,
+    still: impl FnOnce() -> io::Result<Option<FileLock>>,
 ) -> io::Result<bool> {
     let directory = path.parent().unwrap_or(Path::new("."));
     let mut temp = Temp::write(directory, bytes, Wait::Synced)?;
@@ -354,7 +354,7 @@ mod tests {
         let path = dir.path().join("m.json");
         fs_err::write(&path, "old").unwrap();
         let lock = dir.path().join("lock");
-        let still = || Locked::attempt(&lock);
+        let still = || FileLock::attempt(&lock);
         assert!(replace_existing(&path, b"new", &syncer, still).unwrap());
         assert_eq!(fs_err::read_to_string(&path).unwrap(), "new");
         assert!(!replace_existing(&path, b"newer", &syncer, || Ok(None)).unwrap(), "there was no need any more");

@@ -20,12 +20,12 @@ const LARGEST: u64 = 1 << 10;
 
 /// A lease that this process took. Given back when dropped.
 #[derive(Debug)]
-pub(crate) struct Lease {
+pub(crate) struct LeaseFile {
     path: PathBuf,
     until: Timestamp,
 }
 
-impl Lease {
+impl LeaseFile {
     /// Takes the lease on a message, unless somebody has it.
     pub(crate) fn take(directory: &Path, name: &str, wanted: Duration, syncer: &Syncer) -> io::Result<Option<Self>> {
         durable::make_dir(directory, syncer)?;
@@ -81,7 +81,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for LeaseFile {
     fn drop(&mut self) {
         if self.holds() {
             // Not removed: were the number free again, a slow rival could take it and believe itself the first.
@@ -135,10 +135,10 @@ mod tests {
     fn a_lease_is_one_consumers_until_it_is_given_back_or_runs_out() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::default();
-        let take = |wanted| Lease::take(dir.path(), "m.json", wanted, &syncer).unwrap();
+        let take = |wanted| LeaseFile::take(dir.path(), "m.json", wanted, &syncer).unwrap();
         let held = take(Duration::from_secs(60)).unwrap();
         assert!(take(Duration::from_secs(60)).is_none());
-        assert!(Lease::take(dir.path(), "other.json", Duration::from_secs(60), &syncer).unwrap().is_some());
+        assert!(LeaseFile::take(dir.path(), "other.json", Duration::from_secs(60), &syncer).unwrap().is_some());
         drop(held);
         let short = take(Duration::ZERO).unwrap();
         assert!(!short.holds());
@@ -168,7 +168,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::default();
         let won: Vec<_> = std::thread::scope(|scope| {
-            let take = || Lease::take(dir.path(), "m.json", Duration::from_secs(60), &syncer).unwrap();
+            let take = || LeaseFile::take(dir.path(), "m.json", Duration::from_secs(60), &syncer).unwrap();
             let handles: Vec<_> = (0..8).map(|_| scope.spawn(take)).collect();
             handles.into_iter().filter_map(|handle| handle.join().unwrap()).collect()
         });

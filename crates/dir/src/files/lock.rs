@@ -15,7 +15,7 @@ const ABANDONED: Duration = Duration::from_secs(30);
 
 /// An exclusive lock, held until dropped.
 #[derive(Debug)]
-pub(crate) struct Locked {
+pub(crate) struct FileLock {
     held: Held,
 }
 
@@ -27,7 +27,7 @@ enum Held {
     Marker { path: PathBuf },
 }
 
-impl Locked {
+impl FileLock {
     /// Waits for the lock on the file at `path`, which is made if it is not there.
     pub(crate) fn wait(path: &Path) -> io::Result<Self> {
         loop {
@@ -56,7 +56,7 @@ impl Locked {
     }
 }
 
-impl Drop for Locked {
+impl Drop for FileLock {
     fn drop(&mut self) {
         if let Held::Marker { path } = &self.held {
             // If this fails the marker is taken for abandoned after a while.
@@ -78,7 +78,7 @@ pub(crate) fn same_file(file: &File, path: &Path) -> bool {
     }
 }
 
-fn wait_for_marker(path: &Path) -> io::Result<Locked> {
+fn wait_for_marker(path: &Path) -> io::Result<FileLock> {
     loop {
         if let Some(locked) = try_marker(path)? {
             return Ok(locked);
@@ -87,12 +87,12 @@ fn wait_for_marker(path: &Path) -> io::Result<Locked> {
     }
 }
 
-fn try_marker(path: &Path) -> io::Result<Option<Locked>> {
+fn try_marker(path: &Path) -> io::Result<Option<FileLock>> {
     let mut marker = path.as_os_str().to_owned();
     marker.push(".held");
     let marker = PathBuf::from(marker);
     match fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&marker) {
-        Ok(_) => Ok(Some(Locked { held: Held::Marker { path: marker } })),
+        Ok(_) => Ok(Some(FileLock { held: Held::Marker { path: marker } })),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             let age = fs_err::metadata(&marker)
                 .and_then(|there| there.modified())
@@ -119,10 +119,10 @@ mod tests {
     fn a_lock_keeps_others_out_until_it_is_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let held = Locked::wait(&path).unwrap();
-        assert!(Locked::attempt(&path).unwrap().is_none());
+        let held = FileLock::wait(&path).unwrap();
+        assert!(FileLock::attempt(&path).unwrap().is_none());
         drop(held);
-        assert!(Locked::attempt(&path).unwrap().is_some());
+        assert!(FileLock::attempt(&path).unwrap().is_some());
     }
 
     #[test]

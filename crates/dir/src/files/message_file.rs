@@ -16,7 +16,7 @@ pub(crate) const LARGEST: u64 = 16 << 20;
 
 /// A message and what its recipient did with it, as far as the file says.
 #[derive(Debug, Clone)]
-pub(crate) struct MessageFile {
+pub(crate) struct ParsedMessage {
     pub(crate) message: Message,
     /// Says nothing in the nanobot layout, where the directory tells.
     pub(crate) read: bool,
@@ -69,7 +69,7 @@ pub(crate) fn time_in(layout: Layout, name: &str) -> Option<Timestamp> {
 }
 
 /// Opens and reads a message in the mailbox of `owner`. `name` is the one under which it arrived.
-pub(crate) fn open(layout: Layout, owner: &AgentName, path: &Path, name: &str) -> Result<MessageFile, Unreadable> {
+pub(crate) fn open(layout: Layout, owner: &AgentName, path: &Path, name: &str) -> Result<ParsedMessage, Unreadable> {
     let file = open::regular(path).map_err(Unreadable::Io)?;
     read(layout, owner, file.file(), &mut file.file(), name)
 }
@@ -81,7 +81,7 @@ pub(crate) fn read(
     file: &std::fs::File,
     from: &mut impl Read,
     name: &str,
-) -> Result<MessageFile, Unreadable> {
+) -> Result<ParsedMessage, Unreadable> {
     let about = file.metadata().map_err(Unreadable::Io)?;
     let mut bytes = Vec::with_capacity(about.len().min(LARGEST) as usize + 1);
     from.take(LARGEST + 1).read_to_end(&mut bytes).map_err(Unreadable::Io)?;
@@ -100,7 +100,7 @@ fn parse(
     name: &str,
     bytes: &[u8],
     seen_at: Timestamp,
-) -> Result<MessageFile, WireError> {
+) -> Result<ParsedMessage, WireError> {
     let (mut message, read) = match layout {
         Layout::Nanobot => (nanobot::parse(bytes, name, seen_at)?, false),
         Layout::Chipset => chipset::parse(bytes, name, seen_at)?,
@@ -130,7 +130,7 @@ fn parse(
             extra: amb_core::Object::new(),
         });
     }
-    Ok(MessageFile { message, read })
+    Ok(ParsedMessage { message, read })
 }
 
 /// Whether a task in somebody's mailbox has an id that this office made for a task of theirs: then it is the answer to it.

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 
 /// All watches of one process share one queue of the kernel's.
 #[derive(Default)]
-pub(crate) struct Watch {
+pub(crate) struct DirectoryWatch {
     state: Mutex<State>,
 }
 
@@ -31,13 +31,13 @@ struct Watched {
     changes: watch::Sender<u64>,
 }
 
-impl std::fmt::Debug for Watch {
+impl std::fmt::Debug for DirectoryWatch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watch").finish_non_exhaustive()
     }
 }
 
-impl Watch {
+impl DirectoryWatch {
     /// A receiver that changes whenever something appears in the directory; none if it cannot be watched.
     pub(crate) fn directory(&self, path: &Path) -> Option<watch::Receiver<u64>> {
         // The kernel's news come with whole paths, wherever the office was opened from.
@@ -120,7 +120,7 @@ mod tests {
         let dir = tempfile::tempdir_in(".").unwrap();
         let name = dir.path().file_name().unwrap();
         for path in [Path::new(name), dir.path()] {
-            let watch = Watch::default();
+            let watch = DirectoryWatch::default();
             let mut changes = watch.directory(path).expect("a watch");
             changes.mark_unchanged();
             fs_err::write(path.join(format!("{}.json", path.components().count())), "{}").unwrap();

@@ -29,7 +29,7 @@ pub(crate) const LARGEST_NOTE: u64 = 256 << 20;
 
 /// A message in the mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Known {
+pub(crate) struct IndexedMessage {
     #[serde(rename = "i")]
     pub(crate) inode: u64,
     #[serde(flatten)]
@@ -40,7 +40,7 @@ pub(crate) struct Known {
     pub(crate) withheld: Option<Withheld>,
 }
 
-impl Known {
+impl IndexedMessage {
     pub(crate) fn is_unread(&self) -> bool {
         !self.read && self.withheld.is_none()
     }
@@ -50,7 +50,7 @@ impl Known {
 #[derive(Debug, Default)]
 pub(crate) struct MailboxIndex {
     /// By the name of the file. Invariant: everything here is in the log before `read_to`.
-    pub(crate) known: HashMap<String, Known>,
+    pub(crate) known: HashMap<String, IndexedMessage>,
     /// The log up to here is in `known`.
     read_to: u64,
     /// The log's inode: another one is another log.
@@ -67,10 +67,10 @@ pub(crate) struct MailboxIndex {
 
 /// A book as it is written down.
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct SavedIndex {
     log: u64,
     read_to: u64,
-    known: HashMap<String, Known>,
+    known: HashMap<String, IndexedMessage>,
 }
 
 impl MailboxIndex {
@@ -125,7 +125,7 @@ impl MailboxIndex {
     fn take(&mut self, line: LogLine) {
         match line {
             LogLine::In { f, i, brief, read, withheld } => {
-                self.known.insert(f, Known { inode: i, brief, read, withheld });
+                self.known.insert(f, IndexedMessage { inode: i, brief, read, withheld });
             }
             LogLine::Seen { f, i, read } => {
                 if let Some(known) = self.known.get_mut(&f) {
@@ -141,7 +141,7 @@ impl MailboxIndex {
     pub(crate) fn show_only(&mut self, lines: Vec<LogLine>, why: String) {
         for line in lines {
             if let LogLine::In { f, brief, read, withheld, .. } = line {
-                self.known.insert(f, Known { inode: 0, brief, read, withheld });
+                self.known.insert(f, IndexedMessage { inode: 0, brief, read, withheld });
             }
         }
         self.not_entered = Some(why);
@@ -155,13 +155,13 @@ impl MailboxIndex {
     }
 
     /// The file and the message of this id, if it lies in the mailbox.
-    pub(crate) fn by_id(&self, id: &MessageId) -> Option<(&String, &Known)> {
+    pub(crate) fn by_id(&self, id: &MessageId) -> Option<(&String, &IndexedMessage)> {
         self.known.iter().find(|(_, known)| known.brief.id == *id)
     }
 
-    fn recall(&self, state: &Path, log: u64, len: u64) -> Option<Written> {
+    fn recall(&self, state: &Path, log: u64, len: u64) -> Option<SavedIndex> {
         let bytes = open::bytes(&note(state), LARGEST_NOTE).ok()?;
-        let written: Written = serde_json::from_slice(&bytes).ok()?;
+        let written: SavedIndex = serde_json::from_slice(&bytes).ok()?;
         // After a power cut the log may be shorter than it was: then the note says too much.
         (written.log == log && written.read_to <= len).then_some(written)
     }
@@ -172,7 +172,7 @@ impl MailboxIndex {
         if self.read_to < self.written_down + WRITE_DOWN_AFTER || self.not_entered.is_some() {
             return;
         }
-        let written = Written { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };
+        let written = SavedIndex { log: self.log_inode, read_to: self.read_to, known: std::mem::take(&mut self.known) };
         if let Ok(bytes) = serde_json::to_vec(&written)
             && let Err(error) = durable::replace(&note(state), &bytes, Wait::Cached, syncer)
         {

@@ -16,7 +16,7 @@ use parking_lot::MutexGuard;
 use crate::files::durable;
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
-use crate::files::message_file::{self, MessageFile, Unreadable};
+use crate::files::message_file::{self, ParsedMessage, Unreadable};
 use crate::files::open;
 use crate::log::index::MailboxIndex;
 use crate::log::{Brief, Log, LogLine, Withheld};
@@ -26,7 +26,7 @@ use crate::office::AgentDir;
 const UNFINISHED: Duration = Duration::from_secs(1);
 
 /// A file that is new: its name, inode and message, and why it is not to be shown.
-type Fresh = (String, u64, MessageFile, Option<Withheld>);
+type Fresh = (String, u64, ParsedMessage, Option<Withheld>);
 
 /// Of mail that was handled before this office came, this much gets into the log; the doctor enters the rest.
 const INDEXED_AT_FIRST: usize = 500;
@@ -190,7 +190,7 @@ impl AgentDir {
     }
 
     /// Whether the message may be shown. A task gets its record here, before anybody can act on it.
-    fn judge(&self, card: &Card, message_file: &MessageFile, name: &str) -> Result<Option<Withheld>, OfficeError> {
+    fn judge(&self, card: &Card, message_file: &ParsedMessage, name: &str) -> Result<Option<Withheld>, OfficeError> {
         let message = &message_file.message;
         if message.kind == Kind::Task && !message_file.read {
             let record = self.open_task_found(message, name)?;

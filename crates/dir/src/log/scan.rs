@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::ControlFlow;
 
 use crate::files::open;
-use crate::log::{Log, LogLine, Placed};
+use crate::log::{Log, LogLine, PositionedLine};
 
 /// A longer line is none of ours and is passed over: a line has a message's id, names, times and subject, or a task.
 pub(crate) const LONGEST_LINE: usize = 1 << 20;
@@ -15,9 +15,9 @@ const CHUNK: u64 = 256 << 10;
 impl Log {
     /// Goes through the whole lines from this position on, until `each` breaks off. Returns the position after the last
     /// line that was gone through.
-    pub(crate) fn scan(&self, from: u64, mut each: impl FnMut(Placed) -> ControlFlow<()>) -> io::Result<u64> {
+    pub(crate) fn scan(&self, from: u64, mut each: impl FnMut(PositionedLine) -> ControlFlow<()>) -> io::Result<u64> {
         self.scan_text(from, |end, text| match serde_json::from_str(text) {
-            Ok(line) => each(Placed { end, line }),
+            Ok(line) => each(PositionedLine { end, line }),
             Err(_) => ControlFlow::Continue(()),
         })
     }
@@ -72,11 +72,11 @@ impl Log {
     }
 
     /// The whole lines from this position on, about `most` bytes of them, and the position after the last.
-    pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(Vec<Placed>, u64)> {
+    pub(crate) fn read(&self, from: u64, most: u64) -> io::Result<(Vec<PositionedLine>, u64)> {
         let mut lines = Vec::new();
         let end = self.scan_text(from, |end, text| {
             if let Ok(line) = serde_json::from_str(text) {
-                lines.push(Placed { end, line });
+                lines.push(PositionedLine { end, line });
             }
             if end - from >= most { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         })?;
@@ -84,13 +84,13 @@ impl Log {
     }
 
     /// The lines that contain any of these texts, from the whole log. Only those are parsed.
-    pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<Placed>> {
+    pub(crate) fn find(&self, texts: &[&str]) -> io::Result<Vec<PositionedLine>> {
         let mut found = Vec::new();
         self.scan_text(0, |end, text| {
             if texts.iter().any(|wanted| text.contains(wanted))
                 && let Ok(line) = serde_json::from_str(text)
             {
-                found.push(Placed { end, line });
+                found.push(PositionedLine { end, line });
             }
             ControlFlow::Continue(())
         })?;
@@ -140,7 +140,7 @@ impl Log {
     }
 
     /// The last whole lines, about `most` bytes of them.
-    pub(crate) fn tail(&self, most: u64) -> io::Result<Vec<Placed>> {
+    pub(crate) fn tail(&self, most: u64) -> io::Result<Vec<PositionedLine>> {
         let (_, len) = self.measure()?;
         let from = len.saturating_sub(most);
         // From within a line to the next one's start.
@@ -150,7 +150,7 @@ impl Log {
             if !std::mem::take(&mut is_cut)
                 && let Ok(line) = serde_json::from_str(text)
             {
-                lines.push(Placed { end, line });
+                lines.push(PositionedLine { end, line });
             }
             ControlFlow::Continue(())
         })?;

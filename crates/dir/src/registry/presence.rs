@@ -16,17 +16,17 @@ use serde::{Deserialize, Serialize};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::open;
 use crate::files::step::step;
-use crate::office::Shared;
+use crate::office::OfficeState;
 
 /// A file of the office's own that is larger is spoilt: none that is read whole comes near.
 const LARGEST: u64 = 16 << 20;
 
 /// What an agent said about itself when it registered here.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Registered {
+pub(crate) struct RegisteredCard {
     #[serde(flatten)]
     pub(crate) card: Card,
     pub(crate) registered_at: Timestamp,
@@ -67,7 +67,7 @@ pub(crate) struct Recipient {
     pub(crate) foreign_tasks: usize,
 }
 
-impl Shared {
+impl OfficeState {
     pub(crate) fn card_file(&self, agent: &AgentName) -> PathBuf {
         self.paths.state(agent).join("card.json")
     }
@@ -77,9 +77,9 @@ impl Shared {
     }
 
     /// Held while an agent's card, signs of life or tasks change.
-    pub(crate) fn lock_agent(&self, agent: &AgentName) -> Result<Locked, OfficeError> {
+    pub(crate) fn lock_agent(&self, agent: &AgentName) -> Result<FileLock, OfficeError> {
         self.make_state(agent)?;
-        Locked::wait(&self.paths.state(agent).join("agent.lock")).doing("could not lock the agent's state")
+        FileLock::wait(&self.paths.state(agent).join("agent.lock")).doing("could not lock the agent's state")
     }
 
     /// Our own state of an agent has a place to be.
@@ -96,11 +96,11 @@ impl Shared {
     }
 
     /// The card of an agent that registered here.
-    pub(crate) fn registered(&self, agent: &AgentName) -> Result<Option<Registered>, OfficeError> {
+    pub(crate) fn registered(&self, agent: &AgentName) -> Result<Option<RegisteredCard>, OfficeError> {
         read_json(&self.card_file(agent))
     }
 
-    pub(crate) fn write_card(&self, agent: &AgentName, card: &Registered) -> Result<(), OfficeError> {
+    pub(crate) fn write_card(&self, agent: &AgentName, card: &RegisteredCard) -> Result<(), OfficeError> {
         write_json(self, &self.card_file(agent), card, Wait::Synced)
     }
 
@@ -272,7 +272,7 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) 
 
 /// Writes a file of ours.
 pub(crate) fn write_json(
-    shared: &Shared,
+    shared: &OfficeState,
     path: &std::path::Path,
     value: &impl Serialize,
     wait: Wait,

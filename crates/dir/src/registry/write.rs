@@ -25,10 +25,10 @@ use serde_json::Value;
 use crate::files::durable::{self, Swapped, Wait};
 use crate::files::failure::{Doing, broken};
 use crate::files::layout::Layout;
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::open;
-use crate::office::Shared;
-use crate::registry::presence::{Registered, read_json, write_json};
+use crate::office::OfficeState;
+use crate::registry::presence::{RegisteredCard, read_json, write_json};
 use crate::registry::{LARGEST, salvage};
 
 /// How far the registry may lag behind the signs of life.
@@ -56,7 +56,7 @@ struct SeenEntry {
     entry: Value,
 }
 
-impl Shared {
+impl OfficeState {
     /// Brings the registry up to date if that was not done lately and nobody else is at it.
     pub(crate) fn fold_if_due(&self) -> Result<(), OfficeError> {
         if self.paths.layout != Layout::Nanobot {
@@ -69,7 +69,7 @@ impl Shared {
         if age.is_some_and(|age| age < FOLD_EVERY) {
             return Ok(());
         }
-        match Locked::attempt(&lock).doing("could not lock the registry")? {
+        match FileLock::attempt(&lock).doing("could not lock the registry")? {
             Some(locked) => self.fold(&locked, Wait::Cached),
             None => Ok(()),
         }
@@ -80,7 +80,7 @@ impl Shared {
         if self.paths.layout != Layout::Nanobot {
             return Ok(());
         }
-        let locked = Locked::wait(&self.paths.registry_lock()).doing("could not lock the registry")?;
+        let locked = FileLock::wait(&self.paths.registry_lock()).doing("could not lock the registry")?;
         self.fold(&locked, wait)
     }
 
@@ -107,7 +107,7 @@ impl Shared {
         Ok(())
     }
 
-    fn fold(&self, _locked: &Locked, wait: Wait) -> Result<(), OfficeError> {
+    fn fold(&self, _locked: &FileLock, wait: Wait) -> Result<(), OfficeError> {
         let path = self.paths.registry();
         let now = self.now();
         let mut ours = Vec::new();
@@ -204,7 +204,7 @@ impl Shared {
             if when(&theirs.registered_at) > when(&entry.registered_at) {
                 // It registered again with another program since: that one's card is the newer.
                 let registered_at = when(&theirs.registered_at).unwrap_or(now);
-                self.write_card(&name, &Registered { card: theirs.card.clone(), registered_at })?;
+                self.write_card(&name, &RegisteredCard { card: theirs.card.clone(), registered_at })?;
                 entry.card = theirs.card.clone();
                 entry.registered_at = theirs.registered_at.clone();
             } else if when(&theirs.registered_at) == when(&entry.registered_at) {

@@ -32,13 +32,13 @@ pub(super) struct Appender {
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<QueuedLine>,
     /// Whether a task is writing; it takes what is queued meanwhile before it ends.
     writing: bool,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct QueuedLine {
     line: Vec<u8>,
     answer: oneshot::Sender<Result<(), Arc<io::Error>>>,
 }
@@ -53,7 +53,7 @@ impl Appender {
         let (answer, answered) = oneshot::channel();
         let lead = {
             let mut queue = self.queue.lock();
-            queue.waiting.push_back(Waiting { line, answer });
+            queue.waiting.push_back(QueuedLine { line, answer });
             !std::mem::replace(&mut queue.writing, true)
         };
         if lead {
@@ -78,7 +78,7 @@ impl Appender {
         }
     }
 
-    fn next_batch(&self) -> Vec<Waiting> {
+    fn next_batch(&self) -> Vec<QueuedLine> {
         let mut queue = self.queue.lock();
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -93,7 +93,7 @@ impl Appender {
         batch
     }
 
-    fn commit(&self, batch: &[Waiting]) -> io::Result<()> {
+    fn commit(&self, batch: &[QueuedLine]) -> io::Result<()> {
         let mut slot = self.file.lock();
         let written = self.write(&mut slot, batch);
         // The lock is free by now, so other processes write while this one waits for the disk.
@@ -111,7 +111,7 @@ impl Appender {
         synced
     }
 
-    fn write(&self, slot: &mut Option<File>, batch: &[Waiting]) -> io::Result<()> {
+    fn write(&self, slot: &mut Option<File>, batch: &[QueuedLine]) -> io::Result<()> {
         for _ in 0..MAX_REOPENS {
             let file = match slot {
                 Some(file) => file,
@@ -129,7 +129,7 @@ impl Appender {
 }
 
 /// One write for the whole batch. The caller holds the lock.
-fn write_lines(file: &File, batch: &[Waiting]) -> io::Result<()> {
+fn write_lines(file: &File, batch: &[QueuedLine]) -> io::Result<()> {
     let before = file.metadata()?.len();
     let mut bytes = Vec::with_capacity(batch.iter().map(|waiting| waiting.line.len()).sum::<usize>() + 1);
     if !ends_whole(file, before)? {

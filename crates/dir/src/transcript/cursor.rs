@@ -9,7 +9,7 @@ use amb_core::wire::transcript as wire;
 use fs_err::File;
 
 use super::file::{lock, open_read};
-use super::tail::{Found, MAX_LINE_BYTES, Tail};
+use super::tail::{MAX_LINE_BYTES, Tail, TailLine};
 use crate::files::lock::same_file;
 
 /// Bytes read in one step, unless a line is longer.
@@ -19,7 +19,7 @@ const MARK_BYTES: usize = 64;
 
 /// Reads each line of a file once, when its newline is there.
 #[derive(Debug)]
-pub(super) struct Cursor {
+pub(super) struct FileCursor {
     path: PathBuf,
     file: Option<File>,
     /// Everything before is given out. Stands behind a newline, unless `skipping`. A line without its newline is read
@@ -31,7 +31,7 @@ pub(super) struct Cursor {
     skipping: bool,
 }
 
-impl Cursor {
+impl FileCursor {
     /// Stands at the beginning of a file that may not exist yet.
     pub(super) fn at_start(path: PathBuf) -> Self {
         Self { path, file: None, offset: 0, mark: Vec::new(), skipping: false }
@@ -43,8 +43,8 @@ impl Cursor {
         let Some(file) = open_read(&cursor.path)? else { return Ok(cursor) };
         cursor.offset = file.metadata()?.len();
         match Tail::new(&file, cursor.offset, MAX_LINE_BYTES).previous()? {
-            Some(Found::Line(unended)) => cursor.offset -= unended.len() as u64,
-            Some(Found::TooLong) | None => cursor.skipping = true,
+            Some(TailLine::Line(unended)) => cursor.offset -= unended.len() as u64,
+            Some(TailLine::TooLong) | None => cursor.skipping = true,
         }
         let mark = usize::try_from(cursor.offset).unwrap_or(MARK_BYTES).min(MARK_BYTES);
         cursor.mark = read_up_to(&file, cursor.offset - mark as u64, mark)?;
@@ -173,7 +173,7 @@ mod tests {
 
     struct Scene {
         dir: tempfile::TempDir,
-        cursor: Cursor,
+        cursor: FileCursor,
     }
 
     impl Scene {
@@ -181,7 +181,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("t.jsonl");
             fs_err::write(&path, before).unwrap();
-            Self { cursor: Cursor::at_end(path).unwrap(), dir }
+            Self { cursor: FileCursor::at_end(path).unwrap(), dir }
         }
 
         fn add(&self, text: &str) {

@@ -16,7 +16,7 @@ use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
 use async_trait::async_trait;
 
-use self::api::{Api, Item};
+use self::api::{Api, FeishuMessage};
 pub use self::retry::Patience;
 use super::HistorySource;
 
@@ -29,14 +29,14 @@ const SPARE_PAGES: usize = 10;
 
 /// Who asks.
 #[derive(Clone)]
-pub struct App {
+pub struct FeishuApp {
     /// The id of the app, `cli_…`.
     pub app_id: String,
     /// Its secret; never shown.
     pub app_secret: String,
 }
 
-impl fmt::Debug for App {
+impl fmt::Debug for FeishuApp {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("App").field("app_id", &self.app_id).finish_non_exhaustive()
     }
@@ -54,7 +54,7 @@ impl FeishuHistory {
     ///
     /// # Errors
     /// Where no client can be made of the settings.
-    pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: App) -> Result<Self, OfficeError> {
+    pub fn new(http: reqwest::ClientBuilder, base_url: &str, app: FeishuApp) -> Result<Self, OfficeError> {
         let http = http.redirect(reqwest::redirect::Policy::none()).build().map_err(OfficeError::internal)?;
         Ok(Self { api: Api::new(http, base_url, app) })
     }
@@ -114,13 +114,13 @@ fn chat_id(key: &TranscriptKey) -> Result<&str, OfficeError> {
 }
 
 /// A message of the list. One that has an unknown shape is left out, not the page with it.
-fn item(value: serde_json::Value) -> Option<Item> {
+fn item(value: serde_json::Value) -> Option<FeishuMessage> {
     let item = serde_json::from_value(value);
     item.inspect_err(|error| tracing::warn!(%error, "left out a Feishu message of an unknown shape")).ok()
 }
 
 /// A message as a line of a transcript; nothing if it was recalled.
-fn line(item: Item) -> Option<Line> {
+fn line(item: FeishuMessage) -> Option<Line> {
     if item.deleted {
         return None;
     }

@@ -33,9 +33,9 @@ pub(super) fn open_read(path: &Path) -> io::Result<Option<File>> {
 }
 
 /// A held advisory lock; dropping it gives it back.
-pub(super) struct Locked<'a>(&'a File);
+pub(super) struct TranscriptLock<'a>(&'a File);
 
-impl Drop for Locked<'_> {
+impl Drop for TranscriptLock<'_> {
     fn drop(&mut self) {
         // Failing to unlock can only mean that the file is gone with its lock.
         let _ = self.0.unlock();
@@ -46,12 +46,12 @@ impl Drop for Locked<'_> {
 ///
 /// It asks again and again rather than sleeping in the kernel, so that a stopped process that holds it becomes an error
 /// here and not a hang. A file system without locks is used without: its appends are whole by themselves or not at all.
-pub(super) fn lock(file: &File) -> io::Result<Option<Locked<'_>>> {
+pub(super) fn lock(file: &File) -> io::Result<Option<TranscriptLock<'_>>> {
     let start = Instant::now();
     let mut backoff = Backoff::new(Duration::from_micros(50), Duration::from_millis(2));
     loop {
         match file.try_lock() {
-            Ok(()) => return Ok(Some(Locked(file))),
+            Ok(()) => return Ok(Some(TranscriptLock(file))),
             Err(TryLockError::WouldBlock) => {}
             Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => return Ok(None),
             Err(TryLockError::Error(error)) => return Err(error),

@@ -10,12 +10,12 @@ use amb_core::OfficeError;
 use amb_core::transcript::{Line, TranscriptKey};
 use tokio::sync::{mpsc, watch};
 
-use super::cursor::Cursor;
-use super::owner::{Place, resolve};
+use super::cursor::FileCursor;
+use super::owner::{TranscriptPath, resolve};
 use super::recent::gather;
 use super::store::READING;
 use crate::files::failure::{Doing as _, failed};
-use crate::files::watch::Watch;
+use crate::files::watch::DirectoryWatch;
 
 /// Lines handed out ahead of a slow reader; the file holds the rest.
 const AHEAD: usize = 256;
@@ -46,8 +46,8 @@ struct Follower {
     root: PathBuf,
     key: TranscriptKey,
     owned: bool,
-    cursor: Cursor,
-    known: Known,
+    cursor: FileCursor,
+    known: SeenIds,
 }
 
 /// Begins to follow at the end of the file, and answers the last `backlog` lines before it too.
@@ -55,7 +55,7 @@ pub(super) async fn follow(
     root: PathBuf,
     key: TranscriptKey,
     backlog: usize,
-    watch: Arc<Watch>,
+    watch: Arc<DirectoryWatch>,
 ) -> Result<(Vec<Line>, Follow), OfficeError> {
     // Watch first, look second: a line that comes in between then only wakes us once more.
     let changes = watch.directory(&root);
@@ -71,7 +71,7 @@ async fn run(
     sender: mpsc::Sender<Result<Line, OfficeError>>,
     mut changes: Option<watch::Receiver<u64>>,
     // Kept, since the store may be dropped before those who follow.
-    _watch: Arc<Watch>,
+    _watch: Arc<DirectoryWatch>,
 ) {
     loop {
         let stepped = tokio::task::spawn_blocking(move || {
@@ -121,14 +121,14 @@ impl Follower {
     fn open(root: PathBuf, key: TranscriptKey, backlog: usize) -> io::Result<(Vec<Line>, Self)> {
         loop {
             let place = resolve(&root, &key)?;
-            let cursor = Cursor::at_end(place.path.clone())?;
+            let cursor = FileCursor::at_end(place.path.clone())?;
             let window = match cursor.position() {
                 Some((file, end)) => gather(file, end, backlog, false)?.unwrap_or_default(),
                 None => Default::default(),
             };
             // As in `recent`: what was nobody's before it was read may have become another key's.
             if place.owned || resolve(&root, &key)?.path == place.path {
-                let mut known = Known::default();
+                let mut known = SeenIds::default();
                 window.ids().for_each(|id| known.add(id));
                 return Ok((window.into_recent(backlog), Self { root, key, owned: place.owned, cursor, known }));
             }
@@ -139,11 +139,11 @@ impl Follower {
         let mut lines = Vec::new();
         let more = self.cursor.step(&mut lines)?;
         if !self.owned {
-            let Place { path, owned } = resolve(&self.root, &self.key)?;
+            let TranscriptPath { path, owned } = resolve(&self.root, &self.key)?;
             self.owned = owned;
             if path != self.cursor.path() {
                 // Another key took this name; ours has, or will have, a file that began after we did.
-                self.cursor = Cursor::at_start(path);
+                self.cursor = FileCursor::at_start(path);
                 return Ok((Vec::new(), true));
             }
         }
@@ -157,12 +157,12 @@ impl Follower {
 
 /// A bounded memory of message ids.
 #[derive(Default)]
-struct Known {
+struct SeenIds {
     ids: HashSet<Arc<str>>,
     order: VecDeque<Arc<str>>,
 }
 
-impl Known {
+impl SeenIds {
     fn add(&mut self, id: &str) {
         self.is_new(id);
     }

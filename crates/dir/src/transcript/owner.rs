@@ -21,7 +21,7 @@ const LARGEST: u64 = 64 << 10;
 
 /// Where the lines of a key are.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct TranscriptPath {
     /// The file.
     pub(super) path: PathBuf,
     /// Whether it is recorded as this key's. If not, another key may still claim it, so a reader looks again after reading.
@@ -29,12 +29,12 @@ pub(super) struct Place {
 }
 
 /// Finds the key's file without writing anything.
-pub(super) fn resolve(root: &Path, key: &TranscriptKey) -> io::Result<Place> {
+pub(super) fn resolve(root: &Path, key: &TranscriptKey) -> io::Result<TranscriptPath> {
     for name in candidates(key) {
         let path = root.join(file_name(&name));
         match owner(root, &name)? {
-            None => return Ok(Place { path, owned: false }),
-            Some(owner) if owner == key.as_str() => return Ok(Place { path, owned: true }),
+            None => return Ok(TranscriptPath { path, owned: false }),
+            Some(owner) if owner == key.as_str() => return Ok(TranscriptPath { path, owned: true }),
             Some(_) => {}
         }
     }
@@ -94,8 +94,8 @@ mod tests {
         let two = claim_in(&root, &second).unwrap();
         assert_eq!(one, root.path().join("a_b.jsonl"));
         assert_ne!(one, two);
-        assert_eq!(resolve(root.path(), &first).unwrap(), Place { path: one.clone(), owned: true });
-        assert_eq!(resolve(root.path(), &second).unwrap(), Place { path: two.clone(), owned: true });
+        assert_eq!(resolve(root.path(), &first).unwrap(), TranscriptPath { path: one.clone(), owned: true });
+        assert_eq!(resolve(root.path(), &second).unwrap(), TranscriptPath { path: two.clone(), owned: true });
         assert_eq!(claim_in(&root, &first).unwrap(), one);
         assert_eq!(claim_in(&root, &second).unwrap(), two);
     }

@@ -9,7 +9,7 @@ use fs_err::File;
 
 use super::file::open_read;
 use super::owner::resolve;
-use super::tail::{Found, Tail};
+use super::tail::{Tail, TailLine};
 use super::window::Window;
 
 /// Bytes read for one answer, whatever is in the file: this much, and `BYTES_PER_LINE` for each line asked for.
@@ -60,15 +60,15 @@ pub(super) fn gather(file: &File, end: u64, limit: usize, unended: bool) -> io::
         let Some(found) = tail.previous()? else { break };
         let behind_last_newline = std::mem::take(&mut last);
         match found {
-            Found::Line(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
-            Found::Line(_) if behind_last_newline && !unended => {}
-            Found::Line(bytes) => match wire::parse(bytes) {
+            TailLine::Line(bytes) if bytes.iter().all(u8::is_ascii_whitespace) => {}
+            TailLine::Line(_) if behind_last_newline && !unended => {}
+            TailLine::Line(bytes) => match wire::parse(bytes) {
                 Ok(line) => window.push(line),
                 // Perhaps only half written yet.
                 Err(_) if behind_last_newline => {}
                 Err(_) => broken += 1,
             },
-            Found::TooLong => broken += 1,
+            TailLine::TooLong => broken += 1,
         }
     }
     if tail.shrank() {

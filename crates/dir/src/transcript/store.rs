@@ -21,7 +21,7 @@ use super::{owner, recent};
 use crate::files::durable::make_dir;
 use crate::files::failure::Doing as _;
 use crate::files::syncer::Syncer;
-use crate::files::watch::Watch;
+use crate::files::watch::DirectoryWatch;
 
 /// Transcripts kept open for appending; beyond that, those nobody writes to at the moment are closed.
 const MAX_OPEN: usize = 128;
@@ -35,13 +35,13 @@ pub(super) const READING: &str = "the transcript cannot be read";
 pub struct TranscriptStore {
     root: Arc<PathBuf>,
     syncer: Arc<Syncer>,
-    watch: Arc<Watch>,
+    watch: Arc<DirectoryWatch>,
     appenders: Arc<Mutex<HashMap<TranscriptKey, Arc<Appender>>>>,
 }
 
 /// What became of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Appended {
+pub enum AppendOutcome {
     /// It is on the disk.
     Written,
     /// Nothing was written: the chat is not a group.
@@ -50,7 +50,7 @@ pub enum Appended {
 
 /// A line as nanobot's `get_recent` answers it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Said {
+pub struct RecentLine {
     /// `user` or `assistant`.
     pub role: String,
     /// What was said.
@@ -59,7 +59,7 @@ pub struct Said {
     pub sender: String,
 }
 
-impl From<Line> for Said {
+impl From<Line> for RecentLine {
     fn from(line: Line) -> Self {
         Self { role: line.role, content: line.content, sender: line.sender }
     }
@@ -90,11 +90,11 @@ impl TranscriptStore {
         chat_type: &str,
         key: &TranscriptKey,
         line: Line,
-    ) -> Result<Appended, OfficeError> {
+    ) -> Result<AppendOutcome, OfficeError> {
         if chat_type != "group" {
-            return Ok(Appended::Skipped);
+            return Ok(AppendOutcome::Skipped);
         }
-        self.append(key, line).await.map(|()| Appended::Written)
+        self.append(key, line).await.map(|()| AppendOutcome::Written)
     }
 
     /// The last lines, oldest first; at most [`MAX_TRANSCRIPT_LINES`] of them. See the module for what is looked at.
@@ -105,8 +105,8 @@ impl TranscriptStore {
     }
 
     /// The last lines in the shape that nanobot puts into a prompt.
-    pub async fn get_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Said>, OfficeError> {
-        Ok(self.recent(key, limit).await?.into_iter().map(Said::from).collect())
+    pub async fn get_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<RecentLine>, OfficeError> {
+        Ok(self.recent(key, limit).await?.into_iter().map(RecentLine::from).collect())
     }
 
     /// The last lines, or, where nothing was written yet, those the fallback has.

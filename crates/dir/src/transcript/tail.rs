@@ -12,7 +12,7 @@ pub(super) const MAX_LINE_BYTES: usize = 2 * 1024 * 1024;
 
 /// One line, without its newline.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Found<'a> {
+pub(super) enum TailLine<'a> {
     /// A line of bearable length.
     Line(&'a [u8]),
     /// A line longer than any transcript has; what it holds was not kept.
@@ -66,7 +66,7 @@ impl<'a> Tail<'a> {
     }
 
     /// The line before the ones given so far. The first answer is what stands behind the last newline (mostly nothing).
-    pub(super) fn previous(&mut self) -> io::Result<Option<Found<'_>>> {
+    pub(super) fn previous(&mut self) -> io::Result<Option<TailLine<'_>>> {
         loop {
             if self.done {
                 return Ok(None);
@@ -100,16 +100,16 @@ impl<'a> Tail<'a> {
         }
     }
 
-    fn assemble(&mut self) -> Found<'_> {
+    fn assemble(&mut self) -> TailLine<'_> {
         self.pieces_len = 0;
         if std::mem::take(&mut self.too_long) {
-            return Found::TooLong;
+            return TailLine::TooLong;
         }
         self.line.clear();
         for piece in self.pieces.drain(..).rev() {
             self.line.extend_from_slice(&piece);
         }
-        Found::Line(&self.line)
+        TailLine::Line(&self.line)
     }
 
     fn load(&mut self) -> io::Result<bool> {
@@ -143,8 +143,8 @@ mod tests {
         let mut lines = Vec::new();
         while let Some(found) = tail.previous().unwrap() {
             lines.push(match found {
-                Found::Line(line) => Some(line.to_vec()),
-                Found::TooLong => None,
+                TailLine::Line(line) => Some(line.to_vec()),
+                TailLine::TooLong => None,
             });
         }
         (lines, tail.is_spent())

@@ -14,23 +14,23 @@ use amb_core::{AgentName, MessageId, OfficeError, Receipt, Timestamp};
 use crate::files::durable;
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::files::open;
-use crate::journal::{Begun, Intent, Reading};
+use crate::journal::{Intent, OpenIntent, Reading};
 use crate::log::index::MailboxIndex;
-use crate::log::{Brief, LogLine, Placed};
-use crate::office::{AgentDir, Shared};
+use crate::log::{Brief, LogLine, PositionedLine};
+use crate::office::{AgentDir, OfficeState};
 
 impl AgentDir {
     /// Marks messages that came to the agent as handled; answers how many were not yet.
     pub(crate) fn ack(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         self.shared.finish_begun();
-        self.ack_noticed(ids)
+        self.ack_indexed(ids)
     }
 
     /// The same without finishing what others left, for those who do just that.
-    pub(crate) fn ack_noticed(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
+    pub(crate) fn ack_indexed(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         let mut index = self.ingest_mail()?;
         let elsewhere: Vec<&MessageId> = ids.iter().filter(|id| index.by_id(id).is_none()).collect();
         // All are looked up before any is marked, so that an error means that nothing was done.
@@ -152,7 +152,7 @@ impl AgentDir {
         let Some(marked) = unread().doing(doing)? else { return Ok(None) };
         // Of two that mark it at once, one does.
         let still = || {
-            let locked = Locked::wait(&lock)?;
+            let locked = FileLock::wait(&lock)?;
             Ok(unread()?.map(|_| locked))
         };
         match durable::replace_existing(path, &marked, &self.shared.syncer, still) {
@@ -165,7 +165,7 @@ impl AgentDir {
     }
 
     /// Leaves a note of the receipts that will be due.
-    fn begin_reading<'a>(&self, messages: impl IntoIterator<Item = (&'a String, &'a Brief)>) -> Option<Begun> {
+    fn begin_reading<'a>(&self, messages: impl IntoIterator<Item = (&'a String, &'a Brief)>) -> Option<OpenIntent> {
         let due = messages.into_iter().filter(|(_, brief)| brief.peer != self.me);
         let messages: Vec<Reading> =
             due.map(|(file, brief)| Reading { file: file.clone(), brief: brief.clone() }).collect();
@@ -176,11 +176,11 @@ impl AgentDir {
     }
 
     /// Tells the senders of what this process has marked.
-    fn finish_own_reading<'a>(&self, begun: Option<Begun>, read: impl IntoIterator<Item = &'a Brief>) {
+    fn finish_own_reading<'a>(&self, begun: Option<OpenIntent>, read: impl IntoIterator<Item = &'a Brief>) {
         let now = self.shared.now();
         let read = read.into_iter().filter(|brief| brief.peer != self.me).map(|brief| (brief, now));
         // One that could not be told is told by the next look.
-        if self.shared.tell_senders(&self.me, read, false)
+        if self.shared.write_receipts(&self.me, read, false)
             && let Some(begun) = begun
         {
             begun.done();
@@ -191,10 +191,10 @@ impl AgentDir {
 impl AgentDir {
     /// Messages that agents of this office sent, that this agent has read, and of which no receipt is in the sender's log
     /// nor on its way there.
-    pub(crate) fn untold_readings(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {
+    pub(crate) fn unsent_receipts(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {
         let doing = "could not read the log";
         let mut came: BTreeMap<AgentName, Vec<(String, Brief)>> = BTreeMap::new();
-        let mut line = |placed: Placed| {
+        let mut line = |placed: PositionedLine| {
             if let LogLine::In { f, brief, withheld: None, .. } = placed.line
                 && brief.peer != self.me
             {
@@ -203,35 +203,35 @@ impl AgentDir {
             ControlFlow::Continue(())
         };
         self.shared.log(&self.me).scan(0, &mut line).doing(doing)?;
-        let mut untold = Vec::new();
+        let mut unsent = Vec::new();
         for (sender, messages) in came {
             let open = self.shared.without_receipt(&sender, &self.me).doing(doing)?;
             for (file, brief) in messages.into_iter().filter(|(_, brief)| open.contains(&brief.id)) {
                 if let Some(read_at) = self.shared.load(&self.me, &file, &brief.id)?.and_then(|found| found.read_at) {
-                    untold.push((brief, read_at));
+                    unsent.push((brief, read_at));
                 }
             }
         }
-        if untold.is_empty() {
-            return Ok(untold);
+        if unsent.is_empty() {
+            return Ok(unsent);
         }
         // Whoever is at it now has a note until its receipt is there.
         let live = self.shared.live_notes(Path::new("")).doing(doing)?;
-        untold.retain(|(brief, _)| !is_named(&live, &self.me, &brief.id));
+        unsent.retain(|(brief, _)| !is_named(&live, &self.me, &brief.id));
         let mut still = BTreeMap::new();
-        for (brief, _) in &untold {
+        for (brief, _) in &unsent {
             if !still.contains_key(&brief.peer) {
                 let open = self.shared.without_receipt(&brief.peer, &self.me).doing(doing)?;
                 still.insert(brief.peer.clone(), open);
             }
         }
-        untold.retain(|(brief, _)| still[&brief.peer].contains(&brief.id));
-        Ok(untold)
+        unsent.retain(|(brief, _)| still[&brief.peer].contains(&brief.id));
+        Ok(unsent)
     }
 
     /// Tells the senders of these.
-    pub(crate) fn tell_readings(&self, read: &[(Brief, Timestamp)]) -> Result<(), OfficeError> {
-        match self.shared.tell_senders(&self.me, read.iter().map(|(brief, at)| (brief, *at)), true) {
+    pub(crate) fn send_receipts(&self, read: &[(Brief, Timestamp)]) -> Result<(), OfficeError> {
+        match self.shared.write_receipts(&self.me, read.iter().map(|(brief, at)| (brief, *at)), true) {
             true => Ok(()),
             false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
         }
@@ -246,7 +246,7 @@ fn is_named(notes: &[Intent], agent: &AgentName, id: &MessageId) -> bool {
     })
 }
 
-impl Shared {
+impl OfficeState {
     /// Tells the senders of messages that a dead process has marked, each once. Returns whether all of them are told: one
     /// that a live process names in a note of its own may be marked by it or by the dead one, so it waits until that
     /// process is done.
@@ -268,7 +268,7 @@ impl Shared {
         let all = due.len();
         due.retain(|(brief, _)| !is_named(&live, agent, &brief.id));
         let is_whole = due.len() == all;
-        match self.tell_senders(agent, due.into_iter(), true) {
+        match self.write_receipts(agent, due.into_iter(), true) {
             true => Ok(is_whole),
             false => Err(OfficeError::unavailable("a sender could not be told that its message was read")),
         }
@@ -291,7 +291,7 @@ impl Shared {
 
     /// Enters receipts in the logs of the senders that have one; `again` if they may be there already. Answers whether all
     /// are there now.
-    fn tell_senders<'a>(
+    fn write_receipts<'a>(
         &self,
         reader: &AgentName,
         read: impl Iterator<Item = (&'a Brief, Timestamp)>,

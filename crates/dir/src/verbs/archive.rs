@@ -46,7 +46,7 @@ impl Default for ArchiveOptions {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct ArchiveReport {
     /// Every file that was moved.
-    pub moved: Vec<Moved>,
+    pub moved: Vec<ArchivedFile>,
     /// Old mail that stays because it has not been read.
     pub kept_unread: u64,
     /// Old mail that stays because a consumer is at work on it.
@@ -55,7 +55,7 @@ pub struct ArchiveReport {
 
 /// One file that was moved, or would be.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Moved {
+pub struct ArchivedFile {
     /// Whose mail.
     pub agent: AgentName,
     /// Where it was.
@@ -215,7 +215,7 @@ impl AgentDir {
                 None => return Ok(()),
             }
         }
-        report.moved.push(Moved { agent: self.me.clone(), from: from.to_owned(), to });
+        report.moved.push(ArchivedFile { agent: self.me.clone(), from: from.to_owned(), to });
         Ok(())
     }
 

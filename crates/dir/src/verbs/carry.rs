@@ -15,7 +15,7 @@ use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
-use crate::office::{AgentDir, DirMailbox, DirOffice, Shared};
+use crate::office::{AgentDir, DirMailbox, DirOffice, OfficeState};
 use crate::verbs::deliver::Naming;
 use crate::verbs::send::sent;
 use crate::verbs::tasks::Record;
@@ -31,8 +31,8 @@ pub enum CarryOutcome {
     Refused,
 }
 
-impl Shared {
-    fn fate(&self, agent: &AgentName, file: &str) -> Result<CarryOutcome, OfficeError> {
+impl OfficeState {
+    fn carry_outcome(&self, agent: &AgentName, file: &str) -> Result<CarryOutcome, OfficeError> {
         match self.locate(agent, file)? {
             Some(place) if self.paths.layout == Layout::Nanobot => {
                 Ok(if place.in_inbox { CarryOutcome::Waiting } else { CarryOutcome::Handled })
@@ -161,10 +161,10 @@ impl DirOffice {
     }
 
     /// What has become of a message that was carried into this agent's mailbox.
-    pub async fn fate(&self, agent: &AgentName, file: &str) -> Result<CarryOutcome, OfficeError> {
+    pub async fn carry_outcome(&self, agent: &AgentName, file: &str) -> Result<CarryOutcome, OfficeError> {
         let (shared, agent, file) = (self.shared.clone(), agent.clone(), file.to_owned());
-        let fate = tokio::task::spawn_blocking(move || shared.fate(&agent, &file));
-        fate.await.map_err(OfficeError::internal)?
+        let carry_outcome = tokio::task::spawn_blocking(move || shared.carry_outcome(&agent, &file));
+        carry_outcome.await.map_err(OfficeError::internal)?
     }
 }
 

@@ -16,8 +16,8 @@ use amb_core::{Message, MessageId, OfficeError};
 
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
-use crate::files::lease::{self, Lease};
-use crate::files::lock::{Locked, same_file};
+use crate::files::lease::{self, LeaseFile};
+use crate::files::lock::{FileLock, same_file};
 use crate::files::message_file;
 use crate::files::open;
 use crate::office::{AgentDir, ClaimBy};
@@ -37,7 +37,7 @@ struct Claim {
 enum Held {
     /// Locked while it is open.
     Lock(File),
-    Lease(Lease),
+    Lease(LeaseFile),
 }
 
 impl Claims {
@@ -95,8 +95,8 @@ impl AgentDir {
     }
 
     /// Held while claims are taken or looked for: looking tries each lock, and nobody who claims then may find it taken.
-    fn claiming(&self) -> Result<Locked, OfficeError> {
-        Locked::wait(&self.shared.paths.state(&self.me).join("claims.lock")).doing("could not lock the claims")
+    fn claiming(&self) -> Result<FileLock, OfficeError> {
+        FileLock::wait(&self.shared.paths.state(&self.me).join("claims.lock")).doing("could not lock the claims")
     }
 
     /// What consumers of this mailbox, in any process, hold and have not acknowledged.
@@ -149,7 +149,7 @@ impl AgentDir {
             Some(_) => None,
             None => {
                 let directory = paths.state(&self.me).join("leases");
-                match Lease::take(&directory, name, lease, &self.shared.syncer).doing(doing)? {
+                match LeaseFile::take(&directory, name, lease, &self.shared.syncer).doing(doing)? {
                     Some(lease) => Some(lease),
                     None => return Ok(None),
                 }

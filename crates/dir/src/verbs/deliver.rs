@@ -9,9 +9,9 @@ use crate::files::durable;
 use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
-use crate::journal::{Begun, Intent};
+use crate::journal::{Intent, OpenIntent};
 use crate::log::{Brief, LogLine};
-use crate::office::Shared;
+use crate::office::OfficeState;
 
 /// Which name the file of a message gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,13 +43,13 @@ impl Naming {
 
 /// Where a message's file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct FileLocation {
     pub(crate) path: PathBuf,
     /// In the mailbox itself, and not put away.
     pub(crate) in_inbox: bool,
 }
 
-impl Shared {
+impl OfficeState {
     /// Puts a message into its recipient's mailbox, durably, and answers the name of its file.
     ///
     /// In the chipset layout the name is the id, so the message's id may change here.
@@ -64,7 +64,7 @@ impl Shared {
         &self,
         message: &mut Message,
         naming: Naming,
-    ) -> Result<(String, Option<Begun>), OfficeError> {
+    ) -> Result<(String, Option<OpenIntent>), OfficeError> {
         let directory = match message_file::is_rejected(message) {
             false => self.make_mailbox(&message.to)?,
             true => {
@@ -74,7 +74,7 @@ impl Shared {
                 away
             }
         };
-        let mut begun: Option<Begun> = None;
+        let mut begun: Option<OpenIntent> = None;
         let file = self.deliver_into(&directory, message, naming, |message, name| {
             let task = message.task.as_ref().map(|task| task.id.clone());
             let note = task.map(|id| Intent::Task { assignee: message.to.clone(), id, file: Some(name.to_owned()) });
@@ -156,28 +156,28 @@ impl Shared {
     }
 
     /// Where the file that arrived under this name in an agent's mailbox is now.
-    pub(crate) fn locate(&self, agent: &AgentName, file: &str) -> Result<Option<Place>, OfficeError> {
+    pub(crate) fn locate(&self, agent: &AgentName, file: &str) -> Result<Option<FileLocation>, OfficeError> {
         Ok(self.places(agent, file)?.into_iter().next())
     }
 
     /// Every place where a file of this name is: another program may have used a name twice.
-    pub(crate) fn places(&self, agent: &AgentName, file: &str) -> Result<Vec<Place>, OfficeError> {
+    pub(crate) fn places(&self, agent: &AgentName, file: &str) -> Result<Vec<FileLocation>, OfficeError> {
         let mut places = Vec::new();
         // Twice: it may be moved from the one place to the other while we look.
         for _ in 0..2 {
             let path = self.paths.inbox(agent).join(file);
             if path.is_file() {
-                places.push(Place { path, in_inbox: true });
+                places.push(FileLocation { path, in_inbox: true });
             }
             let away = self.paths.put_away(agent);
             let path = away.join(file);
             if path.is_file() {
-                places.push(Place { path, in_inbox: false });
+                places.push(FileLocation { path, in_inbox: false });
             }
             if self.paths.layout == Layout::Nanobot
                 && let Some(path) = self.locate_by_month(&away, file)?
             {
-                places.push(Place { path, in_inbox: false });
+                places.push(FileLocation { path, in_inbox: false });
             }
             if !places.is_empty() {
                 break;
@@ -187,7 +187,7 @@ impl Shared {
     }
 
     /// Files that were put away under a longer name because theirs was taken.
-    pub(crate) fn renamed(&self, agent: &AgentName, file: &str) -> Vec<Place> {
+    pub(crate) fn renamed(&self, agent: &AgentName, file: &str) -> Vec<FileLocation> {
         let away = self.paths.put_away(agent);
         let stem = format!("{}_", message_file::stem(self.paths.layout, file));
         let mut folders = vec![away.clone()];
@@ -196,7 +196,7 @@ impl Shared {
         }
         let entries = folders.iter().filter_map(|folder| fs_err::read_dir(folder).ok()).flatten().flatten();
         let renamed = entries.filter(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(&stem)));
-        renamed.map(|entry| Place { path: entry.path(), in_inbox: false }).collect()
+        renamed.map(|entry| FileLocation { path: entry.path(), in_inbox: false }).collect()
     }
 
     fn locate_by_month(&self, away: &std::path::Path, file: &str) -> Result<Option<PathBuf>, OfficeError> {

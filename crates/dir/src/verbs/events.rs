@@ -20,7 +20,7 @@ use crate::office::{AgentDir, DirMailbox};
 const CHUNK: u64 = 1 << 20;
 
 /// What a look at the log gave.
-struct Look {
+struct LogPage {
     events: Vec<Entry>,
     /// Where to go on.
     end: u64,
@@ -56,7 +56,7 @@ impl AgentDir {
     }
 
     /// What happened after this position.
-    fn look(&self, since: u64) -> Result<Look, OfficeError> {
+    fn look(&self, since: u64) -> Result<LogPage, OfficeError> {
         let next_deadline = self.note_overdue()?;
         self.enter_all()?;
         let log = self.shared.log(&self.me);
@@ -87,7 +87,7 @@ impl AgentDir {
         if !events.is_empty() {
             self.make_durable(end)?;
         }
-        Ok(Look { events, end, next_deadline })
+        Ok(LogPage { events, end, next_deadline })
     }
 
     /// The event that a line tells of, if it tells of one.

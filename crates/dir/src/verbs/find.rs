@@ -9,21 +9,26 @@ use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
-use crate::office::{AgentDir, Shared};
-use crate::verbs::deliver::Place;
+use crate::office::{AgentDir, OfficeState};
+use crate::verbs::deliver::FileLocation;
 use crate::verbs::tasks::Pointer;
 
 /// A message that was found.
 #[derive(Debug, Clone)]
-pub(crate) struct Found {
+pub(crate) struct FoundMessage {
     pub(crate) message: Message,
     /// Whether its recipient has handled it, and when.
     pub(crate) read_at: Option<Timestamp>,
 }
 
-impl Shared {
+impl OfficeState {
     /// The message of this id, which arrived under this name in an agent's mailbox, wherever it lies now.
-    pub(crate) fn load(&self, owner: &AgentName, file: &str, id: &MessageId) -> Result<Option<Found>, OfficeError> {
+    pub(crate) fn load(
+        &self,
+        owner: &AgentName,
+        file: &str,
+        id: &MessageId,
+    ) -> Result<Option<FoundMessage>, OfficeError> {
         let places = self.places(owner, file)?;
         if let Some(found) = places.iter().find_map(|place| self.open_at(owner, place, file, id)) {
             return Ok(Some(found));
@@ -33,7 +38,7 @@ impl Shared {
     }
 
     /// The message at this place, if it is the one.
-    fn open_at(&self, owner: &AgentName, place: &Place, file: &str, id: &MessageId) -> Option<Found> {
+    fn open_at(&self, owner: &AgentName, place: &FileLocation, file: &str, id: &MessageId) -> Option<FoundMessage> {
         let layout = self.paths.layout;
         let message_file = match message_file::open(layout, owner, &place.path, file) {
             Ok(message_file) => message_file,
@@ -59,13 +64,13 @@ impl Shared {
         // What the office rejected was put away and never shown.
         let read = read && !message_file::is_rejected(&message);
         let read_at = read.then(|| changed().unwrap_or(message.sent_at));
-        Some(Found { message, read_at })
+        Some(FoundMessage { message, read_at })
     }
 }
 
 impl AgentDir {
     /// A message that came to the agent or that it sent.
-    pub(crate) fn find(&self, id: &MessageId) -> Result<Found, OfficeError> {
+    pub(crate) fn find(&self, id: &MessageId) -> Result<FoundMessage, OfficeError> {
         let nobody = || OfficeError::not_found(format!("no message {id} of yours"));
         let line = self.line_of(id)?.ok_or_else(nobody)?;
         let (owner, file) = match &line {
@@ -98,7 +103,7 @@ impl AgentDir {
     /// One message with its receipts.
     pub(crate) fn message(&self, id: &MessageId) -> Result<MessageWithReceipts, OfficeError> {
         self.shared.finish_begun();
-        let Found { message, read_at } = self.find(id)?;
+        let FoundMessage { message, read_at } = self.find(id)?;
         let receipt = Receipt::of(message.to.clone(), message.sent_at, read_at, read_at);
         Ok(MessageWithReceipts { message: self.shown(message), receipts: vec![receipt] })
     }

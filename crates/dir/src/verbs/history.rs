@@ -8,8 +8,8 @@ use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, OfficeError, SessionId};
 
 use crate::files::failure::Doing;
-use crate::log::index::Known;
-use crate::log::{Brief, LogLine, Placed};
+use crate::log::index::IndexedMessage;
+use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::AgentDir;
 
 impl AgentDir {
@@ -51,24 +51,24 @@ impl AgentDir {
     }
 
     /// Mail of a thread that could not be entered in the log, as on a full disk: it can be read all the same.
-    fn not_entered(&self, session: &SessionId) -> Result<Vec<Placed>, OfficeError> {
+    fn not_entered(&self, session: &SessionId) -> Result<Vec<PositionedLine>, OfficeError> {
         let index = self.ingest()?;
         let known = index.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
-        let line = |(f, known): (&String, &Known)| LogLine::In {
+        let line = |(f, known): (&String, &IndexedMessage)| LogLine::In {
             f: f.clone(),
             i: 0,
             brief: known.brief.clone(),
             read: known.read,
             withheld: known.withheld,
         };
-        Ok(known.map(|known| Placed { end: 0, line: line(known) }).collect())
+        Ok(known.map(|known| PositionedLine { end: 0, line: line(known) }).collect())
     }
 
     /// Everything in a thread, newest first: what it is, whose mailbox it went to, and its file there.
     fn session_entries(
         &self,
         session: &SessionId,
-        not_entered: Vec<Placed>,
+        not_entered: Vec<PositionedLine>,
     ) -> Result<Vec<(Brief, AgentName, String)>, OfficeError> {
         let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
         let doing = "could not read the log";
@@ -78,7 +78,7 @@ impl AgentDir {
         let mut seen = HashSet::new();
         let mut peers = HashSet::new();
         // The last line about a message counts: a name that turned out to be taken is in a line before it.
-        for Placed { line, .. } in lines.into_iter().rev() {
+        for PositionedLine { line, .. } in lines.into_iter().rev() {
             let (brief, mailbox, file) = match line {
                 LogLine::In { f, brief, withheld: None, .. } => (brief, self.me.clone(), f),
                 LogLine::Out { f, brief } => {
@@ -94,7 +94,7 @@ impl AgentDir {
         }
         // What the agent sent by other programs is in the log of whoever received it.
         for peer in peers.into_iter().filter(|peer| *peer != self.me) {
-            for Placed { line, .. } in self.shared.log(&peer).find(&[&text]).doing(doing)? {
+            for PositionedLine { line, .. } in self.shared.log(&peer).find(&[&text]).doing(doing)? {
                 if let LogLine::In { f, brief, withheld: None, .. } = line
                     && brief.peer == self.me
                     && brief.session == *session

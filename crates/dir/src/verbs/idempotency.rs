@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::files::durable::{self, Wait, nonce};
 use crate::files::failure::Doing;
-use crate::files::lock::Locked;
+use crate::files::lock::FileLock;
 use crate::files::message_file;
 use crate::office::AgentDir;
 use crate::registry::presence::{read_json, write_json};
@@ -24,7 +24,7 @@ const KEY_SPACE: Uuid = Uuid::from_u128(0x7e19_45b2_c8d0_5a67_93ec_0f41_a6d8_2b3
 
 /// A key that was used.
 #[derive(Debug, Serialize, Deserialize)]
-struct Used {
+struct UsedKey {
     draft: Draft,
     at: Timestamp,
     nonce: u32,
@@ -47,12 +47,12 @@ impl AgentDir {
         let hash = Uuid::new_v5(&KEY_SPACE, key.as_bytes());
         let path = directory.join(format!("{}.json", hash.simple()));
         // Sends under different keys seldom wait for each other.
-        let _locked = Locked::wait(&directory.join(format!("{:x}.lock", hash.as_bytes()[0] & 0xf))).doing(doing)?;
-        let used = match read_json::<Used>(&path)? {
+        let _locked = FileLock::wait(&directory.join(format!("{:x}.lock", hash.as_bytes()[0] & 0xf))).doing(doing)?;
+        let used = match read_json::<UsedKey>(&path)? {
             Some(used) if used.draft != draft => {
                 return Err(OfficeError::new(Code::Conflict, "that idempotency key was used for another message"));
             }
-            Some(Used { sent: Some(sent), .. }) => return Ok(sent),
+            Some(UsedKey { sent: Some(sent), .. }) => return Ok(sent),
             // A send that did not come to its end, or nobody knows whether it did.
             Some(used) => used,
             None => {
@@ -61,7 +61,7 @@ impl AgentDir {
                     Kind::Task => None,
                     _ => Some(sent(&self.compose(draft.clone(), at, Naming::Exact { nonce })?.message, None)),
                 };
-                let used = Used { draft, at, nonce, sent: None, will_answer };
+                let used = UsedKey { draft, at, nonce, sent: None, will_answer };
                 write_json(&self.shared, &path, &used, Wait::Synced)?;
                 used
             }
@@ -72,7 +72,7 @@ impl AgentDir {
         };
         match result {
             Ok(sent) => {
-                write_json(&self.shared, &path, &Used { sent: Some(sent.clone()), ..used }, Wait::Synced)?;
+                write_json(&self.shared, &path, &UsedKey { sent: Some(sent.clone()), ..used }, Wait::Synced)?;
                 Ok(sent)
             }
             Err(error) => {
@@ -86,7 +86,7 @@ impl AgentDir {
     }
 
     /// The result of a send that came to its end without being answered.
-    fn already_sent(&self, used: &Used) -> Result<Option<Sent>, OfficeError> {
+    fn already_sent(&self, used: &UsedKey) -> Result<Option<Sent>, OfficeError> {
         let id = message_file::new_id(self.shared.paths.layout, used.at, &self.me, used.nonce);
         let (to, name) = (&used.draft.to, self.name_under(&id, used));
         if used.draft.kind == Kind::Task {
@@ -108,7 +108,7 @@ impl AgentDir {
     }
 
     /// The name of the file of a message sent under a key.
-    fn name_under(&self, id: &MessageId, used: &Used) -> String {
+    fn name_under(&self, id: &MessageId, used: &UsedKey) -> String {
         use amb_core::wire::filename;
         match self.shared.paths.layout {
             crate::Layout::Nanobot => filename::nanobot_with_suffix(used.at, &self.me, used.nonce),

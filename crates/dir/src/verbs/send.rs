@@ -13,7 +13,7 @@ use crate::files::failure::Doing;
 use crate::files::layout::Layout;
 use crate::files::message_file;
 use crate::log::LogLine;
-use crate::office::{AgentDir, Shared};
+use crate::office::{AgentDir, OfficeState};
 use crate::registry::presence::Recipient;
 use crate::verbs::deliver::Naming;
 
@@ -147,7 +147,7 @@ impl AgentDir {
     }
 }
 
-impl Shared {
+impl OfficeState {
     /// The layout's word for what a message is for. The chipset's list has one for mail that is nothing in particular, and
     /// its programs expect a word of that list.
     fn word_for(&self, kind: Kind) -> Kind {

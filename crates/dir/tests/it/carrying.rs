@@ -53,7 +53,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
             let sent = net.carry(message.clone(), 7, again).await.unwrap();
             assert_eq!((&sent.message_id, sent.created_at), (&id, message.sent_at), "{layout}");
         }
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Waiting);
+        assert_eq!(office.carry_outcome(&name("coder"), &file).await.unwrap(), CarryOutcome::Waiting);
         let inbox = coder.inbox(true).await.unwrap();
         assert_eq!(inbox.unread(), 1, "{layout}");
         let got = coder.message(&id).await.unwrap().message;
@@ -65,7 +65,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         assert_eq!(coder.message(&reply.message_id).await.unwrap().message.ttl, 0);
 
         coder.ack(std::slice::from_ref(&id)).await.unwrap();
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
+        assert_eq!(office.carry_outcome(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
         net.carry(message.clone(), 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "handled is handled");
         // Some programs remove what they took.
@@ -73,7 +73,7 @@ async fn a_carried_message_keeps_its_time_its_ttl_and_its_trace_and_is_there_onc
         kept.iter().filter(|path| path.exists()).for_each(|path| fs_err::remove_file(path).unwrap());
         net.carry(message, 7, true).await.unwrap();
         assert_eq!(coder.inbox(true).await.unwrap().unread(), 0, "{layout}: removed is handled");
-        assert_eq!(office.fate(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
+        assert_eq!(office.carry_outcome(&name("coder"), &file).await.unwrap(), CarryOutcome::Handled);
     }
 }
 

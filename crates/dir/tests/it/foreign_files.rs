@@ -154,7 +154,7 @@ async fn the_doctor_names_files_of_the_other_format() {
     }
     fs_err::create_dir(world.path().join("_links")).unwrap();
     let findings = examine(&world.office(), false).await.unwrap();
-    let named: Vec<_> = findings.iter().filter(|finding| finding.kind == doctor::Kind::OtherFormat).collect();
+    let named: Vec<_> = findings.iter().filter(|finding| finding.kind == doctor::FindingKind::OtherFormat).collect();
     assert_eq!(named.len(), 2, "{findings:?}");
     assert!(named.iter().any(|finding| finding.path == inbox && finding.detail.contains("3 files")));
     assert!(named.iter().all(|finding| finding.detail.contains("p2p/v1")));

@@ -28,7 +28,7 @@ const PROCESSES: usize = 2;
 
 /// What a process says of what it does.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-enum Said {
+enum RecentLine {
     /// It is about to send this.
     Sends(Box<Draft>),
     /// The send under this key was answered; a task was in this state.
@@ -61,7 +61,7 @@ impl Dice {
     }
 }
 
-fn say(said: &Said) {
+fn say(said: &RecentLine) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "\nsaid {}", serde_json::to_string(said).unwrap()).unwrap();
     out.flush().unwrap();
@@ -84,9 +84,9 @@ async fn a_part_in_a_history() {
                     _ => Draft::task(to, "Work", &key),
                 };
                 let draft = Draft { idempotency_key: Some(key.clone()), ..draft };
-                say(&Said::Sends(Box::new(draft.clone())));
+                say(&RecentLine::Sends(Box::new(draft.clone())));
                 let sent = mailbox.send(draft).await.unwrap();
-                say(&Said::Sent(key, sent.task.map(|task| task.state)));
+                say(&RecentLine::Sent(key, sent.task.map(|task| task.state)));
             }
             4..7 => {
                 let open = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
@@ -106,7 +106,7 @@ async fn a_part_in_a_history() {
                 };
                 // Another process of the agent may have moved it meanwhile, or the quota is full.
                 if next != task.state && mailbox.set_task_state(&task.id, next, None).await.is_ok() {
-                    say(&Said::Moved(task.id, next));
+                    say(&RecentLine::Moved(task.id, next));
                 }
             }
             7..9 => {
@@ -114,7 +114,7 @@ async fn a_part_in_a_history() {
                 let ids: Vec<MessageId> =
                     mailbox.claim(request).await.unwrap().into_iter().map(|message| message.id).collect();
                 let done = mailbox.ack(&ids).await.unwrap();
-                say(&Said::Acknowledged(ids, done));
+                say(&RecentLine::Acknowledged(ids, done));
             }
             // Another process may have claimed or acknowledged it: of several, one counts.
             9..12 => {
@@ -123,7 +123,7 @@ async fn a_part_in_a_history() {
                 let unread = unread.filter(|message| !message.is_read && message.sender_name != *mailbox.me());
                 let ids: Vec<MessageId> = unread.take(2).map(|message| message.id).collect();
                 let done = mailbox.ack(&ids).await.unwrap();
-                say(&Said::Acknowledged(ids, done));
+                say(&RecentLine::Acknowledged(ids, done));
             }
             12 => {
                 let threads = mailbox.inbox(false).await.unwrap().sessions;
@@ -135,7 +135,7 @@ async fn a_part_in_a_history() {
             13 => {
                 let text = format!("{}-{n}-once", part.seed);
                 mailbox.send(Draft::text(name(AGENTS[dice.next(AGENTS.len())]), "Talk", &text)).await.unwrap();
-                say(&Said::SentOnce(text));
+                say(&RecentLine::SentOnce(text));
             }
             14 => {
                 let old = ArchiveOptions { older_than: Duration::ZERO, keep_unread: true, ..ArchiveOptions::default() };
@@ -145,7 +145,7 @@ async fn a_part_in_a_history() {
             15 | 16 => {
                 let page = mailbox.events(Some(cursor), Duration::ZERO).await.unwrap();
                 cursor = page.cursor.clone();
-                say(&Said::Heard(page.cursor, page.events.iter().map(|entry| heard_of(&entry.event)).collect()));
+                say(&RecentLine::Heard(page.cursor, page.events.iter().map(|entry| heard_of(&entry.event)).collect()));
             }
             _ => drop(mailbox.inbox(dice.next(2) == 0).await.unwrap()),
         }
@@ -162,7 +162,7 @@ fn heard_of(event: &Event) -> String {
 }
 
 /// Runs a process until it has said a few things, kills it, and answers what it said.
-fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Said> {
+fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<RecentLine> {
     let (layout, seed) = (world.layout.to_string(), dice.0);
     let part = Part { root: world.path().to_owned(), layout, agent: agent.to_owned(), seed, cursor };
     let mut child = Command::new(std::env::current_exe().unwrap())
@@ -176,7 +176,7 @@ fn killed(world: &World, agent: &str, dice: &mut Dice, cursor: Cursor) -> Vec<Sa
         .unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let mut said = lines.filter_map(|line| Some(serde_json::from_str(line.strip_prefix("said ")?).unwrap()));
-    let mut heard: Vec<Said> = said.by_ref().take(1 + dice.next(12)).collect();
+    let mut heard: Vec<RecentLine> = said.by_ref().take(1 + dice.next(12)).collect();
     // Somewhere within the verb that follows.
     let moment = Instant::now() + Duration::from_micros(dice.next(4_000) as u64);
     while Instant::now() < moment {
@@ -210,7 +210,7 @@ async fn history(layout: Layout) {
                     let agent = AGENTS[slot % AGENTS.len()];
                     let said = killed(world, agent, &mut dice, cursor.clone());
                     for said in &said {
-                        if let Said::Heard(to, events) = said {
+                        if let RecentLine::Heard(to, events) = said {
                             cursor = to.clone();
                             told_here.extend(events.iter().cloned());
                         }
@@ -235,10 +235,10 @@ fn from_the_clock() -> u64 {
 }
 
 /// What clients were told, against what there is.
-async fn check(world: &World, heard: Vec<(&str, Said)>) {
+async fn check(world: &World, heard: Vec<(&str, RecentLine)>) {
     let mut answered: HashMap<&String, Option<TaskState>> = HashMap::new();
     for (_, said) in &heard {
-        if let Said::Sent(key, state) = said {
+        if let RecentLine::Sent(key, state) = said {
             answered.insert(key, *state);
         }
     }
@@ -246,7 +246,7 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
     let mut sent: BTreeMap<String, Option<TaskState>> = BTreeMap::new();
     let office = world.office();
     for (agent, said) in &heard {
-        let Said::Sends(draft) = said else { continue };
+        let RecentLine::Sends(draft) = said else { continue };
         let key = draft.idempotency_key.clone().unwrap();
         let state = match answered.get(&key) {
             Some(state) => *state,
@@ -273,7 +273,7 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
     let (mut moves, mut acks) = (0, 0);
     for (_, said) in &heard {
         match said {
-            Said::Moved(id, state) => {
+            RecentLine::Moved(id, state) => {
                 moves += 1;
                 let told = letters.iter().filter(|letter| {
                     letter.kind == "task_update"
@@ -283,16 +283,16 @@ async fn check(world: &World, heard: Vec<(&str, Said)>) {
                 let told = told.count();
                 assert!(told == 1 || *state == TaskState::Working && told > 1, "{id} was moved to {state}: {told}");
             }
-            Said::Acknowledged(ids, done) => {
+            RecentLine::Acknowledged(ids, done) => {
                 acks += done;
                 for id in ids {
                     assert!(letters.iter().any(|letter| letter.id == *id && letter.read), "{id} was acknowledged");
                 }
             }
-            Said::SentOnce(text) => {
+            RecentLine::SentOnce(text) => {
                 assert_eq!(letters.iter().filter(|letter| letter.text == *text).count(), 1, "{text} was answered");
             }
-            Said::Sends(_) | Said::Sent(..) | Said::Heard(..) => {}
+            RecentLine::Sends(_) | RecentLine::Sent(..) | RecentLine::Heard(..) => {}
         }
     }
     println!("{} sends, {moves} moves, {acks} acknowledgements", sent.len());

@@ -6,7 +6,7 @@ use amb_core::event::{Cursor, Event};
 use amb_core::mailbox::{ClaimRequest, HistoryPage};
 use amb_core::{Callback, Card, Draft, Mailbox, SessionId, Status, TaskState, Timestamp};
 use amb_dir::archive::{ArchiveOptions, archive};
-use amb_dir::doctor::{self, Kind};
+use amb_dir::doctor::{self, FindingKind};
 use amb_dir::{Channel, ChannelConfig, DirMailbox, Layout};
 use serde_json::json;
 
@@ -242,7 +242,7 @@ async fn mail_that_another_program_handled_is_in_the_history() {
     assert_eq!((inbox.sessions.len(), inbox.unread()), (1, 0), "what was there before us is found at the first look");
     fs_err::write(processed.join("1745659201_ann.msg.json"), message(1)).unwrap();
     let findings = doctor::examine(&world.office(), true).await.unwrap();
-    assert!(findings.iter().any(|finding| finding.kind == Kind::NotIndexed), "{findings:?}");
+    assert!(findings.iter().any(|finding| finding.kind == FindingKind::NotIndexed), "{findings:?}");
     let session = SessionId::between(&name("ann"), &name("bob"), "(no subject)");
     let history = bob.read(&session, HistoryPage::newest(10).unwrap()).await.unwrap();
     assert_eq!(history.messages.len(), 2);
@@ -310,7 +310,7 @@ async fn the_doctor_tells_of_mail_that_was_refused() {
         for mend in [true, false] {
             let findings = doctor::examine(&world.office(), mend).await.unwrap();
             let [found] = findings.as_slice() else { panic!("{findings:?}") };
-            assert_eq!((found.kind, found.mended), (Kind::RefusedAside, false));
+            assert_eq!((found.kind, found.mended), (FindingKind::RefusedAside, false));
             assert!(found.detail.contains(file) && found.remedy.contains("--allow-from"), "{found:?}");
         }
     }

@@ -2,7 +2,7 @@
 
 use amb_core::transcript::Line;
 use amb_core::{Code, Draft, Mailbox, TaskState};
-use amb_dir::doctor::{Kind, examine};
+use amb_dir::doctor::{FindingKind, examine};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use fs_err::os::unix::fs::symlink;
 
@@ -36,7 +36,7 @@ async fn nothing_is_written_or_read_through_a_link() {
             assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 0, "{layout}: {link}");
             let found = examine(&world.office(), true).await.unwrap();
             assert!(
-                found.iter().any(|found| found.kind == Kind::LinkedDirectory && !found.mended),
+                found.iter().any(|found| found.kind == FindingKind::LinkedDirectory && !found.mended),
                 "{layout}: {found:?}"
             );
             assert_eq!(fs_err::read_dir(elsewhere.path()).unwrap().count(), 0, "{layout}: {link}");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use amb_core::mailbox::ClaimRequest;
 use amb_core::{Code, Mailbox};
-use amb_dir::doctor::{self, Kind};
+use amb_dir::doctor::{self, FindingKind};
 use amb_dir::{DirOffice, DirOptions, Layout};
 use serde_json::json;
 
@@ -53,7 +53,7 @@ async fn a_registry_that_is_no_small_regular_file_is_refused_and_the_doctor_move
         }
         soon(ann.send(text("ann", "to myself"))).await.unwrap();
         let findings = soon(doctor::examine(&world.office(), false)).await.unwrap();
-        assert!(findings.iter().any(|found| found.kind == Kind::BrokenRegistry && found.path == path), "{what}");
+        assert!(findings.iter().any(|found| found.kind == FindingKind::BrokenRegistry && found.path == path), "{what}");
         soon(doctor::examine(&world.office(), true)).await.unwrap();
         assert_eq!(ann.agents().await.unwrap().len(), 1, "{what}");
         assert_eq!(fs_err::read_to_string(&elsewhere).unwrap(), r#"{"secret": {"agent_id": "secret"}}"#);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{Code, OfficeError};
-use amb_dir::transcript::{Appended, Follow, HistorySource, TranscriptStore};
+use amb_dir::transcript::{AppendOutcome, Follow, HistorySource, TranscriptStore};
 
 pub(crate) fn key(text: &str) -> TranscriptKey {
     text.parse().unwrap()
@@ -75,8 +75,8 @@ async fn a_line_without_a_time_gets_the_present_one() {
 async fn only_group_chats_are_written() {
     let (_dir, store) = store();
     let chat = key("feishu:oc_1");
-    assert_eq!(store.append_if_group("p2p", &chat, said("secret")).await.unwrap(), Appended::Skipped);
-    assert_eq!(store.append_if_group("group", &chat, said("open")).await.unwrap(), Appended::Written);
+    assert_eq!(store.append_if_group("p2p", &chat, said("secret")).await.unwrap(), AppendOutcome::Skipped);
+    assert_eq!(store.append_if_group("group", &chat, said("open")).await.unwrap(), AppendOutcome::Written);
     assert_eq!(contents(store.recent(&chat, 9).await.unwrap()), ["open"]);
 }
 

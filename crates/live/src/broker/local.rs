@@ -9,18 +9,18 @@ use amb_core::GoalId;
 use async_trait::async_trait;
 use parking_lot::RwLock;
 
-use super::{Broker, BrokerError, Inlet, LiveGoal, Outcome, Parcel, Receipt, Roster, Soon, Subscription};
+use super::{Broker, BrokerError, Inlet, LiveGoal, Parcel, PublishOutcome, PublishReceipt, Roster, Soon, Subscription};
 
 /// Delivers within the process. A publish that answers `Delivered` has put the message into the goal's buffer already.
 #[derive(Default)]
 pub struct LocalBroker {
-    table: Arc<RwLock<Table>>,
+    table: Arc<RwLock<SubjectTable>>,
     next: AtomicU64,
     roster: Roster,
 }
 
 #[derive(Default)]
-struct Table {
+struct SubjectTable {
     exact: HashMap<Box<str>, Vec<Listener>>,
     strays: Vec<Listener>,
 }
@@ -37,7 +37,7 @@ impl LocalBroker {
         Arc::default()
     }
 
-    fn deliver(&self, subject: &str, parcel: Parcel) -> Result<Outcome, BrokerError> {
+    fn deliver(&self, subject: &str, parcel: Parcel) -> Result<PublishOutcome, BrokerError> {
         // Cloned out, so that an inlet may subscribe or unsubscribe in its turn. One subscriber is by far the common case.
         let (first, others) = {
             let table = self.table.read();
@@ -63,12 +63,12 @@ impl LocalBroker {
         }
         match refusal {
             Some(why) if !taken => Err(BrokerError::Refused(why.0)),
-            _ => Ok(Outcome::Delivered),
+            _ => Ok(PublishOutcome::Delivered),
         }
     }
 
-    fn unsubscriber(&self, end: impl FnOnce(&mut Table) + Send + Sync + 'static) -> Subscription {
-        let table: Weak<RwLock<Table>> = Arc::downgrade(&self.table);
+    fn unsubscriber(&self, end: impl FnOnce(&mut SubjectTable) + Send + Sync + 'static) -> Subscription {
+        let table: Weak<RwLock<SubjectTable>> = Arc::downgrade(&self.table);
         Subscription::new(move || {
             if let Some(table) = table.upgrade() {
                 end(&mut table.write());
@@ -83,12 +83,12 @@ impl Broker for LocalBroker {
         "this process".into()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
-        Receipt::now(self.deliver(subject, parcel))
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
+        PublishReceipt::now(self.deliver(subject, parcel))
     }
 
-    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, Receipt<'static>> {
-        Soon::now(Receipt::now(self.deliver(subject, parcel)))
+    fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
+        Soon::now(PublishReceipt::now(self.deliver(subject, parcel)))
     }
 
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError> {

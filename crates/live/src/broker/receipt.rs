@@ -4,10 +4,10 @@ use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use super::{BrokerError, Outcome};
+use super::{BrokerError, PublishOutcome};
 
 /// What becomes of one parcel: await it.
-pub type Receipt<'a> = Soon<'a, Result<Outcome, BrokerError>>;
+pub type PublishReceipt<'a> = Soon<'a, Result<PublishOutcome, BrokerError>>;
 
 /// A value that is there at once or comes later. Where it is there at once, nothing is allocated for the wait.
 #[must_use = "it does nothing, or nothing is known of it, unless it is awaited"]

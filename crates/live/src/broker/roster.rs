@@ -36,7 +36,7 @@ pub struct Roster {
 #[derive(Debug, Default)]
 struct State {
     sources: HashMap<Box<str>, Source>,
-    agents: HashMap<AgentName, BTreeMap<GoalId, Run>>,
+    agents: HashMap<AgentName, BTreeMap<GoalId, LiveRun>>,
 }
 
 #[derive(Debug)]
@@ -46,7 +46,7 @@ struct Source {
 }
 
 #[derive(Debug)]
-struct Run {
+struct LiveRun {
     description: Arc<str>,
     /// Shared by all goals of a source, so that a sign of life costs the same however many there are.
     deadline: Arc<AtomicU64>,
@@ -82,7 +82,7 @@ impl Roster {
         }
         let deadline = Arc::new(AtomicU64::new(until));
         for goal in &goals {
-            let run = Run { description: goal.description.as_str().into(), deadline: Arc::clone(&deadline) };
+            let run = LiveRun { description: goal.description.as_str().into(), deadline: Arc::clone(&deadline) };
             state.agents.entry(goal.agent_id.clone()).or_default().insert(goal.goal_id, run);
         }
         state.sources.insert(source.into(), Source { goals, deadline });
@@ -158,7 +158,7 @@ impl State {
     }
 }
 
-impl Run {
+impl LiveRun {
     fn lives(&self, now: u64) -> bool {
         now < self.deadline.load(Ordering::Relaxed)
     }

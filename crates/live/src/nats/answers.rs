@@ -10,7 +10,7 @@
 use async_nats::Subject;
 use tokio_util::bytes::Bytes;
 
-use crate::broker::Refusal;
+use crate::broker::ParcelRefused;
 
 /// The last token but one of our reply subjects: several of them may be answered in one message.
 pub(super) const MARK: &str = "amb";
@@ -18,17 +18,17 @@ pub(super) const MARK: &str = "amb";
 pub(super) const ANSWERS_AT_ONCE: usize = 512;
 
 /// One answer to send.
-pub(super) struct Answer {
+pub(super) struct Acknowledgement {
     pub(super) reply: Subject,
-    pub(super) verdict: Result<(), Refusal>,
+    pub(super) verdict: Result<(), ParcelRefused>,
 }
 
 /// What to send: answers to one sender go together.
-pub(super) fn together(answers: impl Iterator<Item = Answer>) -> Vec<(Subject, Bytes)> {
+pub(super) fn together(answers: impl Iterator<Item = Acknowledgement>) -> Vec<(Subject, Bytes)> {
     let mut messages = Vec::new();
     let mut shared: Vec<(Subject, usize, String)> = Vec::new();
-    for Answer { reply, verdict } in answers {
-        if let Err(Refusal(why)) = verdict {
+    for Acknowledgement { reply, verdict } in answers {
+        if let Err(ParcelRefused(why)) = verdict {
             messages.push((reply, format!("!{why}").into()));
             continue;
         }
@@ -59,13 +59,13 @@ mod tests {
 
     #[test]
     fn answers_to_one_sender_travel_together() {
-        let answer = |reply: &str, verdict| Answer { reply: reply.into(), verdict };
+        let answer = |reply: &str, verdict| Acknowledgement { reply: reply.into(), verdict };
         let sent = together(
             [
                 answer("_INBOX.a.amb.1", Ok(())),
                 answer("_INBOX.b.amb.1", Ok(())),
                 answer("_INBOX.a.amb.2", Ok(())),
-                answer("_INBOX.a.amb.3", Err(Refusal("full".into()))),
+                answer("_INBOX.a.amb.3", Err(ParcelRefused("full".into()))),
                 answer("_INBOX.c.QQ", Ok(())),
                 answer("_INBOX.a.amb.4", Ok(())),
             ]

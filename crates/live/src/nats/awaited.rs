@@ -23,7 +23,7 @@ const LOOKS: u32 = 8;
 
 /// What became of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AckOutcome {
     Buffered,
     Refused(String),
     NobodyListens,
@@ -43,7 +43,7 @@ pub(super) struct Awaited {
 
 #[derive(Debug, Default)]
 struct Slots {
-    all: Vec<Slot>,
+    all: Vec<AckSlot>,
     free: Vec<u32>,
     /// How often was looked.
     look: u32,
@@ -52,7 +52,7 @@ struct Slots {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct AckSlot {
     /// How often the slot was used before: an answer that comes too late must not settle its successor.
     turn: u32,
     state: State,
@@ -63,7 +63,7 @@ enum State {
     Free,
     /// Since which look, and whom to wake.
     Waiting(u32, Option<Waker>),
-    Settled(Verdict),
+    Settled(AckOutcome),
 }
 
 impl Awaited {
@@ -79,7 +79,7 @@ impl Awaited {
     }
 
     /// A place for the answer to one message.
-    pub(super) fn ask(self: &Arc<Self>) -> Question {
+    pub(super) fn ask(self: &Arc<Self>) -> PendingAck {
         let mut slots = self.slots();
         let state = State::Waiting(slots.look, None);
         let (index, turn) = match slots.free.pop() {
@@ -89,7 +89,7 @@ impl Awaited {
                 (index, slot.turn)
             }
             None => {
-                slots.all.push(Slot { turn: 0, state });
+                slots.all.push(AckSlot { turn: 0, state });
                 (slots.all.len() as u32 - 1, 0)
             }
         };
@@ -98,23 +98,23 @@ impl Awaited {
         if wake {
             self.some.notify_one();
         }
-        Question { index, turn, done: false, owner: Arc::clone(self) }
+        PendingAck { index, turn, done: false, owner: Arc::clone(self) }
     }
 
     /// Takes one answer from the wire.
     fn settle(&self, message: &Message) {
         let Some(token) = message.subject.strip_prefix(&self.prefix) else { return };
         if message.status == Some(StatusCode::NO_RESPONDERS) {
-            return self.tell([token].into_iter(), &Verdict::NobodyListens);
+            return self.tell([token].into_iter(), &AckOutcome::NobodyListens);
         }
         let text = std::str::from_utf8(&message.payload).unwrap_or_default();
         match text.strip_prefix('!') {
-            Some(why) => self.tell([token].into_iter(), &Verdict::Refused(why.chars().take(200).collect())),
-            None => self.tell([token].into_iter().chain(text.split_ascii_whitespace()), &Verdict::Buffered),
+            Some(why) => self.tell([token].into_iter(), &AckOutcome::Refused(why.chars().take(200).collect())),
+            None => self.tell([token].into_iter().chain(text.split_ascii_whitespace()), &AckOutcome::Buffered),
         }
     }
 
-    fn tell<'a>(&self, tokens: impl Iterator<Item = &'a str>, verdict: &Verdict) {
+    fn tell<'a>(&self, tokens: impl Iterator<Item = &'a str>, verdict: &AckOutcome) {
         let mut wakers = Vec::new();
         let mut slots = self.slots();
         for (index, turn) in tokens.filter_map(read_token) {
@@ -131,7 +131,7 @@ impl Awaited {
     /// The connection broke: whoever waits learns that nothing is known.
     pub(super) fn lose_all(&self) {
         let wakers: Vec<_> =
-            self.slots().all.iter_mut().filter_map(|slot| slot.settle(&Verdict::ConnectionLost)).collect();
+            self.slots().all.iter_mut().filter_map(|slot| slot.settle(&AckOutcome::ConnectionLost)).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -145,7 +145,7 @@ impl Awaited {
         for slot in &mut slots.all {
             if let State::Waiting(since, _) = slot.state {
                 match now.wrapping_sub(since) > LOOKS {
-                    true => wakers.extend(slot.settle(&Verdict::NoAnswer)),
+                    true => wakers.extend(slot.settle(&AckOutcome::NoAnswer)),
                     false => waiting = true,
                 }
             }
@@ -161,9 +161,9 @@ impl Awaited {
     }
 }
 
-impl Slot {
+impl AckSlot {
     /// Answers whom to wake, which is done without the lock.
-    fn settle(&mut self, verdict: &Verdict) -> Option<Waker> {
+    fn settle(&mut self, verdict: &AckOutcome) -> Option<Waker> {
         let State::Waiting(_, waker) = &mut self.state else { return None };
         let waker = waker.take();
         self.state = State::Settled(verdict.clone());
@@ -187,7 +187,7 @@ fn read_token(token: &str) -> Option<(u32, u32)> {
 
 /// One awaited answer. Dropped, it is awaited no longer.
 #[derive(Debug)]
-pub(super) struct Question {
+pub(super) struct PendingAck {
     index: u32,
     turn: u32,
     /// The slot is no longer ours.
@@ -195,7 +195,7 @@ pub(super) struct Question {
     owner: Arc<Awaited>,
 }
 
-impl Question {
+impl PendingAck {
     /// At most so many bytes.
     pub(super) fn reply_size(&self) -> usize {
         self.owner.prefix.len() + 17
@@ -217,36 +217,36 @@ impl Question {
     }
 }
 
-impl Future for Question {
-    type Output = Verdict;
+impl Future for PendingAck {
+    type Output = AckOutcome;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Verdict> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<AckOutcome> {
         let question = &mut *self;
         let mut slots = question.owner.slots();
         match &mut slots.all[question.index as usize].state {
             // Asked again after its answer, which nobody does.
-            _ if question.done => Poll::Ready(Verdict::ConnectionLost),
+            _ if question.done => Poll::Ready(AckOutcome::ConnectionLost),
             State::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
             State::Waiting(_, waker) => {
                 *waker = Some(context.waker().clone());
                 Poll::Pending
             }
             State::Settled(verdict) => {
-                let verdict = std::mem::replace(verdict, Verdict::Buffered);
-                Question::leave(&mut slots, question.index);
+                let verdict = std::mem::replace(verdict, AckOutcome::Buffered);
+                PendingAck::leave(&mut slots, question.index);
                 drop(slots);
                 question.done = true;
                 Poll::Ready(verdict)
             }
-            State::Free => Poll::Ready(Verdict::ConnectionLost),
+            State::Free => Poll::Ready(AckOutcome::ConnectionLost),
         }
     }
 }
 
-impl Drop for Question {
+impl Drop for PendingAck {
     fn drop(&mut self) {
         if !self.done {
-            Question::leave(&mut self.owner.slots(), self.index);
+            PendingAck::leave(&mut self.owner.slots(), self.index);
         }
     }
 }
@@ -279,14 +279,14 @@ mod tests {
         Awaited::new("_INBOX.x", Duration::from_secs(2))
     }
 
-    fn reply(question: &Question) -> String {
+    fn reply(question: &PendingAck) -> String {
         let mut reply = BytesMut::new();
         question.write_reply(&mut reply);
         assert!(reply.len() <= question.reply_size());
         String::from_utf8(reply.to_vec()).unwrap()
     }
 
-    fn answer(to: &Question, payload: &str) -> Message {
+    fn answer(to: &PendingAck, payload: &str) -> Message {
         Message {
             subject: reply(to).into(),
             reply: None,
@@ -298,7 +298,7 @@ mod tests {
         }
     }
 
-    fn token(question: &Question) -> String {
+    fn token(question: &PendingAck) -> String {
         reply(question).rsplit('.').next().unwrap().to_owned()
     }
 
@@ -312,10 +312,10 @@ mod tests {
         let awaited = awaited();
         let [first, second, third] = std::array::from_fn(|_| awaited.ask());
         awaited.settle(&answer(&first, &format!("{} ", token(&third))));
-        assert_eq!(first.await, Verdict::Buffered);
-        assert_eq!(third.await, Verdict::Buffered);
+        assert_eq!(first.await, AckOutcome::Buffered);
+        assert_eq!(third.await, AckOutcome::Buffered);
         awaited.settle(&answer(&second, "!the goal has ended"));
-        assert_eq!(second.await, Verdict::Refused("the goal has ended".into()));
+        assert_eq!(second.await, AckOutcome::Refused("the goal has ended".into()));
         assert_eq!(waiting(&awaited), 0);
     }
 
@@ -334,7 +334,7 @@ mod tests {
         let awaited = awaited();
         let question = awaited.ask();
         awaited.lose_all();
-        assert_eq!(question.await, Verdict::ConnectionLost);
+        assert_eq!(question.await, AckOutcome::ConnectionLost);
     }
 
     #[test]
@@ -353,7 +353,7 @@ mod tests {
         let next = awaited.ask();
         awaited.settle(&answer);
         awaited.lose_all();
-        assert_eq!(next.await, Verdict::ConnectionLost);
+        assert_eq!(next.await, AckOutcome::ConnectionLost);
     }
 
     #[tokio::test]
@@ -364,6 +364,6 @@ mod tests {
             assert!(awaited.look(), "it still waits");
         }
         assert!(!awaited.look());
-        assert_eq!(question.await, Verdict::NoAnswer);
+        assert_eq!(question.await, AckOutcome::NoAnswer);
     }
 }

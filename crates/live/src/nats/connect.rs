@@ -7,7 +7,7 @@ use amb_core::Backoff;
 use async_nats::{Client, ConnectOptions, Event};
 use tokio::sync::{Notify, mpsc};
 
-use super::presence::{Presence, causes};
+use super::presence::{PresenceBucket, causes};
 use super::wire::Wire;
 use super::{NatsAuth, NatsOptions};
 use crate::broker::BrokerError;
@@ -85,7 +85,7 @@ pub(super) async fn connect(
 pub(super) async fn watch(
     mut events: mpsc::Receiver<Event>,
     wire: Arc<Wire>,
-    presence: Arc<Presence>,
+    presence: Arc<PresenceBucket>,
     replay: Arc<Notify>,
 ) {
     while let Some(event) = events.recv().await {

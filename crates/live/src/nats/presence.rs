@@ -30,12 +30,12 @@ const READING_AT_ONCE: usize = 32;
 
 /// The value of one entry.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-struct Part {
+struct PresencePart {
     goals: Vec<LiveGoal>,
 }
 
 /// This process's goals in the bucket, and everybody's in the roster.
-pub(super) struct Presence {
+pub(super) struct PresenceBucket {
     jetstream: jetstream::Context,
     bucket: String,
     process: String,
@@ -58,7 +58,7 @@ struct Own {
     dirty: bool,
 }
 
-impl Presence {
+impl PresenceBucket {
     pub(super) fn new(client: async_nats::Client, bucket: String, expiry: Duration, roster: Arc<Roster>) -> Self {
         let mut jetstream = jetstream::new(client);
         jetstream.set_timeout(Duration::from_secs(3));
@@ -217,7 +217,7 @@ impl Presence {
             // Our own goals live as long as we do, also while we cannot reach the bucket.
             return;
         }
-        match serde_json::from_slice::<Part>(value) {
+        match serde_json::from_slice::<PresencePart>(value) {
             Ok(part) if part.goals.len() <= GOALS_PER_PART => self.roster.put(key, part.goals, Some(valid)),
             Ok(part) => tracing::debug!(key, goals = part.goals.len(), "dropped: too many goals in one presence entry"),
             Err(error) => tracing::debug!(key, %error, "dropped: not a presence entry"),
@@ -235,7 +235,7 @@ impl Presence {
                 return Ok(());
             }
             own.dirty = false;
-            serde_json::to_vec(&Part { goals: own.goals.clone() }).map_err(|error| self.failed(error))?
+            serde_json::to_vec(&PresencePart { goals: own.goals.clone() }).map_err(|error| self.failed(error))?
         };
         let value = Bytes::from(value);
         let key = format!("{}.{part}", self.process);

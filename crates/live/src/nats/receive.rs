@@ -12,8 +12,8 @@ use futures_util::{FutureExt, Stream, StreamExt};
 use tokio::sync::mpsc;
 
 use super::ID_HEADER;
-use super::answers::{ANSWERS_AT_ONCE, Answer, together};
-use super::presence::Presence;
+use super::answers::{ANSWERS_AT_ONCE, Acknowledgement, together};
+use super::presence::PresenceBucket;
 use super::wire::Wire;
 use crate::broker::{Inlet, Parcel};
 
@@ -29,17 +29,17 @@ const BUSY: usize = 8;
 pub(super) struct GoalSubscription {
     messages: Subscriber,
     inlet: Arc<dyn Inlet>,
-    end: Arc<End>,
+    end: Arc<Unsubscribe>,
 }
 
 /// Ends a line from elsewhere.
 #[derive(Default)]
-pub(super) struct End {
+pub(super) struct Unsubscribe {
     came: AtomicBool,
     line: AtomicWaker,
 }
 
-impl End {
+impl Unsubscribe {
     pub(super) fn come(&self) {
         self.came.store(true, Ordering::Release);
         self.line.wake();
@@ -48,16 +48,16 @@ impl End {
 
 impl GoalSubscription {
     /// A goal's messages for the router, until the end that comes with it.
-    pub(super) fn new(messages: Subscriber, inlet: Arc<dyn Inlet>) -> (Self, Arc<End>) {
-        let end = Arc::<End>::default();
+    pub(super) fn new(messages: Subscriber, inlet: Arc<dyn Inlet>) -> (Self, Arc<Unsubscribe>) {
+        let end = Arc::<Unsubscribe>::default();
         (Self { messages, inlet, end: Arc::clone(&end) }, end)
     }
 }
 
 impl Stream for GoalSubscription {
-    type Item = Vec<Answer>;
+    type Item = Vec<Acknowledgement>;
 
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<Answer>>> {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Vec<Acknowledgement>>> {
         let line = &mut *self;
         if line.end.came.load(Ordering::Acquire) {
             return Poll::Ready(None);
@@ -117,7 +117,7 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<GoalSubscrip
 }
 
 /// Takes in what is there.
-fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Answer>) {
+fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Acknowledgement>) {
     while answers.len() < ANSWERS_AT_ONCE
         && let Some(Some(more)) = lines.next().now_or_never()
     {
@@ -125,7 +125,7 @@ fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Answer>) {
     }
 }
 
-fn take(message: Message, inlet: &dyn Inlet) -> Option<Answer> {
+fn take(message: Message, inlet: &dyn Inlet) -> Option<Acknowledgement> {
     let verdict = if message.payload.is_empty() {
         // A knock: is anybody there?
         Ok(())
@@ -133,17 +133,17 @@ fn take(message: Message, inlet: &dyn Inlet) -> Option<Answer> {
         let id = message.headers.as_ref().and_then(|headers| headers.get(ID_HEADER));
         inlet.deliver(&message.subject, Parcel::Raw(message.payload), id.map(|id| id.as_str()))
     };
-    message.reply.map(|reply| Answer { reply, verdict })
+    message.reply.map(|reply| Acknowledgement { reply, verdict })
 }
 
 /// Takes note of what other processes write about their goals.
-pub(super) async fn hear_presence(mut messages: Subscriber, presence: Arc<Presence>) {
+pub(super) async fn hear_presence(mut messages: Subscriber, presence: Arc<PresenceBucket>) {
     while let Some(message) = messages.next().await {
         presence.hear(&message);
     }
 }
 
 /// Tells others, again and again, that this process's goals live.
-pub(super) async fn keep_present(presence: Arc<Presence>, wire: Arc<Wire>) {
+pub(super) async fn keep_present(presence: Arc<PresenceBucket>, wire: Arc<Wire>) {
     presence.keep(|| wire.is_connected()).await;
 }

@@ -9,10 +9,10 @@ use futures_util::future::{Either, select};
 use tokio_util::bytes::Bytes;
 
 use super::ID_HEADER;
-use super::awaited::{Awaited, Question, Verdict};
+use super::awaited::{AckOutcome, Awaited, PendingAck};
 use super::pad::Pad;
 use super::presence::causes;
-use crate::broker::{BrokerError, Outcome};
+use crate::broker::{BrokerError, PublishOutcome};
 
 /// Sends messages and learns what becomes of them.
 pub(super) struct Wire {
@@ -49,13 +49,18 @@ impl Wire {
     }
 
     /// Sends one message and waits for what becomes of it.
-    pub(super) async fn send(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Outcome, BrokerError> {
+    pub(super) async fn send(
+        &self,
+        subject: &str,
+        payload: Bytes,
+        id: Option<&str>,
+    ) -> Result<PublishOutcome, BrokerError> {
         let question = self.ask(subject, payload, id).await?;
         self.outcome(question).await
     }
 
     /// Sends one message; its answer is to come.
-    pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Question, BrokerError> {
+    pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<PendingAck, BrokerError> {
         self.hand_over(self.publish(subject, payload, id)?).await
     }
 
@@ -70,7 +75,7 @@ impl Wire {
     }
 
     /// Hands one message to the connection; its answer is to come. Waits only while the connection has no room.
-    pub(super) async fn hand_over(&self, publish: Publish) -> Result<Question, BrokerError> {
+    pub(super) async fn hand_over(&self, publish: Publish) -> Result<PendingAck, BrokerError> {
         if !self.is_connected() {
             return Err(self.offline());
         }
@@ -92,15 +97,15 @@ impl Wire {
     }
 
     /// What became of a message that was handed over.
-    pub(super) async fn outcome(&self, question: Question) -> Result<Outcome, BrokerError> {
+    pub(super) async fn outcome(&self, question: PendingAck) -> Result<PublishOutcome, BrokerError> {
         match question.await {
-            Verdict::Buffered => Ok(Outcome::Delivered),
-            Verdict::Refused(why) => Err(BrokerError::Refused(why)),
-            Verdict::NobodyListens => Err(BrokerError::NoSubscriber),
-            Verdict::ConnectionLost => Err(self.lost()),
+            AckOutcome::Buffered => Ok(PublishOutcome::Delivered),
+            AckOutcome::Refused(why) => Err(BrokerError::Refused(why)),
+            AckOutcome::NobodyListens => Err(BrokerError::NoSubscriber),
+            AckOutcome::ConnectionLost => Err(self.lost()),
             // What we publish to ourselves now comes back only after the server has taken the message before it.
-            Verdict::NoAnswer => match self.comes_back().await {
-                true => Ok(Outcome::Published),
+            AckOutcome::NoAnswer => match self.comes_back().await {
+                true => Ok(PublishOutcome::Published),
                 false => Err(self.lost()),
             },
         }
@@ -111,12 +116,12 @@ impl Wire {
         let question = self.awaited.ask();
         let round_trip = async {
             let Ok(to_self) = self.reply(&question) else { return false };
-            self.client.publish(to_self, Bytes::new()).await.is_ok() && question.await == Verdict::Buffered
+            self.client.publish(to_self, Bytes::new()).await.is_ok() && question.await == AckOutcome::Buffered
         };
         tokio::time::timeout(self.ack_timeout, round_trip).await.unwrap_or(false)
     }
 
-    fn reply(&self, question: &Question) -> Result<Subject, BrokerError> {
+    fn reply(&self, question: &PendingAck) -> Result<Subject, BrokerError> {
         text(self.pad.write(question.reply_size(), |sheet| question.write_reply(sheet)))
     }
 }

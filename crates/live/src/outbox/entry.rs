@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// A message that waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Entry {
+pub(crate) struct OutboxEntry {
     /// Lets the receiver pass over a repeat.
     pub(crate) id: String,
     /// Where it goes.
@@ -23,7 +23,7 @@ pub(crate) struct Entry {
     pub(crate) why: Option<String>,
 }
 
-impl Entry {
+impl OutboxEntry {
     pub(super) fn read(path: &Path) -> io::Result<Self> {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }

@@ -17,7 +17,7 @@ const REMEMBERED_IDS: usize = 8_192;
 
 /// The state of a goal's subscription.
 #[derive(Debug)]
-pub(super) enum Link {
+pub(super) enum SubscriptionState {
     /// To be made.
     Wanted,
     /// Being made.
@@ -29,22 +29,22 @@ pub(super) enum Link {
 }
 
 #[derive(Debug)]
-struct Slot {
+struct GoalSlot {
     buffer: Arc<InboxBuffer>,
-    link: Link,
+    link: SubscriptionState,
     /// Set while the goal has not registered: since when, and how much came.
-    waiting: Option<Waiting>,
+    waiting: Option<WaitingMail>,
 }
 
 #[derive(Debug)]
-struct Waiting {
+struct WaitingMail {
     since: Instant,
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Table {
-    slots: HashMap<GoalId, Slot>,
+pub(super) struct RoutingTable {
+    slots: HashMap<GoalId, GoalSlot>,
     /// Goals in `slots` that wait, in the order in which they began to. May name goals that have registered or ended since.
     queue: VecDeque<GoalId>,
     waiting: usize,
@@ -54,10 +54,10 @@ pub(super) struct Table {
     pub(super) todo: Vec<GoalId>,
 }
 
-impl Table {
+impl RoutingTable {
     pub(super) fn register(&mut self, goal: GoalId) -> Arc<InboxBuffer> {
         self.ended.remove(&goal);
-        let slot = self.slots.entry(goal).or_insert_with(|| Slot::new(goal, None));
+        let slot = self.slots.entry(goal).or_insert_with(|| GoalSlot::new(goal, None));
         if let Some(waiting) = slot.waiting.take() {
             self.waiting -= 1;
             self.waiting_bytes -= waiting.bytes;
@@ -79,7 +79,7 @@ impl Table {
         bytes: usize,
         options: &RouterOptions,
     ) -> Result<Arc<InboxBuffer>, &'static str> {
-        if let Some(Slot { buffer, waiting: None, .. }) = self.slots.get(&goal) {
+        if let Some(GoalSlot { buffer, waiting: None, .. }) = self.slots.get(&goal) {
             return Ok(Arc::clone(buffer));
         }
         if self.ended.contains(&goal) {
@@ -104,7 +104,7 @@ impl Table {
     }
 
     fn add_waiting(&mut self, goal: GoalId, now: Instant) {
-        self.slots.insert(goal, Slot::new(goal, Some(now)));
+        self.slots.insert(goal, GoalSlot::new(goal, Some(now)));
         self.queue.push_back(goal);
         self.waiting += 1;
     }
@@ -119,7 +119,7 @@ impl Table {
     }
 
     /// Removes buffers that have waited too long; answers their subscriptions, to be dropped outside the lock.
-    pub(super) fn sweep(&mut self, now: Instant, waiting_time: Duration) -> Vec<Link> {
+    pub(super) fn sweep(&mut self, now: Instant, waiting_time: Duration) -> Vec<SubscriptionState> {
         let mut ended = Vec::new();
         while let Some(goal) = self.queue.front() {
             match self.slots.get(goal).and_then(|slot| slot.waiting.as_ref()) {
@@ -143,7 +143,7 @@ impl Table {
         ended
     }
 
-    pub(super) fn forget(&mut self, goal: GoalId) -> Option<Link> {
+    pub(super) fn forget(&mut self, goal: GoalId) -> Option<SubscriptionState> {
         self.ended.insert(goal, REMEMBERED_ENDS);
         let slot = self.slots.remove(&goal)?;
         if let Some(waiting) = slot.waiting {
@@ -153,15 +153,15 @@ impl Table {
         Some(slot.link)
     }
 
-    pub(super) fn link(&self, goal: GoalId) -> Option<&Link> {
+    pub(super) fn link(&self, goal: GoalId) -> Option<&SubscriptionState> {
         self.slots.get(&goal).map(|slot| &slot.link)
     }
 
     /// Whether the caller is to make the link now: it is in no other hands.
     pub(super) fn claim_link(&mut self, goal: GoalId) -> bool {
         match self.slots.get_mut(&goal) {
-            Some(Slot { link: link @ (Link::Wanted | Link::Failed(_)), .. }) => {
-                *link = Link::Trying;
+            Some(GoalSlot { link: link @ (SubscriptionState::Wanted | SubscriptionState::Failed(_)), .. }) => {
+                *link = SubscriptionState::Trying;
                 true
             }
             _ => false,
@@ -169,15 +169,15 @@ impl Table {
     }
 
     /// Answers the link that is no longer used, to be dropped outside the lock.
-    pub(super) fn set_link(&mut self, goal: GoalId, link: Link) -> Link {
+    pub(super) fn set_link(&mut self, goal: GoalId, link: SubscriptionState) -> SubscriptionState {
         match self.slots.get_mut(&goal) {
             Some(slot) => std::mem::replace(&mut slot.link, link),
             None => link,
         }
     }
 
-    pub(super) fn take_down(&mut self) -> Vec<Link> {
-        self.slots.values_mut().map(|slot| std::mem::replace(&mut slot.link, Link::Wanted)).collect()
+    pub(super) fn take_down(&mut self) -> Vec<SubscriptionState> {
+        self.slots.values_mut().map(|slot| std::mem::replace(&mut slot.link, SubscriptionState::Wanted)).collect()
     }
 
     /// Whether a parcel with this id is in a buffer already, or was.
@@ -199,12 +199,12 @@ impl Table {
     }
 }
 
-impl Slot {
+impl GoalSlot {
     fn new(goal: GoalId, waiting: Option<Instant>) -> Self {
         Self {
             buffer: Arc::new(InboxBuffer::new(goal)),
-            link: Link::Wanted,
-            waiting: waiting.map(|since| Waiting { since, bytes: 0 }),
+            link: SubscriptionState::Wanted,
+            waiting: waiting.map(|since| WaitingMail { since, bytes: 0 }),
         }
     }
 }

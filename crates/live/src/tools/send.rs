@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::PeerContext;
 use super::list::NO_DIRECTORY;
-use crate::broker::{Outcome, Parcel};
+use crate::broker::{Parcel, PublishOutcome};
 use crate::message::inbox_subject;
 use crate::{InboxMessage, MAX_BODY_BYTES};
 
@@ -83,14 +83,14 @@ pub struct SendReport {
     pub queued_for: Vec<GoalId>,
     /// Agents that do not run now and have the message in their mailbox.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub mailed_to: Vec<Mailed>,
+    pub mailed_to: Vec<SentAsMail>,
     /// What did not get through, and why.
     pub unreachable_reasons: Vec<String>,
 }
 
 /// A message that rests in a mailbox.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Mailed {
+pub struct SentAsMail {
     /// Whose mailbox.
     pub agent_id: AgentName,
     /// Which message.
@@ -268,9 +268,9 @@ impl Outbound<'_> {
         let mut outcomes = futures_util::stream::iter(goals.iter().copied().map(send)).buffered(SENDING_AT_ONCE);
         while let Some((goal, outcome)) = outcomes.next().await {
             match outcome {
-                Ok(Outcome::Delivered) => report.delivered_to.push(goal),
-                Ok(Outcome::Published) => report.published_to.push(goal),
-                Ok(Outcome::Queued) => report.queued_for.push(goal),
+                Ok(PublishOutcome::Delivered) => report.delivered_to.push(goal),
+                Ok(PublishOutcome::Published) => report.published_to.push(goal),
+                Ok(PublishOutcome::Queued) => report.queued_for.push(goal),
                 Err(error) => {
                     report.unreachable_reasons.push(format!("broker publish failed for goal `{goal}`: {error}"));
                 }
@@ -300,7 +300,7 @@ impl Outbound<'_> {
         let mut draft = Draft::text(agent.clone(), MAIL_SUBJECT, self.body);
         draft.correlation_id = self.correlation_id.map(CorrelationId::from);
         match office.post(draft).await {
-            Ok(sent) => report.mailed_to.push(Mailed { agent_id: agent, message_id: sent.message_id }),
+            Ok(sent) => report.mailed_to.push(SentAsMail { agent_id: agent, message_id: sent.message_id }),
             Err(error) => failed(format!("{nobody}, and mail to it failed: {error}")),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_live::{
-    Broker, BrokerError, INBOX_CAPACITY, InboxRouter, LocalBroker, Outcome, Parcel, RouterOptions, inbox_subject,
+    Broker, BrokerError, INBOX_CAPACITY, InboxRouter, LocalBroker, Parcel, PublishOutcome, RouterOptions, inbox_subject,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -54,7 +54,7 @@ on_both_brokers! {
             router.expect(goal);
             router.ready(goal, Duration::from_secs(10)).await.unwrap();
         }
-        assert_eq!(broker.publish(&inbox_subject(goal), parcel("early")).await.unwrap(), Outcome::Delivered);
+        assert_eq!(broker.publish(&inbox_subject(goal), parcel("early")).await.unwrap(), PublishOutcome::Delivered);
         assert_eq!((router.goals(), router.waiting()), (0, 1));
         let buffer = router.register(goal);
         assert_eq!((router.goals(), router.waiting()), (1, 0));

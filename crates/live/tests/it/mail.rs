@@ -29,7 +29,7 @@ on_both_brokers! {
         let (alice, bobs) = (mailbox(&office, "alice").await, mailbox(&office, "bob").await);
         let bob = join(&process, "bob").await;
         alice.send(Draft::text(name("bob"), "Old", "before the goal started")).await.unwrap();
-        let _bell = bob.ring_on_mail(Arc::clone(&bobs));
+        let _bell = bob.hint_on_mail(Arc::clone(&bobs));
         let batch = soon("the first ring", bob.next()).await;
         assert_eq!(Protocol::parse(&batch[0].body), Some(Protocol::UnreadMail { unread: 1, extra: Default::default() }));
         batch.confirm();

@@ -5,7 +5,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod auth;
-mod board;
+mod broadcast;
 mod buffers;
 mod gates;
 mod mail;

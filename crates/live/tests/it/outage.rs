@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_live::{
-    Broker, BrokerError, Goal, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Outcome, inbox_subject,
+    Broker, BrokerError, Goal, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, PublishOutcome,
+    inbox_subject,
 };
 
 use crate::world::{bodies, fresh, join, message, name, sees, soon, until};
@@ -122,7 +123,7 @@ async fn what_was_queued_survives_the_end_of_the_sender() {
         until("the loss is noticed", || !broker.is_connected()).await;
         for body in ["one", "two"] {
             let sent = broker.publish(&inbox_subject(bob.id()), message("bob", body).into()).await.unwrap();
-            assert_eq!(sent, Outcome::Queued);
+            assert_eq!(sent, PublishOutcome::Queued);
         }
     }
     server.restart();
@@ -152,7 +153,7 @@ async fn a_full_outbox_refuses() {
     server.kill();
     until("the loss is noticed", || !broker.is_connected()).await;
     let subject = inbox_subject(fresh());
-    assert_eq!(broker.publish(&subject, message("bob", "1").into()).await.unwrap(), Outcome::Queued);
+    assert_eq!(broker.publish(&subject, message("bob", "1").into()).await.unwrap(), PublishOutcome::Queued);
     let error = broker.publish(&subject, message("bob", "2").into()).await.unwrap_err();
     assert!(matches!(error, BrokerError::OutboxFull(_)), "{error}");
 }

@@ -1,7 +1,8 @@
 //! Many parcels on their way at once: each receipt is true, and order is kept.
 
 use amb_live::{
-    Broker, BrokerError, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Outcome, Parcel, inbox_subject,
+    Broker, BrokerError, LivePeers, NatsBroker, NatsOptions, OnOutage, OutboxOptions, Parcel, PublishOutcome,
+    inbox_subject,
 };
 use amb_testing::NatsServer;
 
@@ -20,7 +21,7 @@ on_both_brokers! {
         }
         for pair in receipts.chunks_mut(2) {
             let [good, bad] = pair else { panic!("posted in pairs") };
-            assert_eq!(soon("the receipt", good).await.unwrap(), Outcome::Delivered);
+            assert_eq!(soon("the receipt", good).await.unwrap(), PublishOutcome::Delivered);
             assert!(matches!(soon("the receipt", bad).await, Err(BrokerError::Refused(_))));
         }
         let expected: Vec<_> = (0..60).map(|number| number.to_string()).collect();
@@ -42,7 +43,7 @@ on_both_brokers! {
             drop(sender.post(&subject, message("bob", "dropped").into()).await);
         }
         let receipt = sender.post(&subject, message("bob", "awaited").into()).await;
-        assert_eq!(soon("the receipt", receipt).await.unwrap(), Outcome::Delivered);
+        assert_eq!(soon("the receipt", receipt).await.unwrap(), PublishOutcome::Delivered);
         assert_eq!(bob.inbox().len(), 11, "those whose receipt was dropped are on their way all the same");
     }
 }
@@ -63,7 +64,7 @@ async fn every_receipt_comes_when_the_server_is_killed() {
     }
     for receipt in receipts {
         match soon("the receipt", receipt).await {
-            Ok(Outcome::Delivered) | Err(BrokerError::Offline { .. } | BrokerError::Lost { .. }) => {}
+            Ok(PublishOutcome::Delivered) | Err(BrokerError::Offline { .. } | BrokerError::Lost { .. }) => {}
             other => panic!("{other:?}"),
         }
     }
@@ -81,7 +82,7 @@ async fn what_is_posted_in_an_outage_waits_in_the_outbox_in_order() {
     let subject = inbox_subject(bob.id());
     for body in ["1", "2", "3"] {
         let receipt = sender.post(&subject, message("bob", body).into()).await;
-        assert_eq!(soon("the receipt", receipt).await.unwrap(), Outcome::Queued);
+        assert_eq!(soon("the receipt", receipt).await.unwrap(), PublishOutcome::Queued);
     }
     server.restart();
     let mut got = Vec::new();

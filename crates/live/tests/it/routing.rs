@@ -7,8 +7,8 @@ use std::time::Duration;
 use amb_core::GoalId;
 use amb_live::broker::{Inlet, LiveGoal, Roster, Subscription};
 use amb_live::{
-    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Outcome, Parcel, Receipt, RouterCounts, RouterOptions,
-    inbox_subject,
+    Broker, BrokerError, InboxRouter, MAX_BODY_BYTES, Parcel, PublishOutcome, PublishReceipt, RouterCounts,
+    RouterOptions, inbox_subject,
 };
 use async_trait::async_trait;
 use tokio_util::sync::CancellationToken;
@@ -30,7 +30,7 @@ on_both_brokers! {
             liar[field] = serde_json::json!(inbox_subject(carol.id()));
         }
         let sent = broker.publish(&inbox_subject(bob.id()), raw(&liar.to_string())).await.unwrap();
-        assert_eq!(sent, Outcome::Delivered);
+        assert_eq!(sent, PublishOutcome::Delivered);
         assert_eq!((bob.inbox().len(), carol.inbox().len()), (1, 0));
     }
 
@@ -135,7 +135,7 @@ impl Broker for Flaky {
         self.broker.describe()
     }
 
-    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Receipt<'a> {
+    fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a> {
         self.broker.publish(subject, parcel)
     }
 

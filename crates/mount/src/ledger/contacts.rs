@@ -5,7 +5,7 @@
 use amb_core::AgentName;
 use rusqlite::{Connection, params};
 
-use super::{Ledger, Result, State};
+use super::{CrossingLedger, Result, State};
 
 /// Makes the table, and fills it from what crossed before there was one.
 pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
@@ -41,7 +41,7 @@ pub(super) fn note(db: &Connection, resident: &AgentName, guest: &AgentName) -> 
     .map(drop)
 }
 
-impl Ledger {
+impl CrossingLedger {
     /// Whether the resident wrote to this agent of the office first.
     pub(crate) async fn is_contact(&self, resident: &AgentName, guest: &AgentName) -> Result<bool> {
         let (resident, guest) = (resident.clone(), guest.clone());

@@ -10,9 +10,9 @@
 use rusqlite::params;
 
 use super::row::{columns, crossing};
-use super::{Crossing, Ledger, Result, State};
+use super::{Crossing, CrossingLedger, Result, State};
 
-impl Ledger {
+impl CrossingLedger {
     /// Rows that were read and brought no task, after this number, in order. Never the last row of all: its number would
     /// be given to another message.
     pub(crate) async fn read_ones(&self, after: i64, most: u32) -> Result<Vec<Crossing>> {

@@ -5,9 +5,9 @@ use rusqlite::OptionalExtension;
 use uuid::Uuid;
 
 use super::row::find;
-use super::{Crossing, Ledger, Result};
+use super::{Crossing, CrossingLedger, Result};
 
-impl Ledger {
+impl CrossingLedger {
     /// The crossing of this message of the directory's, if it was begun.
     pub(crate) async fn outward(&self, recipient: &AgentName, dir_id: &MessageId) -> Result<Option<Crossing>> {
         let (recipient, dir_id) = (recipient.clone(), dir_id.clone());

@@ -4,7 +4,7 @@ use amb_core::{AgentName, MessageId, Timestamp};
 use amb_dir::DirOffice;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
-use super::{Crossing, NewCrossing, State, What};
+use super::{Crossing, NewCrossing, NewCrossingKind, State};
 
 /// The columns of a crossing, and the rest of a statement.
 macro_rules! columns {
@@ -18,20 +18,20 @@ pub(super) use columns;
 pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -> rusqlite::Result<Crossing> {
     let NewCrossing { sender, recipient, what } = new;
     let before = match &what {
-        What::In { office_id, .. } => {
+        NewCrossingKind::In { office_id, .. } => {
             find(db, "inward = 1 AND office_id = ?1 AND recipient = ?2", &office_id.to_string(), &recipient)?
         }
-        What::Out { dir_id, .. } | What::Report { dir_id, .. } => {
+        NewCrossingKind::Out { dir_id, .. } | NewCrossingKind::Report { dir_id, .. } => {
             find(db, "inward = 0 AND dir_id = ?1 AND recipient = ?2", dir_id.as_str(), &recipient)?
         }
     };
     if let Some(before) = before {
         return Ok(before);
     }
-    let inward = matches!(what, What::In { .. });
+    let inward = matches!(what, NewCrossingKind::In { .. });
     let (mut file, mut of_office, mut of_dir) = (None, None, None);
     let (office_id, dir_id, at, nonce) = match what {
-        What::In { office_id, sent_at, nonce, task } => {
+        NewCrossingKind::In { office_id, sent_at, nonce, task } => {
             let mut at = sent_at;
             let mut named = office.carried_as(&sender, at, nonce);
             // Where names are made of the moment alone, two of one sender's may have the same.
@@ -44,12 +44,12 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
             file = Some(named.1);
             (Some(office_id), named.0, at, nonce)
         }
-        What::Out { dir_id, office_id, at, task } => {
+        NewCrossingKind::Out { dir_id, office_id, at, task } => {
             of_office = task.as_ref().map(|_| office_id.to_string());
             of_dir = task.map(|task| task.to_string());
             (Some(office_id), dir_id, at, 0)
         }
-        What::Report { dir_id, at } => (None, dir_id, at, 0),
+        NewCrossingKind::Report { dir_id, at } => (None, dir_id, at, 0),
     };
     db.prepare_cached(
         "INSERT INTO crossings (inward, sender, recipient, office_id, dir_id, file, at, nonce, office_task, dir_task,

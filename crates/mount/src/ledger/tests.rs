@@ -3,23 +3,23 @@
 use super::*;
 use amb_dir::Layout;
 
-fn opened(directory: &Path, layout: Layout) -> Ledger {
+fn opened(directory: &Path, layout: Layout) -> CrossingLedger {
     let options = amb_dir::DirOptions { layout: Some(layout), ..Default::default() };
-    Ledger::open(directory, DirOffice::open(directory, options).unwrap()).unwrap()
+    CrossingLedger::open(directory, DirOffice::open(directory, options).unwrap()).unwrap()
 }
 
-fn between(what: What) -> NewCrossing {
+fn between(what: NewCrossingKind) -> NewCrossing {
     NewCrossing { sender: "ann".parse().unwrap(), recipient: "ben".parse().unwrap(), what }
 }
 
 fn incoming(office_id: u128, task: Option<TaskId>) -> NewCrossing {
     let sent_at = Timestamp::from_second(office_id as i64).unwrap();
-    between(What::In { office_id: Uuid::from_u128(office_id), sent_at, nonce: 7, task })
+    between(NewCrossingKind::In { office_id: Uuid::from_u128(office_id), sent_at, nonce: 7, task })
 }
 
 fn outgoing(dir_id: &str, office_id: u128) -> NewCrossing {
     let (dir_id, at) = (dir_id.parse().unwrap(), Timestamp::UNIX_EPOCH);
-    between(What::Out { dir_id, office_id: Uuid::from_u128(office_id), at, task: None })
+    between(NewCrossingKind::Out { dir_id, office_id: Uuid::from_u128(office_id), at, task: None })
 }
 
 #[tokio::test]
@@ -28,9 +28,9 @@ async fn two_messages_of_one_moment_get_two_names() {
         let dir = tempfile::tempdir().unwrap();
         let ledger = opened(dir.path(), layout);
         let same = |office_id| match incoming(office_id, None) {
-            NewCrossing { sender, recipient, what: What::In { office_id, nonce, task, .. } } => {
+            NewCrossing { sender, recipient, what: NewCrossingKind::In { office_id, nonce, task, .. } } => {
                 let sent_at = Timestamp::UNIX_EPOCH;
-                NewCrossing { sender, recipient, what: What::In { office_id, sent_at, nonce, task } }
+                NewCrossing { sender, recipient, what: NewCrossingKind::In { office_id, sent_at, nonce, task } }
             }
             other => other,
         };
@@ -61,10 +61,10 @@ async fn states_and_cursors_are_kept_together() {
     let ledger = opened(dir.path(), Layout::Nanobot);
     let ben: AgentName = "ben".parse().unwrap();
     ledger.begin(vec![outgoing("d1", 1), outgoing("d2", 2)]).await.unwrap();
-    ledger.settle(Way::Out, &ben, 70, vec![(1, State::Across), (2, State::Waiting)]).await.unwrap();
-    assert_eq!(ledger.cursor(Way::Out, &ben).await.unwrap(), 70);
-    assert_eq!(ledger.cursor(Way::In, &ben).await.unwrap(), 0);
-    let waiting = ledger.open_ones(Way::Out, State::Waiting, Some(&ben), 0, 9).await.unwrap();
+    ledger.settle(Direction::Out, &ben, 70, vec![(1, State::Across), (2, State::Waiting)]).await.unwrap();
+    assert_eq!(ledger.cursor(Direction::Out, &ben).await.unwrap(), 70);
+    assert_eq!(ledger.cursor(Direction::In, &ben).await.unwrap(), 0);
+    let waiting = ledger.open_ones(Direction::Out, State::Waiting, Some(&ben), 0, 9).await.unwrap();
     assert_eq!(waiting.iter().map(|row| row.dir_id.as_str()).collect::<Vec<_>>(), ["d2"]);
     assert_eq!(ledger.waiting().await.unwrap(), 1);
 }
@@ -108,7 +108,7 @@ async fn only_what_was_read_and_brought_no_task_can_be_forgotten() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = opened(dir.path(), Layout::Nanobot);
     let task = Some("o".parse::<TaskId>().unwrap());
-    let report = between(What::Report { dir_id: "r1".parse().unwrap(), at: Timestamp::UNIX_EPOCH });
+    let report = between(NewCrossingKind::Report { dir_id: "r1".parse().unwrap(), at: Timestamp::UNIX_EPOCH });
     let rows =
         vec![outgoing("d1", 1), outgoing("d2", 2), incoming(3, task), incoming(4, None), report, outgoing("d3", 5)];
     let rows = ledger.begin(rows).await.unwrap();
@@ -138,7 +138,7 @@ async fn whom_a_resident_wrote_to_first_is_known_also_from_before_it_was_noted()
     let out = |dir_id, office_id, from: &AgentName| NewCrossing { sender: from.clone(), ..outgoing(dir_id, office_id) };
     // Ann writes to ben, who answers; ben writes to zoe, who answers.
     let rows = ledger.begin(vec![out("d1", 1, &ann), back(2, &ann), back(3, &zoe), out("d2", 4, &zoe)]).await.unwrap();
-    let known = async |ledger: &Ledger| {
+    let known = async |ledger: &CrossingLedger| {
         assert!(ledger.is_contact(&ann, &ben).await.unwrap());
         assert!(!ledger.is_contact(&zoe, &ben).await.unwrap(), "zoe has only answered");
         assert_eq!(ledger.contacts(9).await.unwrap(), [(ann.clone(), ben.clone())]);

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 use crate::app::App;
 use crate::caller::{CallerWithKey, key_ended};
 use crate::hangup::Hangup;
-use crate::hub::Ticket;
+use crate::hub::SubscriberGuard;
 use crate::problem::Problem;
 use crate::query::{Params, place};
 use crate::reply::Found;
@@ -93,10 +93,10 @@ pub(crate) async fn events(
         Some(previous) if since == named => app.deliveries.came_back_from(&caller, previous, named),
         _ => app.deliveries.came_back(&caller, named),
     }
-    let ticket = match query.wait {
+    let guard = match query.wait {
         0 => None,
         // Before the first look, so that nothing falls between it and the waiting.
-        _ => Some(sit(&app, &caller, key, since)?),
+        _ => Some(subscribe(&app, &caller, key, since)?),
     };
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     loop {
@@ -105,7 +105,7 @@ pub(crate) async fn events(
             let cursor = last.cursor.as_number().unwrap_or(since);
             return answer(events, since, cursor);
         }
-        let Some(Ticket { subscriber, .. }) = &ticket else { return answer(events, since, since) };
+        let Some(SubscriberGuard { subscriber, .. }) = &guard else { return answer(events, since, since) };
         let woken = tokio::select! {
             woken = timeout_at(deadline, subscriber.woken()) => woken.is_ok(),
             () = app.closing.cancelled() => false,
@@ -121,10 +121,10 @@ pub(crate) async fn events(
 }
 
 /// A place among the agent's listeners, who all count against one limit.
-fn sit<'a>(app: &'a App, caller: &Agent, key: KeyHash, at: u64) -> Result<Ticket<'a>, OfficeError> {
-    let Some(ticket) = app.hub.sit(caller.key, Some(key), app.config.ws_per_agent) else {
+fn subscribe<'a>(app: &'a App, caller: &Agent, key: KeyHash, at: u64) -> Result<SubscriberGuard<'a>, OfficeError> {
+    let Some(guard) = app.hub.subscribe(caller.key, Some(key), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent"));
     };
-    ticket.subscriber.is_at(at);
-    Ok(ticket)
+    guard.subscriber.is_at(at);
+    Ok(guard)
 }

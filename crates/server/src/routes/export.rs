@@ -18,7 +18,7 @@ const PAGE: u32 = 200;
 /// Which page.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct ExportQuery {
+pub(crate) struct ExportParams {
     /// The last message of the page before.
     #[param(value_type = Option<Uuid>)]
     after: Option<String>,
@@ -27,7 +27,7 @@ pub(crate) struct ExportQuery {
 }
 
 /// The caller's mail, sent and received, session by session
-#[utoipa::path(get, path = "/export", tag = "messages", params(ExportQuery), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/export", tag = "messages", params(ExportParams), security(("key" = []), ("bearer" = [])),
     responses(
         (status = 200, description = "A page; empty at the end", body = Exported),
         (status = 404, description = "`after` is no message of the caller's"),
@@ -35,7 +35,7 @@ pub(crate) struct ExportQuery {
 pub(crate) async fn export(
     State(app): State<App>,
     Caller(caller): Caller,
-    Params(query): Params<ExportQuery>,
+    Params(query): Params<ExportParams>,
 ) -> Result<Found<Exported>, Problem> {
     let after = query.after.as_deref().map(|text| uuid("query.after", text)).transpose()?.map(MessageId::from);
     let query = amb_store::ExportQuery { after, since: query.since, limit: PAGE };

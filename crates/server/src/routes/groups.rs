@@ -8,7 +8,7 @@ use axum::extract::State;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::send::letter;
+use super::send::send_body;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
@@ -147,7 +147,7 @@ pub(crate) async fn remove(
     Ok(Found(app.store.remove_from_group(&caller, &group_name(&name)?, &body.agent_name).await?))
 }
 
-letter! {
+send_body! {
     /// One message for several agents. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
     SendManyBody {
         /// Who shall receive it: connected agents.

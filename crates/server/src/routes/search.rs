@@ -23,7 +23,7 @@ const MAX_QUESTION_CHARS: usize = 1_000;
 /// What to look for. All conditions hold together.
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
-pub(crate) struct Question {
+pub(crate) struct SearchParams {
     /// Words, and "phrases in quotes".
     #[serde(default)]
     #[param(max_length = 1000, pattern = "^[^\\x00]*$")]
@@ -49,12 +49,12 @@ fn default_limit() -> u32 {
 }
 
 /// Looks through the caller's own mail, newest first
-#[utoipa::path(get, path = "/search", tag = "messages", params(Question), security(("key" = []), ("bearer" = [])),
+#[utoipa::path(get, path = "/search", tag = "messages", params(SearchParams), security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "What was found", body = Hits)))]
 pub(crate) async fn search(
     State(app): State<App>,
     Caller(caller): Caller,
-    Params(question): Params<Question>,
+    Params(question): Params<SearchParams>,
 ) -> Result<Found<Hits>, Problem> {
     text::check("query.q", &question.q, MAX_QUESTION_CHARS)?;
     text::check_some("query.subject", question.subject.as_ref(), MAX_SUBJECT_CHARS)?;

@@ -21,7 +21,7 @@ use crate::text;
 
 /// Makes the body of a send: who shall receive it, and the content. Flattening one struct into the other would do, but
 /// slowly, and this is the path of every message.
-macro_rules! letter {
+macro_rules! send_body {
     ($(#[$doc:meta])* $name:ident { $(#[$attr:meta])* $to:ident: $type:ty }) => {
         $(#[$doc])*
         #[derive(serde::Deserialize, utoipa::ToSchema)]
@@ -76,9 +76,9 @@ macro_rules! letter {
         }
     };
 }
-pub(crate) use letter;
+pub(crate) use send_body;
 
-letter! {
+send_body! {
     /// What to send, and to whom. Needs `content` or `parts`, and one of `subject`, `session_id` and `reply_to`.
     SendBody {
         /// Who shall receive it: a connected agent, or a group that the caller is in.

@@ -136,11 +136,11 @@ pub(crate) async fn lines(
         return Ok(Found(Lines { lines }));
     }
     // A listener among the others, so that it is sent away when its key ends, and so that there are not too many.
-    let Some(ticket) = app.hub.sit(caller.key, Some(key_shown), app.config.ws_per_agent) else {
+    let Some(guard) = app.hub.subscribe(caller.key, Some(key_shown), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent").into());
     };
     // What happens in the agent's log does not concern it.
-    ticket.subscriber.is_at(u64::MAX);
+    guard.subscriber.is_at(u64::MAX);
     let deadline = Instant::now() + Duration::from_secs(query.wait).min(app.config.max_wait);
     // Before the first look, so that nothing falls between it and the waiting.
     let mut appended = app.transcripts.subscribe();
@@ -160,12 +160,12 @@ pub(crate) async fn lines(
         };
         tokio::select! {
             () = news => {}
-            () = ticket.subscriber.woken() => drop(ticket.subscriber.next(u64::MAX)),
+            () = guard.subscriber.woken() => drop(guard.subscriber.next(u64::MAX)),
             () = sleep_until(look) => {}
             () = app.closing.cancelled() => return Ok(Found(Lines { lines })),
             () = hangup.happened() => return Ok(Found(Lines { lines })),
         }
-        if ticket.subscriber.is_evicted() {
+        if guard.subscriber.is_evicted() {
             return Err(key_ended().into());
         }
     }

@@ -12,14 +12,14 @@ const GOODBYE: Duration = Duration::from_secs(2);
 const MAX_REASON: usize = 123;
 
 /// A socket that is written to with patience, but not without end.
-pub(super) struct Connection {
+pub(super) struct Socket {
     socket: WebSocket,
     patience: Duration,
 }
 
 /// Why no more can be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(super) enum WriteFailure {
     /// The client does not take what it is sent.
     Slow,
     /// The client is gone.
@@ -28,14 +28,14 @@ pub(super) enum Cut {
 
 /// How a socket ends.
 #[derive(Debug)]
-pub(super) struct Farewell {
+pub(super) struct CloseReason {
     code: u16,
     reason: String,
     /// It is ours to say: the client is there to hear it, and has not said goodbye itself.
     said: bool,
 }
 
-impl Farewell {
+impl CloseReason {
     fn new(code: u16, reason: impl Into<String>) -> Self {
         Self { code, reason: reason.into(), said: true }
     }
@@ -78,57 +78,57 @@ impl Farewell {
     }
 }
 
-impl Connection {
+impl Socket {
     pub(super) fn new(socket: WebSocket, patience: Duration) -> Self {
         Self { socket, patience }
     }
 
     /// Takes the next message of the client's; safe to be cancelled.
-    pub(super) async fn recv(&mut self) -> Result<Message, Farewell> {
+    pub(super) async fn recv(&mut self) -> Result<Message, CloseReason> {
         match self.socket.recv().await {
             Some(Ok(message)) => Ok(message),
-            None => Err(Farewell::gone()),
+            None => Err(CloseReason::gone()),
             Some(Err(error)) => {
                 // The library's own words, since its types are not ours to see.
                 let words = error.to_string();
                 Err(match () {
-                    () if words.contains("too long") => Farewell::too_big(),
-                    () if words.contains("without closing handshake") => Farewell::gone(),
-                    () if words.contains("UTF-8") || words.contains("utf-8") => Farewell::broken(1007),
-                    () if words.contains("protocol error") => Farewell::broken(1002),
-                    () => Farewell::gone(),
+                    () if words.contains("too long") => CloseReason::too_big(),
+                    () if words.contains("without closing handshake") => CloseReason::gone(),
+                    () if words.contains("UTF-8") || words.contains("utf-8") => CloseReason::broken(1007),
+                    () if words.contains("protocol error") => CloseReason::broken(1002),
+                    () => CloseReason::gone(),
                 })
             }
         }
     }
 
     /// Queues a message behind those before it. When this answers `Ok` the message will go out before anything later.
-    pub(super) async fn feed(&mut self, message: Message) -> Result<(), Cut> {
+    pub(super) async fn feed(&mut self, message: Message) -> Result<(), WriteFailure> {
         match timeout(self.patience, self.socket.feed(message)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Cut::Gone),
-            Err(_) => Err(Cut::Slow),
+            Ok(Err(_)) => Err(WriteFailure::Gone),
+            Err(_) => Err(WriteFailure::Slow),
         }
     }
 
     /// Writes what is queued.
-    pub(super) async fn flush(&mut self) -> Result<(), Cut> {
+    pub(super) async fn flush(&mut self) -> Result<(), WriteFailure> {
         match timeout(self.patience, self.socket.flush()).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) => Err(Cut::Gone),
-            Err(_) => Err(Cut::Slow),
+            Ok(Err(_)) => Err(WriteFailure::Gone),
+            Err(_) => Err(WriteFailure::Slow),
         }
     }
 
     /// Writes one message.
-    pub(super) async fn send(&mut self, message: Message) -> Result<(), Cut> {
+    pub(super) async fn send(&mut self, message: Message) -> Result<(), WriteFailure> {
         self.feed(message).await?;
         self.flush().await
     }
 
     /// Says goodbye, and listens a moment for the answer, so that the close is seen and not a broken connection.
-    pub(super) async fn close(mut self, farewell: Farewell) {
-        let Farewell { code, mut reason, said } = farewell;
+    pub(super) async fn close(mut self, farewell: CloseReason) {
+        let CloseReason { code, mut reason, said } = farewell;
         if !said {
             // Perhaps the answer to the client's own goodbye.
             let _ = self.flush().await;

@@ -6,7 +6,7 @@ use serde_json::json;
 
 /// A message of a client's.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said {
+pub(super) enum ClientFrame {
     /// Are you there?
     Ping,
     /// This is my key; go on from here.
@@ -24,20 +24,22 @@ struct Form<'a> {
 }
 
 /// Reads what a client said.
-pub(super) fn read(text: &str) -> Said {
+pub(super) fn read(text: &str) -> ClientFrame {
     match serde_json::from_str::<Form<'_>>(text) {
-        Err(_) => Said::Unknown("a message is a JSON object with a type: ping or auth"),
+        Err(_) => ClientFrame::Unknown("a message is a JSON object with a type: ping or auth"),
         Ok(form) => match (&*form.kind, form.api_key) {
-            ("ping", _) => Said::Ping,
+            ("ping", _) => ClientFrame::Ping,
             ("auth", Some(api_key)) => match form.since {
-                None => Said::Auth { api_key, since: None },
+                None => ClientFrame::Auth { api_key, since: None },
                 Some(since) => match since.as_u64() {
-                    Some(since) => Said::Auth { api_key, since: Some(since) },
-                    None => Said::Unknown("since is the cursor of an event, a whole number; leave it out to begin now"),
+                    Some(since) => ClientFrame::Auth { api_key, since: Some(since) },
+                    None => ClientFrame::Unknown(
+                        "since is the cursor of an event, a whole number; leave it out to begin now",
+                    ),
                 },
             },
-            ("auth", None) => Said::Unknown("auth needs an api_key"),
-            _ => Said::Unknown("the types of messages are ping and auth; everything else is done over HTTP"),
+            ("auth", None) => ClientFrame::Unknown("auth needs an api_key"),
+            _ => ClientFrame::Unknown("the types of messages are ping and auth; everything else is done over HTTP"),
         },
     }
 }
@@ -63,21 +65,21 @@ mod tests {
 
     #[test]
     fn clients_ping_and_authenticate_and_the_rest_is_answered_with_an_error() {
-        assert_eq!(read(r#"{"type":"ping"}"#), Said::Ping);
+        assert_eq!(read(r#"{"type":"ping"}"#), ClientFrame::Ping);
         let auth = read(r#"{"type":"auth","api_key":"k","since":7}"#);
-        assert_eq!(auth, Said::Auth { api_key: "k".into(), since: Some(7) });
+        assert_eq!(auth, ClientFrame::Auth { api_key: "k".into(), since: Some(7) });
         assert_eq!(
             read(r#"{"type":"auth","api_key":"k","since":null}"#),
-            Said::Auth { api_key: "k".into(), since: None }
+            ClientFrame::Auth { api_key: "k".into(), since: None }
         );
         for odd in [r#""7""#, "-1", "1.5", "true"] {
-            let Said::Unknown(why) = read(&format!(r#"{{"type":"auth","api_key":"k","since":{odd}}}"#)) else {
+            let ClientFrame::Unknown(why) = read(&format!(r#"{{"type":"auth","api_key":"k","since":{odd}}}"#)) else {
                 panic!("{odd} is no cursor");
             };
             assert!(why.contains("since"), "{why}");
         }
         for odd in ["", "ping", "[]", r#"{"type":"auth"}"#, r#"{"type":7}"#, r#"{"type":"send"}"#] {
-            assert!(matches!(read(odd), Said::Unknown(_)), "{odd}");
+            assert!(matches!(read(odd), ClientFrame::Unknown(_)), "{odd}");
         }
     }
 }

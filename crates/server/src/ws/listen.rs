@@ -10,9 +10,9 @@ use axum::body::Bytes;
 use axum::extract::ws::{Message, Utf8Bytes};
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::Wish;
-use super::connection::{Connection, Cut, Farewell};
-use super::frame::{self, Said};
+use super::SocketOptions;
+use super::connection::{CloseReason, Socket, WriteFailure};
+use super::frame::{self, ClientFrame};
 use crate::app::App;
 use crate::caller::who;
 use crate::hub::{Next, Subscriber, is_receipt, text_of};
@@ -25,44 +25,44 @@ const TURN: usize = 64;
 /// Waits for the message that says who this is.
 pub(super) async fn first_message(
     app: &App,
-    line: &mut Connection,
+    line: &mut Socket,
     address: IpAddr,
-) -> Result<(Agent, KeyHash, Option<u64>), Farewell> {
+) -> Result<(Agent, KeyHash, Option<u64>), CloseReason> {
     let said = async {
         loop {
             let answer = match line.recv().await? {
                 Message::Text(text) => match frame::read(&text) {
-                    Said::Auth { api_key, since } => return Ok::<_, Farewell>((api_key, since)),
-                    Said::Ping => frame::pong(),
-                    Said::Unknown(why) => {
+                    ClientFrame::Auth { api_key, since } => return Ok::<_, CloseReason>((api_key, since)),
+                    ClientFrame::Ping => frame::pong(),
+                    ClientFrame::Unknown(why) => {
                         frame::error(&format!("say who you are first: {{\"type\":\"auth\",\"api_key\":…}}; {why}"))
                     }
                 },
                 Message::Binary(_) | Message::Ping(_) | Message::Pong(_) | Message::Close(_) => continue,
             };
-            line.send(answer).await.map_err(|_| Farewell::gone())?;
+            line.send(answer).await.map_err(|_| CloseReason::gone())?;
         }
     };
     tokio::select! {
         said = timeout(app.config.ws_auth_timeout, said) => {
-            let (key, since) = said.map_err(|_| Farewell::no_key())??;
+            let (key, since) = said.map_err(|_| CloseReason::no_key())??;
             Ok((who(app, &key, address).await?, KeyHash::of(&key), since))
         }
-        () = app.closing.cancelled() => Err(Farewell::closing()),
+        () = app.closing.cancelled() => Err(CloseReason::closing()),
     }
 }
 
 /// Sends what the socket wishes to hear of the agent's log, for as long as client and office are there.
 pub(super) async fn listen(
     app: &App,
-    line: &mut Connection,
+    line: &mut Socket,
     agent: &Agent,
     key: KeyHash,
-    wish: Wish,
+    wish: SocketOptions,
     greet: bool,
-) -> Farewell {
-    let Some(ticket) = app.hub.sit(agent.key, Some(key), app.config.ws_per_agent) else {
-        return Farewell::later("too many sockets of this agent".to_owned());
+) -> CloseReason {
+    let Some(guard) = app.hub.subscribe(agent.key, Some(key), app.config.ws_per_agent) else {
+        return CloseReason::later("too many sockets of this agent".to_owned());
     };
     // After taking the subscriber: what is written from now on is offered there.
     let head = match app.store.event_head(agent.key).await {
@@ -77,37 +77,37 @@ pub(super) async fn listen(
             Err(error) => return unreadable(&error),
         },
     };
-    ticket.subscriber.is_at(cursor);
+    guard.subscriber.is_at(cursor);
     if cursor < head {
-        ticket.subscriber.look_again();
+        guard.subscriber.look_again();
     }
     if greet && line.send(frame::authenticated(agent.name.as_str(), cursor)).await.is_err() {
-        return Farewell::gone();
+        return CloseReason::gone();
     }
     let arrived = cursor;
-    let subscriber = &ticket.subscriber;
+    let subscriber = &guard.subscriber;
     let receipts = wish.receipts;
     let mut listener = Listener { app, agent, subscriber, line, cursor: &mut cursor, receipts, arrived, asked: None };
     match listener.run().await {
         Ok(farewell) => farewell,
-        Err(Cut::Gone) => Farewell::gone(),
-        Err(Cut::Slow) => {
+        Err(WriteFailure::Gone) => CloseReason::gone(),
+        Err(WriteFailure::Slow) => {
             app.metrics.slow.increment(1);
-            Farewell::too_slow(cursor)
+            CloseReason::too_slow(cursor)
         }
     }
 }
 
-fn unreadable(error: &OfficeError) -> Farewell {
+fn unreadable(error: &OfficeError) -> CloseReason {
     tracing::warn!(%error, cause = ?std::error::Error::source(error), "a socket cannot read its log");
-    Farewell::later("the office cannot read its log now; reconnect with since".to_owned())
+    CloseReason::later("the office cannot read its log now; reconnect with since".to_owned())
 }
 
 struct Listener<'a> {
     app: &'a App,
     agent: &'a Agent,
     subscriber: &'a Subscriber,
-    line: &'a mut Connection,
+    line: &'a mut Socket,
     /// The last entry that was handed to the line.
     cursor: &'a mut u64,
     /// Whether receipts are sent.
@@ -119,15 +119,15 @@ struct Listener<'a> {
 }
 
 impl Listener<'_> {
-    async fn run(&mut self) -> Result<Farewell, Cut> {
+    async fn run(&mut self) -> Result<CloseReason, WriteFailure> {
         let (interval, patience) = (self.app.config.ws_ping_interval, self.app.config.ws_ping_timeout);
         let mut heard = Instant::now();
         let mut timer = pin!(sleep_until(heard + interval));
         loop {
             if self.subscriber.is_evicted() {
-                return Ok(Farewell::bad_key());
+                return Ok(CloseReason::bad_key());
             }
-            if let Some(farewell) = self.send_news().await? {
+            if let Some(farewell) = self.send_entries().await? {
                 return Ok(farewell);
             }
             tokio::select! {
@@ -136,7 +136,7 @@ impl Listener<'_> {
                     heard = Instant::now();
                     match said {
                         // The library has the answer ready; nothing can be sent after it.
-                        Ok(Message::Close(_)) => return Ok(Farewell::gone()),
+                        Ok(Message::Close(_)) => return Ok(CloseReason::gone()),
                         Ok(said) => self.hear(said).await?,
                         Err(farewell) => return Ok(farewell),
                     }
@@ -145,7 +145,7 @@ impl Listener<'_> {
                     let now = Instant::now();
                     let silence = now.saturating_duration_since(heard);
                     if silence >= patience {
-                        return Ok(Farewell::silent());
+                        return Ok(CloseReason::silent());
                     }
                     if silence >= interval {
                         self.line.send(Message::Ping(Bytes::new())).await?;
@@ -154,13 +154,13 @@ impl Listener<'_> {
                         timer.as_mut().reset(heard + interval);
                     }
                 }
-                () = self.app.closing.cancelled() => return Ok(Farewell::closing()),
+                () = self.app.closing.cancelled() => return Ok(CloseReason::closing()),
             }
         }
     }
 
     /// Sends what there is, up to a turn.
-    async fn send_news(&mut self) -> Result<Option<Farewell>, Cut> {
+    async fn send_entries(&mut self) -> Result<Option<CloseReason>, WriteFailure> {
         let mut sent = 0;
         while sent < TURN {
             match self.subscriber.next(*self.cursor) {
@@ -204,7 +204,7 @@ impl Listener<'_> {
     }
 
     /// Asks whether the entries up to here arrived; one question at a time.
-    async fn ask(&mut self) -> Result<(), Cut> {
+    async fn ask(&mut self) -> Result<(), WriteFailure> {
         if self.asked.is_none() && self.arrived < *self.cursor {
             self.asked = Some(*self.cursor);
             self.line.feed(Message::Ping(Bytes::copy_from_slice(&self.cursor.to_be_bytes()))).await?;
@@ -213,7 +213,7 @@ impl Listener<'_> {
     }
 
     /// The answer to a question: whatever was sent before it has arrived.
-    async fn answered(&mut self, payload: &[u8]) -> Result<(), Cut> {
+    async fn answered(&mut self, payload: &[u8]) -> Result<(), WriteFailure> {
         let Some(asked) = self.asked.filter(|asked| asked.to_be_bytes() == payload) else { return Ok(()) };
         self.app.deliveries.arrived(self.agent, self.arrived, asked);
         (self.arrived, self.asked) = (asked, None);
@@ -221,7 +221,7 @@ impl Listener<'_> {
         self.line.flush().await
     }
 
-    async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), Cut> {
+    async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), WriteFailure> {
         if self.receipts || !is_receipt(&text) {
             self.line.feed(Message::Text(text)).await?;
         }
@@ -230,12 +230,12 @@ impl Listener<'_> {
         Ok(())
     }
 
-    async fn hear(&mut self, said: Message) -> Result<(), Cut> {
+    async fn hear(&mut self, said: Message) -> Result<(), WriteFailure> {
         let answer = match said {
             Message::Text(text) => match frame::read(&text) {
-                Said::Ping => frame::pong(),
-                Said::Auth { .. } => frame::error("this socket knows who you are already"),
-                Said::Unknown(why) => frame::error(why),
+                ClientFrame::Ping => frame::pong(),
+                ClientFrame::Auth { .. } => frame::error("this socket knows who you are already"),
+                ClientFrame::Unknown(why) => frame::error(why),
             },
             Message::Binary(_) => frame::error("messages are text"),
             // The library answers pings by itself.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use amb_core::Draft;
-use amb_live::{NatsOptions, Notice, NoticeBoard};
+use amb_live::{Broadcast, NatsBroadcast, NatsOptions};
 use amb_server::{Config, Rate, RateLimits};
 use amb_store::Hint;
 use amb_testing::NatsServer;
@@ -107,14 +107,14 @@ async fn hints_that_go_by_nats_spare_the_database() {
     let _sockets = (one.live(&pair.0).await, other.live(&pair.1).await);
     let office = one.store.heartbeat(true).await.unwrap().office;
     let (_board, mut notices) =
-        NoticeBoard::open(&nats.options(), &format!("amb.hints.{}", office.simple())).await.unwrap();
+        NatsBroadcast::open(&nats.options(), &format!("amb.hints.{}", office.simple())).await.unwrap();
     let bob = one.store.agent_by_name(&"bob-agent".parse().unwrap()).await.unwrap().unwrap().key;
     let mut by_database = other.store.hints().unwrap();
     // Until the replicas know of each other that they hear, the database tells too. Then one goes by NATS alone.
     soon(async {
         loop {
             one.send(&pair.0, &pair.1, "Plan", "hello").await;
-            let note = async { while !matches!(notices.recv().await, Some(Notice::Note(_))) {} };
+            let note = async { while !matches!(notices.recv().await, Some(Broadcast::Message(_))) {} };
             note.await;
             // Notifications come in the order of their commits: had there been one, it would come before this.
             one.store.hint(&[(bob, 1)]).await.unwrap();

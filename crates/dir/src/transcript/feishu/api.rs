@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
-use super::App;
+use super::FeishuApp;
 use super::retry::{Busy, Patience, Patient, asked_wait};
 use super::token::TokenCell;
 
@@ -26,7 +26,7 @@ const TOKEN_REFUSED: [i64; 6] = [99_991_661, 99_991_663, 99_991_664, 99_991_668,
 pub(super) struct Api {
     http: reqwest::Client,
     base: String,
-    app: App,
+    app: FeishuApp,
     token: TokenCell,
     pub(super) patience: Patience,
 }
@@ -34,7 +34,7 @@ pub(super) struct Api {
 /// A page of the message list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Page {
+pub(super) struct FeishuPage {
     pub(super) items: Vec<serde_json::Value>,
     pub(super) has_more: bool,
     pub(super) page_token: Option<String>,
@@ -43,21 +43,21 @@ pub(super) struct Page {
 /// A message of the list; only what a transcript needs.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Item {
+pub(super) struct FeishuMessage {
     pub(super) message_id: String,
     pub(super) msg_type: String,
     /// Milliseconds since 1970, as text.
     pub(super) create_time: String,
     pub(super) deleted: bool,
-    pub(super) sender: Sender,
-    pub(super) body: Body,
+    pub(super) sender: FeishuSender,
+    pub(super) body: FeishuBody,
     pub(super) mentions: Vec<Mention>,
 }
 
 /// Who sent a message.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Sender {
+pub(super) struct FeishuSender {
     pub(super) id: String,
     pub(super) sender_type: String,
 }
@@ -65,7 +65,7 @@ pub(super) struct Sender {
 /// What a message holds: JSON as text, its shape given by the type.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Body {
+pub(super) struct FeishuBody {
     pub(super) content: String,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Mention {
 
 /// What every answer has. Failures come with status 200 too, so the code decides.
 #[derive(Debug, Deserialize)]
-struct Verdict {
+struct FeishuStatus {
     code: i64,
     #[serde(default)]
     msg: String,
@@ -97,19 +97,24 @@ struct NewToken {
 }
 
 /// An answer that is neither what was asked for nor a reason to wait.
-enum Answer {
+enum FeishuAnswer {
     Good(Vec<u8>),
     TokenRefused,
 }
 
 impl Api {
-    pub(super) fn new(http: reqwest::Client, base_url: &str, app: App) -> Self {
+    pub(super) fn new(http: reqwest::Client, base_url: &str, app: FeishuApp) -> Self {
         let base = base_url.trim_end_matches('/').to_owned();
         Self { http, base, app, token: TokenCell::default(), patience: Patience::default() }
     }
 
     /// One page of a chat's messages, newest first.
-    pub(super) async fn messages(&self, chat_id: &str, size: usize, page: Option<&str>) -> Result<Page, OfficeError> {
+    pub(super) async fn messages(
+        &self,
+        chat_id: &str,
+        size: usize,
+        page: Option<&str>,
+    ) -> Result<FeishuPage, OfficeError> {
         let url = format!("{}/open-apis/im/v1/messages", self.base);
         let size = size.to_string();
         let mut query = vec![
@@ -124,8 +129,8 @@ impl Api {
         for _ in 0..2 {
             let token = self.token.get(async || self.fetch_token().await).await?;
             match self.ask(|| self.http.get(url.clone()).bearer_auth(&token)).await? {
-                Answer::Good(bytes) => return Ok(parse::<Data<Page>>(&bytes)?.data),
-                Answer::TokenRefused => self.token.refused(&token).await,
+                FeishuAnswer::Good(bytes) => return Ok(parse::<Data<FeishuPage>>(&bytes)?.data),
+                FeishuAnswer::TokenRefused => self.token.refused(&token).await,
             }
         }
         Err(OfficeError::new(
@@ -139,15 +144,17 @@ impl Api {
         let url = reqwest::Url::parse(&url).map_err(|_| bad_base())?;
         let body = json!({"app_id": self.app.app_id, "app_secret": self.app.app_secret});
         match self.ask(|| self.http.post(url.clone()).json(&body)).await? {
-            Answer::Good(bytes) => parse::<NewToken>(&bytes).map(|token| (token.tenant_access_token, token.expire)),
-            Answer::TokenRefused => {
+            FeishuAnswer::Good(bytes) => {
+                parse::<NewToken>(&bytes).map(|token| (token.tenant_access_token, token.expire))
+            }
+            FeishuAnswer::TokenRefused => {
                 Err(OfficeError::new(Code::Unauthorized, "Feishu refuses the app; see its id and secret"))
             }
         }
     }
 
     /// Asks until there is an answer, as far as patience goes.
-    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<Answer, OfficeError> {
+    async fn ask(&self, request: impl Fn() -> RequestBuilder) -> Result<FeishuAnswer, OfficeError> {
         let mut patient = Patient::new(self.patience);
         loop {
             let (status, asked, bytes) = match exchange(request()).await {
@@ -157,15 +164,15 @@ impl Api {
                     continue;
                 }
             };
-            let verdict: Option<Verdict> = serde_json::from_slice(&bytes).ok();
+            let verdict: Option<FeishuStatus> = serde_json::from_slice(&bytes).ok();
             match verdict {
                 _ if status == StatusCode::TOO_MANY_REQUESTS => patient.wait(asked, Busy::Limited).await?,
                 Some(verdict) if LIMITED.contains(&verdict.code) => patient.wait(asked, Busy::Limited).await?,
-                Some(verdict) if TOKEN_REFUSED.contains(&verdict.code) => return Ok(Answer::TokenRefused),
+                Some(verdict) if TOKEN_REFUSED.contains(&verdict.code) => return Ok(FeishuAnswer::TokenRefused),
                 _ if status.is_server_error() => {
                     patient.wait(asked, Busy::Failed(format!("Feishu answered {status}").into())).await?;
                 }
-                Some(Verdict { code: 0, .. }) if status.is_success() => return Ok(Answer::Good(bytes)),
+                Some(FeishuStatus { code: 0, .. }) if status.is_success() => return Ok(FeishuAnswer::Good(bytes)),
                 Some(verdict) => return Err(refused(status, &verdict)),
                 None => return Err(not_feishu(format!("an answer of status {status} without a code"))),
             }
@@ -193,7 +200,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, OfficeError> {
     serde_json::from_slice(bytes).map_err(|error| not_feishu(error.to_string()))
 }
 
-fn refused(status: StatusCode, verdict: &Verdict) -> OfficeError {
+fn refused(status: StatusCode, verdict: &FeishuStatus) -> OfficeError {
     let code = match status {
         StatusCode::FORBIDDEN => Code::Forbidden,
         StatusCode::NOT_FOUND => Code::NotFound,

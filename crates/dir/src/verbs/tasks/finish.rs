@@ -8,9 +8,9 @@ use super::open::new_record;
 use super::record::Record;
 use crate::files::durable::Wait;
 use crate::files::message_file;
-use crate::office::{AgentDir, Shared};
+use crate::office::{AgentDir, OfficeState};
 
-impl Shared {
+impl OfficeState {
     /// Finishes what a process began that sent or moved a task; once, however often this is tried. A task without a record
     /// was sent if the file is there. Answers the record, or nothing if the task was not sent.
     pub(crate) fn finish_task(
@@ -119,6 +119,6 @@ impl AgentDir {
         // Another message may have had its id before, and then it has a second one.
         let known = self.ingest_mail()?.known.get(&record.file).map(|known| known.brief.clone());
         let known = known.filter(|brief| brief.task.as_ref() == Some(&record.task.id)).map(|brief| brief.id);
-        self.ack_noticed(&[known.unwrap_or_else(|| record.task.message_id.clone())]).map(drop)
+        self.ack_indexed(&[known.unwrap_or_else(|| record.task.message_id.clone())]).map(drop)
     }
 }

@@ -100,7 +100,7 @@ impl AgentDir {
                 continue;
             }
             if is_overdue(record.task.state, Some(deadline), now) {
-                self.tell_overdue(&record)?;
+                self.log_overdue(&record)?;
             } else if deadline >= now && !record.task.state.is_terminal() {
                 next = Some(next.map_or(deadline, |next| next.min(deadline)));
             }
@@ -108,7 +108,7 @@ impl AgentDir {
         Ok(next)
     }
 
-    fn tell_overdue(&self, seen: &Record) -> Result<(), OfficeError> {
+    fn log_overdue(&self, seen: &Record) -> Result<(), OfficeError> {
         let _locked = self.shared.lock_agent(&seen.task.assignee)?;
         let Some(mut record) = self.shared.record(&seen.task.assignee, &seen.task.id)? else { return Ok(()) };
         if record.told_overdue.contains(&self.me) || record.task.state.is_terminal() {

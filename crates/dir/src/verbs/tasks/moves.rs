@@ -4,20 +4,20 @@ use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::task::{self, Asked, Decision, TaskRef};
 use amb_core::{AgentName, Code, Kind, Message, Object, OfficeError, Part, Priority, Task, TaskId, TaskState};
 
-use super::record::{Outgoing, Record};
+use super::record::{PendingUpdate, Record};
 use crate::files::durable::{Wait, nonce};
 use crate::files::failure::Doing;
 use crate::files::message_file;
-use crate::journal::{Begun, Intent};
+use crate::journal::{Intent, OpenIntent};
 use crate::log::LogLine;
-use crate::office::{AgentDir, Shared};
+use crate::office::{AgentDir, OfficeState};
 use crate::verbs::deliver::Naming;
 
 /// A task that has moved.
-struct Moved {
+struct MovedTask {
     record: Record,
     /// What follows is not all done yet.
-    begun: Option<Begun>,
+    begun: Option<OpenIntent>,
     /// It moved elsewhere than it was to: the office rejected it.
     refused: Option<OfficeError>,
 }
@@ -42,7 +42,7 @@ impl AgentDir {
         };
         // The task has moved, whatever becomes of the rest: the next look finishes that.
         match self.put_away_brought(&moved.record) {
-            Ok(()) => moved.begun.into_iter().for_each(Begun::done),
+            Ok(()) => moved.begun.into_iter().for_each(OpenIntent::done),
             Err(error) => tracing::warn!(%error, %id, "the task has ended, but its message could not be put away"),
         }
         if let Err(error) = self.shared.fold_now(Wait::Cached) {
@@ -54,7 +54,7 @@ impl AgentDir {
         }
     }
 
-    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<Moved, OfficeError> {
+    fn move_locked(&self, id: &TaskId, next: TaskState, note: Option<String>) -> Result<MovedTask, OfficeError> {
         let record = self.shared.record(&self.me, id)?.filter(|record| record.is_shown_to(&self.me));
         let Some(mut record) = record else {
             let given = self.shared.pointers(&self.me, true)?;
@@ -83,15 +83,15 @@ impl AgentDir {
                 record.by_office = true;
                 let begun = self.shared.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
                 let refused = OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}"));
-                return Ok(Moved { record, begun, refused: Some(refused) });
+                return Ok(MovedTask { record, begun, refused: Some(refused) });
             }
         }
         let begun = self.shared.change(&mut record, next, note)?;
-        Ok(Moved { record, begun, refused: None })
+        Ok(MovedTask { record, begun, refused: None })
     }
 }
 
-impl Shared {
+impl OfficeState {
     /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
     ///
     /// Once the record is kept the task has moved, and that is what is answered: what could not be done of the rest is in
@@ -101,7 +101,7 @@ impl Shared {
         record: &mut Record,
         state: TaskState,
         note: Option<String>,
-    ) -> Result<Option<Begun>, OfficeError> {
+    ) -> Result<Option<OpenIntent>, OfficeError> {
         self.decide_change(record, state, note);
         let (assignee, id) = (record.task.assignee.clone(), record.task.id.clone());
         let begun = self.begin(&Intent::Task { assignee: assignee.clone(), id, file: None });
@@ -151,12 +151,12 @@ impl Shared {
             correlation_id: record.correlation_id.clone(),
             metadata: Object::new(),
         };
-        record.outgoing = Some(Outgoing { message, nonce });
+        record.outgoing = Some(PendingUpdate { message, nonce });
     }
 
     /// Delivers the update that a process left in a record, if there is one, unless it had delivered it.
     pub(super) fn send_waiting(&self, record: &mut Record) -> Result<(), OfficeError> {
-        let Some(Outgoing { message, nonce }) = &record.outgoing else { return Ok(()) };
+        let Some(PendingUpdate { message, nonce }) = &record.outgoing else { return Ok(()) };
         let name = message_file::exact_name(self.paths.layout, message, *nonce);
         if self.was_delivered(&message.to, &name, &message.id)? {
             record.outgoing = None;
@@ -168,7 +168,7 @@ impl Shared {
     /// Delivers the update that has just been decided.
     pub(super) fn send_update(&self, record: &mut Record) -> Result<(), OfficeError> {
         let Some(outgoing) = record.outgoing.take() else { return Ok(()) };
-        let Outgoing { mut message, nonce } = outgoing.clone();
+        let PendingUpdate { mut message, nonce } = outgoing.clone();
         if let Err(error) = self.deliver(&mut message, Naming::Exact { nonce }) {
             record.outgoing = Some(outgoing);
             return Err(error);

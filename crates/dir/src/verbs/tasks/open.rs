@@ -9,7 +9,7 @@ use amb_core::{Card, Kind, Message, Object, OfficeError, Task, TaskId, TaskState
 use super::record::{PARENT, Record, SENT_AS};
 use crate::files::layout::Layout;
 use crate::files::message_file;
-use crate::journal::{Begun, Intent};
+use crate::journal::{Intent, OpenIntent};
 use crate::office::AgentDir;
 use crate::registry::presence::Recipient;
 use crate::verbs::deliver::Naming;
@@ -96,7 +96,7 @@ impl AgentDir {
         let begun = self.shared.begin(&Intent::Task { assignee: self.me.clone(), id: id.clone(), file: None });
         match self.shared.settle_task(&self.me, &id, || Ok(Some((message, file.to_owned())))) {
             Ok(record) => {
-                begun.into_iter().for_each(Begun::done);
+                begun.into_iter().for_each(OpenIntent::done);
                 Ok(record)
             }
             // With its record the task is decided. Its owner's trouble, such as a mailbox that cannot be written to, is not

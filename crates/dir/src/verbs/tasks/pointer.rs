@@ -15,7 +15,7 @@ use super::record::{ENDED, Record, TASK_SPACE, key, read_all};
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::step::step;
-use crate::office::Shared;
+use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
 
 /// Where a task that the agent gave is kept.
@@ -68,7 +68,7 @@ impl Pointer {
     }
 }
 
-impl Shared {
+impl OfficeState {
     fn given_dir(&self, owner: &AgentName) -> PathBuf {
         self.paths.state(owner).join("given")
     }

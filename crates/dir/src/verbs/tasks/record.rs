@@ -13,7 +13,7 @@ use uuid::Uuid;
 use crate::files::durable::{self, Wait};
 use crate::files::failure::Doing;
 use crate::files::message_file;
-use crate::office::Shared;
+use crate::office::OfficeState;
 use crate::registry::presence::{read_json, write_json};
 
 /// Names the space in which the ids of tasks are hashed into names of files; it must never change.
@@ -47,7 +47,7 @@ pub(crate) struct Record {
     pub(crate) mark: Option<u32>,
     /// An update that is decided but perhaps not delivered: whoever finds it here delivers it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) outgoing: Option<Outgoing>,
+    pub(crate) outgoing: Option<PendingUpdate>,
 }
 
 impl Record {
@@ -93,7 +93,7 @@ pub(super) const SENT_AS: &str = "sent_as";
 
 /// An update on its way to the owner.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Outgoing {
+pub(crate) struct PendingUpdate {
     pub(crate) message: Message,
     /// Part of the name of its file, so that it can be delivered only once.
     pub(crate) nonce: u32,
@@ -106,7 +106,7 @@ pub(super) fn key(id: &TaskId) -> String {
     format!("{}.json", Uuid::new_v5(&TASK_SPACE, id.as_str().as_bytes()).simple())
 }
 
-impl Shared {
+impl OfficeState {
     fn tasks_dir(&self, assignee: &AgentName) -> PathBuf {
         self.paths.state(assignee).join("tasks")
     }

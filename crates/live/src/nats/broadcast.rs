@@ -1,5 +1,5 @@
-//! A board on which the processes of one office leave each other short notes. Nothing on it is kept: whoever is not there
-//! misses it, and is told that it may have.
+//! Short messages between the processes of one office, on one NATS subject. Nothing is kept: a process that was not
+//! connected misses them, and learns that it may have.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -17,100 +17,106 @@ use super::connect::connect;
 use super::presence::causes;
 use crate::broker::BrokerError;
 
-/// Notes that may wait for their reader; beyond this they are missed.
+/// Messages that may wait for their reader; beyond this they are missed.
 const QUEUE: usize = 1_024;
-/// How long to wait before it is asked again whether the subscription stands.
+/// Pause between two checks whether the subscription is active.
 const AGAIN: Duration = Duration::from_millis(500);
 
-/// What is heard.
+/// What a process receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notice {
-    /// A note of another process's.
-    Note(Bytes),
-    /// Notes may have been missed: the connection was lost and is back, or too much came at once.
+pub enum Broadcast {
+    /// A message of another process.
+    Message(Bytes),
+    /// Messages may have been missed: the connection was lost and is back, or too much came at once.
     Missed,
 }
 
-/// See the module: notes between processes, on one subject.
-pub struct NoticeBoard {
+/// See the [module](self).
+pub struct NatsBroadcast {
     client: Client,
     subject: String,
     url: String,
-    hears: Arc<Hears>,
+    hears: Arc<SubscriptionHealth>,
     _tasks: DropGuard,
 }
 
-impl NoticeBoard {
-    /// Connects and listens. From then on it connects again by itself, for as long as it takes. The first notice is
-    /// [`Notice::Missed`]: from then on, what others post is heard.
-    pub async fn open(options: &NatsOptions, subject: &str) -> Result<(Self, mpsc::Receiver<Notice>), BrokerError> {
+impl NatsBroadcast {
+    /// Connects and subscribes, and reconnects by itself from then on. The first item is [`Broadcast::Missed`]: messages that
+    /// are published after it arrive.
+    pub async fn open(options: &NatsOptions, subject: &str) -> Result<(Self, mpsc::Receiver<Broadcast>), BrokerError> {
         let (events_in, events) = mpsc::channel(64);
-        // Our own notes are no news to us.
+        // Without our own messages.
         let client = connect(options, events_in, |connect| connect.no_echo()).await?;
         let url = options.servers.to_string();
-        let notes = client.subscribe(subject.to_owned()).await;
-        let notes = notes.map_err(|error| BrokerError::Rejected(causes(&error)))?;
-        let (notices_in, notices) = mpsc::channel(QUEUE);
+        let messages = client.subscribe(subject.to_owned()).await;
+        let messages = messages.map_err(|error| BrokerError::Rejected(causes(&error)))?;
+        let (items_in, broadcasts) = mpsc::channel(QUEUE);
         let tasks = CancellationToken::new();
-        let hears = Arc::<Hears>::default();
-        let watch =
-            Watch { client: client.clone(), subject: subject.to_owned(), url: url.clone(), hears: hears.clone() };
+        let hears = Arc::<SubscriptionHealth>::default();
+        let watch = ConnectionWatch {
+            client: client.clone(),
+            subject: subject.to_owned(),
+            url: url.clone(),
+            hears: hears.clone(),
+        };
         let (reading, watching) = (tasks.clone(), tasks.clone());
         tokio::spawn({
-            let notices = notices_in.clone();
-            async move { reading.run_until_cancelled(read(notes, notices)).await }
+            let broadcasts = items_in.clone();
+            async move { reading.run_until_cancelled(read(messages, broadcasts)).await }
         });
-        tokio::spawn(async move { watching.run_until_cancelled(watch.run(events, notices_in)).await });
-        Ok((Self { client, subject: subject.to_owned(), url, hears, _tasks: tasks.drop_guard() }, notices))
+        tokio::spawn(async move { watching.run_until_cancelled(watch.run(events, items_in)).await });
+        Ok((Self { client, subject: subject.to_owned(), url, hears, _tasks: tasks.drop_guard() }, broadcasts))
     }
 
-    /// Leaves a note for whoever is there now.
-    pub async fn post(&self, note: Bytes) -> Result<(), BrokerError> {
+    /// Sends a message to every process that is connected now.
+    pub async fn publish(&self, message: Bytes) -> Result<(), BrokerError> {
         if !self.is_connected() {
             return Err(BrokerError::Offline { broker: self.url.clone() });
         }
-        let posted = self.client.publish(self.subject.clone(), note).await;
-        posted.map_err(|error| BrokerError::Rejected(causes(&error)))
+        let published = self.client.publish(self.subject.clone(), message).await;
+        published.map_err(|error| BrokerError::Rejected(causes(&error)))
     }
 
     fn is_connected(&self) -> bool {
         self.client.connection_state() == State::Connected
     }
 
-    /// Whether what others post reaches this process now.
-    pub fn hears(&self) -> bool {
-        let Hears { subscribed, denied } = &*self.hears;
+    /// Whether messages of others reach this process now.
+    pub fn is_subscribed(&self) -> bool {
+        let SubscriptionHealth { subscribed, denied } = &*self.hears;
         self.is_connected() && subscribed.load(Ordering::Acquire) && !denied.load(Ordering::Acquire)
     }
 }
 
-async fn read(mut notes: async_nats::Subscriber, notices: mpsc::Sender<Notice>) {
-    while let Some(note) = notes.next().await {
-        // A reader that is slower than its writers looks once instead of reading it all.
-        if notices.try_send(Notice::Note(note.payload)).is_err() && notices.send(Notice::Missed).await.is_err() {
+async fn read(mut messages: async_nats::Subscriber, broadcasts: mpsc::Sender<Broadcast>) {
+    while let Some(message) = messages.next().await {
+        // A reader that falls behind is told once that it missed some.
+        if broadcasts.try_send(Broadcast::Message(message.payload)).is_err()
+            && broadcasts.send(Broadcast::Missed).await.is_err()
+        {
             return;
         }
     }
 }
 
-/// Whether what others post reaches us.
+/// Whether messages of others reach us.
 #[derive(Default)]
-struct Hears {
+struct SubscriptionHealth {
     subscribed: AtomicBool,
-    /// The server will not let us.
+    /// The server refused the subscription.
     denied: AtomicBool,
 }
 
-/// What watches over the connection.
-struct Watch {
+/// Follows the state of the connection.
+struct ConnectionWatch {
     client: Client,
     subject: String,
     url: String,
-    hears: Arc<Hears>,
+    hears: Arc<SubscriptionHealth>,
 }
 
-impl Watch {
-    async fn run(self, mut events: mpsc::Receiver<Event>, notices: mpsc::Sender<Notice>) {
+impl ConnectionWatch {
+    async fn run(self, mut events: mpsc::Receiver<Event>, broadcasts: mpsc::Sender<Broadcast>) {
         // Whether the subscription has yet to stand on this connection.
         let mut fresh = false;
         loop {
@@ -124,7 +130,7 @@ impl Watch {
                         fresh = false;
                     }
                     Some(Event::Connected) => fresh = true,
-                    Some(Event::SlowConsumer(_)) => drop(notices.try_send(Notice::Missed)),
+                    Some(Event::SlowConsumer(_)) => drop(broadcasts.try_send(Broadcast::Missed)),
                     Some(Event::ServerError(error)) => {
                         let denied = error.to_string().to_ascii_lowercase().contains("permissions violation");
                         self.hears.denied.fetch_or(denied, Ordering::AcqRel);
@@ -135,7 +141,7 @@ impl Watch {
                 () = self.stands(), if fresh => {
                     fresh = false;
                     tracing::info!(url = %self.url, "hearing other processes by NATS");
-                    if notices.send(Notice::Missed).await.is_err() {
+                    if broadcasts.send(Broadcast::Missed).await.is_err() {
                         return;
                     }
                 }
