@@ -21,58 +21,60 @@ pub use roster::{PresentAgent, Roster};
 use crate::InboxMessage;
 use crate::message::BadPayload;
 
-/// Carries parcels from a sender to whoever subscribed to their subject, and tells who is live.
+/// Carries parcels from a sender to the subscribers of their subject, and knows which goals are live.
 #[async_trait]
 pub trait Broker: Send + Sync + 'static {
-    /// What and where it is, for people and logs.
+    /// Describes the broker, for people and logs.
     fn describe(&self) -> String;
 
-    /// Hands a parcel to the subscribers of a subject. The receipt tells what is known, not what is hoped; a broker may send
+    /// Publishes a parcel on a subject. The receipt resolves to what is known of the delivery; a broker may send
     /// nothing before it is awaited.
     fn publish<'a>(&'a self, subject: &'a str, parcel: Parcel) -> PublishReceipt<'a>;
 
-    /// The same for a sender that has more to send: answers as soon as the parcel is on its way, with a receipt to await
-    /// later. Parcels of one sender to one subject arrive in the order in which they were posted.
+    /// Like `publish`, for a sender that has more to send: returns once the connection has taken the parcel, with a
+    /// receipt to await later. Parcels of one sender to one subject arrive in the order in which they were posted.
     fn post<'a>(&'a self, subject: &'a str, parcel: Parcel) -> Soon<'a, PublishReceipt<'static>> {
         Soon::later(self.publish(subject, parcel).map(PublishReceipt::now))
     }
 
-    /// Has everything on a subject handed to `inlet`, from the moment this answers until the subscription is dropped.
+    /// Passes everything published on a subject to `inlet`, from the moment this returns until the subscription is
+    /// dropped.
     async fn subscribe(&self, subject: &str, inlet: Arc<dyn Inlet>) -> Result<Subscription, BrokerError>;
 
-    /// The same without waiting, where the broker can.
+    /// Like `subscribe`, without waiting; `None` where the broker has to wait.
     fn subscribe_now(&self, subject: &str, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let _ = (subject, inlet);
         None
     }
 
-    /// Has parcels on inbox subjects that nobody subscribed to handed to `inlet`, where every goal there can be lives in this
-    /// process. A broker between processes answers `None`: each of them must see the mail of its own goals only.
+    /// Passes parcels on inbox subjects without a subscriber to `inlet`, if all goals live in this process. A broker
+    /// between processes returns `None`: each process must see only the messages of its own goals.
     fn catch_strays(&self, inlet: &Arc<dyn Inlet>) -> Option<Subscription> {
         let _ = inlet;
         None
     }
 
-    /// Tells every process that a goal of this one lives. It is told again and again until [`withdraw`](Self::withdraw) or
-    /// the end of the process, after which the others forget it within [`expiry`](Self::expiry).
+    /// Announces a goal of this process to all others, and repeats that until [`withdraw`](Self::withdraw). When the
+    /// process ends, the others drop the goal within [`expiry`](Self::expiry).
     async fn announce(&self, goal: LiveGoal) -> Result<(), BrokerError>;
 
-    /// Tells every process that a goal of this one has ended.
+    /// Announces that a goal of this process has ended.
     async fn withdraw(&self, goal: GoalId) -> Result<(), BrokerError>;
 
-    /// The same without waiting: here it holds at once, and the others are told as soon as possible.
+    /// Like `withdraw`, without waiting: holds here at once, and reaches the others as soon as possible.
     fn withdraw_soon(&self, goal: GoalId);
 
-    /// Who is live, as far as this process knows now. Asking costs no round trip.
+    /// The live goals that this process knows of. Costs no round trip.
     fn roster(&self) -> &Roster;
 
-    /// How long a dead process's goals may still be listed. `None` where they end together with the caller.
+    /// How long the goals of a dead process may still be listed. `None` where they end with the caller's process.
     fn expiry(&self) -> Option<Duration>;
 }
 
-/// Where a subscription's parcels go. Called on the broker's own path: it must not block.
+/// Receives a subscription's parcels. Called on the broker's own task: it must not block.
 pub trait Inlet: Send + Sync {
-    /// Takes a parcel. `Ok` means that it is in the goal's buffer. `id` is set where the same parcel may come twice.
+    /// Takes a parcel. `Ok` means that it is in the goal's buffer. `id` is set where the same parcel may be delivered
+    /// twice.
     fn deliver(&self, subject: &str, parcel: Parcel, id: Option<&str>) -> Result<(), ParcelRefused>;
 }
 
@@ -80,7 +82,7 @@ pub trait Inlet: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParcelRefused(pub String);
 
-/// What travels: a message, or bytes that claim to be one.
+/// What is published: a message, or bytes that should be one.
 #[derive(Debug, Clone)]
 pub enum Parcel {
     /// A message. Within one process it is never turned into bytes.
@@ -90,7 +92,7 @@ pub enum Parcel {
 }
 
 impl Parcel {
-    /// The message. Accepts the bare form and the event envelope around it, and neither blank nor oversized bodies.
+    /// Parses the message, in its bare form or in the event envelope. Refuses blank and oversized bodies.
     pub fn open(self) -> Result<Arc<InboxMessage>, BadPayload> {
         let message = match self {
             Parcel::Message(message) => message,
@@ -114,7 +116,7 @@ pub enum PublishOutcome {
     Delivered,
     /// The broker handed it to a subscriber, which does not acknowledge (or did not in time).
     Published,
-    /// The broker is out of reach; the message is on disk here and will be sent when it is back.
+    /// The broker is out of reach; the message is in the outbox on disk and is sent after the reconnect.
     Queued,
 }
 
@@ -156,7 +158,7 @@ pub enum BrokerError {
 pub struct Subscription(Option<Box<dyn FnOnce() + Send + Sync>>);
 
 impl Subscription {
-    /// A subscription that is ended by calling `end`.
+    /// Calls `end` when dropped.
     pub fn new(end: impl FnOnce() + Send + Sync + 'static) -> Self {
         Self(Some(Box::new(end)))
     }
@@ -176,7 +178,7 @@ impl fmt::Debug for Subscription {
     }
 }
 
-/// One live run of an agent, as others are told of it.
+/// One live run of an agent, as announced to others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LiveGoal {
     /// Which run.

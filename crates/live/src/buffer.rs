@@ -11,7 +11,7 @@ use tokio::sync::Notify;
 
 use crate::InboxMessage;
 
-/// Messages that an inbox holds; the oldest gives way to the newest.
+/// Most messages in an inbox; beyond it the oldest is dropped.
 pub const INBOX_CAPACITY: usize = 64;
 
 /// Peer messages that wait for a goal's next turn, oldest first, at most [`INBOX_CAPACITY`].
@@ -51,13 +51,13 @@ impl InboxBuffer {
         self.arrived.notify_one();
     }
 
-    /// Takes everything, oldest first. What is done with it afterwards is the caller's affair alone.
+    /// Takes everything, oldest first, for good.
     pub fn drain(&self) -> Vec<InboxMessage> {
         self.queue().drain(..).map(Arc::unwrap_or_clone).collect()
     }
 
-    /// Takes everything, oldest first, on trial: unless the batch is [confirmed](Batch::confirm) it comes back to the
-    /// front of the inbox when it is dropped, also by a panic or a cancelled turn.
+    /// Takes everything, oldest first. A batch that is dropped before it is [confirmed](Batch::confirm), also by a
+    /// panic or a cancelled turn, returns to the front of the inbox.
     pub fn take(self: &Arc<Self>) -> Batch {
         let messages = self.queue().drain(..).map(Arc::unwrap_or_clone).collect();
         Batch { messages, home: Some(Arc::clone(self)) }
@@ -84,7 +84,7 @@ impl InboxBuffer {
             if !self.is_empty() {
                 return;
             }
-            // A push between the look and the wait has left its permit behind.
+            // A push between the check and the wait has left a permit.
             self.arrived.notified().await;
         }
     }
@@ -116,7 +116,7 @@ impl InboxBuffer {
     }
 }
 
-/// Messages taken on trial. Reads like a slice; see [`InboxBuffer::take`].
+/// Messages taken from an inbox and not yet confirmed. Dereferences to a slice; see [`InboxBuffer::take`].
 #[derive(Debug)]
 #[must_use = "a batch that is dropped without confirm() goes back to the inbox"]
 pub struct Batch {
@@ -125,7 +125,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// The turn has used the messages: they are gone for good.
+    /// Removes the messages for good, after the turn has used them.
     pub fn confirm(mut self) {
         self.home = None;
     }

@@ -26,7 +26,7 @@ impl AllowedDelegates {
         Self::default()
     }
 
-    /// Whether nobody is left out.
+    /// Whether every agent is allowed.
     pub fn allows_everybody(&self) -> bool {
         self.0.is_empty() || self.0.iter().any(|pattern| pattern == "*")
     }

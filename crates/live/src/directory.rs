@@ -44,7 +44,7 @@ impl PeerDirectory {
         configured.entry(agent).or_default().description = description.into();
     }
 
-    /// Adds a goal that announces itself nowhere, such as one of a runtime that is not ours.
+    /// Adds a goal that is announced by no broker, such as one of another runtime.
     pub fn add_goal(&self, agent: AgentName, goal: GoalId) {
         let mut configured = self.configured.write();
         configured.entry(agent).or_default().goals.insert(goal);
@@ -105,7 +105,7 @@ impl PeerDirectory {
         peers.into_values().collect()
     }
 
-    /// The known name most like one that is not known.
+    /// Returns the known name nearest to an unknown one.
     pub(crate) fn nearest(&self, wanted: &str) -> Option<String> {
         let peers = self.peers();
         amb_core::suggest::nearest(wanted, peers.iter().map(|peer| peer.agent_id.as_str())).map(str::to_owned)

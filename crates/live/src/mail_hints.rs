@@ -1,4 +1,4 @@
-//! Tells a live goal of durable mail for its agent.
+//! Hints at durable mail in the buffer of a live goal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,11 +12,11 @@ use crate::InboxMessage;
 use crate::buffer::InboxBuffer;
 use crate::protocol::Protocol;
 
-/// How long one question to the office waits for something new.
+/// How long one request for events waits at the office.
 const WAIT: Duration = Duration::from_secs(25);
 /// The first and the longest pause after an office failed.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
-/// Characters of a mail that a hint shows. Whoever wants the rest reads the mail.
+/// Characters of a message that a hint shows.
 const PREVIEW: usize = 200;
 
 /// Puts a hint into a goal's buffer when mail comes for its agent, until dropped.
@@ -63,14 +63,14 @@ async fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) {
             }
             Err(error) => {
                 let pause = backoff.pause();
-                tracing::warn!(office = %office.describe(), %error, retry_in = ?pause, "cannot watch the mailbox");
+                tracing::warn!(office = %office.describe(), %error, retry_in = ?pause, "cannot read the mailbox's events; retrying");
                 tokio::time::sleep(pause).await;
             }
         }
     }
 }
 
-/// The cursor first, the count then: mail that comes in between is hinted at twice rather than not at all.
+/// Takes the cursor before the count: mail that arrives in between is hinted at twice rather than not at all.
 async fn begin(office: &dyn Mailbox, goal: &InboxBuffer) -> amb_core::mailbox::Result<Cursor> {
     let cursor = office.events(None, Duration::ZERO).await?.cursor;
     let unread = office.inbox(true).await?.unread();
@@ -97,7 +97,7 @@ fn new_mail(office: &dyn Mailbox, mail: &NewMessage) -> InboxMessage {
     };
     InboxMessage {
         from_agent_id: mail.from_agent.as_str().into(),
-        // No run of the sender is known: mail outlives runs.
+        // No goal of the sender is known: mail outlives goals.
         from_goal_id: GoalId(Uuid::nil()),
         to_agent_id: office.me().as_str().into(),
         body: body.to_body(),

@@ -1,4 +1,4 @@
-//! What goals send each other: core's wire format, under the names that runtimes know, and its look to a model.
+//! What goals send each other: core's wire format under the names that runtimes use, and its rendering for a model.
 
 use amb_core::limits::MAX_ID_CHARS;
 use amb_core::render::{PeerMessage, render_peer_messages};
@@ -15,12 +15,12 @@ pub enum BadPayload {
     /// The bytes are no message.
     #[error(transparent)]
     Wire(#[from] WireError),
-    /// A message that no sender of ours would send.
+    /// The message breaks a bound that our senders keep.
     #[error("{0}")]
     Content(String),
 }
 
-/// Whether a message that came from outside keeps the bounds that every sender of ours keeps.
+/// Checks that a received message keeps the bounds of `send_to_peer`.
 pub(crate) fn check(message: &InboxMessage) -> Result<(), BadPayload> {
     check_body(&message.body).map_err(|error| BadPayload::Content(error.to_string()))?;
     for (field, text) in [("from_agent_id", &message.from_agent_id), ("to_agent_id", &message.to_agent_id)] {
@@ -31,7 +31,7 @@ pub(crate) fn check(message: &InboxMessage) -> Result<(), BadPayload> {
     Ok(())
 }
 
-/// What peers sent, as one block for a model; `None` where they sent nothing. No body can imitate the frame.
+/// Renders peer messages as one block for a model; `None` for no messages. No body can imitate the frame.
 pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
     render_peer_messages(messages.iter().map(|message| PeerMessage {
         from: &message.from_agent_id,

@@ -36,10 +36,10 @@ use awaited::{AckOutcome, Awaited, PendingAck};
 use presence::{PresenceBucket, causes};
 use wire::Wire;
 
-/// Set where a message may be sent twice; receivers pass over the second.
+/// Set where a message may be sent twice; receivers skip the second.
 const ID_HEADER: &str = "Nats-Msg-Id";
 
-/// Live goals over NATS. Connects again by itself, for as long as it takes.
+/// Live goals over NATS. Reconnects by itself, without giving up.
 pub struct NatsBroker {
     wire: Arc<Wire>,
     presence: Arc<PresenceBucket>,
@@ -54,17 +54,17 @@ pub struct NatsBroker {
     _tasks: DropGuard,
 }
 
-/// What a message in the outbox is waiting for.
+/// Counts of the outbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutboxCounts {
     /// Messages that wait for the connection or for their goal.
     pub queued: usize,
-    /// Messages that were given up; they are in the outbox's `dead/`.
+    /// Messages that were given up and moved to the outbox's `dead/`.
     pub dead: usize,
 }
 
 impl NatsBroker {
-    /// Connects. The first connection must succeed, so that a wrong address or key is told at once.
+    /// Connects. The first connection must succeed, so that a wrong address or key is reported at once.
     pub async fn connect(options: NatsOptions) -> Result<Arc<Self>, BrokerError> {
         let outbox = match &options.on_outage {
             OnOutage::Refuse => None,
@@ -90,7 +90,7 @@ impl NatsBroker {
         let roster = Arc::new(Roster::default());
         let presence =
             Arc::new(PresenceBucket::new(client.clone(), options.presence_bucket, options.expiry, Arc::clone(&roster)));
-        // Listen first, read then: an entry written in between is seen twice rather than not at all.
+        // Subscribes before reading: an entry written in between is seen twice rather than not at all.
         let heard = subscribe(presence.subject()).await?;
         presence.load().await?;
 
@@ -199,7 +199,7 @@ impl Broker for NatsBroker {
             Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
         };
         if self.outbox.is_some() {
-            // What follows must not overtake what may yet have to wait in the outbox.
+            // Must not overtake a message that may still go to the outbox.
             return Soon::later(self.send(subject, payload).map(PublishReceipt::now));
         }
         let receipt = move |handed: Result<PendingAck, BrokerError>| match handed {
@@ -209,7 +209,7 @@ impl Broker for NatsBroker {
             }
             Err(error) => PublishReceipt::now(Err(error)),
         };
-        // Mostly there is room, and nothing to wait for.
+        // Usually the connection has room, and nothing is awaited.
         let publish = match self.wire.publish(subject, payload, None) {
             Ok(publish) => publish,
             Err(error) => return Soon::now(PublishReceipt::now(Err(error))),
@@ -229,8 +229,8 @@ impl Broker for NatsBroker {
         let (line, end) = receive::GoalSubscription::new(messages, inlet);
         self.lines.send(line).await.map_err(|_| BrokerError::Rejected("the connection is closed".into()))?;
         let subscription = Subscription::new(move || end.come());
-        // The server tells a refused subscription on a side channel, or not at all. So knock at our own door: an empty
-        // message, which every receiver of ours answers.
+        // The server reports a refused subscription asynchronously, or not at all. So the subject is probed by an empty
+        // message, which every receiver of ours acknowledges.
         match self.wire.ask(subject, Bytes::new(), None).await?.await {
             AckOutcome::Buffered => Ok(subscription),
             AckOutcome::NobodyListens => Err(BrokerError::Rejected(format!(
@@ -239,7 +239,8 @@ impl Broker for NatsBroker {
             AckOutcome::ConnectionLost => Err(self.wire.lost()),
             AckOutcome::Refused(why) => Err(BrokerError::Refused(why)),
             AckOutcome::NoAnswer => {
-                // A user that may receive but not send gets no answer to its knock, and yet is subscribed.
+                // A user that may receive but not send gets no acknowledgement of the probe, and is subscribed all the
+                // same.
                 tracing::debug!(subject, "the subscription could not be checked");
                 Ok(subscription)
             }

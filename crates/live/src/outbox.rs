@@ -14,7 +14,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 pub(crate) use entry::OutboxEntry;
 
-/// Letters that could not be delivered in time are kept for people to look at, the newest of them.
+/// Most undeliverable messages kept in `dead/`; beyond it the oldest is deleted.
 const MAX_DEAD: usize = 1_000;
 
 /// Where an outbox is and how much it takes.
@@ -44,12 +44,13 @@ pub(crate) enum NotQueued {
     Io(io::Error),
 }
 
-/// A directory of files, one a message, named by their number. Every file in it is whole: it was synced under another name first.
+/// A directory with one file a message, named by its number. Every file is complete: it was synced under a temporary
+/// name first.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     options: OutboxOptions,
     state: Mutex<State>,
-    /// Held as long as the outbox is open: two processes that replay one outbox would send everything twice.
+    /// Held while the outbox is open: two processes that replay one outbox would send everything twice.
     _lock: std::fs::File,
 }
 
@@ -71,13 +72,13 @@ impl Outbox {
             let path = file?.path();
             let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
             if name.ends_with(".tmp") {
-                // Never accepted: its sender was told of no success.
+                // Never accepted: its sender got no success.
                 fs::remove_file(&path)?;
             } else if let Some(number) = name.strip_suffix(".json").and_then(|number| number.parse::<u64>().ok()) {
                 match OutboxEntry::read(&path) {
                     Ok(entry) => state.add(number, Arc::new(entry)),
                     Err(error) => {
-                        tracing::warn!(%error, "an entry of the outbox cannot be read; it is kept in dead/");
+                        tracing::warn!(%error, "corrupt entry in the outbox; moved to dead/");
                         fs::rename(&path, options.dir.join("dead").join(name))?;
                     }
                 }
@@ -87,7 +88,7 @@ impl Outbox {
         Ok(Self { options, state: Mutex::new(state), _lock: lock })
     }
 
-    /// Adds a message. When this answers it is durable.
+    /// Adds a message. It is durable when this returns.
     pub(crate) async fn add(self: &Arc<Self>, entry: OutboxEntry) -> Result<(), NotQueued> {
         let outbox = Arc::clone(self);
         let written = tokio::task::spawn_blocking(move || outbox.add_blocking(entry)).await;
@@ -96,8 +97,8 @@ impl Outbox {
 
     fn add_blocking(&self, entry: OutboxEntry) -> Result<(), NotQueued> {
         let size = entry.payload.len() as u64;
-        // The lock is held over the write: numbers are then on disk in their order, and the bounds hold exactly. Outages
-        // are rare and a sync takes milliseconds.
+        // Holds the lock during the write, so that numbers are on disk in order and the bounds are exact. Outages are
+        // rare and a sync takes milliseconds.
         let mut state = self.state();
         if state.waiting.len() >= self.options.max_messages {
             return Err(NotQueued::Full(format!("{} messages wait", state.waiting.len())));
@@ -112,7 +113,7 @@ impl Outbox {
         Ok(())
     }
 
-    /// Whether something waits on this subject; then what follows must wait too, or it would overtake.
+    /// Whether a message for this subject waits; a later one must wait too, or it would overtake.
     pub(crate) fn holds(&self, subject: &str) -> bool {
         self.state().by_subject.contains_key(subject)
     }
@@ -122,17 +123,17 @@ impl Outbox {
         self.state().waiting.iter().map(|(number, entry)| (*number, Arc::clone(entry))).collect()
     }
 
-    /// How much waits.
+    /// Number of waiting messages.
     pub(crate) fn len(&self) -> usize {
         self.state().waiting.len()
     }
 
-    /// Letters in `dead/`.
+    /// Number of messages in `dead/`.
     pub(crate) fn dead(&self) -> io::Result<usize> {
         Ok(fs::read_dir(self.options.dir.join("dead"))?.count())
     }
 
-    /// The message got through.
+    /// Removes a message that was delivered.
     pub(crate) fn remove(&self, number: u64) -> io::Result<()> {
         fs::remove_file(self.path(number))?;
         self.state().remove(number);
@@ -145,14 +146,14 @@ impl Outbox {
         Duration::try_from(age).is_ok_and(|age| age > self.options.max_age)
     }
 
-    /// The message will not get through. It is kept, with the reason, for people.
+    /// Moves a message that cannot be delivered to `dead/`, with the reason.
     pub(crate) fn bury(&self, number: u64, entry: &OutboxEntry, why: &str) -> io::Result<()> {
         let dead = self.options.dir.join("dead");
         let mut names: Vec<_> = fs::read_dir(&dead)?.filter_map(|file| Some(file.ok()?.path())).collect();
         if names.len() >= MAX_DEAD {
             names.sort_unstable();
             for oldest in &names[..=names.len() - MAX_DEAD] {
-                tracing::warn!(entry = %oldest.display(), "too many dead letters; the oldest is deleted");
+                tracing::warn!(entry = %oldest.display(), "too many undeliverable messages; the oldest is deleted");
                 fs::remove_file(oldest)?;
             }
         }

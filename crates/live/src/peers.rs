@@ -1,4 +1,4 @@
-//! The whole of it in four verbs: connect, join, see who is there, send.
+//! The crate in four verbs: connect, join, list peers, send.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::nats::{NatsBroker, NatsOptions};
 use crate::router::InboxRouter;
 use crate::tools::{DEFAULT_BROADCAST_CAP, PeerContext, SendError, SendReport, SendToPeer, send_to_peer};
 
-/// How long joining waits for the subscription to stand.
+/// How long joining waits for the subscription.
 const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the goals are.
@@ -67,7 +67,7 @@ struct PeersInner {
     _running: DropGuard,
 }
 
-/// In whose name a message is sent.
+/// The sender of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sender {
     /// The agent.
@@ -98,7 +98,7 @@ impl LivePeers {
         Ok(Self::over(broker))
     }
 
-    /// Live peers over a broker that one has already.
+    /// Uses an existing broker.
     pub fn over(broker: Arc<dyn Broker>) -> Self {
         let router = InboxRouter::new(Arc::clone(&broker));
         let running = CancellationToken::new();
@@ -107,12 +107,12 @@ impl LivePeers {
         Self { shared: Arc::new(PeersInner { broker, router, directory, _running: running.drop_guard() }) }
     }
 
-    /// Starts a run of an agent: mail for it reaches this process, and everybody is told. When this answers, both hold.
+    /// Starts a goal of an agent. When this returns, its messages reach this process and it is announced to others.
     pub async fn join(&self, agent: AgentName, description: impl Into<String>) -> Result<Goal, BrokerError> {
         self.join_as(GoalId::fresh(Timestamp::now()), agent, description).await
     }
 
-    /// The same with an id of one's own.
+    /// Like `join`, with a given id.
     pub async fn join_as(
         &self,
         id: GoalId,
@@ -120,7 +120,7 @@ impl LivePeers {
         description: impl Into<String>,
     ) -> Result<Goal, BrokerError> {
         let description = description.into().chars().take(MAX_DESCRIPTION_CHARS).collect();
-        // From here on dropping the goal undoes whatever was done, also if this future is dropped half-way.
+        // From here on dropping the goal undoes what was done, also if this future is cancelled.
         let goal = Goal { agent, buffer: self.shared.router.register(id), peers: self.clone(), left: false };
         self.shared.router.ready(id, JOIN_PATIENCE).await?;
         let live = LiveGoal { goal_id: id, agent_id: goal.agent.clone(), description };
@@ -128,7 +128,7 @@ impl LivePeers {
         Ok(goal)
     }
 
-    /// Everybody that is known, with their live goals, oneself included.
+    /// All known agents with their live goals, the caller included.
     pub fn peers(&self) -> Vec<Peer> {
         self.shared.directory.peers()
     }
@@ -205,18 +205,18 @@ impl Goal {
         &self.buffer
     }
 
-    /// Waits for messages and takes them on trial: confirm the batch when it has been used.
+    /// Waits for messages and takes them; confirm the batch when it has been used.
     pub async fn next(&self) -> Batch {
         self.buffer.arrived().await;
         self.buffer.take()
     }
 
-    /// Has the agent's durable mail ring at this goal, until the bell is dropped.
+    /// Hints at the agent's durable mail in this goal's inbox, until the result is dropped.
     pub fn hint_on_mail(&self, office: Arc<dyn Mailbox>) -> crate::MailHints {
         crate::MailHints::watch(office, Arc::clone(&self.buffer))
     }
 
-    /// Ends the run. When this answers, the others have been told.
+    /// Ends the goal. Others know when this returns.
     pub async fn leave(mut self) -> Result<(), BrokerError> {
         self.left = true;
         self.peers.shared.router.forget(self.id());

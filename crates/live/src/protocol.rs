@@ -72,13 +72,13 @@ pub enum Protocol {
         #[serde(flatten)]
         extra: Object,
     },
-    /// A doorbell: durable mail came for the agent.
+    /// A hint: durable mail arrived for the agent.
     NewMail {
         /// Which message.
         message_id: MessageId,
-        /// Its thread, to read it by.
+        /// Its session.
         session_id: SessionId,
-        /// The thread's subject.
+        /// The session's subject.
         subject: String,
         /// How the text begins.
         preview: String,
@@ -86,7 +86,7 @@ pub enum Protocol {
         #[serde(flatten)]
         extra: Object,
     },
-    /// A doorbell: mail has been waiting since before the goal started.
+    /// A hint: mail was unread when the goal started.
     UnreadMail {
         /// How many messages.
         unread: u64,
@@ -100,7 +100,7 @@ impl Protocol {
     /// The structured body that a text is, if it is one.
     pub fn parse(body: &str) -> Option<Self> {
         let body = body.trim();
-        // Nearly every body is prose, and is told apart by its first byte.
+        // Nearly every body is prose, which the first byte tells.
         if !body.starts_with('{') {
             return None;
         }

@@ -1,4 +1,4 @@
-//! From subjects to buffers: which goal of this process a parcel is for.
+//! Routes parcels by subject to the buffers of this process's goals.
 
 mod table;
 
@@ -19,17 +19,17 @@ use crate::buffer::InboxBuffer;
 use crate::message::{goal_of_subject, inbox_subject};
 use table::{RoutingTable, SubscriptionState};
 
-/// Subscriptions that are being made at once.
+/// Most concurrent subscribe requests.
 const SUBSCRIBING_AT_ONCE: usize = 64;
 
 /// Bounds of a router.
 #[derive(Debug, Clone)]
 pub struct RouterOptions {
-    /// Goals that never registered and yet have a buffer, at most.
+    /// Most buffers for goals that have not registered.
     pub max_waiting_goals: usize,
     /// Bytes of bodies in those buffers, at most, all together.
     pub max_waiting_bytes: usize,
-    /// How long such a buffer waits for its goal.
+    /// How long such a buffer is kept.
     pub waiting_time: Duration,
     /// The first pause after a failed subscribe; it doubles up to `max_backoff`.
     pub backoff: Duration,
@@ -49,7 +49,7 @@ impl Default for RouterOptions {
     }
 }
 
-/// What a router has dropped so far. Each was also logged.
+/// What a router has dropped so far. Each drop is also logged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RouterCounts {
     /// Parcels whose subject is no goal's.
@@ -58,7 +58,7 @@ pub struct RouterCounts {
     pub bad_payloads: u64,
     /// Parcels for goals that have ended, or that never registered while there was no more room.
     pub refused: u64,
-    /// Parcels that came a second time and were passed over.
+    /// Parcels that came a second time and were skipped.
     pub repeated: u64,
 }
 
@@ -78,7 +78,7 @@ struct Inner {
     table: Mutex<RoutingTable>,
     /// Wakes the task when there is something to subscribe to.
     work: Arc<Notify>,
-    /// Goes up whenever a subscription stands or fails.
+    /// Incremented whenever a subscription is made or fails.
     progress: watch::Sender<u64>,
     inlet: Arc<dyn Inlet>,
     strays: Mutex<Option<Subscription>>,
@@ -93,7 +93,7 @@ struct Counts {
     repeated: AtomicU64,
 }
 
-/// What the broker holds: it must not keep a router alive that nobody else has.
+/// The broker's reference: weak, so that it does not keep the router alive.
 struct WeakInlet(Weak<Inner>);
 
 impl Inlet for WeakInlet {
@@ -106,7 +106,7 @@ impl Inlet for WeakInlet {
 }
 
 impl InboxRouter {
-    /// A router over a broker, with the usual bounds.
+    /// A router with the default bounds.
     pub fn new(broker: Arc<dyn Broker>) -> Self {
         Self::with_options(broker, RouterOptions::default())
     }
@@ -129,29 +129,29 @@ impl InboxRouter {
         Self { inner }
     }
 
-    /// Starts the task that keeps the subscriptions standing. Once per process; it ends with `cancel` and then takes every
-    /// subscription down.
+    /// Starts the task that makes and renews subscriptions, once per process. It ends with `cancel`, and then drops
+    /// every subscription.
     pub fn spawn(&self, cancel: CancellationToken) -> JoinHandle<()> {
         let inner = Arc::downgrade(&self.inner);
         tokio::spawn(async move { run(inner, cancel).await })
     }
 
-    /// The buffer of a goal that runs in this process. What came for it before is in it.
+    /// Returns the buffer of a goal that runs in this process, with what came for it before.
     pub fn register(&self, goal: GoalId) -> Arc<InboxBuffer> {
         let buffer = self.inner.table().register(goal);
         self.inner.link(goal);
         buffer
     }
 
-    /// Has mail for a goal that is about to start kept for it, for a time. Useful between processes, where nobody else would
-    /// keep it; `register` then finds it.
+    /// Keeps messages for a goal that is about to start, for a time; `register` then finds them. Needed between
+    /// processes, where no other process would keep them.
     pub fn expect(&self, goal: GoalId) {
         self.inner.table().expect(goal, Instant::now(), &self.inner.options);
         self.inner.link(goal);
     }
 
-    /// Waits until mail for a registered goal reaches this process. An error is the broker's last refusal; the router goes
-    /// on trying all the same.
+    /// Waits until messages for a registered goal reach this process. An error is the broker's last one; the router
+    /// retries all the same.
     pub async fn ready(&self, goal: GoalId, patience: Duration) -> Result<(), BrokerError> {
         let mut progress = self.inner.progress.subscribe();
         let last_refusal = Mutex::new(None::<String>);
@@ -180,7 +180,7 @@ impl InboxRouter {
         }
     }
 
-    /// The goal has ended: its buffer goes, and mail that still comes for it is refused.
+    /// Removes a goal that has ended; messages that still come for it are refused.
     pub fn forget(&self, goal: GoalId) {
         let ended = self.inner.table().forget(goal);
         // Dropped outside the lock: ending a subscription calls into the broker.
@@ -214,9 +214,9 @@ impl Inner {
         self.table.lock()
     }
 
-    /// Subscribes at once where that is possible, else has the task do it.
+    /// Subscribes at once if possible, else leaves it to the task.
     fn link(&self, goal: GoalId) {
-        // A goal whose last try failed has its next one coming.
+        // A goal whose last attempt failed is retried by the task.
         if matches!(self.table().link(goal), Some(SubscriptionState::Failed(_))) || !self.table().claim_link(goal) {
             return;
         }
@@ -234,7 +234,7 @@ impl Inner {
             Ok(subscription) => SubscriptionState::Up(subscription),
             Err(why) => SubscriptionState::Failed(why),
         };
-        // What comes back is the old link, or the new one of a goal that was forgotten meanwhile.
+        // Returns the old state, or the new one of a goal that was removed meanwhile.
         let unused = self.table().set_link(goal, link);
         drop(unused);
         self.progress.send_modify(|number| *number += 1);
@@ -280,7 +280,7 @@ impl Inner {
 async fn run(inner: Weak<Inner>, cancel: CancellationToken) {
     let mut failures = HashMap::new();
     loop {
-        // Held only for the length of one round, so that the last owner's drop ends the task.
+        // Held for one round only, so that dropping the last owner ends the task.
         let Some(router) = inner.upgrade() else { return };
         round(&router, &mut failures, &cancel).await;
         if cancel.is_cancelled() {
@@ -332,7 +332,7 @@ async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Backoff>, can
                 let options = &router.options;
                 let new = || Backoff::new(options.backoff, options.max_backoff);
                 let wait = failures.entry(goal).or_insert_with(new).pause();
-                tracing::warn!(%goal, %error, retry_in = ?wait, "cannot subscribe to a goal's inbox; trying again");
+                tracing::warn!(%goal, %error, retry_in = ?wait, "subscribing to a goal's inbox failed; retrying");
                 router.linked(goal, Err(error.to_string()));
                 retry_later(router, goal, wait, cancel);
             }
@@ -340,7 +340,7 @@ async fn round(router: &Arc<Inner>, failures: &mut HashMap<GoalId, Backoff>, can
     }
 }
 
-/// One failed goal waits by itself; the others go on meanwhile.
+/// Retries one goal after its own pause, without holding up the others.
 fn retry_later(router: &Arc<Inner>, goal: GoalId, wait: Duration, cancel: &CancellationToken) {
     let router = Arc::downgrade(router);
     let cancel = cancel.clone();

@@ -1,4 +1,4 @@
-//! What is told of a parcel, sooner or later.
+//! The outcome of a publish, available at once or later.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,10 +6,10 @@ use std::task::{Context, Poll};
 
 use super::{BrokerError, PublishOutcome};
 
-/// What becomes of one parcel: await it.
+/// The outcome of one publish.
 pub type PublishReceipt<'a> = Soon<'a, Result<PublishOutcome, BrokerError>>;
 
-/// A value that is there at once or comes later. Where it is there at once, nothing is allocated for the wait.
+/// A future that is ready at once or boxed. A ready one allocates nothing.
 #[must_use = "it does nothing, or nothing is known of it, unless it is awaited"]
 pub struct Soon<'a, T>(State<'a, T>);
 
@@ -19,12 +19,12 @@ enum State<'a, T> {
 }
 
 impl<'a, T> Soon<'a, T> {
-    /// It is there.
+    /// A value that is ready.
     pub fn now(value: T) -> Self {
         Self(State::Now(Some(value)))
     }
 
-    /// It comes with this.
+    /// The value of a future.
     pub fn later(value: impl Future<Output = T> + Send + 'a) -> Self {
         Self(State::Later(Box::pin(value)))
     }
@@ -35,7 +35,7 @@ impl<T: Unpin> Future for Soon<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
         match &mut self.0 {
-            // `None` is a second await after the value was taken: like any other future, it never comes again.
+            // `None` means polled again after completion, which never resolves.
             State::Now(value) => value.take().map_or(Poll::Pending, Poll::Ready),
             State::Later(value) => value.as_mut().poll(context),
         }

@@ -1,4 +1,4 @@
-//! Who is live, as this process knows it: filled by a broker, asked by every send.
+//! The live goals that this process knows of: filled by a broker, read by every send.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use parking_lot::RwLock;
 
 use super::LiveGoal;
 
-/// Sources that are believed at once; a source is a part of a process's goals.
+/// Most sources at a time; a source is one part of a process's list of goals.
 const MAX_SOURCES: usize = 65_536;
-/// A source that never expires: it is withdrawn by its own process.
+/// Deadline of a source that never expires; its own process withdraws it.
 const FOREVER: u64 = u64::MAX;
 
 /// An agent with at least one live goal.
@@ -26,7 +26,8 @@ pub struct PresentAgent {
     pub goals: Vec<GoalId>,
 }
 
-/// Live goals by agent. Each comes from a source (a part of some process's list) that vouches for it until a deadline.
+/// Live goals by agent. Each comes from a source (a part of some process's list) and is valid until the source's
+/// deadline.
 #[derive(Debug)]
 pub struct Roster {
     start: Instant,
@@ -48,7 +49,7 @@ struct Source {
 #[derive(Debug)]
 struct LiveRun {
     description: Arc<str>,
-    /// Shared by all goals of a source, so that a sign of life costs the same however many there are.
+    /// Shared by all goals of a source, so that a heartbeat costs the same however many there are.
     deadline: Arc<AtomicU64>,
 }
 
@@ -59,7 +60,7 @@ impl Default for Roster {
 }
 
 impl Roster {
-    /// A source's whole list, valid for `valid` from now, or until it is replaced.
+    /// Replaces a source's list, which is valid for `valid` from now, or until it is replaced.
     pub fn put(&self, source: &str, goals: Vec<LiveGoal>, valid: Option<Duration>) {
         let until = valid.map_or(FOREVER, |valid| self.now().saturating_add(millis(valid)));
         let mut state = self.state.write();
@@ -88,18 +89,18 @@ impl Roster {
         state.sources.insert(source.into(), Source { goals, deadline });
     }
 
-    /// A source has ended.
+    /// Removes a source that has ended.
     pub fn remove(&self, source: &str) {
         self.state.write().remove(source);
     }
 
-    /// Forgets what has expired. Queries never show it anyway; this gives the memory back.
+    /// Frees what has expired. Queries never return it anyway.
     pub fn sweep(&self) {
         let now = self.now();
         self.state.write().sweep(now);
     }
 
-    /// The live goals of one agent; its cost does not depend on how many other agents there are.
+    /// Returns the live goals of one agent, at a cost that does not depend on the number of other agents.
     pub fn goals_of(&self, agent: &str) -> Vec<GoalId> {
         let now = self.now();
         let state = self.state.read();
@@ -107,7 +108,7 @@ impl Roster {
         runs.iter().filter(|(_, run)| run.lives(now)).map(|(goal, _)| *goal).collect()
     }
 
-    /// Everybody who is live, by name.
+    /// Returns every agent with a live goal, by name.
     pub fn agents(&self) -> Vec<PresentAgent> {
         let now = self.now();
         let state = self.state.read();

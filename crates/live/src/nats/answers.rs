@@ -1,11 +1,11 @@
-//! Acknowledgements, the receiver's side: what a router answers to those who wrote to its goals.
+//! Acknowledgements, the receiver's side: what a router replies to the senders of messages for its goals.
 //!
 //! The answer to a message with the reply subject `PREFIX.amb.TOKEN` is sent there:
 //!
 //! - nothing, or tokens separated by spaces: the message of that subject's token, and of those tokens, are buffered;
 //! - `!` and a reason: the message was refused.
 //!
-//! So one answer can acknowledge many messages of one sender. Tokens are the sender's own and mean nothing here.
+//! So one reply can acknowledge many messages of one sender. Tokens belong to the sender and are opaque here.
 
 use async_nats::Subject;
 use tokio_util::bytes::Bytes;
@@ -14,16 +14,16 @@ use crate::broker::ParcelRefused;
 
 /// The last token but one of our reply subjects: several of them may be answered in one message.
 pub(super) const MARK: &str = "amb";
-/// Answers that are sent together, at most. A token has up to 20 characters, so a message of them stays small.
+/// Most acknowledgements in one reply. A token has up to 20 characters, so a reply stays small.
 pub(super) const ANSWERS_AT_ONCE: usize = 512;
 
-/// One answer to send.
+/// One acknowledgement to send.
 pub(super) struct Acknowledgement {
     pub(super) reply: Subject,
     pub(super) verdict: Result<(), ParcelRefused>,
 }
 
-/// What to send: answers to one sender go together.
+/// Groups acknowledgements into replies, one for each sender.
 pub(super) fn together(answers: impl Iterator<Item = Acknowledgement>) -> Vec<(Subject, Bytes)> {
     let mut messages = Vec::new();
     let mut shared: Vec<(Subject, usize, String)> = Vec::new();
@@ -34,7 +34,7 @@ pub(super) fn together(answers: impl Iterator<Item = Acknowledgement>) -> Vec<(S
         }
         let parts = reply.rsplit_once('.').filter(|(prefix, _)| prefix.ends_with(MARK));
         let Some((prefix, token)) = parts else {
-            // Someone else's request: it gets an answer of its own.
+            // A request of another program gets a reply of its own.
             messages.push((reply, Bytes::from_static(b"+OK")));
             continue;
         };

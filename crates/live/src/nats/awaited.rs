@@ -1,4 +1,4 @@
-//! Acknowledgements, the sender's side: which messages are on their way, and what became of each.
+//! Acknowledgements, the sender's side: which messages await one, and the outcome of each.
 //!
 //! A message is published with a reply subject `PREFIX.amb.TOKEN`, where the token names a slot here. One answer may settle
 //! many (see `answers`); the server itself answers with status 503 where nobody listens. A subscriber that never answers
@@ -18,10 +18,10 @@ use tokio_util::bytes::BytesMut;
 
 use super::answers::MARK;
 
-/// Looks within the time that an answer may take: it is given up at most this fraction too late.
+/// Checks within the acknowledgement timeout: a message times out at most this fraction too late.
 const LOOKS: u32 = 8;
 
-/// What became of one message.
+/// The outcome of one message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum AckOutcome {
     Buffered,
@@ -31,13 +31,13 @@ pub(super) enum AckOutcome {
     NoAnswer,
 }
 
-/// Messages whose answer is awaited.
+/// Messages whose acknowledgement is awaited.
 #[derive(Debug)]
 pub(super) struct Awaited {
     prefix: String,
     patience: Duration,
     slots: Mutex<Slots>,
-    /// Wakes the task that looks for what has waited too long.
+    /// Wakes the task that times messages out.
     some: Notify,
 }
 
@@ -45,15 +45,15 @@ pub(super) struct Awaited {
 struct Slots {
     all: Vec<AckSlot>,
     free: Vec<u32>,
-    /// How often was looked.
+    /// Number of checks so far.
     look: u32,
-    /// Whether the task that looks is at it; while nothing waits it sleeps.
+    /// Whether the timeout task is running; it sleeps while nothing waits.
     watched: bool,
 }
 
 #[derive(Debug)]
 struct AckSlot {
-    /// How often the slot was used before: an answer that comes too late must not settle its successor.
+    /// Generation of the slot: a late acknowledgement must not settle its next user.
     turn: u32,
     state: State,
 }
@@ -61,7 +61,7 @@ struct AckSlot {
 #[derive(Debug)]
 enum State {
     Free,
-    /// Since which look, and whom to wake.
+    /// Number of the check at which it began to wait, and its waker.
     Waiting(u32, Option<Waker>),
     Settled(AckOutcome),
 }
@@ -78,7 +78,7 @@ impl Awaited {
         format!("{}*", self.prefix)
     }
 
-    /// A place for the answer to one message.
+    /// Allocates a slot for the acknowledgement of one message.
     pub(super) fn ask(self: &Arc<Self>) -> PendingAck {
         let mut slots = self.slots();
         let state = State::Waiting(slots.look, None);
@@ -101,7 +101,7 @@ impl Awaited {
         PendingAck { index, turn, done: false, owner: Arc::clone(self) }
     }
 
-    /// Takes one answer from the wire.
+    /// Handles one reply from the wire.
     fn settle(&self, message: &Message) {
         let Some(token) = message.subject.strip_prefix(&self.prefix) else { return };
         if message.status == Some(StatusCode::NO_RESPONDERS) {
@@ -128,14 +128,14 @@ impl Awaited {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// The connection broke: whoever waits learns that nothing is known.
+    /// Settles every slot as lost, after the connection broke.
     pub(super) fn lose_all(&self) {
         let wakers: Vec<_> =
             self.slots().all.iter_mut().filter_map(|slot| slot.settle(&AckOutcome::ConnectionLost)).collect();
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Gives up on what has waited too long. Answers whether anything still waits.
+    /// Times out what has waited too long. Returns whether anything still waits.
     fn look(&self) -> bool {
         let mut wakers = Vec::new();
         let mut slots = self.slots();
@@ -162,7 +162,7 @@ impl Awaited {
 }
 
 impl AckSlot {
-    /// Answers whom to wake, which is done without the lock.
+    /// Returns the waker, to be called without the lock.
     fn settle(&mut self, verdict: &AckOutcome) -> Option<Waker> {
         let State::Waiting(_, waker) = &mut self.state else { return None };
         let waker = waker.take();
@@ -171,7 +171,7 @@ impl AckSlot {
     }
 }
 
-/// Quicker than the formatter, and this is done for every message.
+/// Faster than `format!`, on the path of every message.
 fn write_hex(out: &mut BytesMut, number: u32) {
     let digits = (8 - number.leading_zeros() / 4).max(1);
     for place in (0..digits).rev() {
@@ -185,18 +185,18 @@ fn read_token(token: &str) -> Option<(u32, u32)> {
     Some((u32::from_str_radix(index, 16).ok()?, u32::from_str_radix(turn, 16).ok()?))
 }
 
-/// One awaited answer. Dropped, it is awaited no longer.
+/// Future of one acknowledgement. Dropping it frees the slot.
 #[derive(Debug)]
 pub(super) struct PendingAck {
     index: u32,
     turn: u32,
-    /// The slot is no longer ours.
+    /// The slot was given back.
     done: bool,
     owner: Arc<Awaited>,
 }
 
 impl PendingAck {
-    /// At most so many bytes.
+    /// Upper bound of the reply subject's length in bytes.
     pub(super) fn reply_size(&self) -> usize {
         self.owner.prefix.len() + 17
     }
@@ -224,7 +224,7 @@ impl Future for PendingAck {
         let question = &mut *self;
         let mut slots = question.owner.slots();
         match &mut slots.all[question.index as usize].state {
-            // Asked again after its answer, which nobody does.
+            // Polled again after completion.
             _ if question.done => Poll::Ready(AckOutcome::ConnectionLost),
             State::Waiting(_, Some(waker)) if waker.will_wake(context.waker()) => Poll::Pending,
             State::Waiting(_, waker) => {
@@ -251,14 +251,14 @@ impl Drop for PendingAck {
     }
 }
 
-/// Reads answers until the connection is closed for good.
+/// Reads acknowledgements until the connection is closed for good.
 pub(super) async fn listen(mut answers: Subscriber, awaited: Arc<Awaited>) {
     while let Some(message) = answers.next().await {
         awaited.settle(&message);
     }
 }
 
-/// Gives up on answers that do not come in time.
+/// Times out messages that are not acknowledged in time.
 pub(super) async fn watch(awaited: Arc<Awaited>) {
     loop {
         awaited.some.notified().await;

@@ -117,14 +117,14 @@ struct ConnectionWatch {
 
 impl ConnectionWatch {
     async fn run(self, mut events: mpsc::Receiver<Event>, broadcasts: mpsc::Sender<Broadcast>) {
-        // Whether the subscription has yet to stand on this connection.
+        // Whether the subscription is still to be confirmed on this connection.
         let mut fresh = false;
         loop {
             tokio::select! {
                 event = events.recv() => match event {
                     None => return,
                     Some(Event::Disconnected) => {
-                        tracing::warn!(url = %self.url, "the connection to NATS is lost; trying again");
+                        tracing::warn!(url = %self.url, "NATS connection lost; reconnecting");
                         self.hears.subscribed.store(false, Ordering::Release);
                         self.hears.denied.store(false, Ordering::Release);
                         fresh = false;
@@ -134,13 +134,13 @@ impl ConnectionWatch {
                     Some(Event::ServerError(error)) => {
                         let denied = error.to_string().to_ascii_lowercase().contains("permissions violation");
                         self.hears.denied.fetch_or(denied, Ordering::AcqRel);
-                        tracing::warn!(url = %self.url, subject = %self.subject, %error, "NATS; may this user use the subject?");
+                        tracing::warn!(url = %self.url, subject = %self.subject, %error, "NATS server error; check this user's permission for the subject");
                     }
                     Some(event) => tracing::warn!(url = %self.url, %event, "NATS"),
                 },
                 () = self.stands(), if fresh => {
                     fresh = false;
-                    tracing::info!(url = %self.url, "hearing other processes by NATS");
+                    tracing::info!(url = %self.url, "subscribed to hints of other replicas by NATS");
                     if broadcasts.send(Broadcast::Missed).await.is_err() {
                         return;
                     }
@@ -149,8 +149,8 @@ impl ConnectionWatch {
         }
     }
 
-    /// Waits until the server has taken in our subscription: it takes what we say in order, and to a question that nobody
-    /// hears it answers at once.
+    /// Waits until the server has processed our subscription: it processes commands in order, and answers a request
+    /// without responders at once.
     async fn stands(&self) {
         let nobody = format!("{}.nobody", self.subject);
         loop {
@@ -158,7 +158,7 @@ impl ConnectionWatch {
                 Err(error) if error.kind() == RequestErrorKind::NoResponders => break,
                 Ok(_) => break,
                 Err(error) => {
-                    tracing::debug!(%error, "asking NATS again");
+                    tracing::debug!(%error, "subscription not confirmed; retrying");
                     tokio::time::sleep(AGAIN).await;
                 }
             }

@@ -12,14 +12,14 @@ use super::wire::Wire;
 use super::{NatsAuth, NatsOptions};
 use crate::broker::BrokerError;
 
-/// Messages of one goal that may wait in the client before its router has looked at them.
+/// Capacity of the client's queue for one goal.
 const CLIENT_QUEUE: usize = 1_024;
 /// The first pause before connecting again.
 const FIRST_RECONNECT_PAUSE: Duration = Duration::from_millis(40);
 /// The longest pause between two tries to connect again.
 const MAX_RECONNECT_PAUSE: Duration = Duration::from_secs(2);
 
-/// Connects as told, and as `adjust` says besides. Everything that happens to the connection afterwards goes to `events`.
+/// Connects with these options, adjusted by `adjust`. Later events of the connection are sent to `events`.
 pub(super) async fn connect(
     options: &NatsOptions,
     events: mpsc::Sender<Event>,
@@ -48,7 +48,7 @@ pub(super) async fn connect(
         .event_callback(move |event| {
             let events = events.clone();
             async move {
-                // The watcher is gone when the broker is; then nobody cares.
+                // The receiver ends with the broker.
                 let _ = events.send(event).await;
             }
         })
@@ -81,7 +81,8 @@ pub(super) async fn connect(
     adjust(connect).connect(addresses).await.map_err(|error| rejected(&error))
 }
 
-/// Follows the connection: tells who waits when it breaks, and has everything caught up on when it is back.
+/// Follows the state of the connection: settles waiting acknowledgements when it breaks, and replays presence and
+/// outbox when it is back.
 pub(super) async fn watch(
     mut events: mpsc::Receiver<Event>,
     wire: Arc<Wire>,
@@ -91,7 +92,7 @@ pub(super) async fn watch(
     while let Some(event) = events.recv().await {
         match event {
             Event::Disconnected => {
-                tracing::warn!(url = %wire.url, "the connection to NATS is lost; trying again");
+                tracing::warn!(url = %wire.url, "NATS connection lost; reconnecting");
                 wire.awaited.lose_all();
             }
             Event::Connected => {

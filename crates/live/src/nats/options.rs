@@ -15,11 +15,11 @@ pub const PRESENCE_BUCKET: &str = "amb_presence";
 pub struct NatsOptions {
     /// Where to connect to.
     pub servers: NatsServers,
-    /// Who we are.
+    /// How to authenticate.
     pub auth: NatsAuth,
     /// Encryption.
     pub tls: NatsTls,
-    /// What the server's monitoring shows for this connection.
+    /// Name of this connection in the server's monitoring.
     pub name: String,
     /// How long a receiver has to acknowledge before a message counts as published only.
     pub ack_timeout: Duration,
@@ -29,12 +29,12 @@ pub struct NatsOptions {
     pub ping_interval: Duration,
     /// The key-value bucket for presence. Deployments that must not see each other use different ones.
     pub presence_bucket: String,
-    /// How long a dead process's goals stay listed. Signs of life are sent three times as often. Where the bucket exists
-    /// already, its own expiry holds.
+    /// How long the goals of a dead process stay listed. Heartbeats are sent three times as often. If the bucket exists
+    /// already, its own expiry applies.
     pub expiry: Duration,
     /// What a publish does while there is no connection.
     pub on_outage: OnOutage,
-    /// Send messages inside the event envelope, for runtimes that read nothing else. What comes is read in either form.
+    /// Send messages inside the event envelope, for runtimes that read nothing else. Both forms are accepted.
     pub envelope: bool,
     /// The prefix of reply subjects, where permissions ask for another than `_INBOX`.
     pub inbox_prefix: Option<String>,
@@ -66,10 +66,10 @@ impl NatsOptions {
     }
 }
 
-/// Who we are to the server.
+/// How to authenticate at the server.
 #[derive(Clone, Default)]
 pub enum NatsAuth {
-    /// Nobody in particular (or as the server's URL says).
+    /// No credentials, or those in the server's URL.
     #[default]
     None,
     /// A shared token.
@@ -88,7 +88,7 @@ pub enum NatsAuth {
 }
 
 impl fmt::Debug for NatsAuth {
-    /// Names the way, never the secret.
+    /// Prints the method, never the secret.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             NatsAuth::None => f.write_str("None"),
@@ -116,7 +116,7 @@ pub struct NatsTls {
 /// What a publish does while there is no connection.
 #[derive(Debug, Clone, Default)]
 pub enum OnOutage {
-    /// Say so; the caller decides.
+    /// Return an error.
     #[default]
     Refuse,
     /// Write the message to a durable outbox here and send it in order when the connection is back.

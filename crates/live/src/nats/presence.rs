@@ -25,10 +25,10 @@ use crate::broker::{BrokerError, LiveGoal, Roster};
 const GOALS_PER_PART: usize = 64;
 /// The shortest age limit that a server takes.
 const SHORTEST_EXPIRY: Duration = Duration::from_millis(100);
-/// Entries that are read at once after connecting.
+/// Entries read concurrently after connecting.
 const READING_AT_ONCE: usize = 32;
 
-/// The value of one entry.
+/// Value of one key.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 struct PresencePart {
     goals: Vec<LiveGoal>,
@@ -45,9 +45,9 @@ pub(super) struct PresenceBucket {
     /// One writer at a time, so that an older list never overwrites a newer one.
     writer: tokio::sync::Mutex<Option<kv::Store>>,
     expiry: Mutex<Duration>,
-    /// Asks for a refresh before its time.
+    /// Requests an early refresh.
     nudge: Notify,
-    /// Set after a reconnect: what others wrote meanwhile was not heard.
+    /// Set after a reconnect: writes of others may have been missed.
     missed: AtomicBool,
 }
 
@@ -103,7 +103,7 @@ impl PresenceBucket {
         };
         let written = self.write(part, false).await;
         if written.is_err() {
-            // The caller is told that the goal was not announced, so it must not turn up later by itself.
+            // The caller gets an error, so the goal must not be announced by a later refresh.
             self.drop_own(id);
         }
         written
@@ -117,26 +117,27 @@ impl PresenceBucket {
         }
     }
 
-    /// Removes a goal here at once and has the others told soon.
+    /// Removes a goal here at once, and writes that soon.
     pub(super) fn withdraw_soon(&self, goal: GoalId) {
         if self.drop_own(goal).is_some() {
             self.nudge.notify_one();
         }
     }
 
-    /// The connection is back.
+    /// Reloads and refreshes after a reconnect.
     pub(super) fn reconnected(&self) {
         self.missed.store(true, Ordering::Relaxed);
         self.nudge.notify_one();
     }
 
-    /// One sign of life after another, until the task is ended. `connected` tells whether it is worth trying.
+    /// Sends heartbeats until the task is cancelled; only while `connected`.
     pub(super) async fn keep(&self, connected: impl Fn() -> bool) {
         let mut last = Instant::now();
         let mut failed = false;
         loop {
             let beat = self.expiry() / 3;
-            // Soon again after a failure: a restarted server has lost the bucket, and everybody is invisible till it is back.
+            // Retries soon after a failure: a restarted server has lost the bucket, and no goal is listed until it is
+            // written again.
             let pause = if failed { beat.min(Duration::from_millis(200)) } else { beat };
             let nudged = tokio::time::timeout(pause, self.nudge.notified()).await.is_ok();
             if !connected() {
@@ -160,18 +161,18 @@ impl PresenceBucket {
                     false
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "presence could not be told; trying again");
+                    tracing::warn!(%error, "writing presence failed; retrying");
                     true
                 }
             };
         }
     }
 
-    /// Writes every part again: a sign of life, and the whole truth after an outage.
+    /// Writes every part again: a heartbeat, and the complete list after an outage.
     async fn refresh(&self, also_unchanged: bool) -> Result<(), BrokerError> {
         let parts = self.parts().len();
         for part in 0..parts {
-            // An empty part has been told once; it may expire.
+            // An empty part has been written once; it may expire.
             let empty = self.parts()[part].goals.is_empty();
             self.write(part, also_unchanged && !empty).await?;
         }
@@ -179,7 +180,7 @@ impl PresenceBucket {
         Ok(())
     }
 
-    /// Reads what others wrote before we listened.
+    /// Reads what others wrote before we subscribed.
     pub(super) async fn load(&self) -> Result<(), BrokerError> {
         let store = self.store(&mut *self.writer.lock().await).await?;
         let keys: Vec<String> = match store.keys().await {
@@ -191,7 +192,7 @@ impl PresenceBucket {
         while let Some(entry) = entries.next().await {
             let Some(entry) = entry.map_err(|error| self.failed(error))? else { continue };
             let age = Timestamp::now().as_nanosecond() - entry.created.unix_timestamp_nanos();
-            // Two clocks are compared here. An age that cannot be is none: the entry then lives one expiry from now.
+            // Compares two machines' clocks. A negative age counts as none: the entry then lives one expiry from now.
             let age = u64::try_from(age).map_or(Duration::ZERO, Duration::from_nanos);
             let left = self.expiry().checked_sub(age).unwrap_or_else(|| self.expiry());
             if entry.operation == kv::Operation::Put {
@@ -201,7 +202,7 @@ impl PresenceBucket {
         Ok(())
     }
 
-    /// Takes one write of whoever, heard on the bucket's subjects.
+    /// Handles one write to the bucket, received on its subjects.
     pub(super) fn hear(&self, message: &async_nats::Message) {
         let key = message.subject.strip_prefix("$KV.").and_then(|rest| rest.strip_prefix(&*self.bucket));
         let Some(key) = key.and_then(|key| key.strip_prefix('.')) else { return };
@@ -214,7 +215,7 @@ impl PresenceBucket {
 
     fn heard(&self, key: &str, value: &[u8], valid: Duration) {
         if key.split('.').next() == Some(&*self.process) {
-            // Our own goals live as long as we do, also while we cannot reach the bucket.
+            // Our own goals stay listed as long as this process lives, also while it cannot reach the bucket.
             return;
         }
         match serde_json::from_slice::<PresencePart>(value) {
@@ -224,8 +225,8 @@ impl PresenceBucket {
         }
     }
 
-    /// Writes a part, unless another call has just written it as it is. The first error that a missing bucket explains is
-    /// answered by making the bucket: a server that lost its memory has lost it too.
+    /// Writes a part, unless another call has just written it as it is. Creates the bucket at the first error that its
+    /// absence explains: a restarted server has lost a bucket in memory.
     async fn write(&self, part: usize, even_if_clean: bool) -> Result<(), BrokerError> {
         let mut writer = self.writer.lock().await;
         let value = {
@@ -273,7 +274,7 @@ impl PresenceBucket {
             Ok(store) => store,
             Err(_) => {
                 let made = self.make_bucket().await;
-                // Another process may have made it in this very moment, with an expiry of its own: then that one holds.
+                // Another process may have created it concurrently, with another expiry, which then applies.
                 match (self.jetstream.get_key_value(&self.bucket).await, made) {
                     (Ok(store), _) => store,
                     (Err(_), Err(error)) => return Err(error),
@@ -292,8 +293,8 @@ impl PresenceBucket {
         Ok(store)
     }
 
-    /// Makes the bucket, which is a stream with the settings that every client agrees on. The client's own way of making
-    /// one asks for the account first, and cannot read what a 2.9 server answers to that.
+    /// Creates the bucket, a stream with the settings of a key-value store. The client crate's own function asks for
+    /// the account first, and cannot parse the reply of a 2.9 server.
     async fn make_bucket(&self) -> Result<(), BrokerError> {
         let config = stream::Config {
             name: format!("KV_{}", self.bucket),
@@ -301,7 +302,7 @@ impl PresenceBucket {
             subjects: vec![self.subject()],
             max_messages_per_subject: 1,
             max_age: self.wanted_expiry,
-            // It is all told again within the expiry; nothing here is worth a disk.
+            // Everything is written again within the expiry, so it need not be on disk.
             storage: stream::StorageType::Memory,
             discard: stream::DiscardPolicy::New,
             allow_rollup: true,
@@ -348,7 +349,7 @@ pub(super) fn causes(error: &dyn std::error::Error) -> String {
     let mut cause = error.source();
     while let Some(error) = cause {
         let more = error.to_string();
-        // Many of the client's errors print their cause already.
+        // Many errors of the client crate already print their cause.
         if !text.ends_with(&more) {
             text.push_str(": ");
             text.push_str(&more);

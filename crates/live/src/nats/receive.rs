@@ -1,4 +1,4 @@
-//! What comes from the wire.
+//! Receives messages and presence from the wire.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,22 +17,21 @@ use super::presence::PresenceBucket;
 use super::wire::Wire;
 use crate::broker::{Inlet, Parcel};
 
-/// Subscriptions that may wait to be taken up.
+/// Capacity of the queue of new subscriptions.
 const NEW_SUBSCRIPTIONS: usize = 256;
-/// Messages that one goal may have taken in before the others' turn.
+/// Most messages of one goal before the others get a turn.
 const TURN: usize = 64;
-/// Messages found at once that tell of more to come.
+/// A turn with this many messages suggests that more are coming.
 const BUSY: usize = 8;
 
-/// One goal's messages, and where they go. Each turn of it answers what is to be told to their senders. Dropping it
-/// unsubscribes.
+/// One goal's messages and their inlet, as a stream of acknowledgements to send. Dropping it unsubscribes.
 pub(super) struct GoalSubscription {
     messages: Subscriber,
     inlet: Arc<dyn Inlet>,
     end: Arc<Unsubscribe>,
 }
 
-/// Ends a line from elsewhere.
+/// Ends a subscription from another task.
 #[derive(Default)]
 pub(super) struct Unsubscribe {
     came: AtomicBool,
@@ -47,7 +46,7 @@ impl Unsubscribe {
 }
 
 impl GoalSubscription {
-    /// A goal's messages for the router, until the end that comes with it.
+    /// Returns the stream and the handle that ends it.
     pub(super) fn new(messages: Subscriber, inlet: Arc<dyn Inlet>) -> (Self, Arc<Unsubscribe>) {
         let end = Arc::<Unsubscribe>::default();
         (Self { messages, inlet, end: Arc::clone(&end) }, end)
@@ -69,7 +68,7 @@ impl Stream for GoalSubscription {
                 Poll::Ready(None) if taken == 0 => return Poll::Ready(None),
                 Poll::Pending if taken == 0 => {
                     line.end.line.register(context.waker());
-                    // It may have come between the look and the registration.
+                    // The end may have come between the check and the registration.
                     return match line.end.came.load(Ordering::Acquire) {
                         true => Poll::Ready(None),
                         false => Poll::Pending,
@@ -82,13 +81,13 @@ impl Stream for GoalSubscription {
     }
 }
 
-/// The way to the task that receives.
+/// The queue to the receiving task.
 pub(super) fn lines() -> (mpsc::Sender<GoalSubscription>, mpsc::Receiver<GoalSubscription>) {
     mpsc::channel(NEW_SUBSCRIPTIONS)
 }
 
-/// Hands every goal's messages to the router and answers them. One task for all goals: under load it finds many messages
-/// ready at once, wakes for them once, and answers each sender once.
+/// Passes every goal's messages to the router and acknowledges them. One task for all goals: under load it finds many
+/// messages ready at once, and acknowledges each sender once.
 pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<GoalSubscription>) {
     let mut lines = SelectAll::new();
     let mut answers = Vec::new();
@@ -102,13 +101,13 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<GoalSubscrip
                 answers.extend(first);
                 gather(&mut lines, &mut answers);
                 if answers.len() > BUSY {
-                    // Let the connection read on first: one answer for more messages.
+                    // Lets the connection read more first, so that one reply acknowledges more messages.
                     tokio::task::yield_now().await;
                     gather(&mut lines, &mut answers);
                 }
                 for (reply, payload) in together(answers.drain(..)) {
                     if let Err(error) = client.publish(reply, payload).await {
-                        tracing::debug!(%error, "an acknowledgement could not be sent");
+                        tracing::debug!(%error, "sending an acknowledgement failed");
                     }
                 }
             }
@@ -116,7 +115,7 @@ pub(super) async fn receive(client: Client, mut new: mpsc::Receiver<GoalSubscrip
     }
 }
 
-/// Takes in what is there.
+/// Processes what is ready.
 fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Acknowledgement>) {
     while answers.len() < ANSWERS_AT_ONCE
         && let Some(Some(more)) = lines.next().now_or_never()
@@ -127,7 +126,7 @@ fn gather(lines: &mut SelectAll<GoalSubscription>, answers: &mut Vec<Acknowledge
 
 fn take(message: Message, inlet: &dyn Inlet) -> Option<Acknowledgement> {
     let verdict = if message.payload.is_empty() {
-        // A knock: is anybody there?
+        // A probe of the subscription.
         Ok(())
     } else {
         let id = message.headers.as_ref().and_then(|headers| headers.get(ID_HEADER));
@@ -136,14 +135,14 @@ fn take(message: Message, inlet: &dyn Inlet) -> Option<Acknowledgement> {
     message.reply.map(|reply| Acknowledgement { reply, verdict })
 }
 
-/// Takes note of what other processes write about their goals.
+/// Applies presence entries that other processes write.
 pub(super) async fn hear_presence(mut messages: Subscriber, presence: Arc<PresenceBucket>) {
     while let Some(message) = messages.next().await {
         presence.hear(&message);
     }
 }
 
-/// Tells others, again and again, that this process's goals live.
+/// Sends heartbeats for this process's goals.
 pub(super) async fn keep_present(presence: Arc<PresenceBucket>, wire: Arc<Wire>) {
     presence.keep(|| wire.is_connected()).await;
 }

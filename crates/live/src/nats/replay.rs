@@ -12,7 +12,7 @@ use super::wire::Wire;
 use crate::broker::BrokerError;
 use crate::outbox::Outbox;
 
-/// How often it is tried again while something waits.
+/// Pause between two passes while something waits.
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// Runs for the life of the connection. Woken by a reconnect and by whatever is queued.
@@ -21,7 +21,7 @@ pub(super) async fn replay(outbox: Arc<Outbox>, wire: Arc<Wire>, wake: Arc<Notif
         if wire.is_connected()
             && let Err(error) = pass(&outbox, &wire).await
         {
-            tracing::warn!(%error, "the outbox cannot be worked off");
+            tracing::warn!(%error, "replaying the outbox failed; retrying");
         }
         if outbox.len() == 0 {
             wake.notified().await;
@@ -31,7 +31,7 @@ pub(super) async fn replay(outbox: Arc<Outbox>, wire: Arc<Wire>, wake: Arc<Notif
     }
 }
 
-/// One walk over what waits. A goal that does not listen holds up its own mail only.
+/// One pass over the outbox. A goal without a subscriber holds up its own messages only.
 async fn pass(outbox: &Outbox, wire: &Wire) -> std::io::Result<()> {
     let mut held_up = HashSet::new();
     for (number, entry) in outbox.waiting() {
@@ -41,7 +41,7 @@ async fn pass(outbox: &Outbox, wire: &Wire) -> std::io::Result<()> {
         match wire.send(&entry.subject, Bytes::from(entry.payload.clone()), Some(&entry.id)).await {
             Ok(_) => outbox.remove(number)?,
             Err(BrokerError::Offline { .. } | BrokerError::Lost { .. }) => return Ok(()),
-            // After an outage the receivers come back one by one, so for a time nobody listening means little.
+            // After an outage receivers reconnect one by one, so a missing subscriber is not final at first.
             Err(BrokerError::NoSubscriber) if !outbox.is_too_old(&entry, Timestamp::now()) => {
                 held_up.insert(entry.subject.clone());
             }

@@ -1,4 +1,4 @@
-//! Addresses of NATS servers, which may hold a password that nothing may show.
+//! Addresses of NATS servers, which may hold a password that must not be shown.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -41,7 +41,7 @@ impl NatsServers {
 /// Scheme, login and the rest of an address.
 fn split(server: &str) -> (&str, &str, &str) {
     let (scheme, rest) = server.split_at(server.find("://").map_or(0, |at| at + 3));
-    // A password may hold any mark, an `@` too: only the last one is sure to stand behind it.
+    // A password may contain `@`; the last one ends it.
     match rest.rsplit_once('@') {
         Some((login, host)) => (scheme, login, host),
         None => (scheme, "", rest),

@@ -14,7 +14,7 @@ use super::pad::Pad;
 use super::presence::causes;
 use crate::broker::{BrokerError, PublishOutcome};
 
-/// Sends messages and learns what becomes of them.
+/// Publishes messages and awaits their acknowledgements.
 pub(super) struct Wire {
     pub(super) client: Client,
     pub(super) url: String,
@@ -23,7 +23,7 @@ pub(super) struct Wire {
     ack_timeout: Duration,
 }
 
-/// A message as the client takes it. Cloning is cheap.
+/// A message as the client crate takes it. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Publish {
     subject: Subject,
@@ -48,7 +48,7 @@ impl Wire {
         BrokerError::Lost { broker: self.url.clone() }
     }
 
-    /// Sends one message and waits for what becomes of it.
+    /// Sends one message and waits for its outcome.
     pub(super) async fn send(
         &self,
         subject: &str,
@@ -59,12 +59,12 @@ impl Wire {
         self.outcome(question).await
     }
 
-    /// Sends one message; its answer is to come.
+    /// Sends one message, and returns its pending acknowledgement.
     pub(super) async fn ask(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<PendingAck, BrokerError> {
         self.hand_over(self.publish(subject, payload, id)?).await
     }
 
-    /// Puts a message together.
+    /// Builds a message.
     pub(super) fn publish(&self, subject: &str, payload: Bytes, id: Option<&str>) -> Result<Publish, BrokerError> {
         let headers = id.map(|id| {
             let mut headers = HeaderMap::new();
@@ -74,7 +74,8 @@ impl Wire {
         Ok(Publish { subject: text(self.pad.copy(subject.as_bytes()))?, payload, headers })
     }
 
-    /// Hands one message to the connection; its answer is to come. Waits only while the connection has no room.
+    /// Hands one message to the connection, waiting only while that has no room, and returns its pending
+    /// acknowledgement.
     pub(super) async fn hand_over(&self, publish: Publish) -> Result<PendingAck, BrokerError> {
         if !self.is_connected() {
             return Err(self.offline());
@@ -88,7 +89,7 @@ impl Wire {
                 Some(headers) => self.client.publish_with_reply_and_headers(subject, reply, headers, payload).await,
             }
         };
-        // Where the connection takes nothing more and then breaks, the answer comes before the message is on its way.
+        // If the connection is full and then breaks, the acknowledgement settles before the message is handed over.
         match select(pin!(publish), &mut question).await {
             Either::Left((Ok(()), _)) => Ok(question),
             Either::Left((Err(error), _)) => Err(BrokerError::Rejected(causes(&error))),
@@ -96,14 +97,14 @@ impl Wire {
         }
     }
 
-    /// What became of a message that was handed over.
+    /// Waits for the outcome of a message that was handed over.
     pub(super) async fn outcome(&self, question: PendingAck) -> Result<PublishOutcome, BrokerError> {
         match question.await {
             AckOutcome::Buffered => Ok(PublishOutcome::Delivered),
             AckOutcome::Refused(why) => Err(BrokerError::Refused(why)),
             AckOutcome::NobodyListens => Err(BrokerError::NoSubscriber),
             AckOutcome::ConnectionLost => Err(self.lost()),
-            // What we publish to ourselves now comes back only after the server has taken the message before it.
+            // A message to ourselves comes back only after the server has processed the one before it.
             AckOutcome::NoAnswer => match self.comes_back().await {
                 true => Ok(PublishOutcome::Published),
                 false => Err(self.lost()),
@@ -111,7 +112,7 @@ impl Wire {
         }
     }
 
-    /// Whether a message to ourselves comes back.
+    /// Whether a message published to our own subject comes back in time.
     async fn comes_back(&self) -> bool {
         let question = self.awaited.ask();
         let round_trip = async {

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 /// A message that waits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct OutboxEntry {
-    /// Lets the receiver pass over a repeat.
+    /// Lets the receiver skip a repeat.
     pub(crate) id: String,
     /// Where it goes.
     pub(crate) subject: String,
@@ -28,7 +28,7 @@ impl OutboxEntry {
         Ok(serde_json::from_slice(&fs::read(path)?)?)
     }
 
-    /// Durable when this answers: the file's bytes, its name and the directory are synced.
+    /// Writes the file durably: bytes, name and directory are synced.
     pub(super) fn write(&self, path: &Path) -> io::Result<()> {
         let aside = path.with_extension("json.tmp");
         let mut file = fs::File::create(&aside)?;

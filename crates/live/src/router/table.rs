@@ -1,4 +1,4 @@
-//! A router's memory: buffers of registered goals, bounded buffers of goals not yet registered, and who has ended.
+//! A router's state: buffers of registered goals, bounded buffers of goals not yet registered, and ended goals.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -10,9 +10,9 @@ use super::RouterOptions;
 use crate::broker::Subscription;
 use crate::buffer::InboxBuffer;
 
-/// Goals whose end is remembered, so that late mail is refused at once rather than kept for nobody.
+/// Ended goals remembered, so that late messages are refused at once.
 const REMEMBERED_ENDS: usize = 4_096;
-/// Ids of parcels that may come twice, remembered.
+/// Remembered ids of parcels that may come twice.
 const REMEMBERED_IDS: usize = 8_192;
 
 /// The state of a goal's subscription.
@@ -22,7 +22,7 @@ pub(super) enum SubscriptionState {
     Wanted,
     /// Being made.
     Trying,
-    /// Stands, as long as this is held.
+    /// Active while this is held.
     Up(#[expect(dead_code, reason = "held for its drop, which ends the subscription")] Subscription),
     /// The last try failed; another will follow.
     Failed(String),
@@ -72,7 +72,7 @@ impl RoutingTable {
         }
     }
 
-    /// Where a message goes. `Err` says why nowhere.
+    /// Returns the buffer for a message, or why there is none.
     pub(super) fn buffer_for(
         &mut self,
         goal: GoalId,
@@ -118,7 +118,7 @@ impl RoutingTable {
         self.waiting < options.max_waiting_goals
     }
 
-    /// Removes buffers that have waited too long; answers their subscriptions, to be dropped outside the lock.
+    /// Removes buffers that have waited too long. Returns their subscriptions, to be dropped outside the lock.
     pub(super) fn sweep(&mut self, now: Instant, waiting_time: Duration) -> Vec<SubscriptionState> {
         let mut ended = Vec::new();
         while let Some(goal) = self.queue.front() {
@@ -157,7 +157,7 @@ impl RoutingTable {
         self.slots.get(&goal).map(|slot| &slot.link)
     }
 
-    /// Whether the caller is to make the link now: it is in no other hands.
+    /// Whether the caller should subscribe now, because nobody else does.
     pub(super) fn claim_link(&mut self, goal: GoalId) -> bool {
         match self.slots.get_mut(&goal) {
             Some(GoalSlot { link: link @ (SubscriptionState::Wanted | SubscriptionState::Failed(_)), .. }) => {
@@ -168,7 +168,7 @@ impl RoutingTable {
         }
     }
 
-    /// Answers the link that is no longer used, to be dropped outside the lock.
+    /// Returns the state that is no longer used, to be dropped outside the lock.
     pub(super) fn set_link(&mut self, goal: GoalId, link: SubscriptionState) -> SubscriptionState {
         match self.slots.get_mut(&goal) {
             Some(slot) => std::mem::replace(&mut slot.link, link),
@@ -234,7 +234,7 @@ impl<T: Clone + Eq + std::hash::Hash> Recent<T> {
         }
     }
 
-    /// Its place in the order is left behind and passes by itself.
+    /// Its place in the order stays, and expires by itself.
     fn remove(&mut self, member: &T) {
         self.members.remove(member);
     }
