@@ -1,4 +1,4 @@
-//! One request and its answer, tried again only where a repeat is safe.
+//! One request and its response, retried only if a repeat is safe.
 
 use std::time::{Duration, Instant};
 
@@ -13,14 +13,14 @@ use serde::de::DeserializeOwned;
 use crate::problem::problem;
 use crate::url::ServerUrl;
 
-/// How often a safe request is tried.
+/// Most attempts of a request that is safe to repeat.
 const TRIES: u32 = 4;
 /// The first wait between two tries.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-/// A server that asks for more patience than this is reported, not waited for.
+/// A longer `Retry-After` than this is returned as an error instead of waited for.
 const LONGEST_WAIT: Duration = Duration::from_secs(5);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long one call takes at most, all its tries together: longer than any answer, and no longer than a person waits.
+/// Timeout of one call, all attempts together.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Speaks HTTP to one server with one key.
@@ -32,7 +32,7 @@ pub(crate) struct Http {
     patience: Duration,
 }
 
-/// What to ask.
+/// One request, ready to be sent.
 pub(crate) struct ApiCall {
     method: Method,
     url: Url,
@@ -48,12 +48,12 @@ impl ApiCall {
         self
     }
 
-    /// Makes a repeat of this call safe, under a key of its own.
+    /// Makes the call safe to repeat, under a fresh idempotency key.
     pub(crate) fn once_only(self) -> Self {
         self.once(fresh_uuid(Timestamp::now()).to_string())
     }
 
-    /// Makes a repeat of this call safe, under this key.
+    /// Makes the call safe to repeat, under this idempotency key.
     pub(crate) fn once(mut self, key: String) -> Self {
         self.idempotency_key = Some(key);
         self
@@ -86,7 +86,7 @@ impl Http {
         }
         let client = client
             .connect_timeout(CONNECT_TIMEOUT)
-            // The key is for this server alone, and reqwest takes a header of ours along to any host.
+            // The key is for this server alone, and reqwest would send our header to the redirect's host.
             .redirect(reqwest::redirect::Policy::none())
             .user_agent(concat!("amb/", env!("CARGO_PKG_VERSION")))
             .build()
@@ -125,7 +125,7 @@ impl Http {
         self.with_body(Method::POST, path, body)
     }
 
-    /// Asks and understands the answer.
+    /// Sends a call and parses the response.
     pub(crate) async fn ask<T: DeserializeOwned>(&self, call: ApiCall) -> Result<T, OfficeError> {
         let body = self.answer(call).await?;
         serde_json::from_slice(&body).map_err(|error| {
@@ -137,7 +137,7 @@ impl Http {
         })
     }
 
-    /// Asks where the answer is only that it was done.
+    /// Sends a call whose response has no content.
     pub(crate) async fn tell(&self, call: ApiCall) -> Result<(), OfficeError> {
         self.answer(call).await.map(drop)
     }
@@ -150,7 +150,7 @@ impl Http {
     async fn answer(&self, call: ApiCall) -> Result<Vec<u8>, OfficeError> {
         let deadline = Instant::now() + self.patience;
         let mut backoff = Backoff::new(FIRST_WAIT, LONGEST_WAIT);
-        // A try whose answer was lost may have done it, whatever the tries after it say.
+        // An attempt whose response was lost may have been carried out, whatever later attempts return.
         let mut may_be_done = false;
         for attempt in 1.. {
             let error = match self.attempt(&call, deadline).await {
@@ -165,7 +165,7 @@ impl Http {
             if !passing || !call.is_safe_to_repeat() || attempt >= TRIES || pause > LONGEST_WAIT || late {
                 return Err(if may_be_done { error.perhaps_done() } else { error });
             }
-            tracing::debug!(%error, attempt, "trying again");
+            tracing::debug!(%error, attempt, "request failed; retrying");
             tokio::time::sleep(pause).await;
         }
         unreachable!("the loop ends by returning")
@@ -184,7 +184,7 @@ impl Http {
             true => Ok(body.into()),
             false => {
                 let error = problem(status, retry_after, &body);
-                // The office, or whatever stands before it, broke off in the middle.
+                // The server, or a proxy before it, may have failed after carrying it out.
                 let unsure = call.changes_something() && status.is_server_error();
                 Err(if unsure { error.perhaps_done() } else { error })
             }
@@ -210,7 +210,7 @@ impl Http {
         Ok(request)
     }
 
-    /// The answer that another address should be asked. Whether to trust that one is for a person to say.
+    /// Error for a redirect. Whether to trust its target is for a person to decide.
     fn redirected(&self, location: Option<&HeaderValue>) -> OfficeError {
         let target = location.and_then(|value| value.to_str().ok()).map(|text| self.server.join(&[]).join(text));
         let detail = match target {
@@ -229,9 +229,9 @@ impl Http {
     }
 
     fn out_of_reach(&self, call: &ApiCall, error: reqwest::Error) -> OfficeError {
-        // Without a connection nothing was asked.
+        // Without a connection nothing was sent.
         let unsure = call.changes_something() && !error.is_connect();
-        // The address of a request can hold what a person typed; the server's own is enough to act on.
+        // The URL of a request can contain user input; the server's address is enough.
         let mut detail = match error.is_timeout() && !error.is_connect() {
             true => format!("{} did not answer within {} seconds", self.server, self.patience.as_secs()),
             false => format!("cannot reach {}; is the server running? (`amb serve`)", self.server),

@@ -35,9 +35,9 @@ pub use secrecy::{ExposeSecret, SecretString};
 pub use socket::Follower;
 pub use url::ServerUrl;
 
-/// Both HTTP and WebSocket use rustls, which wants to be told once which cryptography to use. Clients do so by themselves;
-/// this is for those who make a client of their own beside them.
+/// Installs ring as the process's rustls provider, once. [`Client`] does so itself; call this before using reqwest or a
+/// WebSocket library directly.
 pub fn use_ring() {
-    // An error says that another part of the program has chosen already, which is as good.
+    // An error means that a provider is installed already.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }

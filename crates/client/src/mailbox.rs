@@ -1,4 +1,4 @@
-//! The network office behind the trait.
+//! [`Mailbox`] over HTTP.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ use crate::pages::DeliveredPages;
 use crate::socket::Follower;
 use crate::url::ServerUrl;
 
-/// How long one look at the log waits at the server: well within the time that an answer may take.
+/// How long one request for events waits at the server: well below the timeout of a call.
 const LONGEST_LOOK: Duration = Duration::from_secs(20);
 
 /// One agent's mailbox at a network office.
@@ -39,15 +39,15 @@ pub struct Client {
 }
 
 impl Client {
-    /// Takes the mailbox that a key opens. Asks the server whose it is.
+    /// Opens the mailbox of a key's agent, which the server names.
     pub async fn open(server: ServerUrl, key: SecretString) -> Result<Self> {
         let http = Http::new(server, Some(key))?;
         let me: Me = http.ask(http.get(&["agents", "me"])).await?;
         Ok(Self { me: me.name, http, pages: DeliveredPages::default() })
     }
 
-    /// Follows the log from a cursor on a socket of its own, for those who read nothing else. `events` asks anew each time,
-    /// so that any number of readers can stand at any number of places.
+    /// Follows the log from a cursor on a WebSocket. `events` is a separate request each time, so that several readers
+    /// can be at several cursors.
     pub fn follow(&self, since: Cursor) -> Result<Follower> {
         let key = self.http.key().cloned().ok_or_else(|| OfficeError::invalid("following needs a key"))?;
         Ok(Follower::start(self.http.server(), key, since))
@@ -111,7 +111,7 @@ impl Client {
     }
 }
 
-/// The one field that every server has.
+/// Of `GET /agents/me`, the one field that every server sends.
 #[derive(Deserialize)]
 struct Me {
     name: AgentName,
@@ -232,7 +232,7 @@ impl Mailbox for Client {
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {
-        // An office that does not know the condition leaves it out; what was read is no claim in any.
+        // A server without the `claimed` filter ignores it; `unread` excludes what cannot be a claim.
         let call = self.http.get(&["messages"]).query("claimed", Some(true)).query("unread", Some(true));
         let page: MessagePage = self.http.ask(call.query("limit", Some(MAX_CLAIMED))).await?;
         Ok(page.messages.into_iter().map(|received| received.message).collect())
@@ -264,7 +264,7 @@ impl Mailbox for Client {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let look = left.min(LONGEST_LOOK);
-            // The server waits whole seconds. Rounded up: a wait of none, again and again, would be a busy one.
+            // The server waits whole seconds. Rounded up, since a wait of 0 would make this a busy loop.
             let seconds = look.as_secs() + u64::from(look.subsec_nanos() > 0);
             let call = self.http.get(&["events"]).query("since", Some(&since)).query("wait", Some(seconds));
             let page: EventPage = self.http.ask(call.query("previous", self.pages.before(&since))).await?;

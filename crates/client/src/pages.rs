@@ -1,20 +1,20 @@
-//! Which pages of the log this client was given: naming them tells the office, whichever process of it is asked next, that
-//! they arrived.
+//! Which pages of the log this client received: naming the last one in the next request tells any replica that it
+//! arrived.
 
 use std::collections::VecDeque;
 
 use amb_core::Cursor;
 use parking_lot::Mutex;
 
-/// Pages remembered. One reader needs one; several may stand at several places.
+/// Most pages remembered. One reader needs one.
 const MOST: usize = 16;
 
-/// Where the newest pages began and ended.
+/// Start and end cursors of the newest pages.
 #[derive(Debug, Default)]
 pub(crate) struct DeliveredPages(Mutex<VecDeque<(Cursor, Cursor)>>);
 
 impl DeliveredPages {
-    /// A page after `since` came, and ended at `cursor`.
+    /// Remembers a page after `since` that ended at `cursor`.
     pub(crate) fn got(&self, since: &Cursor, cursor: &Cursor) {
         let mut pages = self.0.lock();
         pages.retain(|(_, end)| end != cursor);
@@ -24,7 +24,7 @@ impl DeliveredPages {
         pages.push_back((since.clone(), cursor.clone()));
     }
 
-    /// Where the page began that ended here.
+    /// Returns the start of the page that ended here.
     pub(crate) fn before(&self, since: &Cursor) -> Option<Cursor> {
         let pages = self.0.lock();
         pages.iter().find(|(_, end)| end == since).map(|(begin, _)| begin.clone())

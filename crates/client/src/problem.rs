@@ -1,4 +1,4 @@
-//! The server's problems as errors of an office.
+//! Maps the server's problem JSON to [`OfficeError`].
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use serde::Deserialize;
 
 #[derive(Deserialize)]
 struct Problem {
-    /// Some are the server's own and no [`Code`]; the status says what kind they are of.
+    /// Codes that only the server has are mapped by the status.
     #[serde(default)]
     code: Option<String>,
     #[serde(default)]
     detail: Option<String>,
 }
 
-/// What an answer that is no success says.
+/// The error of a response that is no success.
 pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &[u8]) -> OfficeError {
     let problem: Option<Problem> = serde_json::from_slice(body).ok();
     let (code, detail) = problem.map_or((None, None), |problem| (problem.code, problem.detail));
@@ -29,15 +29,15 @@ pub(crate) fn problem(status: StatusCode, retry_after: Option<Duration>, body: &
     }
 }
 
-/// The sentence without where in a request its field stood: whoever reads it called a verb, not a path.
+/// Strips `body.`, `query.` or `path.` from a field's name: the reader called a verb, not a path.
 fn plain(detail: String) -> String {
     let place = ["body.", "query.", "path."].iter().find_map(|place| detail.strip_prefix(place));
-    // Only before the name of a field, which a colon ends.
+    // Only before a field's name, which a colon ends.
     let field = place.filter(|rest| rest.split(' ').next().is_some_and(|word| word.ends_with(':')));
     field.map_or_else(|| detail.clone(), str::to_owned)
 }
 
-/// For codes that only HTTP has, and for answers that something in between made, such as a proxy.
+/// For codes that only HTTP has, and for responses of a proxy.
 fn code_of(status: StatusCode) -> Code {
     match status.as_u16() {
         400 | 422 => Code::Invalid,

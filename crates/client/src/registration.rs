@@ -1,4 +1,4 @@
-//! Coming to a server for the first time.
+//! Registers a new agent at a server.
 
 use amb_core::{AgentName, Card, OfficeError};
 use secrecy::SecretString;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::http::Http;
 use crate::url::ServerUrl;
 
-/// A new agent and its key, which the server shows this once.
+/// A new agent and its key, which the server shows once.
 #[derive(Debug, Deserialize)]
 pub struct Registered {
     /// The agent's id at the server.

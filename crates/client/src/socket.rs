@@ -18,14 +18,14 @@ use crate::url::ServerUrl;
 
 type Socket = WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>;
 
-/// How often the client says that it is there.
+/// Interval of pings.
 const PING: Duration = Duration::from_secs(25);
-/// A line on which nothing was heard for so long, not even an answer to a ping, is dead.
+/// A connection on which nothing arrived for so long, not even a pong, is dead.
 const SILENCE: Duration = Duration::from_secs(60);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// Entries that wait for a slow caller before the socket is read no further; the server keeps the rest.
+/// Entries queued for a slow caller before reading stops; the server keeps the rest.
 const AHEAD: usize = 256;
-/// The server's word for a bad key.
+/// Close code for a bad key.
 const BAD_KEY: u16 = 4001;
 
 /// Follows an agent's log from a cursor until it is dropped.
@@ -43,7 +43,7 @@ impl Follower {
         Self { entries, task }
     }
 
-    /// The next entry. An error is final: the key is not valid any more.
+    /// Returns the next entry. An error is final: the key is no longer valid.
     pub async fn next(&mut self) -> Option<Result<Entry, OfficeError>> {
         self.entries.recv().await
     }
@@ -61,7 +61,7 @@ enum Ended {
     Lost(String),
     /// The server will never let this key in.
     Refused(OfficeError),
-    /// Nobody listens any more.
+    /// The receiver was dropped.
     Unwanted,
 }
 
@@ -80,13 +80,13 @@ async fn follow(
         match ended {
             Ended::Unwanted => return,
             Ended::Refused(error) => {
-                // The receiver may be gone, and then nobody wants to know.
+                // The receiver may be gone.
                 let _ = entries.send(Err(error)).await;
                 return;
             }
             Ended::Lost(why) => {
                 let wait = backoff.pause();
-                tracing::debug!(%server, why, ?wait, "the socket was lost; it resumes from its cursor");
+                tracing::debug!(%server, why, ?wait, "WebSocket lost; reconnecting from its cursor");
                 tokio::select! {
                     () = sleep(wait) => {}
                     () = entries.closed() => return,
@@ -149,7 +149,7 @@ async fn read(
                     return Ended::Unwanted;
                 }
                 *since = cursor;
-                // Only what was really heard makes the line good again.
+                // Only a received entry counts as a success.
                 backoff.reset();
             }
             Some(Ok(Message::Close(Some(close)))) if u16::from(close.code) == BAD_KEY => return refused(),
@@ -163,7 +163,7 @@ async fn read(
     }
 }
 
-/// An entry of the log; answers to pings and words this client does not know are none.
+/// Parses an entry of the log; `None` for pongs and unknown frames.
 fn entry(text: &str) -> Option<Entry> {
     #[derive(Deserialize)]
     struct Typed {
@@ -175,7 +175,7 @@ fn entry(text: &str) -> Option<Entry> {
         Err(error) => {
             let kind = serde_json::from_str::<Typed>(text).map(|typed| typed.kind).unwrap_or_default();
             if kind != "pong" {
-                tracing::debug!(%error, kind, "not understood");
+                tracing::debug!(%error, kind, "skipped an unknown frame");
             }
             None
         }

@@ -1,4 +1,4 @@
-//! Where a server is.
+//! Address of a server.
 
 use std::fmt;
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! Who may write across.
+//! Who may write across the mount.
 //!
 //! A resident hears whom its card's `allow_from` names: requests for a connection with it are answered by that at once. `*`
 //! there means the agents of the directory and whom the resident wrote to first, who may answer; every agent of the office
@@ -14,18 +14,18 @@ use amb_store::{Agent, Ask};
 use crate::context::Context;
 use crate::membership::Resident;
 
-/// What to do with a message of a resident's to an agent that it is not connected with.
+/// Whether a resident's message to an agent without a connection may go.
 #[derive(Debug, PartialEq)]
 pub(crate) enum ConsentAnswer {
     /// They are connected now.
     Go,
-    /// It waits until the agent has decided.
+    /// The agent has not decided yet; the message waits.
     Wait,
-    /// The agent does not want it.
+    /// The agent refused, and why.
     Refuse(String),
 }
 
-/// Whether a resident hears an agent of the office.
+/// Whether a resident accepts mail from an agent of the office.
 pub(crate) async fn hears(context: &Context, resident: &Resident, from: &AgentName) -> Result<bool, OfficeError> {
     let allowed = &resident.card.allow_from;
     if allowed.names(from) {
@@ -34,14 +34,14 @@ pub(crate) async fn hears(context: &Context, resident: &Resident, from: &AgentNa
     Ok(allowed.allows(from) && (context.terms.open || context.ledger.is_contact(&resident.agent.name, from).await?))
 }
 
-/// Why an agent of the office is not heard, for its ears.
+/// Explains to an agent of the office why its mail is refused.
 pub(crate) fn not_heard(resident: &AgentName, from: &AgentName) -> String {
     format!(
         "{resident} does not take mail from {from}: its allow_from does not name {from}, and `*` means its own directory"
     )
 }
 
-/// Answers a request for a connection with a resident, as its card says.
+/// Approves or rejects a connection request to a resident, by its card.
 pub(crate) async fn answer(context: &Context, resident: &Agent, from: &AgentName) -> Result<(), OfficeError> {
     let Some(known) = context.membership.resident(&resident.name) else { return Ok(()) };
     let now = Timestamp::now();
@@ -57,13 +57,13 @@ pub(crate) async fn answer(context: &Context, resident: &Agent, from: &AgentName
             .map(drop)
     };
     match answered {
-        // Answered before, run out, or taken back.
+        // Already answered, expired, or withdrawn.
         Err(error) if matches!(error.code(), Code::NotFound | Code::Gone | Code::Conflict) => Ok(()),
         answered => answered,
     }
 }
 
-/// What to do with a message that has waited since `since`; asks for a connection where nobody has.
+/// Decides about a message that has waited since `since`; requests a connection if there is no request yet.
 pub(crate) async fn ask(
     context: &Context,
     resident: &Resident,
@@ -77,7 +77,7 @@ pub(crate) async fn ask(
     match standing.map(|standing| (standing.status, standing.outgoing)) {
         Some((ConnectionStatus::Active, _)) => return Ok(ConsentAnswer::Go),
         Some((ConnectionStatus::Pending, true)) => asked = true,
-        // Said after the mail was written. Mail that is written later may ask again.
+        // Decided after the message was written. A later message may ask again.
         Some((ConnectionStatus::Rejected, true) | (ConnectionStatus::Revoked, _))
             if standing.is_some_and(|standing| standing.updated_at >= since) =>
         {
@@ -96,7 +96,7 @@ pub(crate) async fn ask(
             Ok(written) => drop(context.publish(written)),
             Err(error) => {
                 return match error.code() {
-                    // Somebody was quicker, or too many of its requests wait: the next look tells.
+                    // A concurrent request won, or too many requests are pending: decided by the next round.
                     Code::Conflict | Code::TooManyRequests => Ok(ConsentAnswer::Wait),
                     Code::NotAllowed | Code::NotFound | Code::Invalid => Ok(ConsentAnswer::Refuse(error.to_string())),
                     _ => Err(error),

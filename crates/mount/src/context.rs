@@ -1,4 +1,4 @@
-//! What every loop of a mount can reach.
+//! State shared by the loops of a mount.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use crate::stats::Stats;
 /// HintListenerss the office's listeners what was written into logs.
 pub type HintListeners = Arc<dyn Fn(&[News]) + Send + Sync>;
 
-/// On which terms the office lets agents ask for connections (a resident asks on the same), and who reaches residents.
+/// The office's rules for connection requests, which apply to residents too, and who reaches residents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Terms {
     /// Codes are withheld from the target's inbox and events.
@@ -29,7 +29,7 @@ pub struct Terms {
     pub open: bool,
 }
 
-/// A mounted directory at work.
+/// A running mount.
 pub(crate) struct Context {
     pub(crate) office: DirOffice,
     pub(crate) store: Arc<dyn Store>,
@@ -52,7 +52,7 @@ impl Context {
     }
 }
 
-/// How long a loop waits before it tries again.
+/// Backoff of a loop that failed.
 pub(crate) fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(200), Duration::from_secs(15))
 }

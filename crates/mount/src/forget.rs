@@ -1,4 +1,5 @@
-//! The ledger forgets what the office has forgotten; see [`crate::ledger`]. Else it would grow for ever.
+//! Deletes ledger rows of messages that the office has removed; see [`crate::ledger`]. Otherwise it would grow without
+//! bound.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +9,11 @@ use amb_core::{Code, OfficeError};
 use crate::context::{Context, backoff};
 use crate::ledger::Crossing;
 
-/// When is looked first: by then it is known who lives where.
+/// Delay of the first round, by when residents and guests are known.
 const FIRST: Duration = Duration::from_secs(30);
-/// How often is looked. The office removes mail days after it was read.
+/// Interval of rounds. The office removes mail days after it was read.
 const LOOK: Duration = Duration::from_secs(600);
-/// Rows looked at in one round; the next round looks at the next ones. So a look costs the same however long the ledger is.
+/// Rows checked in one round, so that its cost does not depend on the length of the ledger.
 const SOME: u32 = 500;
 
 const DOING: &str = "forgetting mail that the office has removed";
@@ -30,7 +31,7 @@ pub(crate) async fn keep(context: Arc<Context>) {
                 context.stats.works(DOING);
                 backoff.reset();
                 after = last;
-                // Where all of them were removed, the next ones are likely to be.
+                // If all of them were deleted, the next ones are likely to be too.
                 if forgotten == SOME as usize { Duration::ZERO } else { LOOK }
             }
             Err(error) => {
@@ -41,7 +42,7 @@ pub(crate) async fn keep(context: Arc<Context>) {
     }
 }
 
-/// Looks at some rows after this one; answers after which to go on, 0 being from the first, and how many were forgotten.
+/// Checks some rows after this one. Returns where to continue (0: from the start) and how many were deleted.
 async fn look(context: &Context, after: i64) -> Result<(i64, usize), OfficeError> {
     let rows = context.ledger.read_ones(after, SOME).await?;
     let last = if rows.len() == SOME as usize { rows.last().map_or(0, |row| row.number) } else { 0 };
@@ -56,11 +57,11 @@ async fn look(context: &Context, after: i64) -> Result<(i64, usize), OfficeError
     Ok((last, count))
 }
 
-/// Whether nobody can come back to a message that was read.
+/// Whether nothing can refer to a message any more.
 async fn is_over(context: &Context, row: &Crossing) -> Result<bool, OfficeError> {
-    // A report: the office wrote its own message of it.
+    // A task report, of which the office wrote its own message.
     let Some(id) = row.office_id else { return Ok(true) };
-    // One of the two is the resident, who sees what the office keeps of it.
+    // One of the two is the resident, whose view shows what the office still has.
     let resident = context.membership.resident(&row.recipient).or_else(|| context.membership.resident(&row.sender));
     let Some(resident) = resident else { return Ok(false) };
     match context.store.message(&resident.agent, &id.into()).await {

@@ -1,9 +1,8 @@
-//! Which agents of the office stand in the directory, and what it is told of them.
+//! Which agents of the office are listed in the directory, and with which card.
 //!
-//! First come those whom a resident has to do with: whom one wrote to first, and whom one's card names; where the mount is
-//! open, also whom one is connected with. Where it is open, others follow, those first that were heard last: names cannot
-//! be chosen so as to come before others. A guest that is no more among them keeps its mailbox, since mail may wait there,
-//! and its name; what it says of itself is taken out.
+//! First come agents related to a resident: those it wrote to first and those its card names; in an open mount also its
+//! connections. An open mount then lists others by their last heartbeat, so that no choice of a name gives priority. A
+//! guest that drops out keeps its mailbox, since mail may wait there, and its name; its description is removed.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, HashSet};
@@ -18,34 +17,35 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::membership::{AdvertisedCard, Guest, LOOK, Newcomer, Resident, fitting};
 
-/// In which rounds signs of life are given to guests, well below the time after which silence means offline.
+/// Every so many rounds guests get a heartbeat, well within the time after which they count as offline.
 const BEAT: u32 = 5;
-/// In which rounds connections, and long lists of agents, are looked through.
+/// Every so many rounds connections and long lists of agents are scanned.
 const LONG: u32 = 30;
-/// Agents of the office that the directory is told of. Beyond these, those are that write to a resident who hears them.
+/// Most agents of the office that are listed. Others are listed when they write to a resident that accepts their mail.
 const MOST_GUESTS: usize = 250;
-/// Mailboxes beyond which no agent gets one that no resident has to do with: they stay when their agents change.
+/// Most mailboxes before unrelated agents get none: mailboxes stay when their agents change.
 const MOST_MAILBOXES: usize = 1_000;
-/// Agents of the office asked for at once.
+/// Page size of the office's list of agents.
 const PAGE: u32 = 100;
-/// Up to so many pages the list of agents is looked through in every round.
+/// A list of at most so many pages is scanned in every round.
 const SHORT: usize = 10;
 
 /// Agents of the office, each with a resident who may see it.
 type Chosen = Vec<(AgentName, Arc<Resident>)>;
 
-/// What is kept from one round to the next.
+/// State kept between rounds.
 #[derive(Default)]
 pub(crate) struct GuestScan {
     round: u32,
     connected: Chosen,
-    /// Agents that no resident has to do with, by how lately they were heard.
+    /// Agents related to no resident, by their last heartbeat.
     strangers: Vec<AgentEntry>,
-    /// How many pages the list of agents had.
+    /// Pages of the list of agents at the last scan.
     pages: usize,
 }
 
-/// Gives agents of the office a card and signs of life in the directory. `local_names` has the folded names of its own.
+/// Writes cards and heartbeats of the office's agents into the directory. `local_names` holds the folded names of the
+/// directory's own agents.
 pub(crate) async fn look_at_office(
     context: &Context,
     local_names: &HashSet<String>,
@@ -111,7 +111,7 @@ async fn look(
     Ok(())
 }
 
-/// Those whom a resident has to do with, first whom one wrote to first.
+/// Agents related to a resident; those it wrote to first come first.
 async fn acquainted(
     context: &Context,
     residents: &[Arc<Resident>],
@@ -144,7 +144,7 @@ async fn connected(context: &Context, residents: &[Arc<Resident>]) -> Result<Cho
 
 /// An agent of exactly this name, if the resident may see it.
 async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Result<Option<AgentEntry>, OfficeError> {
-    // Asked first because it is cheap: a miss of the other verb looks for the nearest name.
+    // Checked first because it is cheap: a miss of the other verb searches for the nearest name.
     if context.store.agent_by_name(name).await?.is_none_or(|agent| agent.name != *name) {
         return Ok(None);
     }
@@ -155,14 +155,14 @@ async fn visible(context: &Context, resident: &Resident, name: &AgentName) -> Re
     }
 }
 
-/// The agents that anybody may see and that were heard last, the last first, and how many pages there are of all.
+/// Returns the discoverable agents with the latest heartbeats, newest first, and the number of pages of all.
 async fn heard_last(
     context: &Context,
     viewer: &Resident,
     local_names: &HashSet<String>,
     most: usize,
 ) -> Result<(Vec<AgentEntry>, usize), OfficeError> {
-    // The one that is dropped first on top.
+    // A heap with the oldest heartbeat on top, which is dropped first.
     let mut newest: BinaryHeap<(Reverse<Option<Timestamp>>, AgentName)> = BinaryHeap::new();
     let mut entries: HashMap<AgentName, AgentEntry> = HashMap::new();
     let (mut after, mut pages) = (None, 0);
@@ -192,13 +192,13 @@ async fn heard_last(
     Ok((ordered.into_iter().filter_map(|(_, name)| entries.remove(&name)).collect(), pages))
 }
 
-/// Tells the directory what an agent of the office says of itself, and whether it is there, where that is news.
+/// Writes the card and presence of an agent of the office into the directory, if they changed.
 pub(crate) async fn show_guest(context: &Context, entry: &AgentEntry, beat: bool) -> Result<(), OfficeError> {
     let here = entry.presence.status != Status::Offline;
     show(&guest_mailbox(context, &entry.name), fitting(&entry.card, "network office"), here, beat).await
 }
 
-/// Gives an agent of the office a mailbox, and says nothing of it but its name.
+/// Gives an agent of the office a mailbox without a description.
 pub(crate) async fn show_name(context: &Context, name: &AgentName) -> Result<(), OfficeError> {
     show(&guest_mailbox(context, name), undescribed(), false, false).await
 }
@@ -225,14 +225,14 @@ async fn show(guest: &Guest, card: Card, here: bool, beat: bool) -> Result<(), O
 }
 
 impl Guest {
-    /// Whether the directory knows what it says of itself.
+    /// Whether its description is in the directory.
     fn is_described(&self) -> bool {
         let shown = self.shown.lock();
         shown.card.as_ref().is_some_and(|card| *card != undescribed())
     }
 }
 
-/// The mailbox of a guest, taken where there is none; its mailbox is read from then on.
+/// Returns the guest of this name. A new one's mailbox is read from now on.
 pub(crate) fn guest_mailbox(context: &Context, name: &AgentName) -> Arc<Guest> {
     if let Some(guest) = context.membership.guest(name) {
         return guest;

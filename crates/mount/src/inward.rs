@@ -20,14 +20,14 @@ use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
 use crate::membership;
 use crate::refusal;
 
-/// Entries dealt with between two notes in the ledger.
+/// Entries handled between two writes to the ledger.
 const PAGE: usize = 100;
-/// How long to wait for a ring before looking anyway: one may be lost.
+/// How long to wait for a hint before reading anyway: one may be lost.
 const LOOK: Duration = Duration::from_secs(30);
-/// Mail of more seconds has not just been sent: whether the directory has it is looked up before it is put there.
+/// A message older than this many seconds may have been carried before: the directory is searched for it first.
 const OLD: i64 = 3_600;
 
-/// Carries what comes to a resident's account, until the mount closes.
+/// Carries what arrives at a resident's account, until the mount closes.
 pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
     let doing = format!("carrying mail to {}", resident.name);
     let signal = context.membership.signals.of(resident.key);
@@ -54,14 +54,14 @@ pub(crate) async fn keep(context: Arc<Context>, resident: Agent) {
     }
 }
 
-/// Deals with some entries; answers how many. What was done before a failure is noted as done.
+/// Handles a page of entries and returns how many. What was done before a failure is recorded as done.
 async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, OfficeError> {
     let from = context.ledger.cursor(Direction::In, &resident.name).await?;
     let entries = context.store.events(resident.key, from, PAGE).await?;
     if entries.is_empty() {
         if from > context.store.event_head(resident.key).await? {
             tracing::warn!(agent = %resident.name, "the office has an older log, as after a restore; reading it anew");
-            // What has crossed is known by its id, and crosses no second time.
+            // Ids of carried messages are known, so none is carried twice.
             context.ledger.settle(Direction::In, &resident.name, 0, Vec::new()).await?;
             return Ok(1);
         }
@@ -80,7 +80,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
                     }
                     states.push((row, state));
                 }),
-                // Removed from the office meanwhile, since it was old and read.
+                // Removed from the office meanwhile.
                 _ => Ok(()),
             },
             Event::ConnectionRequest { from_agent, .. } => consent::answer(context, resident, &from_agent).await,
@@ -108,7 +108,7 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
     result
 }
 
-/// Runs of entries that were carried: after which, and up to which.
+/// Ranges of carried entries: after the first number, up to the second.
 #[derive(Default)]
 struct Runs(Vec<(u64, u64)>);
 
@@ -123,7 +123,7 @@ impl Runs {
 
 type PendingMail = VecDeque<(MessageId, Option<(Crossing, Message)>)>;
 
-/// The messages of these entries, each written down as about to cross.
+/// Loads the messages of these entries, and writes a ledger row for each.
 async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<PendingMail, OfficeError> {
     let (mut ids, mut messages, mut new) = (Vec::new(), Vec::new(), Vec::new());
     for entry in entries {
@@ -151,12 +151,12 @@ async fn load(context: &Context, resident: &Agent, entries: &[Entry]) -> Result<
     Ok(ids.into_iter().zip(messages.into_iter().map(with_row)).collect())
 }
 
-/// A number for the name of a file: the random end of the message's id.
+/// Part of the file name: the random end of the message's id.
 fn nonce(id: Uuid) -> u32 {
     id.as_u128() as u32
 }
 
-/// Carries one message; answers how far it has come.
+/// Carries one message and returns its new state.
 async fn carry(
     context: &Context,
     resident: &Agent,
@@ -175,7 +175,7 @@ async fn carry(
             context.stats.refused.fetch_add(1, Ordering::Relaxed);
             tracing::warn!(
                 message = %message.id, from = %message.from, to = %resident.name, why,
-                "a message was not carried to the directory"
+                "message refused: not carried to the directory"
             );
             refusal::notify_sender(context, resident, &message, why).await?;
             Ok((row.number, State::Refused))
@@ -183,7 +183,7 @@ async fn carry(
     }
 }
 
-/// Puts a message into a resident's mailbox; or says why it cannot be there.
+/// Puts a message into a resident's mailbox, or returns why it is refused.
 async fn put_across(
     context: &Context,
     resident: &Agent,
@@ -194,7 +194,7 @@ async fn put_across(
         return Err(OfficeError::unavailable(format!("{} is not known yet", resident.name)));
     };
     let heard = consent::hears(context, &known, &message.from).await?;
-    // An update is about a task that one of the two gave the other.
+    // A task update needs no consent: the task was agreed on.
     if !heard && message.kind != Kind::TaskUpdate {
         return Ok(Err(consent::not_heard(&resident.name, &message.from)));
     }
@@ -204,7 +204,7 @@ async fn put_across(
     let Some(message) = of_directory(context, row, message).await? else {
         return Ok(Err("it is about a task that did not cross here".into()));
     };
-    // A message of long ago has no row where the ledger has forgotten it and the office, restored from a copy, has not.
+    // An old message may have lost its row while an office restored from a backup still has it.
     let again = row.again || Timestamp::now().as_second() - row.at.as_second() > OLD;
     match guest.mailbox.carry(message, row.nonce, again).await {
         Ok(_) => Ok(Ok(())),
@@ -213,7 +213,7 @@ async fn put_across(
     }
 }
 
-/// The message as the directory keeps it. None for an update of a task that the ledger does not know.
+/// The message with the directory's ids. `None` for an update of a task that is not in the ledger.
 async fn of_directory(context: &Context, row: &Crossing, message: Message) -> Result<Option<Message>, OfficeError> {
     let reply_to = match &message.reply_to {
         Some(id) => context.ledger.dir_id(id).await?,
@@ -236,13 +236,13 @@ async fn of_directory(context: &Context, row: &Crossing, message: Message) -> Re
         subject,
         reply_to,
         task,
-        // A callback is its setter's own affair, and stays on its side.
+        // A callback is valid only on its setter's side.
         callback: None,
         ..message
     }))
 }
 
-/// The thread of a pair and a subject in a directory.
+/// The session of a pair and a subject in a directory.
 fn session(from: &AgentName, to: &AgentName, subject: Option<&str>) -> SessionId {
     SessionId::between(from, to, subject.unwrap_or(NO_SUBJECT))
 }
@@ -251,7 +251,7 @@ fn task_ref(id: TaskId, task: &TaskRef) -> TaskRef {
     TaskRef { id, state: task.state, deadline: task.deadline, extra: Object::new() }
 }
 
-/// A message that a resident sent was read in the office: so it is in the directory.
+/// Marks a resident's message as read in the directory after it was read in the office.
 async fn read(context: &Context, message: &MessageId, by: &AgentName) -> Result<(), OfficeError> {
     let Some(id) = message.as_uuid() else { return Ok(()) };
     let Some(row) = context.ledger.sent_as(by, id).await? else { return Ok(()) };

@@ -1,4 +1,5 @@
-//! What has crossed, and what is crossing. A SQLite file among the directory's own state, for one process at a time.
+//! Which messages were carried and which are under way: a SQLite file in the directory's own state, for one process at
+//! a time.
 //!
 //! A row is written, durably, before its message is carried: it fixes the ids that the message will have on the other
 //! side, so that carrying it again can be recognised, and so that an answer finds its question from the first moment on.

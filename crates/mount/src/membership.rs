@@ -1,4 +1,5 @@
-//! Who lives on which side, kept in step: residents get accounts in the office, guests get mailboxes in the directory.
+//! Keeps the lists of agents of both sides in step: residents get accounts in the office, guests get mailboxes in the
+//! directory.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use crate::guests::{self, GuestScan};
 
 /// How often the two lists are compared.
 pub(crate) const LOOK: Duration = Duration::from_secs(2);
-/// Beyond this many, guests go by their silence: a goodbye costs a look at everybody.
+/// Most guests that are marked offline at the end; others time out. Each costs a scan of the registry.
 const GOODBYES: usize = 100;
 
 const KEEPING: &str = "keeping the lists of agents in step";
@@ -30,7 +31,7 @@ const KEEPING: &str = "keeping the lists of agents in step";
 pub(crate) struct Resident {
     /// Its account in the office.
     pub(crate) agent: Agent,
-    /// Whom it hears, and what it says of itself.
+    /// Its card, with `allow_from`.
     pub(crate) card: Card,
 }
 
@@ -39,21 +40,21 @@ pub(crate) struct Resident {
 pub(crate) struct Guest {
     /// Its mailbox in the directory.
     pub(crate) mailbox: DirMailbox,
-    /// Rung when mail that waits may be able to go.
+    /// Notified when waiting mail may have got consent.
     pub(crate) flush: Notify,
     /// Cancelled when the name is no longer the guest's.
     pub(crate) gone: CancellationToken,
     pub(crate) shown: Mutex<AdvertisedCard>,
 }
 
-/// What the directory was last told of a guest.
+/// What was last written to the directory about a guest.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct AdvertisedCard {
     pub(crate) card: Option<Card>,
     pub(crate) here: bool,
 }
 
-/// Wakes the loops that wait for entries in a resident's log.
+/// Wakes the loops that wait for entries in residents' logs.
 #[derive(Debug, Default)]
 pub(crate) struct HintSignals(Mutex<HashMap<AgentKey, Arc<Notify>>>);
 
@@ -79,19 +80,19 @@ impl HintSignals {
 
 /// Both lists.
 pub(crate) struct Membership {
-    /// From it follow the keys of the residents' accounts, which so are nobody else's.
+    /// Secret from which the keys of residents' accounts are derived, so that nobody else has them.
     secret: String,
     pub(crate) signals: Arc<HintSignals>,
     lists: RwLock<Lists>,
     /// Held while the lists are changed.
     changing: tokio::sync::Mutex<()>,
-    /// Who came since the mount last looked; it starts their loops.
+    /// New agents, for which the mount starts loops.
     newcomers: Mutex<Vec<Newcomer>>,
-    /// Rung when somebody came.
+    /// Notified when there is a new agent.
     pub(crate) came: Notify,
 }
 
-/// Somebody whose mail is to be carried from now on.
+/// An agent whose mail is carried from now on.
 pub(crate) enum Newcomer {
     /// An agent of the directory, by its account.
     Resident(Agent),
@@ -142,7 +143,7 @@ impl Membership {
         self.came.notify_one();
     }
 
-    /// All who came since the last call.
+    /// Returns the new agents since the last call.
     pub(crate) fn newcomers(&self) -> Vec<Newcomer> {
         std::mem::take(&mut *self.newcomers.lock())
     }
@@ -160,7 +161,7 @@ impl Membership {
     }
 }
 
-/// Compares the lists again and again.
+/// Compares the lists periodically.
 pub(crate) async fn keep(context: Arc<Context>) {
     let mut backoff = backoff();
     let mut looked = GuestScan::default();
@@ -183,16 +184,16 @@ pub(crate) async fn keep(context: Arc<Context>) {
     }
 }
 
-/// Guests are offline in a directory that is not mounted.
+/// Marks guests as offline when the mount ends.
 pub(crate) async fn goodbye(context: &Context) {
     for guest in context.membership.guests().into_iter().take(GOODBYES) {
         if let Err(error) = guest.mailbox.leave().await {
-            tracing::debug!(%error, guest = %guest.mailbox.me(), "no goodbye; silence will do");
+            tracing::debug!(%error, guest = %guest.mailbox.me(), "could not mark a guest offline; it times out");
         }
     }
 }
 
-/// An agent of the directory by its name, which may have come since the last look.
+/// Returns the resident of this name, scanning the directory if it is not known yet.
 pub(crate) async fn find_resident(context: &Context, name: &AgentName) -> Result<Option<Arc<Resident>>, OfficeError> {
     if let Some(resident) = context.membership.resident(name) {
         return Ok(Some(resident));
@@ -202,8 +203,8 @@ pub(crate) async fn find_resident(context: &Context, name: &AgentName) -> Result
     Ok(context.membership.resident(name))
 }
 
-/// The mailbox of an agent of the office that has written to a resident; none where the directory has an agent of that name.
-/// What it says of itself is shown where the resident hears it.
+/// Returns the guest that wrote to a resident; `None` if the directory has an agent of that name. Its description is
+/// shown only if the resident accepts its mail.
 pub(crate) async fn find_guest(
     context: &Context,
     name: &AgentName,
@@ -224,7 +225,7 @@ pub(crate) async fn find_guest(
     }
     let entry = match context.store.agent(resident, name, Timestamp::now()).await {
         Ok(entry) => entry,
-        // It has gone, or does not want to be seen any more; what it wrote before is delivered all the same.
+        // Deleted or no longer discoverable; what it wrote before is delivered all the same.
         Err(error) if error.code() == Code::NotFound => AgentEntry {
             name: name.clone(),
             card: Card::default(),
@@ -250,8 +251,8 @@ async fn compare(context: &Context, looked: &mut GuestScan) -> Result<(), Office
     Ok(())
 }
 
-/// Gives every agent of the directory an account, and the office their cards and signs of life. Returns their names, folded:
-/// one that differs in the case of its letters alone is no other name.
+/// Gives every agent of the directory an account, and writes their cards and heartbeats into the office. Returns their
+/// names, case-folded, since names that differ only in case are the same.
 async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeError> {
     let mut local_names = HashSet::new();
     let mut alive = Vec::new();
@@ -265,7 +266,7 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
                 }
             }
             Home::Office => {
-                // Of an earlier run: mail may wait for it that was written meanwhile.
+                // From an earlier run: mail written meanwhile may wait for it.
                 if context.membership.guest(&entry.name).is_none()
                     && context.store.agent_by_name(&entry.name).await?.is_some()
                 {
@@ -291,8 +292,8 @@ async fn look_at_directory(context: &Context) -> Result<HashSet<String>, OfficeE
     Ok(local_names)
 }
 
-/// The account of an agent of the directory, made where it has none. None where somebody else has the name, or one that
-/// differs in case alone, or where no new agent may have it.
+/// Returns the resident with its account, which is created if missing. `None` if the name, compared without case, is
+/// taken or reserved.
 async fn enter_resident(context: &Context, entry: &AgentEntry) -> Result<Option<Arc<Resident>>, OfficeError> {
     let card = fitting(&entry.card, "mounted directory");
     if let Some(known) = context.membership.resident(&entry.name) {
@@ -361,14 +362,15 @@ async fn update_card(context: &Context, agent: &Agent, card: &Card) -> Result<()
     context.store.update_profile(agent, patch, Timestamp::now()).await.map(drop)
 }
 
-/// A card that the other side takes, with a word on where its agent lives. Cards of other programs know no limits.
+/// Cuts a card to the limits of the other side and names the agent's home in its description. Cards of other programs
+/// have no limits.
 pub(crate) fn fitting(card: &Card, home: &str) -> Card {
     let home = format!("({home})");
     let room = MAX_DESCRIPTION_CHARS - home.chars().count() - 1;
     let text: String = card.description.replace('\0', "").chars().take(room).collect();
     let description = if text.trim().is_empty() { home } else { format!("{text} {home}") };
     let is_word = |word: &&String| !word.is_empty() && word.chars().count() <= MAX_CAPABILITY_CHARS;
-    // What is no name can be nobody's, so that leaving it out lets nobody in.
+    // Leaving out what is not a valid name admits nobody.
     let is_name = |name: &&String| *name == "*" || AgentName::parse(name).is_ok();
     Card {
         description,

@@ -1,4 +1,4 @@
-//! A mount from its start to its end.
+//! The life of a mount.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::membership::{self, HintSignals, Membership, Newcomer};
 use crate::stats::{MountHealth, Stats};
 use crate::{forget, inward, outward, read_receipts};
 
-/// How often a directory that another process has mounted is asked for: it is free at once when that process ends.
+/// Interval of attempts to lock a directory that another process has mounted.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// A directory to be mounted. Cheap to clone: clones are the same mount.
@@ -28,7 +28,7 @@ pub struct Mount {
 }
 
 impl Mount {
-    /// A mount of this directory, not yet at work.
+    /// A mount of this directory; [`Mount::run`] starts it.
     ///
     /// # Errors
     /// Where something that is no directory stands there.
@@ -42,17 +42,17 @@ impl Mount {
         self.signals.hint(agent);
     }
 
-    /// Something was written, and nobody knows to whose log.
+    /// Hints at all agents, after something was written to unknown logs.
     pub fn hint_all(&self) {
         self.signals.hint_all();
     }
 
-    /// How it is.
+    /// Its state and counts.
     pub fn health(&self) -> MountHealth {
         self.stats.health()
     }
 
-    /// Carries mail both ways until `closing`. Failures are logged, shown by [`Mount::health`] and tried again.
+    /// Carries mail both ways until `closing`. Failures are logged, shown by [`Mount::health`] and retried.
     pub async fn run(self, store: Arc<dyn Store>, hint: HintListeners, terms: Terms, closing: CancellationToken) {
         let Some((_lock, ledger, secret)) = self.open(&closing).await else { return };
         let context = Arc::new(Context {
@@ -89,7 +89,7 @@ impl Mount {
         self.stats.mounted(false);
     }
 
-    /// Waits for the directory to be free, and opens its ledger; none where the office closes first.
+    /// Waits for the directory's lock and opens the ledger; `None` if the office closes first.
     async fn open(&self, closing: &CancellationToken) -> Option<(MountLock, CrossingLedger, String)> {
         let mut backoff = backoff();
         let mut said = false;

@@ -18,20 +18,20 @@ use crate::ledger::{Crossing, Direction, NewCrossing, NewCrossingKind, State};
 use crate::membership::{self, Guest, Resident};
 use crate::reports;
 
-/// How long a look at a mailbox waits for mail; then what waits for consent is looked at again.
+/// How long to wait for new mail before waiting mail is checked for consent again.
 const WAIT: Duration = Duration::from_secs(20);
-/// Messages that wait for consent and are looked at in one round.
+/// Messages checked for consent in one page.
 const SOME: u32 = 200;
 
-/// What became of a message.
+/// Result of carrying one message.
 pub(crate) enum OutwardOutcome {
-    /// It has come so far.
+    /// Its new state.
     Done(State),
     /// It cannot be carried, and why.
     Refuse(String),
 }
 
-/// Carries what is put into a guest's mailbox, until the mount closes or the name is not the guest's any more.
+/// Carries what is put into a guest's mailbox, until the mount closes or the guest loses its name.
 pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
     let doing = format!("carrying mail of {}", guest.mailbox.me());
     let mut backoff = backoff();
@@ -58,7 +58,7 @@ pub(crate) async fn keep(context: Arc<Context>, guest: Arc<Guest>) {
     }
 }
 
-/// Looks at what waits, then at what is new.
+/// Handles waiting mail, then a page of new mail.
 async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.mailbox.me();
     flush(context, guest).await?;
@@ -70,7 +70,7 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
     let page = match page {
         Err(error) if error.code() == Code::Invalid && from > 0 => {
             tracing::warn!(agent = %me, %error, "the mailbox has another log; reading it anew");
-            // What has crossed is known by its id, and crosses no second time.
+            // Ids of carried messages are known, so none is carried twice.
             return context.ledger.settle(Direction::Out, me, 0, Vec::new()).await;
         }
         page => page?,
@@ -99,7 +99,7 @@ async fn carry_some(context: &Context, guest: &Guest) -> Result<(), OfficeError>
     result
 }
 
-/// Deals with one message of the mailbox; answers what is to be noted of it.
+/// Handles one message and returns its row and new state, if it has a row.
 async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option<(i64, State)>, OfficeError> {
     let me = guest.mailbox.me();
     let found = match guest.mailbox.message(id).await {
@@ -130,7 +130,7 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
             task: message.task.as_ref().filter(|_| message.kind == Kind::Task).map(|task| task.id.clone()),
         },
     };
-    // In the order in which they were written, also where the first of them waits.
+    // Keeps the sender's order: a message waits behind an earlier one that waits.
     let behind = context.ledger.waits(me, &sender).await?;
     let Some(row) = context.ledger.begin(vec![NewCrossing { sender, recipient, what }]).await?.pop() else {
         return Ok(None);
@@ -146,7 +146,7 @@ async fn deal(context: &Context, guest: &Guest, id: &MessageId) -> Result<Option
     settle(context, guest, &row, &message, outcome).await.map(Some)
 }
 
-/// Sends what waited for consent and has it now.
+/// Sends messages that waited for consent and have it now.
 async fn flush(context: &Context, guest: &Guest) -> Result<(), OfficeError> {
     let me = guest.mailbox.me();
     let mut undecided = HashSet::new();
@@ -203,7 +203,7 @@ async fn send(
         priority: message.priority,
         deadline: message.task.as_ref().filter(|_| message.kind == Kind::Task).and_then(|task| task.deadline),
         deadline_in: None,
-        // A callback is its setter's own affair, and stays on its side.
+        // A callback is valid only on its setter's side.
         callback: None,
         reply_to,
         relay_of: None,
@@ -236,7 +236,8 @@ async fn send(
     }
 }
 
-/// Whether a process that ended had sent it. The office forgets idempotency keys in time, and mail only when it was read.
+/// Whether an earlier process had sent it. The office deletes idempotency keys after a while, and mail only after it
+/// was read.
 async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Result<bool, OfficeError> {
     match context.store.message(&resident.agent, &id).await {
         Ok(_) => Ok(true),
@@ -245,7 +246,7 @@ async fn is_there(context: &Context, resident: &Resident, id: MessageId) -> Resu
     }
 }
 
-/// Puts aside what cannot be carried. Answers what is to be noted.
+/// Moves a refused message aside. Returns the row and its new state.
 async fn settle(
     context: &Context,
     guest: &Guest,
@@ -262,12 +263,12 @@ async fn settle(
     }
 }
 
-/// A task is rejected, so that its owner hears of it; other mail is kept in `refused/`.
+/// Rejects a task, so that its owner gets an update; moves other mail to `refused/`.
 async fn put_aside(context: &Context, guest: &Guest, message: &Message, why: &str) -> Result<(), OfficeError> {
     context.stats.refused.fetch_add(1, Ordering::Relaxed);
     tracing::warn!(
         message = %message.id, from = %message.from, to = %message.to, why,
-        "a message was not carried to the office"
+        "message refused: not carried to the office"
     );
     let task = message.task.as_ref().filter(|_| message.kind == Kind::Task);
     if let Some(task) = task

@@ -1,4 +1,4 @@
-//! What became in the directory of what was carried there, told to those who sent it.
+//! Watches carried messages in the directory and writes read receipts in the office.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use amb_dir::CarryOutcome;
 use crate::context::{Context, backoff};
 use crate::ledger::{Direction, State};
 
-/// How often is looked. Other programs take a file away and tell nobody.
+/// Interval of rounds. Other programs take files away without a signal.
 const LOOK: Duration = Duration::from_secs(1);
-/// Messages looked at in one round; with more of them unread, a round looks at the next ones.
+/// Messages checked in one round; the next round continues after them.
 const SOME: u32 = 500;
 
 const DOING: &str = "looking after mail in the directory";
@@ -39,7 +39,7 @@ pub(crate) async fn keep(context: Arc<Context>) {
     }
 }
 
-/// Looks at some messages after this one; answers after which to go on, 0 being from the first.
+/// Checks some messages after this one. Returns where to continue (0: from the start).
 async fn look(context: &Context, after: i64) -> Result<i64, OfficeError> {
     let unread = context.ledger.open_ones(Direction::In, State::Across, None, after, SOME).await?;
     let last = if unread.len() == SOME as usize { unread.last().map_or(0, |row| row.number) } else { 0 };

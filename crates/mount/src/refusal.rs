@@ -1,12 +1,11 @@
-//! Telling a sender of the office that its mail did not get to the directory.
+//! Notifies a sender in the office that its message was refused by the directory.
 
 use amb_core::{Draft, Kind, Message, OfficeError, TaskState, Timestamp};
 use amb_store::Agent;
 
 use crate::context::Context;
 
-/// Tells the sender of a message that its recipient does not get it: a task is rejected, other mail is answered in the
-/// recipient's name. Twice is as good as once, as after a kill.
+/// Rejects a task, or answers other mail in the recipient's name. Idempotent, so that it can be repeated after a kill.
 pub(crate) async fn notify_sender(
     context: &Context,
     resident: &Agent,
@@ -15,7 +14,7 @@ pub(crate) async fn notify_sender(
 ) -> Result<(), OfficeError> {
     let now = Timestamp::now();
     let notified = match (&message.kind, &message.task) {
-        // Nobody waits for what became of an update.
+        // Updates are not answered.
         (Kind::TaskUpdate, _) => return Ok(()),
         (Kind::Task, Some(task)) => {
             let rejected = context.store.set_task_state(resident, &task.id, TaskState::Rejected, Some(why), now).await;
@@ -33,7 +32,7 @@ pub(crate) async fn notify_sender(
         Err(error) if error.may_succeed_later() => Err(error),
         // The connection has ended, the task was rejected before, or it was an automatic answer without a hop left.
         Err(error) => {
-            tracing::info!(message = %message.id, to = %message.from, %error, "the sender was not told");
+            tracing::info!(message = %message.id, to = %message.from, %error, "the sender could not be notified of the refusal");
             Ok(())
         }
         Ok(()) => Ok(()),

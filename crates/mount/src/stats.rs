@@ -1,4 +1,4 @@
-//! What a mount has done, and what is the matter with it.
+//! Counters and health of a mount.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,12 +17,12 @@ pub enum MountState {
     Waiting,
     /// At work.
     Mounted,
-    /// Something fails and is tried again; mail waits, and none is lost.
+    /// Something fails and is retried; mail waits, and none is lost.
     Failing,
 }
 
 impl MountState {
-    /// The word on the wire.
+    /// The value on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             MountState::Waiting => "waiting",
@@ -32,7 +32,7 @@ impl MountState {
     }
 }
 
-/// A mount as those who watch over the office see it.
+/// Health of a mount, for operators.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MountHealth {
     /// Which directory.
@@ -55,12 +55,12 @@ pub struct MountHealth {
     pub waiting: u64,
     /// Names under which no mail crosses: both sides have them, or they are reserved.
     pub collisions: Vec<AgentName>,
-    /// What fails at present.
+    /// The current failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
 }
 
-/// Counts, shared by the loops and those who look.
+/// Counters shared by the loops.
 #[derive(Debug)]
 pub(crate) struct Stats {
     directory: PathBuf,
@@ -77,7 +77,7 @@ pub(crate) struct Stats {
 #[derive(Debug, Default)]
 struct Now {
     mounted: bool,
-    /// What fails, by the loop in which it does.
+    /// Current failures by loop.
     troubles: BTreeMap<String, String>,
     collisions: BTreeMap<AgentName, &'static str>,
 }
@@ -105,20 +105,20 @@ impl Stats {
         self.now().mounted = mounted;
     }
 
-    /// Something failed and will be tried again. Said once, until it works or fails otherwise.
+    /// Records a failure that will be retried. Logged once, until it works or fails differently.
     pub(crate) fn failed(&self, doing: &str, error: &OfficeError) {
         self.failures.fetch_add(1, Ordering::Relaxed);
         let before = self.now().troubles.insert(doing.to_owned(), error.to_string());
         if before.as_deref() != Some(error.detail()) {
             let (directory, cause) = (self.directory.display(), std::error::Error::source(error));
-            tracing::warn!(%directory, doing, %error, ?cause, "the mount fails; trying again, and mail waits");
+            tracing::warn!(%directory, doing, %error, ?cause, "mount failed; retrying, mail waits");
         }
     }
 
-    /// What failed works again.
+    /// Clears a failure.
     pub(crate) fn works(&self, doing: &str) {
         if self.now().troubles.remove(doing).is_some() {
-            tracing::info!(directory = %self.directory.display(), doing, "the mount works again");
+            tracing::info!(directory = %self.directory.display(), doing, "mount recovered");
         }
     }
 
@@ -132,7 +132,7 @@ impl Stats {
         }
     }
 
-    /// The name is one agent's again.
+    /// Clears a collision.
     pub(crate) fn no_collision(&self, name: &AgentName) {
         self.now().collisions.remove(name);
     }

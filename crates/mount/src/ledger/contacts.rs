@@ -1,13 +1,13 @@
-//! Whom residents wrote to first: those may answer, though a card says `*` and no name.
+//! Agents that a resident wrote to first: they may answer even if its card says `*` and not their name.
 //!
-//! A pair is noted with the row of the message that makes it one, and stays when that row is forgotten.
+//! A pair is stored with the row of its first message, and stays when that row is deleted.
 
 use amb_core::AgentName;
 use rusqlite::{Connection, params};
 
 use super::{CrossingLedger, Result, State};
 
-/// Makes the table, and fills it from what crossed before there was one.
+/// Creates the table and fills it from earlier crossings.
 pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
     if db.table_exists(None, "contacts")? {
         return Ok(());
@@ -28,7 +28,7 @@ pub(super) fn create(db: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// Notes that a resident writes to a guest, unless something of the guest's came to it before.
+/// Stores that a resident wrote to a guest first, unless a message of the guest came before.
 pub(super) fn note(db: &Connection, resident: &AgentName, guest: &AgentName) -> rusqlite::Result<()> {
     let (resident, guest) = (resident.as_str(), guest.as_str());
     db.prepare_cached(
@@ -52,7 +52,7 @@ impl CrossingLedger {
         .await
     }
 
-    /// Residents, and whom they wrote to first; the last of them, and at most so many.
+    /// Residents and whom they wrote to first, newest first, at most `most`.
     pub(crate) async fn contacts(&self, most: usize) -> Result<Vec<(AgentName, AgentName)>> {
         let rows: Vec<(String, String)> = self
             .run(move |db| {

@@ -1,4 +1,4 @@
-//! Rows that can never matter again.
+//! Rows that are no longer needed.
 //!
 //! A row keeps a message from crossing twice, tells what an answer answers, and which task an update is about. It is of no
 //! use any more once all of these hold:
@@ -28,7 +28,7 @@ impl CrossingLedger {
         .await
     }
 
-    /// Forgets these rows.
+    /// Deletes these rows.
     pub(crate) async fn forget(&self, numbers: Vec<i64>) -> Result<()> {
         if numbers.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! What a message or a task of one side is on the other.
+//! Maps ids of messages and tasks between the two sides.
 
 use amb_core::{AgentName, MessageId, TaskId};
 use rusqlite::OptionalExtension;

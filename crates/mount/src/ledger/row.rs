@@ -1,4 +1,4 @@
-//! Crossings as rows.
+//! Rows of the table `crossings`.
 
 use amb_core::{AgentName, MessageId, Timestamp};
 use amb_dir::DirOffice;
@@ -34,7 +34,7 @@ pub(super) fn begin_one(db: &Connection, office: &DirOffice, new: NewCrossing) -
         NewCrossingKind::In { office_id, sent_at, nonce, task } => {
             let mut at = sent_at;
             let mut named = office.carried_as(&sender, at, nonce);
-            // Where names are made of the moment alone, two of one sender's may have the same.
+            // In a layout whose names are timestamps, two messages of one sender may collide.
             while is_taken(db, &named.0)? {
                 at = Timestamp::from_microsecond(at.as_microsecond() + 1).unwrap_or(at);
                 named = office.carried_as(&sender, at, nonce);
