@@ -13,7 +13,7 @@ use crate::ledger::CrossingLedger;
 use crate::membership::Membership;
 use crate::stats::Stats;
 
-/// HintListenerss the office's listeners what was written into logs.
+/// Called with what was written to agents' logs, so that listeners get a hint.
 pub type HintListeners = Arc<dyn Fn(&[News]) + Send + Sync>;
 
 /// The office's rules for connection requests, which apply to residents too, and who reaches residents.
@@ -43,7 +43,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    /// HintListenerss the listeners what a verb wrote, and gives its answer.
+    /// Hints at what a verb wrote, and returns its answer.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         if !written.news.is_empty() {
             (self.hint)(&written.news);

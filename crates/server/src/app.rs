@@ -1,4 +1,4 @@
-//! What every request can reach.
+//! State shared by all requests and background jobs.
 
 use std::net::IpAddr;
 use std::ops::Deref;
@@ -22,10 +22,10 @@ use crate::rate::Limiter;
 use crate::replicas::ReplicaHints;
 use crate::response_cache::ResponseCache;
 
-/// Appends that a follower may fall behind before it just looks.
+/// Hints that a follower of transcripts may fall behind before it reads instead.
 const TRANSCRIPT_HINTS: usize = 64;
 
-/// The office at work. Cheap to clone.
+/// The running office. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct App(Arc<Inner>);
 
@@ -40,21 +40,21 @@ pub(crate) struct Inner {
     /// Requests under way by address.
     pub(crate) requests: ConcurrencyLimit<IpAddr>,
     pub(crate) metrics: Metrics,
-    /// What was answered lately.
+    /// Kept responses.
     pub(crate) response_cache: ResponseCache,
-    /// Who gave a sign of life.
+    /// Heartbeats not yet written.
     pub(crate) heartbeats: Heartbeats,
     /// Other processes on the same database.
     pub(crate) replicas: ReplicaHints,
-    /// What reached its readers.
+    /// Entries that reached their readers, to be recorded as delivered.
     pub(crate) deliveries: Deliveries,
     /// Transcripts that grew.
     pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
-    /// There may be mail to make findable.
+    /// Notified when there may be mail to index.
     pub(crate) mail_came: Notify,
     /// Mounted directories.
     pub(crate) mounts: Vec<Mount>,
-    /// Cancelled when the office is to close: long polls answer, sockets say goodbye.
+    /// Cancelled when the office shuts down: long polls return, sockets are closed.
     pub(crate) closing: CancellationToken,
     /// Everything that a shutdown waits for.
     pub(crate) tasks: TaskTracker,
@@ -94,14 +94,14 @@ impl App {
         })))
     }
 
-    /// Tells the sockets, here and on other replicas, what a verb wrote, and gives its answer. Called after the commit,
-    /// never before.
+    /// Hints at what a verb wrote, to sockets here and on other replicas, and returns the verb's answer. Called after
+    /// the commit, never before.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
         self.hint(&written.news);
         written.answer
     }
 
-    /// Tells whoever listens what was put into logs.
+    /// Hints at new log entries.
     pub(crate) fn hint(&self, news: &[News]) {
         if news.is_empty() {
             return;
@@ -114,7 +114,7 @@ impl App {
         }
     }
 
-    /// The cursor from which a listener goes on that names this one.
+    /// The cursor from which a listener continues that names this one.
     pub(crate) async fn resume(&self, agent: &Agent, named: u64) -> Result<u64, OfficeError> {
         static SAID: Once = Once::new();
         let cursor = self.store.resume(agent.key, named).await?;
@@ -136,9 +136,9 @@ impl App {
         self.mounts.iter().for_each(|mount| mount.hint(agent));
     }
 
-    /// Tells those who follow a transcript that it grew.
+    /// Hints that a transcript grew.
     pub(crate) fn hint_transcript(&self, key: &TranscriptKey) {
-        // Nobody follows: nobody to tell.
+        // An error means that nobody follows.
         let _ = self.transcripts.send(key.clone());
     }
 }

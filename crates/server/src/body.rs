@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer};
 use crate::app::App;
 use crate::problem::Problem;
 
-/// How many times the limit is read and thrown away of a body that is too large, so that the client gets to read why.
+/// A body that is too large is drained up to this multiple of the limit, so that the client gets to read the response.
 const DRAIN: usize = 16;
 
 /// The JSON object in the body.
@@ -30,10 +30,10 @@ impl<T: DeserializeOwned> FromRequest<App> for Body<T> {
     }
 }
 
-/// A body says that it is JSON: a web page cannot send such a one without the browser asking us first.
+/// Requires a JSON content type: a web page cannot send one without a CORS preflight.
 fn check_type(headers: &HeaderMap, body: &RawBody) -> Result<(), Problem> {
     let value = match headers.get(header::CONTENT_TYPE) {
-        // Nothing has no type; what is wrong with it is said where it is parsed.
+        // An empty body needs no type; parsing reports what is missing.
         None if body.is_end_stream() => return Ok(()),
         None => "",
         Some(value) => value.to_str().unwrap_or_default(),
@@ -91,7 +91,7 @@ async fn read(body: RawBody, limit: usize) -> Result<Bytes, Problem> {
 /// Reads a JSON object: what is no JSON is malformed, what is JSON of another shape is invalid.
 fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     let text = std::str::from_utf8(bytes).map_err(|_| Problem::malformed("the body is not valid UTF-8"))?;
-    // Also keeps arrays out, which would pass for objects by position.
+    // Also refuses arrays, which serde would read as structs by position.
     if !text.trim_start_matches([' ', '\t', '\r', '\n']).starts_with('{') {
         return match serde_json::from_str::<IgnoredAny>(text) {
             Ok(_) => Err(Problem::field("body", "must be a JSON object")),
@@ -101,7 +101,7 @@ fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     serde_json::from_str(text).map_err(|_| explain::<T>(text))
 }
 
-/// Why a text did not parse; reads it again, more slowly, to learn where.
+/// Explains why a text did not parse, by parsing it again with paths.
 fn explain<T: DeserializeOwned>(text: &str) -> Problem {
     // A wrong type early on hides a syntax error after it.
     if let Err(error) = serde_json::from_str::<IgnoredAny>(text) {
@@ -118,7 +118,7 @@ fn explain<T: DeserializeOwned>(text: &str) -> Problem {
             let path = error.path().to_string();
             let mut field = if path == "." { "body".to_owned() } else { format!("body.{path}") };
             let detail = error.inner().to_string();
-            // Where in the text it stands is of no use to a program, and differs by white space.
+            // The position is of no use to a program, and depends on white space.
             let detail = detail.split(" at line ").next().unwrap_or_default().to_owned();
             let missing = detail.strip_prefix("missing field `").and_then(|rest| rest.strip_suffix('`'));
             if let Some(missing) = missing {

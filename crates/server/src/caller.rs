@@ -1,4 +1,4 @@
-//! Who calls: every request that needs a key passes through here.
+//! Authentication: finds the agent of a request's key.
 
 use std::net::IpAddr;
 
@@ -37,7 +37,7 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
-/// The caller and the key it showed, for what depends on which of its keys that is, or ends when that key does.
+/// The caller and the key it used, for verbs that depend on that key or end with it.
 #[derive(Debug, Clone)]
 pub(crate) struct CallerWithKey(pub(crate) Agent, pub(crate) KeyHash);
 
@@ -53,7 +53,7 @@ impl FromRequestParts<App> for CallerWithKey {
     }
 }
 
-/// Whose key this is. Wrong ones count against the address they come from.
+/// Returns the agent of a key. Wrong keys are charged to the address they come from.
 pub(crate) async fn who(app: &App, key: &str, address: IpAddr) -> Result<Agent, OfficeError> {
     let found = match is_key_shaped(key) {
         true => app.store.agent_by_key_hash(KeyHash::of(key), Timestamp::now()).await?,

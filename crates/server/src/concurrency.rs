@@ -1,4 +1,4 @@
-//! How much one address uses at the same time.
+//! Limits concurrent use by one address.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-/// Counts what is in use by whom, up to a limit for each.
+/// Counts permits by key, up to a limit for each.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyLimit<K> {
     most: usize,
     used: Arc<Mutex<HashMap<K, usize>>>,
 }
 
-/// One that is in use until this is dropped.
+/// A permit, returned when dropped.
 #[derive(Debug)]
 pub(crate) struct ConcurrencyPermit<K: Hash + Eq> {
     by: K,
@@ -25,7 +25,7 @@ impl<K: Hash + Eq + Clone> ConcurrencyLimit<K> {
         Self { most, used: Arc::default() }
     }
 
-    /// Takes one; `None` where it has as many as it may.
+    /// Takes a permit; `None` at the limit.
     pub(crate) fn take(&self, by: K) -> Option<ConcurrencyPermit<K>> {
         let mut used = self.used.lock();
         let count = used.entry(by.clone()).or_default();

@@ -1,4 +1,4 @@
-//! Which entries reached their readers' processes. Gathered here, written behind the path of the push.
+//! Which entries reached their readers' processes. Collected here, written by a background job.
 //!
 //! "Delivered" is claimed only when it is known: a WebSocket has answered the ping that followed the entries, or a long poll
 //! has a successor. The successor of a poll is a request of the same agent whose `since` is the very cursor that the poll's
@@ -18,12 +18,12 @@ use tokio::sync::Notify;
 const MAX_AGENTS: usize = 10_000;
 /// Answers remembered for one agent, the newest.
 const MAX_OFFERED: usize = 64;
-/// Stretches that wait to be written. Beyond this many, mail counts as delivered when it is read.
+/// Most ranges that wait to be written. Beyond it, mail counts as delivered when it is read.
 const MAX_WAITING: usize = 100_000;
 /// The longest stretch that a poll may say it has read: far more than a page, in which old entries may be missing, and so
 /// little that nobody has the database look through a whole log with each poll.
 const MAX_NAMED: u64 = 10_000;
-/// How often writing a stretch is tried that fails although the database answers.
+/// Attempts to write a range that the database refuses.
 const TRIES: u32 = 5;
 
 /// See the [module](self).
@@ -43,7 +43,7 @@ struct Arrived {
     waiting: usize,
 }
 
-/// A stretch of a log: after the first number, up to the second.
+/// A range of a log: after the first number, up to the second.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct LogRange {
     after: u64,
@@ -70,7 +70,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Deliveries {
-    /// These entries arrived.
+    /// Records that these entries arrived.
     pub(crate) fn arrived(&self, agent: &Agent, after: u64, up_to: u64) {
         let stretch = LogRange { after, up_to };
         if stretch.is_empty() {
@@ -81,13 +81,13 @@ impl Deliveries {
             let Arrived { fresh, waiting, .. } = &mut *arrived;
             let (_, stretches) = fresh.entry(agent.key).or_insert_with(|| (agent.clone(), Vec::new()));
             match stretches.last_mut() {
-                // The usual case: the next stretch of the same socket.
+                // The usual case: the next range of the same socket.
                 Some(last) if last.up_to == after => last.up_to = up_to,
                 _ if *waiting < MAX_WAITING => {
                     *waiting += 1;
                     stretches.push(stretch);
                 }
-                _ => tracing::warn!(agent = %agent.name, "too many receipts wait to be written; some are not"),
+                _ => tracing::warn!(agent = %agent.name, "receipt queue full; some deliveries are not recorded"),
             }
         }
         self.wake.notify_one();
@@ -121,7 +121,7 @@ impl Deliveries {
         }
     }
 
-    /// An answer that was spoken for is nobody else's.
+    /// Forgets a response whose successor came.
     fn forget_answer(&self, agent: AgentKey, answer: LogRange) {
         let mut offered = locked(&self.offered);
         let Some(answers) = offered.get_mut(&agent) else { return };
@@ -176,7 +176,7 @@ impl Deliveries {
         let mut arrived = locked(&self.arrived);
         if stretch.tries >= TRIES || arrived.waiting >= MAX_WAITING {
             let (after, up_to) = (stretch.after, stretch.up_to);
-            tracing::error!(agent = %stretch.agent.name, after, up_to, "receipts were given up after several retries");
+            tracing::error!(agent = %stretch.agent.name, after, up_to, "writing receipts failed after several retries; given up");
             return;
         }
         arrived.waiting += 1;

@@ -1,4 +1,4 @@
-//! Bodies that nobody read: a request that is refused by its head alone leaves one behind.
+//! Drains unread request bodies: a request that is refused by its head alone leaves one.
 //!
 //! HTTP/1 has no other way past such a body than to read it or to close the connection, and hyper closes it without saying
 //! so: the client's next request on that connection fails, though the answer before it was a plain 401. So what is left is
@@ -16,10 +16,10 @@ use futures_util::StreamExt;
 use hyper::body::{Frame, Incoming, SizeHint};
 use parking_lot::Mutex;
 
-/// Longest that an answer waits for the rest of a body that nobody wants.
+/// How long a response waits for the rest of an unread body.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Where the body is put when it is let go of before its end.
+/// Receives the body when it is dropped before its end.
 #[derive(Default)]
 struct UnreadSlot(Mutex<Option<Incoming>>);
 
@@ -33,7 +33,7 @@ impl UnreadSlot {
     }
 }
 
-/// A body on loan to a handler.
+/// A body that returns to its slot when the handler drops it.
 struct TrackedBody {
     body: Option<Incoming>,
     slot: Arc<UnreadSlot>,
@@ -89,7 +89,7 @@ pub(crate) fn track(body: Incoming, headers: &HeaderMap) -> (Body, UnreadBody) {
 }
 
 impl UnreadBody {
-    /// Reads off what is left, at most so many bytes, or says in the answer that the connection ends.
+    /// Reads what is left, at most so many bytes, or marks the response `Connection: close`.
     pub(crate) async fn drain(self, most: usize, response: &mut Response) {
         let Some(body) = self.slot.and_then(|slot| slot.take()) else { return };
         // Whoever was too slow or sent too much has been waited for already.

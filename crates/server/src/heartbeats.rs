@@ -1,12 +1,12 @@
-//! Signs of life: gathered from calls and sockets, written together once in some seconds, so that their cost does not grow
-//! with the number of calls.
+//! Heartbeats: collected from requests and sockets, written together every few seconds, so that their cost does not
+//! grow with the number of requests.
 
 use std::collections::HashSet;
 
 use amb_store::AgentKey;
 use parking_lot::{Mutex, MutexGuard};
 
-/// Who gave a sign of life since the last writing.
+/// Agents with a heartbeat since the last write.
 #[derive(Default)]
 pub(crate) struct Heartbeats(Mutex<HashSet<AgentKey>>);
 
@@ -19,7 +19,7 @@ impl Heartbeats {
         self.set().insert(agent);
     }
 
-    /// The agent said goodbye; what it did before counts no more.
+    /// Drops an agent's heartbeat after it left.
     pub(crate) fn forget(&self, agent: AgentKey) {
         self.set().remove(&agent);
     }

@@ -1,5 +1,5 @@
-//! Who is listening. Whatever is written to an agent's log is offered to that agent's listeners; what they cannot take
-//! at once they read from the log. A push is only a hint to look, so nothing is lost when one is.
+//! Subscribers: WebSockets and long polls by agent. New log entries are offered to them; what does not fit their queue
+//! they read from the log. A push is only a hint, so losing one loses nothing.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
 
-/// News kept for one listener; beyond it the listener reads the log.
+/// Entries queued for one subscriber; beyond it the subscriber reads the log.
 const QUEUE: usize = 32;
 
 /// All listeners by agent.
@@ -27,11 +27,11 @@ pub(crate) struct Subscriber {
     key: Option<KeyHash>,
     /// The last entry that the listener has.
     at: AtomicU64,
-    /// News in the order in which they were offered, at most [`QUEUE`].
+    /// Entries in the order in which they were offered, at most [`QUEUE`].
     queue: Mutex<VecDeque<(u64, Utf8Bytes)>>,
     /// Something may be in the log that is not in the queue.
     look: AtomicBool,
-    /// The listener is no longer welcome.
+    /// The subscriber must close: its key has ended.
     evicted: AtomicBool,
     wake: Notify,
 }
@@ -92,7 +92,7 @@ impl Subscriber {
         }
     }
 
-    /// The listener must go: its key is no longer one.
+    /// Ends the subscription, because its key has ended.
     pub(crate) fn evict(&self) {
         self.evicted.store(true, Ordering::Release);
         self.wake.notify_one();
@@ -115,7 +115,7 @@ impl Subscriber {
                 return Next::Look;
             }
         }
-        // Nothing stays allocated while nothing happens.
+        // An idle subscriber keeps no memory.
         queue.shrink_to_fit();
         match self.look.swap(false, Ordering::AcqRel) {
             true => Next::Look,
@@ -145,10 +145,10 @@ impl Subscriber {
 }
 
 impl Hub {
-    /// Takes a place; it is given back when the ticket is dropped. `None` where the agent has `most` already. One that
-    /// listens for long gives its key, and is sent away when that ends.
+    /// Subscribes until the guard is dropped. `None` if the agent has `most` subscribers already. A long-lived one
+    /// gives its key, and is evicted when that ends.
     ///
-    /// Take a place before reading the head of the log: then nothing falls between the two.
+    /// Subscribe before reading the head of the log, so that nothing is missed in between.
     pub(crate) fn subscribe(&self, agent: AgentKey, key: Option<KeyHash>, most: usize) -> Option<SubscriberGuard<'_>> {
         let mut subscribers = self.subscribers.write();
         let mine = subscribers.entry(agent).or_insert_with(|| Vec::with_capacity(1));
@@ -181,7 +181,7 @@ impl Hub {
         subscribers.get(&agent).into_iter().flatten().for_each(|subscriber| subscriber.hint(up_to));
     }
 
-    /// Sends all listeners of an agent away: its key is no longer one.
+    /// Evicts all subscribers of an agent, because its key has ended.
     pub(crate) fn evict(&self, agent: AgentKey) {
         let subscribers = self.subscribers.read();
         subscribers.get(&agent).into_iter().flatten().for_each(|subscriber| subscriber.evict());
@@ -220,7 +220,7 @@ pub(crate) fn is_receipt(text: &str) -> bool {
     text.starts_with(r#"{"type":"receipt","#)
 }
 
-/// A place that is given back when this is dropped.
+/// A subscription that ends when dropped.
 pub(crate) struct SubscriberGuard<'a> {
     hub: &'a Hub,
     agent: AgentKey,

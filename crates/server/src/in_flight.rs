@@ -1,4 +1,4 @@
-//! Answers that are made and not written yet: each counts as a request under way until the system has taken its last byte.
+//! Responses not yet written: each counts as a request in flight until the system has taken its last byte.
 //!
 //! hyper lets go of a body as soon as it has the body's bytes, and keeps those until the client reads them. So what is held
 //! goes with the bytes.

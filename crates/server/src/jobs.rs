@@ -1,4 +1,4 @@
-//! What the office does by itself: signs of life, deliveries, deadlines, expiry, indexing, pruning, mounts.
+//! Background jobs: heartbeats, deliveries, deadlines, expiry, indexing, pruning, mounts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,32 +13,33 @@ use crate::replicas;
 
 /// How often idle cells of the limits are forgotten and figures folded.
 const UPKEEP: Duration = Duration::from_secs(10);
-/// How often signs of life are written; well below the time after which silence means offline.
+/// How often heartbeats are written; well within the time after which an agent is offline.
 const SEEN: Duration = Duration::from_secs(5);
-/// How often it is counted what all agents have stored: what replicas do not know of each other when they hold that against
-/// the limits of the office.
+/// How often the usage of all agents is counted: what replicas may not know of each other when they check the office's
+/// quota.
 const USAGE: Duration = Duration::from_secs(5);
-/// How often deadlines and expiries are looked at.
+/// How often deadlines and expiries are checked.
 const SWEEP: Duration = Duration::from_secs(1);
 /// How often old entries are looked for, where they are not kept for ever.
 const PRUNE: Duration = Duration::from_secs(300);
-/// Rest between two portions of what is removed: others want the database too.
+/// Pause between two batches of deletions, for other users of the database.
 const KEEP_REST: Duration = Duration::from_millis(20);
 /// How long deliveries are gathered before they are written.
 const GATHER: Duration = Duration::from_millis(100);
 /// The longest pause before receipts are written again that could not be.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long new mail is gathered before it is made findable.
+/// How long new mail is collected before it is indexed.
 const INDEX_GATHER: Duration = Duration::from_millis(100);
-/// Entries looked at in one go beyond which more comes than search keeps up with.
+/// A batch of more entries means that mail arrives faster than it is indexed.
 const INDEX_MUCH: u64 = 1_500;
-/// How many times as long as such a go the rest after it is, and at most: search is never in the way of a send.
+/// After such a batch, indexing pauses this many times its duration, up to the bound below, so that it does not slow
+/// sends.
 const INDEX_REST: u32 = 7;
 const INDEX_MOST: Duration = Duration::from_secs(1);
-/// How often it is asked for mail to index where none was heard of.
+/// How often mail to index is looked for without a hint.
 const INDEX_LOOK: Duration = Duration::from_secs(30);
 
-/// Starts them all; they end when the office closes.
+/// Starts all jobs; they end when the office closes.
 pub(crate) fn start(app: &App) {
     app.tasks.spawn(regular(app.clone()));
     app.tasks.spawn(keeping(app.clone()));
@@ -69,10 +70,10 @@ fn every(period: Duration) -> Interval {
     interval
 }
 
-/// Says that a chore failed; it is tried again in its turn. A store that cannot do it at all is no failure.
+/// Logs a job that failed; its next run is the retry. A store without the verb is no failure.
 pub(crate) fn failed(job: &str, error: &OfficeError) {
     if error.code() != Code::Unsupported {
-        tracing::warn!(job, %error, cause = ?std::error::Error::source(error), "a chore failed; trying again later");
+        tracing::warn!(job, %error, cause = ?std::error::Error::source(error), "background job failed; retrying later");
     }
 }
 
@@ -127,7 +128,7 @@ async fn sweep_due(app: &App) {
     }
 }
 
-/// Removes what is not kept for ever. Apart from the other jobs, which cannot wait for a long round.
+/// Prunes by retention. A task of its own, since a round may take long.
 async fn keeping(app: App) {
     let mut rounds = every(PRUNE);
     loop {
@@ -181,7 +182,7 @@ async fn remove_read_mail(app: &App, before: Timestamp) -> Result<(), OfficeErro
     Ok(())
 }
 
-/// Writes down which entries reached their readers, and tells the senders. What fails is tried again.
+/// Records which entries reached their readers, with receipts for the senders. Failures are retried.
 async fn deliveries(app: App) {
     let mut backoff = Backoff::new(GATHER, RETRY);
     let mut pause = GATHER;
@@ -221,7 +222,7 @@ async fn write_deliveries(app: &App) -> bool {
                     well = false;
                     app.deliveries.again(stretch, !error.is_passing());
                     if error.is_passing() {
-                        // The database is away: the others would fail as well.
+                        // The database is unavailable: the others would fail too.
                         stretches.by_ref().for_each(|stretch| app.deliveries.again(stretch, false));
                     }
                     break;
@@ -232,8 +233,8 @@ async fn write_deliveries(app: &App) -> bool {
     well
 }
 
-/// Makes new mail findable, some of it at a time. Where much comes, search takes an eighth of one processor from those who
-/// send, and is behind until less comes.
+/// Indexes new mail in batches. Under load, indexing takes an eighth of one processor, and catches up when less
+/// arrives.
 async fn index(app: App) {
     loop {
         let begun = Instant::now();
@@ -241,7 +242,7 @@ async fn index(app: App) {
         match app.store.index_mail().await {
             Ok(0) => tokio::select! {
                 () = app.mail_came.notified() => {}
-                // Other processes write mail too, and may die before they have indexed it.
+                // Other replicas write mail too, and may die before indexing it.
                 () = sleep(INDEX_LOOK) => {}
                 () = app.closing.cancelled() => return,
             },

@@ -1,4 +1,4 @@
-//! Keys: what agents show to be let in.
+//! API keys.
 
 use amb_core::OfficeError;
 use amb_store::{KeyHash, NewKey};
@@ -25,7 +25,7 @@ impl ApiKey {
         Ok(Self(format!("{PREFIX}{}", secret()?)))
     }
 
-    /// The whole key, to be told to its owner once.
+    /// The whole key, shown to its owner once.
     pub fn reveal(&self) -> &str {
         &self.0
     }

@@ -1,4 +1,4 @@
-//! Connections: accepted, served, and let go of when the office closes.
+//! Accepts and serves connections until the office closes.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,12 +23,12 @@ use crate::rate::network;
 use crate::tls::ServerTls;
 use crate::write_timeout::WriteTimeout;
 
-/// How long to rest when the system has no more file descriptors: accepting at once would spin.
+/// Pause when the system has no file descriptors left; without it accepting would spin.
 const EXHAUSTED_REST: Duration = Duration::from_millis(50);
 /// The most that one connection keeps of a request's head: as much as other servers take.
 const HEAD_BYTES: usize = 32 * 1024;
 
-/// Takes connections on a task of its own, until the office closes.
+/// Accepts connections on a task of its own, until the office closes.
 ///
 /// No `async fn`: a future is compiled where it is polled, and all that serves a request would be compiled with the
 /// program that awaits this, as carelessly as a program's verbs may be.
@@ -37,7 +37,8 @@ pub(crate) fn open(app: &App, listener: TcpListener, router: Router, tls: Option
     tokio::spawn(async move { accept(door, listener, tls).await })
 }
 
-/// Which hosts and web pages pass, by the address that a connection came to: a listener on all addresses has loopback's too.
+/// Allowed hosts and web origins, by the local address of a connection: a listener on all addresses also serves
+/// loopback.
 pub(crate) struct OriginRules {
     loopback: WebRules,
     elsewhere: WebRules,
@@ -90,7 +91,7 @@ async fn accept(door: Middleware, listener: TcpListener, tls: Option<ServerTls>)
             },
             Err(error) if is_about_the_connection(&error) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot accept connections; trying again");
+                tracing::warn!(%error, "accept failed; retrying");
                 tokio::time::sleep(EXHAUSTED_REST).await;
             }
         }
@@ -102,7 +103,7 @@ fn is_about_the_connection(error: &io::Error) -> bool {
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
 }
 
-/// A connection's place among those of its address; none where they are not counted.
+/// A permit among the connections of one address; none where they are not counted.
 type ConnectionSlot = Option<ConcurrencyPermit<IpAddr>>;
 
 /// The two ends of a connection.
@@ -112,7 +113,7 @@ pub(crate) struct ConnectionAddresses {
     pub(crate) peer: IpAddr,
 }
 
-/// A place for one more connection from this address. All connections from a trusted proxy are the proxy's.
+/// Takes a permit for a connection from this address. Connections of a trusted proxy are not counted.
 fn slot_for(app: &App, address: IpAddr) -> Option<ConnectionSlot> {
     match app.config.trust_forwarded_for {
         true => Some(None),
@@ -120,7 +121,7 @@ fn slot_for(app: &App, address: IpAddr) -> Option<ConnectionSlot> {
     }
 }
 
-/// Says why a connection is closed, where that can be said in one write.
+/// Sends a 503 before closing, if that is possible in one write.
 fn turn_away(stream: &TcpStream, tls: bool) {
     const BODY: &str = r#"{"type":"urn:amb:problem:too_many_requests","title":"Too Many Requests","status":429,"detail":"too many connections from this address; close some, or have the operator raise --connections-per-address","code":"too_many_requests"}"#;
     if !tls {

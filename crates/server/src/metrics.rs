@@ -1,5 +1,5 @@
-//! What the office counts. Handles are made once, so that counting costs one atomic addition; the recorder belongs to
-//! this office alone, so that several can live in one process.
+//! Metrics. Handles are created once, so that counting is one atomic addition; the recorder belongs to this office
+//! alone, so that several can run in one process.
 
 use std::time::Duration;
 

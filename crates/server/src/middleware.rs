@@ -31,7 +31,7 @@ const FORWARDED_FOR: &str = "x-forwarded-for";
 /// Longest id that is taken over from a caller.
 const MAX_REQUEST_ID: usize = 64;
 
-/// Tells this process's ids from those of another.
+/// Distinguishes the request ids of this process.
 static RUN: LazyLock<u32> = LazyLock::new(|| {
     let mut bytes = [0; 4];
     // Without randomness the ids still count; they are no secret.
@@ -57,7 +57,7 @@ fn request_id(headers: &HeaderMap) -> HeaderValue {
     }
 }
 
-/// Whom to count the request against.
+/// The client address that a request is charged to.
 fn address_of(app: &App, socket: IpAddr, headers: &HeaderMap) -> IpAddr {
     if !app.config.trust_forwarded_for {
         return socket;
@@ -83,7 +83,7 @@ pub(crate) struct Middleware {
     pub(crate) web: Arc<OriginRules>,
 }
 
-/// Refuses what a web page sends that has no business here.
+/// Refuses requests from web origins and hosts that are not allowed.
 fn check_web(web: &WebRules, request: &Request<Incoming>) -> Result<(), Problem> {
     // What is no text is no name that we have.
     let text = |value: &HeaderValue| value.to_str().map(str::to_owned).unwrap_or_default();

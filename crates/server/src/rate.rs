@@ -1,4 +1,4 @@
-//! Who may call how often, on all replicas together.
+//! Rate limits, shared by all replicas.
 
 mod limit;
 
@@ -37,12 +37,12 @@ impl Rate {
         Self { count, period: Duration::from_secs(60), burst }
     }
 
-    /// How long it takes to earn one. A period of nothing would be no limit at all; the smallest one is as good as none.
+    /// How long it takes to earn one request, never zero.
     fn each(self) -> Duration {
         (self.period / self.count.max(1)).max(Duration::from_nanos(1))
     }
 
-    /// How much may be owed at once.
+    /// The debt that a burst may reach.
     fn room(self) -> Duration {
         self.each() * self.burst.max(1)
     }
@@ -81,11 +81,11 @@ impl Default for RateLimits {
     }
 }
 
-/// All limits of a running office; without limits, every question is answered yes.
+/// All limits of a running office; `None` allows everything.
 ///
-/// Those of agents and addresses are asked at every request and kept in memory; what much was spent of is charged to all
-/// replicas' account once a second (see `replicas`). The others are rare, and each is charged to that account at once: a
-/// search of all codes gets no further on ten replicas than on one.
+/// Those of agents and addresses are checked at every request and kept in memory; large spending is charged to the
+/// account shared by all replicas once a second (see `replicas`). The others are rare, and each is charged to that
+/// account at once: guessing codes is no faster on ten replicas than on one.
 pub(crate) struct Limiter(Option<Limits>);
 
 struct Limits {
@@ -186,9 +186,9 @@ impl Limiter {
         spend(store, &limits.wrong_key, &network(address), "too many wrong keys from this address").await
     }
 
-    /// Charges to all replicas' account what this one let pass, and holds back those who spent too much on all of them
-    /// together. `others` is how many other replicas there are. Whoever spends little, all of them together a tenth of
-    /// the limit at most, costs no write.
+    /// Charges what this replica let pass to the shared account, and takes over the debt of all replicas. `others` is
+    /// the number of other replicas. Keys that spent less than a tenth of the limit, summed over replicas, are not
+    /// written.
     pub(crate) async fn settle(&self, store: &dyn Store, others: u32, since: Duration) -> Result<(), OfficeError> {
         let Some(limits) = &self.0 else { return Ok(()) };
         settle(store, &limits.agent, others, since).await?;
@@ -222,7 +222,7 @@ fn charge<K: Display + Hash + Eq + Clone>(limit: &Limit<K>, key: &K, count: u32,
     Charge { of: limit.name(), key: key.to_string(), cost: each * count, room, how }
 }
 
-/// Spends one here, and if there is one to spend, one of all replicas' account.
+/// Spends one here and, if allowed, one of the shared account.
 async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K, refusal: &str) -> Allowed {
     limit.take(key).map_err(|wait| refuse(refusal, wait))?;
     let charged = store.charge(&[charge(limit, key, 1, How::IfRoom)]).await?;
@@ -236,12 +236,12 @@ async fn spend<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<
     }
 }
 
-/// Gives back one that was spent.
+/// Refunds one.
 async fn give_back<K: Display + Hash + Eq + Clone>(store: &dyn Store, limit: &Limit<K>, key: &K) {
     limit.give_back(key);
     if let Err(error) = store.charge(&[charge(limit, key, 1, How::Back)]).await {
-        // The accounts are even in a minute anyway.
-        tracing::warn!(%error, of = limit.name(), "what was charged was not given back");
+        // The debt expires by itself within a minute.
+        tracing::warn!(%error, of = limit.name(), "refund of a rate limit charge failed");
     }
 }
 

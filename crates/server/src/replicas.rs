@@ -1,4 +1,4 @@
-//! Other processes on the same database: told what grew here, heard of what grew there, and counted.
+//! Other processes (replicas) on the same database: exchanges hints with them and counts them.
 //!
 //! The log in the database is the truth; what replicas tell each other is only that an agent's log reaches a number now. It
 //! travels after the commit, by NATS where that is configured and stands, else by the database's own notifications. A hint
@@ -25,7 +25,7 @@ use crate::app::App;
 use crate::hub::Subscriber;
 use crate::jobs::failed;
 
-/// How often a replica says that it lives; several times within the time after which silence means gone.
+/// Heartbeat interval of a replica; several times within its timeout.
 const BEAT: Duration = Duration::from_secs(2);
 /// How often what was spent of the limits is settled between replicas.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -36,16 +36,16 @@ const NOTED_AT_ONCE: usize = 1_000;
 /// The first and the longest pause between two tries to reach NATS for the first time.
 const NATS_PAUSES: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(10));
 
-/// What this process knows of the others, and has to tell them.
+/// Hints to send, and what is known of other replicas.
 #[derive(Default)]
 pub(crate) struct ReplicaHints {
     /// How many other replicas there are.
     others: AtomicU32,
-    /// Whether NATS reaches all of them.
+    /// Whether all of them receive hints by NATS.
     others_hear: AtomicBool,
-    /// Logs that grew here since others were told, and how far.
+    /// Logs that grew since the last hint, with their newest number.
     grown: Mutex<HashMap<AgentKey, u64>>,
-    /// There is something to tell.
+    /// Notified when there is a hint to send.
     grew: Notify,
     /// A replica came or went.
     changed: Notify,
@@ -55,7 +55,7 @@ pub(crate) struct ReplicaHints {
 }
 
 impl ReplicaHints {
-    /// Has other replicas told what was written. Costs one look at a number where there are none.
+    /// Queues a hint for other replicas. Without any it costs one atomic load.
     pub(crate) fn hint(&self, news: &[News]) {
         if self.others.load(Ordering::Relaxed) == 0 {
             return;
@@ -76,7 +76,7 @@ impl ReplicaHints {
     }
 }
 
-/// Starts all that has to do with others; it ends when the office closes.
+/// Starts the tasks of this module; they end when the office closes.
 pub(crate) fn start(app: &App) {
     until_closing(app, look_regularly(app.clone()));
     let Some(hints) = app.store.hints() else { return };
@@ -91,7 +91,7 @@ fn until_closing(app: &App, task: impl Future<Output = ()> + Send + 'static) {
     app.tasks.spawn(async move { closing.run_until_cancelled(task).await });
 }
 
-/// Hears what other replicas say through the database.
+/// Receives hints of other replicas through the database.
 async fn hear(app: App, mut hints: Receiver<Hint>) {
     loop {
         match hints.recv().await {
@@ -104,7 +104,7 @@ async fn hear(app: App, mut hints: Receiver<Hint>) {
     }
 }
 
-/// Says that this replica lives, and learns who else does.
+/// Writes this replica's heartbeat and counts the others.
 async fn beat(app: App) {
     let replicas = &app.replicas;
     let mut nats = app.config.nats.clone();
@@ -114,7 +114,7 @@ async fn beat(app: App) {
                 replicas.others_hear.store(others_hear, Ordering::Relaxed);
                 let before = replicas.others.load(Ordering::Relaxed);
                 if before == 0 && others > 0 {
-                    // What was spent while there was nobody else is no concern of theirs.
+                    // What was spent while this was the only replica is not charged.
                     app.limits.forget_spent();
                 }
                 replicas.others.store(others, Ordering::Relaxed);
@@ -133,7 +133,7 @@ async fn beat(app: App) {
     }
 }
 
-/// Tells other replicas what grew here. What grows while they are being told goes with the next note.
+/// Sends hints. What grows while one is sent goes with the next.
 async fn send_hints(app: App) {
     loop {
         app.replicas.grew.notified().await;
@@ -141,7 +141,7 @@ async fn send_hints(app: App) {
     }
 }
 
-/// Tells what there is to tell; once more when the office has closed and nothing can be written any more.
+/// Sends the queued hints; called once more after the office has closed.
 pub(crate) async fn send_hints_now(app: &App) {
     let replicas = &app.replicas;
     let grown = std::mem::take(&mut *replicas.grown.lock());
@@ -157,7 +157,7 @@ pub(crate) async fn send_hints_now(app: &App) {
         return;
     }
     if let Err(error) = app.store.hint(&grown).await {
-        // They will look by themselves.
+        // They poll anyway.
         failed("hints to other replicas", &error);
     }
 }
@@ -212,10 +212,10 @@ fn grown_of(word: &[u8]) -> Option<(AgentKey, u64)> {
     Some((agent.parse().ok()?, up_to.parse().ok()?))
 }
 
-/// Looks after all listeners, now and then, and whenever a hint may have been missed.
+/// Checks all subscribers periodically, and whenever a hint may have been missed.
 async fn look_regularly(app: App) {
     loop {
-        // Whether it was time or something was missed makes no difference.
+        // A timeout and a missed hint are handled alike.
         let _ = timeout(app.config.look_interval, app.replicas.missed.notified()).await;
         look(&app, app.hub.subscribers(None)).await;
         if app.replicas.others.load(Ordering::Relaxed) > 0 {
@@ -224,7 +224,7 @@ async fn look_regularly(app: App) {
     }
 }
 
-/// Wakes the listeners that are behind their log, and sends those away whose key has ended.
+/// Wakes subscribers that are behind their log, and evicts those whose key has ended.
 async fn look(app: &App, subscribers: Vec<(Seated, std::sync::Arc<Subscriber>)>) {
     for some in subscribers.chunks(LOOKED_AT_ONCE) {
         let asked: Vec<_> = some.iter().map(|(subscribers, _)| *subscribers).collect();
@@ -242,7 +242,7 @@ async fn look(app: &App, subscribers: Vec<(Seated, std::sync::Arc<Subscriber>)>)
     }
 }
 
-/// Settles with the other replicas what was spent of the limits.
+/// Charges what was spent of the limits to the shared account.
 async fn settle(app: App) {
     let mut last = Instant::now();
     loop {

@@ -29,7 +29,7 @@ impl<T: Serialize> IntoResponse for Created<T> {
     }
 }
 
-/// As many of these, from the first on, as an answer has bytes for, and whether some were left out. One always fits.
+/// Keeps as many items as fit into a response, at least one. Returns whether some were left out.
 pub(crate) fn fitting<T: Serialize>(mut things: Vec<T>) -> (Vec<T>, bool) {
     let (mut left, count) = (MAX_PAGE_BYTES, things.len());
     let fits = |(index, thing): &(usize, &T)| {

@@ -1,4 +1,4 @@
-//! The office from its opening to its closing.
+//! Runs the office until shutdown.
 
 use std::future::Future;
 use std::io;
@@ -24,7 +24,7 @@ use crate::tls::ServerTls;
 pub struct Listeners {
     /// For agents.
     pub office: TcpListener,
-    /// For Prometheus: apart, because figures are nobody's business who can merely reach the office.
+    /// For Prometheus: separate, because metrics are not for everybody who reaches the office.
     pub metrics: Option<TcpListener>,
 }
 
@@ -56,14 +56,14 @@ pub async fn serve(
         listen::open(&app, metrics, metrics_router(&app), None);
     }
     shutdown.await;
-    tracing::info!("closing: finishing what was accepted");
+    tracing::info!("shutting down: finishing requests in flight");
     app.closing.cancel();
     if let Err(error) = accepting.await {
         tracing::error!(%error, "the accepting task failed");
     }
     app.tasks.close();
     if tokio::time::timeout(app.config.shutdown_grace, app.tasks.wait()).await.is_err() {
-        tracing::warn!(left = app.tasks.len(), "closing without waiting any longer");
+        tracing::warn!(left = app.tasks.len(), "shutdown timeout: closing with requests in flight");
     }
     replicas::send_hints_now(&app).await;
     Ok(())

@@ -1,4 +1,4 @@
-//! Texts that callers give: bounded, and without the one character that not every store can keep.
+//! Checks texts of callers: bounded, and without NUL, which PostgreSQL cannot store.
 
 use crate::problem::Problem;
 

@@ -11,7 +11,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::config::TlsFiles;
 
-/// Greets clients with the office's certificate.
+/// Accepts TLS with the office's certificate.
 #[derive(Clone)]
 pub(crate) struct ServerTls(TlsAcceptor);
 

@@ -17,7 +17,7 @@ const MIN_RATE: f64 = 16.0 * 1024.0;
 pub(crate) struct WriteTimeout<S, G> {
     stream: S,
     limit: Duration,
-    /// Since a write had to wait; `None` while everything was taken at once.
+    /// Set while a write waits; `None` while the client keeps up.
     behind: Option<SlowWrite>,
     /// Dropped with the stream, which lives as long as the connection does, whether it speaks HTTP or WebSocket.
     _guard: G,

@@ -43,7 +43,7 @@ pub(crate) struct WsQuery {
     since: Option<u64>,
 }
 
-/// What a socket wants to hear.
+/// What a socket subscribes to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct SocketOptions {
     /// What came after this entry; without it, what happens from now on.

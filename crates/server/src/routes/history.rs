@@ -75,7 +75,7 @@ pub(crate) async fn history(
     Ok(request.respond(&app.publish(history), lasting))
 }
 
-/// `HEAD` would mark as read what nobody was shown.
+/// `HEAD` would mark messages as read that were not shown.
 fn no_head() -> Response {
     let detail = "a history is read by GET, which marks what it shows as read";
     let mut response = Problem::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", detail).into_response();

@@ -1,4 +1,4 @@
-//! The wire to one client: what is written to it, and how it ends.
+//! One WebSocket: reading, writing and closing.
 
 use std::time::Duration;
 
@@ -6,12 +6,12 @@ use axum::extract::ws::{CloseFrame, Message, Utf8Bytes, WebSocket};
 use futures_util::SinkExt;
 use tokio::time::timeout;
 
-/// How long a client may take to say goodbye back.
+/// How long to wait for the client's close frame.
 const GOODBYE: Duration = Duration::from_secs(2);
 /// A reason in a close frame has at most 123 bytes.
 const MAX_REASON: usize = 123;
 
-/// A socket that is written to with patience, but not without end.
+/// A WebSocket whose writes time out.
 pub(super) struct Socket {
     socket: WebSocket,
     patience: Duration,
@@ -26,7 +26,7 @@ pub(super) enum WriteFailure {
     Gone,
 }
 
-/// How a socket ends.
+/// Why a socket is closed.
 #[derive(Debug)]
 pub(super) struct CloseReason {
     code: u16,
@@ -89,7 +89,7 @@ impl Socket {
             Some(Ok(message)) => Ok(message),
             None => Err(CloseReason::gone()),
             Some(Err(error)) => {
-                // The library's own words, since its types are not ours to see.
+                // Matched by text, since axum does not expose the error's type.
                 let words = error.to_string();
                 Err(match () {
                     () if words.contains("too long") => CloseReason::too_big(),
@@ -126,7 +126,7 @@ impl Socket {
         self.flush().await
     }
 
-    /// Says goodbye, and listens a moment for the answer, so that the close is seen and not a broken connection.
+    /// Closes the socket and waits a moment for the client's close frame.
     pub(super) async fn close(mut self, farewell: CloseReason) {
         let CloseReason { code, mut reason, said } = farewell;
         if !said {

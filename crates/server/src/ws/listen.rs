@@ -22,7 +22,7 @@ const PAGE: usize = 32;
 /// Entries sent before the client is listened to again.
 const TURN: usize = 64;
 
-/// Waits for the message that says who this is.
+/// Waits for the first message, which carries the key.
 pub(super) async fn first_message(
     app: &App,
     line: &mut Socket,
@@ -52,7 +52,7 @@ pub(super) async fn first_message(
     }
 }
 
-/// Sends what the socket wishes to hear of the agent's log, for as long as client and office are there.
+/// Sends the agent's log until the client or the office closes.
 pub(super) async fn listen(
     app: &App,
     line: &mut Socket,
@@ -99,7 +99,7 @@ pub(super) async fn listen(
 }
 
 fn unreadable(error: &OfficeError) -> CloseReason {
-    tracing::warn!(%error, cause = ?std::error::Error::source(error), "a socket cannot read its log");
+    tracing::warn!(%error, cause = ?std::error::Error::source(error), "reading the log for a WebSocket failed");
     CloseReason::later("the office cannot read its log now; reconnect with since".to_owned())
 }
 
@@ -108,7 +108,7 @@ struct Listener<'a> {
     agent: &'a Agent,
     subscriber: &'a Subscriber,
     line: &'a mut Socket,
-    /// The last entry that was handed to the line.
+    /// The last entry that was sent.
     cursor: &'a mut u64,
     /// Whether receipts are sent.
     receipts: bool,
@@ -159,7 +159,7 @@ impl Listener<'_> {
         }
     }
 
-    /// Sends what there is, up to a turn.
+    /// Sends new entries, at most [`TURN`].
     async fn send_entries(&mut self) -> Result<Option<CloseReason>, WriteFailure> {
         let mut sent = 0;
         while sent < TURN {
@@ -192,7 +192,7 @@ impl Listener<'_> {
             }
         }
         if sent >= TURN {
-            // More may be there: come back after hearing the client.
+            // There may be more: continue after reading from the client.
             self.subscriber.again();
         }
         if sent > 0 {
@@ -203,7 +203,7 @@ impl Listener<'_> {
         Ok(None)
     }
 
-    /// Asks whether the entries up to here arrived; one question at a time.
+    /// Pings after the entries up to here, one ping at a time.
     async fn ask(&mut self) -> Result<(), WriteFailure> {
         if self.asked.is_none() && self.arrived < *self.cursor {
             self.asked = Some(*self.cursor);
@@ -212,7 +212,7 @@ impl Listener<'_> {
         Ok(())
     }
 
-    /// The answer to a question: whatever was sent before it has arrived.
+    /// A pong: everything sent before its ping has arrived.
     async fn answered(&mut self, payload: &[u8]) -> Result<(), WriteFailure> {
         let Some(asked) = self.asked.filter(|asked| asked.to_be_bytes() == payload) else { return Ok(()) };
         self.app.deliveries.arrived(self.agent, self.arrived, asked);
