@@ -1,4 +1,4 @@
-//! A mailbox as a channel of an agent's runtime: mail in as a stream, answers out, signs of life in between.
+//! A mailbox as a channel of an agent's runtime: a stream of mail in, answers out, heartbeats in between.
 //!
 //! Each message is claimed when it is handed over and acknowledged when the consumer says that it is done with it; one
 //! that is dropped undone, or held by a process that dies, comes again.
@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 
 use crate::office::{DirMailbox, DirOffice};
 
-/// Messages handed over at most before the first of them is taken: the rest waits on disk.
+/// Most messages queued for the consumer; the rest waits on disk.
 const WAITING: usize = 16;
 
 /// How a channel is set up.
@@ -28,7 +28,7 @@ pub struct ChannelConfig {
     pub agent: AgentName,
     /// What the agent says about itself.
     pub card: Card,
-    /// How often it gives a sign of life, and looks for mail if nothing tells it.
+    /// Interval of heartbeats, and of looking for mail without a hint.
     pub poll_interval: Duration,
 }
 
@@ -144,13 +144,13 @@ impl Drop for Delivery {
         if let Some(undone) = self.undone.take()
             && undone.try_send(self.message.id.clone()).is_err()
         {
-            // The channel has stopped, or is very far behind: given back at once instead of at the next poll.
+            // The channel has stopped or is far behind: released at once instead of at the next poll.
             self.mailbox.agent_dir.release(std::slice::from_ref(&self.message.id));
         }
     }
 }
 
-/// A running channel. Stops when dropped, but says goodbye only by [`Channel::stop`].
+/// A running channel. Stops when dropped, but marks the agent offline only by [`Channel::stop`].
 #[derive(Debug)]
 pub struct Channel {
     mailbox: DirMailbox,
@@ -160,7 +160,7 @@ pub struct Channel {
 }
 
 impl Channel {
-    /// Registers the agent, and starts signs of life and the stream of mail.
+    /// Registers the agent, and starts heartbeats and the stream of mail.
     pub async fn start(office: &DirOffice, config: ChannelConfig) -> Result<Self, OfficeError> {
         let mailbox = office.mailbox(config.agent);
         if config.poll_interval.is_zero() {
@@ -192,7 +192,7 @@ impl Channel {
         &self.mailbox
     }
 
-    /// Stops, gives back what was not taken, and says goodbye.
+    /// Stops, releases what was not taken, and marks the agent offline.
     pub async fn stop(mut self) -> Result<(), OfficeError> {
         self.stop.send_replace(true);
         self.inbound.close();
@@ -210,7 +210,7 @@ impl Drop for Channel {
     }
 }
 
-/// Signs of life, however slow the consumer is.
+/// Heartbeats, however slow the consumer is.
 async fn beat(mailbox: DirMailbox, every: Duration, mut stopped: watch::Receiver<bool>) {
     let mut ticks = tokio::time::interval(every);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -220,7 +220,7 @@ async fn beat(mailbox: DirMailbox, every: Duration, mut stopped: watch::Receiver
             _ = ticks.tick() => {}
         }
         if let Err(error) = mailbox.heartbeat().await {
-            tracing::warn!(%error, agent = %mailbox.me(), "no sign of life could be given");
+            tracing::warn!(%error, agent = %mailbox.me(), "writing a heartbeat failed");
         }
     }
 }
@@ -242,7 +242,7 @@ async fn pump(
         // As many as can be handed over at once: what is not claimed can be claimed by another process.
         let request = ClaimRequest { limit: inbound.capacity().max(1), ..ClaimRequest::default() };
         let claimed = mailbox.claim(request).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, agent = %mailbox.me(), "mail could not be read; trying again");
+            tracing::warn!(%error, agent = %mailbox.me(), "reading mail failed; retrying");
             Vec::new()
         });
         let some = !claimed.is_empty();

@@ -1,4 +1,4 @@
-//! What is wrong with a directory of mailboxes, and how to mend it. Mending removes nothing that anybody may miss.
+//! Finds and mends what is wrong with a directory of mailboxes. Mending removes no mail.
 
 mod index;
 mod mail;
@@ -46,7 +46,7 @@ pub enum FindingKind {
     CorruptAside,
     /// Messages that were put aside because their sender is not in allow_from.
     RefusedAside,
-    /// Files of another format of nanobot's, which this office does not read.
+    /// Files of nanobot's other format, which this office does not read.
     OtherFormat,
     /// A claim whose time is over.
     StaleLease,
@@ -58,7 +58,7 @@ pub enum FindingKind {
     LinkedDirectory,
     /// Handled mail that is not in the log, and so in no history.
     NotIndexed,
-    /// A task or an acknowledgement of which the other side was not told.
+    /// A task update or receipt that was not written.
     Unfinished,
 }
 
@@ -103,7 +103,7 @@ impl Examination {
 /// Looks at everything, and mends what it finds if wanted.
 pub async fn examine(office: &DirOffice, mend: bool) -> Result<Vec<Finding>, OfficeError> {
     let mut examination = Examination { mend, findings: Vec::new() };
-    // Any name will do: what belongs to nobody is looked at from any mailbox.
+    // Any name will do: what belongs to no agent is checked from any mailbox.
     let nobody = AgentName::parse("doctor")?;
     examination = in_turn(office, nobody.clone(), examination, AgentDir::examine_locks).await?;
     for agent in office.mailboxes()? {

@@ -1,4 +1,4 @@
-//! What a verb begins with one write and somebody has to finish.
+//! Journal of verbs that consist of several writes, so that another process can finish them after a kill.
 //!
 //! One write decides that a verb happened. All that follows from it (lines in logs, task records, pointers, updates,
 //! receipts) is derived, and can be derived again by anybody. Before the deciding write, the verb leaves a note here that
@@ -51,7 +51,7 @@ const ABANDONED: Duration = Duration::from_secs(60);
 /// A note larger than this is none of ours: one names at most as many messages as one call acknowledges.
 const LARGEST: u64 = 64 << 20;
 
-/// What a process is about to do.
+/// A verb that is about to be carried out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "verb", rename_all = "snake_case")]
 pub(crate) enum Intent {
@@ -83,19 +83,19 @@ pub(crate) struct Reading {
     pub(crate) brief: Brief,
 }
 
-/// A note that this process holds. Dropped before [`OpenIntent::done`], it is for others to finish.
+/// A journal entry that this process holds. Dropped before [`OpenIntent::done`], another process finishes it.
 #[derive(Debug)]
 pub(crate) struct OpenIntent {
     path: PathBuf,
-    /// Open and locked: the sign of a live process.
+    /// Open and locked while the process lives.
     _file: fs_err::File,
 }
 
 impl OpenIntent {
-    /// Everything is done.
+    /// Removes the entry after everything is done.
     pub(crate) fn done(self) {
         if let Err(error) = durable::remove(&self.path) {
-            tracing::debug!(%error, "a note of something finished stays; finishing it again changes nothing");
+            tracing::debug!(%error, "removing a finished journal entry failed; finishing it again changes nothing");
         }
     }
 }
@@ -105,11 +105,11 @@ impl OfficeState {
         self.paths.side().join("unfinished")
     }
 
-    /// Leaves a note. Where that cannot be done (a full disk) the verb goes on without: only a kill would need it.
+    /// Writes a journal entry. If that fails (a full disk) the verb continues without: only a kill would need it.
     pub(crate) fn begin(&self, note: &Intent) -> Option<OpenIntent> {
         self.leave_note(note)
             .inspect_err(
-                |error| tracing::warn!(%error, "no note of what is begun; a kill now would leave it half done"),
+                |error| tracing::warn!(%error, "writing a journal entry failed; a kill now would leave the verb half done"),
             )
             .ok()
     }
@@ -134,10 +134,10 @@ impl OfficeState {
         Ok(OpenIntent { path, _file: file })
     }
 
-    /// Finishes what dead processes began. Never fails: mail that is there must be shown all the same.
+    /// Finishes what dead processes began. Failures are only logged: mail must be shown all the same.
     pub(crate) fn finish_begun(self: &Arc<Self>) {
         if let Err(error) = self.try_finish_begun() {
-            tracing::warn!(%error, "something that a dead process began could not be finished; the next look tries again");
+            tracing::warn!(%error, "finishing a dead process's verb failed; retrying at the next ingest");
         }
     }
 
@@ -203,7 +203,7 @@ impl OfficeState {
 fn read_note(path: &Path) -> io::Result<Option<Intent>> {
     match open::bytes(path, LARGEST) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)
-            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "a note that does not parse"))
+            .inspect_err(|error| tracing::warn!(path = %path.display(), %error, "corrupt journal entry"))
             .ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),

@@ -27,7 +27,7 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }
 
-/// What the office needs to know of a message without opening its file.
+/// Metadata of a message, so that its file need not be opened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Brief {
     pub(crate) id: MessageId,
@@ -70,13 +70,13 @@ impl Brief {
     }
 }
 
-/// Why a message that lies in the mailbox is not shown.
+/// Why a message in the mailbox is not shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Withheld {
     /// A task that the office rejects on its own.
     Rejected,
-    /// From a sender that the agent does not hear.
+    /// The sender is not in the agent's `allow_from`.
     Refused,
 }
 
@@ -145,7 +145,7 @@ pub(crate) struct Log {
     lock: PathBuf,
 }
 
-/// The right to add lines.
+/// The lock under which lines are appended.
 pub(crate) struct LogWriter {
     path: PathBuf,
     file: File,
@@ -159,7 +159,7 @@ impl Log {
         Self { path: state.join("log"), lock: state.join("log.lock") }
     }
 
-    /// Waits until nobody else is adding.
+    /// Waits for the writer's lock.
     pub(crate) fn write(&self) -> io::Result<LogWriter> {
         let lock = FileLock::wait(&self.lock)?;
         let file = open::regular_with(&self.path, open::options().read(true).append(true).create(true))?;
@@ -170,7 +170,8 @@ impl Log {
             file.read_exact_at(&mut last, end - 1)?;
         }
         if last != *b"\n" {
-            // A writer died within its line. Nobody was told of it; the newline makes it one bad line that readers skip.
+            // A writer died within its line, which was never acknowledged; the newline makes it one bad line that
+            // readers skip.
             file.write_all(b"\n")?;
             end += 1;
         }
@@ -208,7 +209,7 @@ impl Log {
 }
 
 impl LogWriter {
-    /// Adds lines in one write and answers the new end of the log.
+    /// Appends lines in one write and returns the new end of the log.
     pub(crate) fn add(&mut self, lines: &[LogLine]) -> io::Result<u64> {
         if lines.is_empty() {
             return Ok(self.end);

@@ -1,4 +1,4 @@
-//! A mailbox is a [`Mailbox`]. Work on files happens on threads that may block.
+//! [`Mailbox`] over files. Blocking work runs on tokio's blocking threads.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -30,7 +30,7 @@ impl DirMailbox {
         tokio::task::spawn_blocking(move || work(&agent_dir)).await.map_err(OfficeError::internal)?
     }
 
-    /// Enters a card for an agent that gives a sign of life at this interval.
+    /// Registers an agent with this heartbeat interval.
     pub async fn register_polling(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.run(move |agent_dir| agent_dir.register(card, poll_interval)).await
     }

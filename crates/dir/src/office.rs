@@ -27,7 +27,7 @@ use crate::verbs::claim::Claims;
 
 /// Enough for every microsecond until the year 9999.
 const STAMP_DIGITS: usize = 20;
-/// How far the clock may have been set back for mail to stay in order.
+/// How far a clock may have been set back with mail still staying in order.
 const FOLLOWED: jiff::SignedDuration = jiff::SignedDuration::from_hours(30 * 24);
 
 /// What failed where a link stands in the place of a directory.
@@ -101,11 +101,11 @@ pub(crate) struct OfficeState {
     stamped: AtomicI64,
     /// It could not be written down: the office has no directory yet.
     not_noted: AtomicBool,
-    /// Told when the office's own directory has been made.
+    /// Called when the office's own directory has been created.
     when_made: OnceLock<fn(&Path)>,
 }
 
-/// One agent at work. Its methods block; the mailbox calls them on threads that may.
+/// One agent's view of the directory. Its methods block; the mailbox calls them on blocking threads.
 #[derive(Debug)]
 pub(crate) struct AgentDir {
     pub(crate) shared: Arc<OfficeState>,

@@ -53,7 +53,7 @@ impl OfficeState {
                 Ok(Some(registry))
             }
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "the registry does not parse; reading what can be read of it");
+                tracing::warn!(path = %path.display(), %error, "corrupt registry; reading the entries that parse");
                 Ok(Some(Arc::new(salvage(&bytes))))
             }
         }

@@ -56,7 +56,7 @@ impl AgentDir {
                 if !name.ends_with(".json") {
                     continue;
                 }
-                // One that vanished meanwhile is nobody's trouble.
+                // It may have vanished meanwhile.
                 let problem = match open::bytes(&path, LARGEST_NOTE) {
                     Ok(bytes) => serde_json::from_slice::<Value>(&bytes).err().map(|error| error.to_string()),
                     Err(error) if open::is_refusal(&error) => Some(error.to_string()),

@@ -1,4 +1,4 @@
-//! Temporary files and claims whose makers are gone.
+//! Temporary files and claims of dead processes.
 
 use std::path::Path;
 use std::time::Duration;

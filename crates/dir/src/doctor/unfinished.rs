@@ -1,4 +1,4 @@
-//! What dead processes began: notes of it, and what they left undone where a power cut took the notes.
+//! What dead processes began: their journal entries, and what is undone where a power cut took those.
 
 use amb_core::OfficeError;
 
@@ -24,7 +24,8 @@ impl AgentDir {
         Ok(())
     }
 
-    /// Tasks of which something was left undone, and no note says so: notes are not synced, and on a full disk there are none.
+    /// Tasks with something left undone and no journal entry: entries are not synced, and on a full disk there are
+    /// none.
     pub(super) fn examine_tasks(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         self.examine_rejected(examination)?;
         for record in self.shared.records(&self.me, true)? {
@@ -66,7 +67,7 @@ impl AgentDir {
         Ok(())
     }
 
-    /// Messages that this agent has read and whose senders were not told.
+    /// Messages that this agent has read and whose senders have no receipt.
     pub(super) fn examine_receipts(&self, examination: &mut Examination) -> Result<(), OfficeError> {
         let unsent = self.unsent_receipts()?;
         if unsent.is_empty() {

@@ -1,4 +1,4 @@
-//! Files that are there whole or not at all, and stay.
+//! Durable, atomic file writes.
 //!
 //! A new file is written under a unique temporary name in its own directory (never another file system), synced, and
 //! given its name by a rename that cannot replace anything; then the directory is synced. The writer holds a lock on the
@@ -30,7 +30,7 @@ const TRIES: u32 = 100;
 pub(crate) enum Wait {
     /// Survives a power cut.
     Synced,
-    /// Whole at every instant, but may be lost in a power cut: for what can be made again.
+    /// Atomic, but may be lost in a power cut: for what can be derived again.
     Cached,
 }
 
@@ -89,7 +89,7 @@ impl Temp {
         step();
         let file = fs_err::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
         let mut temp = Self { path, _file: file, placed: false };
-        // A missing lock makes tidying up wait for the file's age instead; nothing else depends on it.
+        // Without a lock, cleaning up waits for the file's age instead.
         let _unsupported = temp._file.file().try_lock();
         temp._file.write_all(bytes)?;
         if wait == Wait::Synced {
@@ -103,7 +103,7 @@ impl Temp {
 impl Drop for Temp {
     fn drop(&mut self) {
         if !self.placed {
-            // The write has failed already and its error is on its way; a leaving is found by the doctor.
+            // The write has already failed with its own error; the doctor finds the leftover.
             let _leaving = fs_err::remove_file(&self.path);
         }
     }

@@ -47,12 +47,12 @@ impl LeaseFile {
                 file.write_all(format!("{until:.9}").as_bytes())?;
                 let lease = Self { path, until };
                 let others = numbered(directory, name)?;
-                // Somebody may have come and tidied away since we looked: the highest counts.
+                // Another process may have taken and cleaned up since the listing: the highest number counts.
                 if others.iter().any(|(number, _)| *number > next) {
                     return Ok(None);
                 }
                 for (_, old) in others.into_iter().filter(|(number, _)| *number < next) {
-                    // Only tidiness: lower numbers count for nothing.
+                    // Best effort: lower numbers are ignored.
                     let _tidied = durable::remove(&old);
                 }
                 Ok(Some(lease))

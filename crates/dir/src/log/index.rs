@@ -1,4 +1,4 @@
-//! What a process knows of one mailbox: every message that lies in it, with its place in the log.
+//! In-memory index of one mailbox: its messages with their positions in the log.
 //!
 //! Kept in memory and brought up to date from the log and a listing of the directory, so that each file is opened once
 //! however often the mailbox is looked at. From time to time it is written down (`known.json`), so that a new process
@@ -18,13 +18,13 @@ use crate::files::open;
 use crate::files::syncer::Syncer;
 use crate::log::{Brief, Log, LogLine, Withheld};
 
-/// The log may grow by this much before the book is written down again.
+/// The index is saved again after the log has grown by this much.
 const WRITE_DOWN_AFTER: u64 = 256 << 10;
 
-/// Above this many messages, those that are gone from the mailbox are forgotten while a log is read.
+/// Above this many messages, those that left the mailbox are dropped while a log is read.
 const FORGET_ABOVE: usize = 50_000;
 
-/// A longer note is not read: the log is.
+/// A larger saved index is ignored, and the log is read instead.
 pub(crate) const LARGEST_NOTE: u64 = 256 << 20;
 
 /// A message in the mailbox.
@@ -55,7 +55,7 @@ pub(crate) struct MailboxIndex {
     read_to: u64,
     /// The log's inode: another one is another log.
     log_inode: u64,
-    /// Up to where the log had come when the book was last written down.
+    /// Length of the log when the index was last saved.
     written_down: u64,
     /// Up to where the log is known to be durable.
     pub(crate) synced_to: u64,
@@ -65,7 +65,7 @@ pub(crate) struct MailboxIndex {
     pub(crate) not_entered: Option<String>,
 }
 
-/// A book as it is written down.
+/// The saved form of the index.
 #[derive(Serialize, Deserialize)]
 struct SavedIndex {
     log: u64,
@@ -74,7 +74,7 @@ struct SavedIndex {
 }
 
 impl MailboxIndex {
-    /// Takes in what others have added to the log. `inbox` is where the messages lie.
+    /// Applies what others appended to the log. `inbox` is the mailbox's directory.
     pub(crate) fn catch_up(&mut self, log: &Log, state: &Path, inbox: &Path) -> io::Result<()> {
         let (inode, len) = log.measure()?;
         if inode != self.log_inode || len < self.read_to {
@@ -87,7 +87,7 @@ impl MailboxIndex {
         if len > self.read_to {
             let mut bound = FORGET_ABOVE;
             self.read_to = log.scan_text(self.read_to, |_, text| {
-                // Of what went out, of receipts and of tasks the book has nothing.
+                // Sent messages, receipts and tasks are not indexed.
                 if (text.contains(r#""e":"in""#) || text.contains(r#""e":"seen""#))
                     && let Ok(line) = serde_json::from_str(text)
                 {
@@ -137,7 +137,7 @@ impl MailboxIndex {
         }
     }
 
-    /// Takes in mail that cannot be entered in the log now, so that it can be read all the same.
+    /// Indexes mail that cannot be logged now, so that it can be read all the same.
     pub(crate) fn show_only(&mut self, lines: Vec<LogLine>, why: String) {
         for line in lines {
             if let LogLine::In { f, brief, read, withheld, .. } = line {
@@ -166,7 +166,7 @@ impl MailboxIndex {
         (written.log == log && written.read_to <= len).then_some(written)
     }
 
-    /// Writes the book down if the log has grown enough. Only a shortcut, so a failure is no failure.
+    /// Saves the index if the log has grown enough. Best effort: the log has everything.
     pub(crate) fn write_down(&mut self, state: &Path, syncer: &Syncer) {
         // What was only shown is not in the log, and must not be taken for it.
         if self.read_to < self.written_down + WRITE_DOWN_AFTER || self.not_entered.is_some() {
@@ -176,7 +176,7 @@ impl MailboxIndex {
         if let Ok(bytes) = serde_json::to_vec(&written)
             && let Err(error) = durable::replace(&note(state), &bytes, Wait::Cached, syncer)
         {
-            tracing::debug!(%error, "could not write down what is known of a mailbox");
+            tracing::debug!(%error, "saving the index of a mailbox failed");
         }
         self.known = written.known;
         self.written_down = self.read_to;

@@ -1,4 +1,4 @@
-//! Noticing mail: what lies in the mailbox and is not in the log yet is read once, judged, and entered.
+//! Ingests mail: files in the mailbox that are not in the log yet are read once, checked, and logged.
 //!
 //! Files may have been put there by any program, so this is where the office's rules meet mail that it did not carry
 //! itself: a file that is no message goes to `corrupt/` (nanobot) or is passed over (chipset), a message from a sender
@@ -32,14 +32,13 @@ type Fresh = (String, u64, ParsedMessage, Option<Withheld>);
 const INDEXED_AT_FIRST: usize = 500;
 
 impl AgentDir {
-    /// The book, brought up to date with the mailbox, after what dead processes left was finished. Nothing in it is
-    /// withheld that was not dealt with.
+    /// Returns the index, brought up to date with the mailbox, after finishing what dead processes left.
     pub(crate) fn ingest(&self) -> Result<MutexGuard<'_, MailboxIndex>, OfficeError> {
         self.shared.finish_begun();
         self.ingest_mail()
     }
 
-    /// The same without finishing what others left, for those who do just that.
+    /// Like `ingest`, without finishing what others left, for callers that do that.
     pub(crate) fn ingest_mail(&self) -> Result<MutexGuard<'_, MailboxIndex>, OfficeError> {
         self.shared.refuse_links(&self.me)?;
         let mut index = self.index.lock();
@@ -189,7 +188,7 @@ impl AgentDir {
         Ok(read)
     }
 
-    /// Whether the message may be shown. A task gets its record here, before anybody can act on it.
+    /// Checks whether the message may be shown. A task gets its record here, before anybody can act on it.
     fn judge(&self, card: &Card, message_file: &ParsedMessage, name: &str) -> Result<Option<Withheld>, OfficeError> {
         let message = &message_file.message;
         if message.kind == Kind::Task && !message_file.read {
@@ -248,7 +247,7 @@ impl AgentDir {
         Ok(self.shared.log(&self.me).find_last(&text, has).doing("could not read the log")?.is_some())
     }
 
-    /// A file that is no message.
+    /// Handles a file that is no message.
     fn pass_over(&self, name: &str, why: &Unreadable) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);
@@ -261,7 +260,7 @@ impl AgentDir {
             return Ok(());
         }
         if paths.layout == Layout::Chipset {
-            tracing::warn!(file = %path.display(), %why, "not a message; left where it is and passed over");
+            tracing::warn!(file = %path.display(), %why, "corrupt message file; skipped and left in place");
             return Ok(());
         }
         let corrupt = paths.corrupt(&self.me);
@@ -269,14 +268,16 @@ impl AgentDir {
             .and_then(|()| durable::make_dir(&corrupt, &self.shared.syncer))
             .and_then(|()| durable::move_into(&path, &corrupt, name, paths.suffix()));
         match moved {
-            Ok(Some(_)) => tracing::warn!(file = %path.display(), %why, "not a message; moved to corrupt/"),
+            Ok(Some(_)) => tracing::warn!(file = %path.display(), %why, "corrupt message file; moved to corrupt/"),
             Ok(None) => {}
-            Err(error) => tracing::warn!(file = %path.display(), %why, %error, "not a message, and it cannot be moved"),
+            Err(error) => {
+                tracing::warn!(file = %path.display(), %why, %error, "corrupt message file, and moving it failed")
+            }
         }
         Ok(())
     }
 
-    /// Deals with what is withheld and still lies in the mailbox.
+    /// Moves withheld messages out of the mailbox.
     fn settle<'a>(
         &'a self,
         mut index: MutexGuard<'a, MailboxIndex>,
@@ -304,7 +305,7 @@ impl AgentDir {
         Ok(index)
     }
 
-    /// Moves a message aside whose sender the agent does not hear.
+    /// Moves a message aside whose sender is not in `allow_from`.
     fn put_refused_aside(&self, index: &mut MailboxIndex, name: &str, brief: &Brief) -> Result<(), OfficeError> {
         let paths = &self.shared.paths;
         let path = paths.inbox(&self.me).join(name);

@@ -1,4 +1,4 @@
-//! Who is here: cards and signs of life, each agent's in files of its own, so that a heartbeat touches one small file.
+//! Presence: cards and heartbeats in files of each agent, so that a heartbeat touches one small file.
 //!
 //! Agents of other programs stand in `_registry.json` alone; [`crate::registry`] keeps that file and ours in step.
 
@@ -32,13 +32,13 @@ pub(crate) struct RegisteredCard {
     pub(crate) registered_at: Timestamp,
 }
 
-/// What an agent is doing. The file's time of change is its last sign of life.
+/// What an agent is doing. The file's mtime is its last heartbeat.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Alive {
     pub(crate) status: Status,
     #[serde(default)]
     pub(crate) current_tasks: Vec<TaskId>,
-    /// How long without a sign of life means offline.
+    /// Heartbeat timeout after which the agent is offline.
     #[serde(default = "default_timeout")]
     pub(crate) timeout_ms: u64,
 }
@@ -111,7 +111,7 @@ impl OfficeState {
             Ok(at) => Timestamp::try_from(at).unwrap_or(Timestamp::UNIX_EPOCH),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if open::is_refusal(&error) => {
-                tracing::warn!(%error, "an agent's signs of life are passed over");
+                tracing::warn!(%error, "reading an agent's heartbeat failed; ignored");
                 return Ok(None);
             }
             Err(error) => return Err(error).doing("could not read the agent's signs of life"),
@@ -119,9 +119,9 @@ impl OfficeState {
         Ok(Some((read_json(&path)?.unwrap_or_default(), seen)))
     }
 
-    /// Says what an agent is doing, which is a sign of life too. The caller holds the agent's lock.
+    /// Writes an agent's status, which is a heartbeat too. The caller holds the agent's lock.
     pub(crate) fn write_alive(&self, agent: &AgentName, alive: &Alive) -> Result<(), OfficeError> {
-        // Signs of life are worth nothing after a power cut.
+        // Heartbeats need not survive a power cut.
         write_json(self, &self.alive_file(agent), alive, Wait::Cached)?;
         // The file system's clock lags behind ours: by it, an agent would have been heard before it registered.
         self.touch(agent, self.now())
@@ -138,7 +138,7 @@ impl OfficeState {
         self.touch(agent, seen)
     }
 
-    /// Sets the time of the last sign of life.
+    /// Sets the time of the last heartbeat.
     pub(crate) fn touch(&self, agent: &AgentName, at: Timestamp) -> Result<(), OfficeError> {
         let times = std::time::SystemTime::from(at);
         step();
@@ -257,13 +257,13 @@ pub(crate) fn read_json<T: serde::de::DeserializeOwned>(path: &std::path::Path) 
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(value) => Ok(Some(value)),
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "a file of the office's own is spoilt and passed over");
+                tracing::warn!(path = %path.display(), %error, "corrupt state file; ignored");
                 Ok(None)
             }
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) if open::is_refusal(&error) => {
-            tracing::warn!(%error, "a file of the office's own is spoilt and passed over");
+            tracing::warn!(%error, "corrupt state file; ignored");
             Ok(None)
         }
         Err(error) => Err(error).doing("could not read the office's own state"),

@@ -23,13 +23,13 @@ use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::{AgentDir, OfficeState};
 
 impl AgentDir {
-    /// Marks messages that came to the agent as handled; answers how many were not yet.
+    /// Marks messages that came to the agent as handled. Returns how many were not yet.
     pub(crate) fn ack(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         self.shared.finish_begun();
         self.ack_indexed(ids)
     }
 
-    /// The same without finishing what others left, for those who do just that.
+    /// Like `ack`, without finishing what others left, for callers that do that.
     pub(crate) fn ack_indexed(&self, ids: &[MessageId]) -> Result<u64, OfficeError> {
         let mut index = self.ingest_mail()?;
         let elsewhere: Vec<&MessageId> = ids.iter().filter(|id| index.by_id(id).is_none()).collect();
@@ -72,8 +72,8 @@ impl AgentDir {
         Ok(done)
     }
 
-    /// Puts away messages that lie in the mailbox, by the names of their files, durably; tells their senders. Those that
-    /// somebody else has put away meanwhile are not counted.
+    /// Moves messages out of the mailbox, by the names of their files, durably, and writes receipts. Those that another
+    /// process moved meanwhile are not counted.
     pub(crate) fn put_away(&self, index: &mut MailboxIndex, names: &[String]) -> Result<u64, OfficeError> {
         let shown = names.iter().filter_map(|name| Some((name, index.known.get(name)?)));
         let begun = self.begin_reading(
@@ -164,7 +164,7 @@ impl AgentDir {
         }
     }
 
-    /// Leaves a note of the receipts that will be due.
+    /// Writes a journal entry for the receipts to come.
     fn begin_reading<'a>(&self, messages: impl IntoIterator<Item = (&'a String, &'a Brief)>) -> Option<OpenIntent> {
         let due = messages.into_iter().filter(|(_, brief)| brief.peer != self.me);
         let messages: Vec<Reading> =
@@ -175,11 +175,11 @@ impl AgentDir {
         self.shared.begin(&Intent::Read { agent: self.me.clone(), messages })
     }
 
-    /// Tells the senders of what this process has marked.
+    /// Writes receipts for what this process has marked.
     fn finish_own_reading<'a>(&self, begun: Option<OpenIntent>, read: impl IntoIterator<Item = &'a Brief>) {
         let now = self.shared.now();
         let read = read.into_iter().filter(|brief| brief.peer != self.me).map(|brief| (brief, now));
-        // One that could not be told is told by the next look.
+        // A receipt that could not be written is written by the next ingest.
         if self.shared.write_receipts(&self.me, read, false)
             && let Some(begun) = begun
         {
@@ -189,8 +189,7 @@ impl AgentDir {
 }
 
 impl AgentDir {
-    /// Messages that agents of this office sent, that this agent has read, and of which no receipt is in the sender's log
-    /// nor on its way there.
+    /// Read messages whose receipt is neither in the sender's log nor on its way there.
     pub(crate) fn unsent_receipts(&self) -> Result<Vec<(Brief, Timestamp)>, OfficeError> {
         let doing = "could not read the log";
         let mut came: BTreeMap<AgentName, Vec<(String, Brief)>> = BTreeMap::new();
@@ -215,7 +214,7 @@ impl AgentDir {
         if unsent.is_empty() {
             return Ok(unsent);
         }
-        // Whoever is at it now has a note until its receipt is there.
+        // A process that is at it now has a journal entry until its receipt is written.
         let live = self.shared.live_notes(Path::new("")).doing(doing)?;
         unsent.retain(|(brief, _)| !is_named(&live, &self.me, &brief.id));
         let mut still = BTreeMap::new();
@@ -229,7 +228,7 @@ impl AgentDir {
         Ok(unsent)
     }
 
-    /// Tells the senders of these.
+    /// Writes receipts for these.
     pub(crate) fn send_receipts(&self, read: &[(Brief, Timestamp)]) -> Result<(), OfficeError> {
         match self.shared.write_receipts(&self.me, read.iter().map(|(brief, at)| (brief, *at)), true) {
             true => Ok(()),
@@ -289,8 +288,8 @@ impl OfficeState {
         Ok(sent)
     }
 
-    /// Enters receipts in the logs of the senders that have one; `again` if they may be there already. Answers whether all
-    /// are there now.
+    /// Appends receipts to the logs of the senders that have one; `again` if they may be there already. Returns whether
+    /// all are there now.
     fn write_receipts<'a>(
         &self,
         reader: &AgentName,

@@ -1,4 +1,4 @@
-//! Mail that another office accepted, put into a mailbox here as it is: its time, ttl and trace are settled.
+//! Delivers mail that another office accepted, with its time, ttl and trace unchanged.
 //!
 //! Whoever carries it chooses a moment and a number, writes them down, and then carries. From them follow the message's
 //! id and the one name that its file can have, so that carrying it again after a crash delivers nothing twice.
@@ -20,14 +20,14 @@ use crate::verbs::deliver::Naming;
 use crate::verbs::send::sent;
 use crate::verbs::tasks::Record;
 
-/// What has become of a message that was carried into a mailbox.
+/// State of a message that was carried into a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CarryOutcome {
     /// It lies there unread.
     Waiting,
     /// Its recipient has taken it.
     Handled,
-    /// Its recipient does not hear its sender; it was put aside.
+    /// Its sender is not in the recipient's `allow_from`; it was moved aside.
     Refused,
 }
 
@@ -86,7 +86,7 @@ impl AgentDir {
         }
         let delivered = self.shared.was_delivered(&message.to, file, &message.id)?;
         if delivered {
-            // By a process that died before it could say so in the log.
+            // By a process that died before logging it.
             self.shared.note_sent(message, file);
         }
         Ok(delivered)

@@ -1,4 +1,4 @@
-//! Carrying a message into its recipient's mailbox, and finding it again.
+//! Delivers a message into its recipient's mailbox, and finds it again.
 
 use std::io;
 use std::path::PathBuf;
@@ -50,7 +50,7 @@ pub(crate) struct FileLocation {
 }
 
 impl OfficeState {
-    /// Puts a message into its recipient's mailbox, durably, and answers the name of its file.
+    /// Writes a message into its recipient's mailbox, durably, and returns the name of its file.
     ///
     /// In the chipset layout the name is the id, so the message's id may change here.
     pub(crate) fn deliver(&self, message: &mut Message, naming: Naming) -> Result<String, OfficeError> {

@@ -1,4 +1,4 @@
-//! The log as others are told of it, from a cursor on.
+//! The log as events, from a cursor on.
 //!
 //! A cursor is a position in the agent's log, in bytes. Before one is answered, the log up to it is made durable: else a
 //! power cut could shorten the log, and what is entered anew at the same positions would never be told.
@@ -19,7 +19,7 @@ use crate::office::{AgentDir, DirMailbox};
 /// How much of the log is read at once.
 const CHUNK: u64 = 1 << 20;
 
-/// What a look at the log gave.
+/// A page of events.
 struct LogPage {
     events: Vec<Entry>,
     /// Where to go on.

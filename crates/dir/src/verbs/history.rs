@@ -1,4 +1,4 @@
-//! Reading a thread: both sides' messages, newest first, each once.
+//! Reads a session: both sides' messages, newest first, each once.
 
 use std::collections::HashSet;
 
@@ -13,7 +13,7 @@ use crate::log::{Brief, LogLine, PositionedLine};
 use crate::office::AgentDir;
 
 impl AgentDir {
-    /// A page of a thread; marks what it answers as read.
+    /// Returns a page of a session, and marks what it shows as read.
     pub(crate) fn read(&self, session: &SessionId, page: &HistoryPage) -> Result<History, OfficeError> {
         if page.limit == 0 || page.limit > MAX_HISTORY {
             return Err(OfficeError::invalid(format!("limit is 1 to {MAX_HISTORY}, not {}", page.limit)));
@@ -50,7 +50,7 @@ impl AgentDir {
         Ok(History { session_id: session.clone(), subject, messages })
     }
 
-    /// Mail of a thread that could not be entered in the log, as on a full disk: it can be read all the same.
+    /// Mail of a session that could not be logged, as on a full disk: it can be read all the same.
     fn not_entered(&self, session: &SessionId) -> Result<Vec<PositionedLine>, OfficeError> {
         let index = self.ingest()?;
         let known = index.known.iter().filter(|(_, known)| known.inode == 0 && known.brief.session == *session);
@@ -64,7 +64,7 @@ impl AgentDir {
         Ok(known.map(|known| PositionedLine { end: 0, line: line(known) }).collect())
     }
 
-    /// Everything in a thread, newest first: what it is, whose mailbox it went to, and its file there.
+    /// Everything in a session, newest first: metadata, recipient's mailbox, and file there.
     fn session_entries(
         &self,
         session: &SessionId,

@@ -1,4 +1,4 @@
-//! Listing tasks, and noticing those that are overdue.
+//! Lists tasks and logs those that are overdue.
 
 use std::collections::HashSet;
 

@@ -1,4 +1,4 @@
-//! Moving a task, and telling its owner.
+//! Moves a task and sends the update to its owner.
 
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::task::{self, Asked, Decision, TaskRef};
@@ -92,7 +92,7 @@ impl AgentDir {
 }
 
 impl OfficeState {
-    /// Changes a task, durably, and tells its owner. The caller holds the assignee's lock.
+    /// Changes a task durably and sends the update. The caller holds the assignee's lock.
     ///
     /// Once the record is kept the task has moved, and that is what is answered: what could not be done of the rest is in
     /// the record and the note, for the next look to do.
@@ -105,7 +105,8 @@ impl OfficeState {
         self.decide_change(record, state, note);
         let (assignee, id) = (record.task.assignee.clone(), record.task.id.clone());
         let begun = self.begin(&Intent::Task { assignee: assignee.clone(), id, file: None });
-        // Decided before it is told, told before anybody forgets that it must be: a crash in between loses nothing.
+        // The record is written with its update before the update is sent, and without it afterwards: a crash in
+        // between loses nothing.
         self.keep_record(record, Wait::Synced)?;
         let told = self.send_update(record);
         let rest = told.and_then(|()| self.write_tasks_of(&assignee, self.current_tasks(&assignee)?));
