@@ -10,6 +10,7 @@ from typing import Any
 
 from ._native import Mailbox
 from .errors import ClosedError, MailboxError, NotFoundError, UnsupportedError
+from .files import card_of, draft_of, filed_of
 
 __all__ = ["DEFAULT_ROOT", "MailboxManager"]
 
@@ -21,8 +22,6 @@ MOST_OPEN = 256
 MOST_POLLED = 64
 #: How long a server keeps a polled message from other consumers, in seconds.
 LEASE = 300.0
-#: What file names end with where there are no files.
-ENDING = ".msg.json"
 
 
 class MailboxManager:
@@ -114,7 +113,7 @@ class MailboxManager:
         answers another by ``reply_to`` goes back; to anybody else it counts as passed on.
         """
         mailbox = self.mailbox(from_id)
-        draft = _draft(to_id, msg)
+        draft = draft_of(to_id, msg)
         answered = msg.get("reply_to")
         if answered and _is_known(mailbox, answered):
             # Its ttl and trace are the office's to count.
@@ -142,7 +141,7 @@ class MailboxManager:
             message = mailbox.next(0, lease=LEASE)
             if message is None:
                 break
-            filed = _filed(message)
+            filed = filed_of(message)
             # One whose lease ran out comes again, under the same name.
             polled[filed["filename"]] = filed
         return [dict(message) for message in polled.values()]
@@ -159,12 +158,12 @@ class MailboxManager:
 
     def list_online_agents(self) -> list[dict[str, Any]]:
         """The cards of all agents that are there, by name."""
-        return [_card(agent) for agent in self._anybody().agents() if agent["status"] != "offline"]
+        return [card_of(agent) for agent in self._anybody().agents() if agent["status"] != "offline"]
 
     def get_agent(self, agent_id: str) -> dict[str, Any] | None:
         """The card of one agent, or None."""
         agent = self._anybody().agent(agent_id)
-        return None if agent is None else _card(agent)
+        return None if agent is None else card_of(agent)
 
     def _anybody(self) -> Mailbox:
         with self._lock:
@@ -180,51 +179,3 @@ def _is_known(mailbox: Mailbox, message_id: str) -> bool:
             return False
         raise
     return True
-
-
-def _draft(to_id: str, msg: Mapping[str, Any]) -> dict[str, Any]:
-    content = msg.get("content")
-    if isinstance(content, Mapping):
-        content = content.get("parts", [content] if content else [])
-    parts = [content] if isinstance(content, str) else list(content or [])
-    draft: dict[str, Any] = {
-        "to": to_id,
-        "kind": msg.get("type", "message"),
-        "parts": [{"type": "text", "text": part} if isinstance(part, str) else part for part in parts],
-    }
-    for key in ("callback", "metadata", "subject", "priority", "correlation_id"):
-        if msg.get(key):
-            draft[key] = msg[key]
-    task = msg.get("task")
-    if isinstance(task, Mapping) and task.get("deadline") and draft["kind"] == "task":
-        draft["deadline"] = task["deadline"]
-    return draft
-
-
-def _card(agent: Mapping[str, Any]) -> dict[str, Any]:
-    """An agent in the words of ``_registry.json``."""
-    return {
-        "agent_id": agent["name"],
-        "description": agent["description"],
-        "capabilities": agent["capabilities"],
-        "status": agent["status"],
-        "allow_from": agent["allow_from"],
-        "max_concurrent_tasks": agent["max_concurrent_tasks"],
-        "current_tasks": agent["current_tasks"],
-        "registered_at": agent.get("registered_at"),
-        "last_heartbeat": agent.get("last_seen"),
-    }
-
-
-def _filed(message: Mapping[str, Any]) -> dict[str, Any]:
-    """A message of a server in the words of a message file."""
-    filed = {key: value for key, value in message.items() if key not in ("kind", "parts", "sent_at", "session")}
-    filed["type"] = message["kind"]
-    filed["timestamp"] = message["sent_at"]
-    filed["content"] = {"parts": message["parts"]}
-    filed.setdefault("reply_to", None)
-    filed.setdefault("metadata", {})
-    if "session" in message:
-        filed["session_id"] = message["session"]
-    filed["filename"] = f"{message['id']}{ENDING}"
-    return filed
