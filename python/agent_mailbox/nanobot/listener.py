@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import OrderedDict
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
 
 from loguru import logger
 from nanobot.bus.events import InboundMessage
@@ -20,6 +21,8 @@ from agent_mailbox.nanobot.presence import LEASE, Presence
 from agent_mailbox.nanobot.reporter import Reporter
 from agent_mailbox.nanobot.retry import Retry
 from agent_mailbox.nanobot.turn import Turn
+
+T = TypeVar("T")
 
 _MAX_PEERS = 1_000
 """Peers whose last mail is remembered."""
@@ -85,21 +88,21 @@ class Listener:
         if mail["id"] in self._claims():
             # Its lease ran out, and it was handed out again to whoever is still at work on it.
             return False
-        if await self.planner.is_early_part(mail):
+        if await self._judged(self.planner.is_early_part(mail), mail, lambda: False):
             for dropped in self.planner.parts.keep(mail):
                 await self.box.ack(dropped["id"])
             return False
-        turn = await self._plan(mail)
+        turn = await self._judged(self.planner.plan(mail), mail, lambda: self.planner.message(mail))
         self._held.add(mail["id"])
         task = asyncio.create_task(self._handle(mail, turn))
         self._tasks.add(task)
         task.add_done_callback(self._handled)
         return True
 
-    async def _plan(self, mail: dict[str, Any]) -> Turn | None:
+    async def _judged(self, judging: Awaitable[T], mail: dict[str, Any], otherwise: Callable[[], T]) -> T:
         """What a mail needs. Where the office refuses to say, the model sees it as a message; it is never dropped for that."""
         try:
-            return await self.planner.plan(mail)
+            return await judging
         except ClosedError:
             raise
         except MailboxError as error:
@@ -107,7 +110,7 @@ class Listener:
                 # Given back, and comes again.
                 raise
             logger.warning("mail {} is read as a message: {}", mail["id"], error)
-            return self.planner.message(mail)
+            return otherwise()
 
     def _handled(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -43,6 +43,23 @@ def test_mail_that_the_office_refuses_to_judge_is_read_as_a_message(gateway, ann
     run(body)
 
 
+def test_a_part_that_the_office_refuses_to_judge_holds_nothing_up(gateway, ann, run):
+    async def body():
+        async with gateway() as bot:
+
+            async def refused(_mail):
+                raise NotAllowedError("this is not yours", code="forbidden")
+
+            task = bot.channel.box.mailbox.send({"to": "ann", "text": "do", "kind": "task"})["task"]["id"]
+            bot.channel.listener.planner._ours = refused
+            ann.set_task_state(task, "working", "[part 1 of 2]\nx")
+            ann.send({"to": "bot", "text": "and how are you?", "subject": "Hello"})
+            answered = await until(lambda: next((mail for mail in iter(lambda: ann.next(0), None) if mail.get("reply_to")), None))
+            assert answered["parts"] == [{"type": "text", "text": "fine"}]
+
+    run(body)
+
+
 def test_a_channel_whose_server_is_away_waits_for_it(tmp_path, run):
     async def body():
         section = {"agentId": "bot", "serverUrl": "http://127.0.0.1:9", "apiKey": "amb_none"}
