@@ -149,7 +149,7 @@ mod tests {
     fn a_lease_that_is_renewed_holds_on_and_one_that_ran_out_stays_so() {
         let dir = tempfile::tempdir().unwrap();
         let syncer = Syncer::default();
-        let take = |wanted| Lease::take(dir.path(), "m.json", wanted, &syncer).unwrap();
+        let take = |wanted| LeaseFile::take(dir.path(), "m.json", wanted, &syncer).unwrap();
         let mut held = take(Duration::from_secs(60)).unwrap();
         let before = held.until;
         held.renew(Duration::from_secs(3_600)).unwrap();
