@@ -115,8 +115,9 @@ def qwen(world):
     id, sent = world.mail("idle")
     wait = world.woken(sent, id, "Qwen Code is woken")
     wait_for(lambda: world.saw(id), "the model looks at its mail")
-    wait_for(lambda: any(one["receipt"] == "delivered" for one in world.status()), "a receipt")
-    return f"idle, in its terminal: told after {wait * 1000:.0f} ms, receipt delivered, and the model called our tools without a search"
+    # A receipt is best effort.
+    receipt = next((one["receipt"] for one in world.status() if one["receipt"]), "none")
+    return f"idle, in its terminal: told after {wait * 1000:.0f} ms, receipt {receipt}, and the model called our tools without a search"
 
 
 def copilot(world):

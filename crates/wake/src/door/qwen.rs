@@ -14,8 +14,10 @@ use tokio::time::timeout;
 use super::{RingError, RingErrorKind, Rung};
 use crate::process::Process;
 
-/// How long the socket may take, and how long a receipt.
+/// How long the socket may take.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long a receipt is waited for. A busy session sends it late, and none is no failure.
+const RECEIPT_PATIENCE: Duration = Duration::from_secs(5);
 /// The most that is read of a receipt, in bytes.
 const MOST: u64 = 64 * 1024;
 
@@ -101,8 +103,7 @@ impl QwenInbox {
             }
             Err(_) => return Err(failed("Qwen Code's socket takes nothing".into())),
         }
-        // Receipts are best effort: none is no failure.
-        let receipt = timeout(PATIENCE, receipts.first(&id)).await.ok();
+        let receipt = timeout(RECEIPT_PATIENCE, receipts.first(&id)).await.ok();
         let refused = |detail: &str| Err(RingError::new(RingErrorKind::Refused, format!("Qwen Code {detail}")));
         match receipt.as_deref() {
             Some("refused") => refused("refuses messages of other processes; see agents.crossSessionInbound"),
