@@ -12,6 +12,7 @@
 //! | [`consent`] | who may write to whom |
 //! | [`task`] | the life of a task and the office's part of accepting one |
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
+//! | [`send`] | deciding a send, for every office |
 //! | [`doc`] | the documents offices answer with; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
 //! | [`quota`] | how much mail may be stored, and for whom |
@@ -39,6 +40,7 @@ pub mod render;
 pub mod route;
 #[cfg(feature = "openapi")]
 mod schema;
+pub mod send;
 pub mod suggest;
 pub mod task;
 pub mod transcript;

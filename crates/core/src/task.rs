@@ -118,6 +118,18 @@ impl TaskState {
     }
 }
 
+impl TaskState {
+    /// Whether the way to `next` takes the task on, which the office decides first ([`decide`]).
+    pub fn takes_on(self, next: TaskState) -> bool {
+        self.path_to(next).contains(&TaskState::Accepted)
+    }
+
+    /// The state in which an open task ends when the office ends it, with the connection or one of its agents.
+    pub fn ended_by_office(self) -> TaskState {
+        if self == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed }
+    }
+}
+
 impl fmt::Display for TaskState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
@@ -269,7 +281,24 @@ pub fn decide_in_any_case(asked: Asked<'_>, now: Timestamp) -> Decision {
     decide_heard(asked, asked.card.allow_from.allows_in_any_case(asked.sender), now)
 }
 
-fn decide_heard(asked: Asked<'_>, heard: bool, now: Timestamp) -> Decision {
+/// The state that a task gets when its assignee moves it, and the reason where that is not the one asked for. `taking_on` is
+/// the office's decision, needed where [`TaskState::takes_on`].
+pub fn decide_move(
+    from: TaskState,
+    next: TaskState,
+    taking_on: Option<Decision>,
+) -> Result<(TaskState, Option<RejectReason>), IllegalMove> {
+    if from.path_to(next).is_empty() {
+        return Err(IllegalMove { from, to: next });
+    }
+    match taking_on {
+        Some(Decision::Reject(reason)) if from.takes_on(next) => Ok((TaskState::Rejected, Some(reason))),
+        _ => Ok((next, None)),
+    }
+}
+
+/// The same where the office has compared the names.
+pub(crate) fn decide_heard(asked: Asked<'_>, heard: bool, now: Timestamp) -> Decision {
     let Asked { sender, assignee, card, current_tasks, deadline } = asked;
     let current = u32::try_from(current_tasks).unwrap_or(u32::MAX);
     if !heard {
@@ -363,6 +392,17 @@ mod tests {
                 Decision::Accept => panic!("accepted in spite of {word}"),
             }
         }
+    }
+
+    #[test]
+    fn a_move_that_takes_a_task_on_needs_the_office() {
+        use TaskState::*;
+        let full = || Some(Decision::Reject(RejectReason::Quota { current: 1, max: 1 }));
+        let (state, reason) = decide_move(Pending, Completed, full()).unwrap();
+        assert_eq!((state, reason.is_some()), (Rejected, true));
+        assert_eq!(decide_move(Pending, Accepted, Some(Decision::Accept)), Ok((Accepted, None)));
+        assert_eq!(decide_move(Working, Completed, full()), Ok((Completed, None)), "it was taken on before");
+        assert_eq!(decide_move(Completed, Working, None), Err(IllegalMove { from: Completed, to: Working }));
     }
 
     #[test]

@@ -12,7 +12,7 @@ const CAPACITY: usize = 50_000;
 
 /// A bounded memory of keys.
 #[derive(Debug, Default)]
-pub(crate) struct KnownKeys {
+pub struct KnownKeys {
     inner: RwLock<Inner>,
 }
 

@@ -21,17 +21,18 @@
 
 mod advance;
 mod budget;
+mod columns;
 mod copy;
+mod engine;
 mod error;
-mod household;
 mod known;
 mod newest;
 mod open;
 mod outgoing;
 mod postgres;
-mod profile;
 mod query;
 mod quota;
+mod refusals;
 mod replicas;
 mod resume;
 mod row;
@@ -44,7 +45,7 @@ mod unindexed;
 #[cfg(test)]
 mod unit;
 mod url;
-mod words;
+mod verbs;
 
 pub use advance::advance_cursors;
 pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
@@ -60,6 +61,7 @@ pub use types::{
     fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;
+pub use verbs::{Agents, Connections, Groups, Households, Receipts, SendMany, Sessions, Tasks, Transcripts};
 
 /// What tests look at behind the verbs.
 #[cfg(feature = "test-support")]

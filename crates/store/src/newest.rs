@@ -1,19 +1,19 @@
-//! Times that do not go back although letters overtake each other.
+//! Times that do not go back although messages overtake each other.
 
 use amb_core::Timestamp;
 use jiff::SignedDuration;
 
-/// How far two letters can be apart that overtook each other. A clock that goes back further was set, and is believed.
+/// How far two messages can be apart that overtook each other. A clock that goes back further was set, and is believed.
 const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
-/// The time of the newest letter. A letter gets its time when it comes to the office, and its place in its session a moment
+/// The time of the newest message. A message gets its time when it comes to the office, and its place in its session a moment
 /// later, where another may have been quicker.
 #[derive(Debug, Default)]
 pub(crate) struct Newest(Timestamp);
 
 impl Newest {
-    /// The time of the letter that is placed next: its own, or a microsecond after the one which overtook it. Not the same
-    /// moment for all that are late: search tells only so many letters of one moment apart.
+    /// The time of the message that is placed next: its own, or a microsecond after the one which overtook it. Not the same
+    /// moment for all that are late: search tells only so many messages of one moment apart.
     pub(crate) fn stamp(&mut self, at: Timestamp) -> Timestamp {
         let late = self.0.duration_since(at);
         self.0 = match late.is_positive() && late < MOMENT {

@@ -3,10 +3,12 @@
 use std::time::Instant;
 
 use amb_core::doc::Sent;
-use amb_core::draft::{check_copies, json_len};
+use amb_core::draft::json_len;
 use amb_core::event::NewMessage;
 use amb_core::message::{is_automatic, text_of};
-use amb_core::route::{self, Hop};
+use amb_core::route::Hop;
+use amb_core::send::{self, Facts, Named, Recipient, Storage, no_subject};
+pub(crate) use amb_core::send::{no_message, no_session};
 use amb_core::task::TaskRef;
 use amb_core::{
     AgentName, Callback, CorrelationId, Draft, Entry, Event, Kind, Message, MessageId, Object, Part, Priority,
@@ -18,11 +20,11 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::quota::Stored;
 use crate::types::{Crossing, Once, fold_subject, to_micros};
-use crate::{Agent, AgentKey, News, StoreError, Written, row, words};
+use crate::{AgentKey, News, StoreError, Written, refusals, row};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
-pub(crate) struct OutgoingMessage {
+pub struct OutgoingMessage {
     pub(crate) id: Uuid,
     pub(crate) from: AgentName,
     pub(crate) to: AgentName,
@@ -58,15 +60,6 @@ pub(crate) struct Subject {
     pub(crate) key: String,
 }
 
-/// Which session a letter goes to.
-#[derive(Debug, Clone)]
-pub(crate) enum Thread<'a> {
-    /// One that exists.
-    Existing(Uuid),
-    /// The one of this subject, made where it is missing.
-    Subject(&'a Subject),
-}
-
 /// The message that a draft names.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Parent {
@@ -75,7 +68,7 @@ pub(crate) struct Parent {
     pub(crate) relay: bool,
 }
 
-/// Where a letter came to lie.
+/// Where a message came to lie.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) session: Uuid,
@@ -106,17 +99,17 @@ impl OutgoingMessage {
         };
         let session = draft.session.as_ref().map(session_uuid).transpose()?;
         let subject = draft.subject.filter(|_| session.is_none());
-        words::check_text("subject", subject.as_deref())?;
+        refusals::check_text("subject", subject.as_deref())?;
         let subject = subject.map(|subject| Subject { key: fold_subject(&subject), subject });
         if session.is_none() && subject.is_none() && draft.reply_to.is_none() {
-            return Err(no_thread());
+            return Err(no_subject());
         }
         let (content, parts) = match <[Part; 1]>::try_from(draft.parts) {
             Ok([Part::Text { text }]) if !text.contains('\0') => (text, None),
             Ok(parts) => (text_of(&parts), Some(parts.into())),
             Err(parts) => (text_of(&parts), Some(parts)),
         };
-        let letter = Self {
+        let message = Self {
             id: amb_core::id::fresh_uuid(at),
             from: from.clone(),
             to: draft.to,
@@ -138,9 +131,9 @@ impl OutgoingMessage {
             came: Instant::now(),
             bytes: 0,
         };
-        let json = [json_of(letter.parts.as_ref())?, letter.metadata_json()?, json_of(letter.callback.as_ref())?];
-        let bytes = letter.content_to_keep().len() + json.iter().flatten().map(String::len).sum::<usize>();
-        Ok(Self { bytes, ..letter })
+        let json = [json_of(message.parts.as_ref())?, message.metadata_json()?, json_of(message.callback.as_ref())?];
+        let bytes = message.content_to_keep().len() + json.iter().flatten().map(String::len).sum::<usize>();
+        Ok(Self { bytes, ..message })
     }
 
     /// What it counts where so many agents get it.
@@ -154,32 +147,8 @@ impl OutgoingMessage {
         if hop.trace.last() != Some(from) {
             hop.trace.push(from.clone());
         }
-        let letter = Self::new(from, draft, now)?;
-        Ok(Self { id, task_id: letter.task_id.map(|_| id), hop: Some(hop), ..letter })
-    }
-
-    /// The session it goes to: the one that it names; else `answered`, the session of the message that it replies to, where
-    /// the recipient is in that one too; else the one of its subject.
-    pub(crate) fn thread(&self, answered: Option<Uuid>) -> Result<Thread<'_>> {
-        match (self.session.or(answered), &self.subject) {
-            (Some(session), _) => Ok(Thread::Existing(session)),
-            (None, Some(subject)) => Ok(Thread::Subject(subject)),
-            (None, None) => Err(no_thread()),
-        }
-    }
-
-    /// ttl and trace. `parent` is the message that it names, and `in_group` says that this one was said to the group that
-    /// the letter goes to: an answer to all then goes back, not round.
-    pub(crate) fn hop(&self, parent: Option<&Message>, in_group: bool) -> Result<Hop> {
-        if let Some(settled) = &self.hop {
-            return Ok(settled.clone());
-        }
-        let (Some(named), Some(parent)) = (self.parent, parent) else { return Ok(route::fresh(&self.from)) };
-        if named.relay {
-            return Ok(route::relay(parent, &self.from, &self.to)?);
-        }
-        let to = if in_group { &parent.from } else { &self.to };
-        Ok(route::reply(parent, &self.from, to, is_automatic(&self.metadata))?)
+        let message = Self::new(from, draft, now)?;
+        Ok(Self { id, task_id: message.task_id.map(|_| id), hop: Some(hop), ..message })
     }
 
     /// What the sender is answered.
@@ -227,11 +196,44 @@ impl OutgoingMessage {
         self.parent.filter(|parent| !parent.relay).map(|parent| parent.id)
     }
 
-    /// Checks that copies for so many members of a group are not too much together.
-    pub(crate) fn check_copies(&self, recipients: usize) -> Result<()> {
+    /// Bytes of its content as JSON.
+    pub(crate) fn size(&self) -> usize {
         let text = self.parts.as_ref().map_or_else(|| json_len(&self.content), json_len);
-        let size = text + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len);
-        check_copies(size, recipients)
+        text + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len)
+    }
+
+    /// What decides about it, as far as it says that itself.
+    pub(crate) fn facts<'a, S>(&'a self, recipient: Recipient<'a>, storage: Storage) -> Facts<'a, S> {
+        Facts {
+            from: &self.from,
+            to: &self.to,
+            kind: &self.kind,
+            deadline: self.deadline,
+            automatic: is_automatic(&self.metadata),
+            recipient,
+            parent: send::Parent::None,
+            settled: self.hop.clone(),
+            session: Named::None,
+            answered: None,
+            has_subject: self.subject.is_some(),
+            storage: Some(storage),
+            now: self.at,
+        }
+    }
+
+    /// The message that it names, as a fact: `found` where its sender may name it.
+    pub(crate) fn parent_fact<'a>(
+        &self,
+        id: Option<&'a MessageId>,
+        found: Option<&'a Message>,
+        in_group: bool,
+    ) -> send::Parent<'a> {
+        match (self.parent, found, id) {
+            (Some(Parent { relay: true, .. }), Some(message), _) => send::Parent::PassesOn(message),
+            (Some(_), Some(message), _) => send::Parent::Answers { message, in_group },
+            (Some(_), None, Some(id)) => send::Parent::Unknown(id),
+            _ => send::Parent::None,
+        }
     }
 
     /// Its metadata as JSON, where it has any.
@@ -248,12 +250,6 @@ impl OutgoingMessage {
     pub(crate) fn task_ref(&self, state: amb_core::TaskState) -> Option<TaskRef> {
         self.task_id.map(|id| TaskRef { id: TaskId::from(id), state, deadline: self.deadline, extra: Object::new() })
     }
-}
-
-/// The caller of a send to many, under the draft's idempotency key.
-pub(crate) fn under_key_of(caller: Agent, to: &[AgentName], draft: &Draft) -> Result<Agent> {
-    let once = draft.idempotency_key.clone().map(|key| Once::new(key, "send-many", &(to, draft))).transpose()?;
-    Ok(caller.under(once))
 }
 
 /// A trace as it is kept: nothing where it is the sender alone.
@@ -291,19 +287,4 @@ pub(crate) fn not_in_session(id: &MessageId) -> StoreError {
     StoreError::not_found(format!(
         "no message {id} is in this session; give as before the id of one that its history showed"
     ))
-}
-
-/// No such message, or none that the caller may see: the two look the same.
-pub(crate) fn no_message(id: &MessageId) -> StoreError {
-    StoreError::not_found(format!("no message {id} came to you or was sent by you"))
-}
-
-/// Neither a session, nor a subject for a new one.
-fn no_thread() -> StoreError {
-    StoreError::invalid("say a subject, or the session_id or reply_to to continue")
-}
-
-/// No such session.
-pub(crate) fn no_session() -> StoreError {
-    StoreError::not_found("no such session; `inbox` lists yours")
 }

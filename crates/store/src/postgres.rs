@@ -1,13 +1,13 @@
 //! The store on PostgreSQL.
 //!
-//! Any number of processes may share one database. Sends that wait at the same time share a transaction ([`lane`]);
+//! Any number of processes may share one database. Sends that wait at the same time share a transaction ([`send_queue`]);
 //! every other verb is a transaction of its own on a connection of the pool.
 //!
 //! # The order of locks
 //!
 //! Every transaction takes its locks in this order, so that no two wait for each other:
 //!
-//! 1. Advisory locks, all held to the end of the transaction: of an idempotency key ([`once`], by the hash of agent and key),
+//! 1. Advisory locks, all held to the end of the transaction: of an idempotency key (by the hash of agent and key),
 //!    then of one of these: names, when an agent registers or a group is made (7461627); the claims from one mailbox
 //!    (7461628, agent); removing old mail (7461629, which is tried and not waited for).
 //!    A household's row comes next: FOR SHARE by whoever joins it, FOR UPDATE by whoever takes a member out or adds a machine.
@@ -28,29 +28,24 @@
 //! Which mailboxes are needed may have to be read before they are locked (the senders of mail, the members of a group).
 //! What was read is then read again under the locks, by another statement: one that waited for a lock sees the locked row
 //! as it is, and all other rows as they were before it waited. Where the locks turn out to be too few, the transaction is
-//! tried again ([`error::Trouble::Changed`]).
+//! tried again ([`Failed::changed`](crate::engine::Failed)).
 //!
 //! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
 //! events, and mail that was read. Behind these, removing counts in `usage` like everybody.
 
 mod agents;
 mod batch;
-mod connect;
-mod consent;
-mod directory;
+mod deliveries;
+mod engine;
 mod error;
-mod group_list;
 mod groups;
-mod household;
 mod inbox;
 mod indexing;
 mod keep;
-mod lane;
 mod lineage;
 mod listen;
 mod log;
 mod messages;
-mod once;
 mod open;
 mod page;
 mod prune;
@@ -58,10 +53,10 @@ mod receipts;
 mod recipients;
 mod replicas;
 mod search;
+mod send_queue;
 mod tasks;
 mod tls;
 mod transact;
-mod transcripts;
 mod usage;
 mod verbs;
 mod write;

@@ -1,13 +1,11 @@
 //! What the verbs beyond the contract take and give.
 
-use amb_core::doc::NumberedLine;
 use amb_core::limits::MAX_INBOX_SESSIONS;
-use amb_core::transcript::Line;
-use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, MessageId, SessionId, Timestamp};
+use amb_core::{AgentName, AllowFrom, Card, CorrelationId, Kind, MessageId, SessionId, Timestamp};
 use serde::Deserialize;
 
 use crate::error::Result;
-use crate::{StoreError, row};
+use crate::refusals;
 
 /// Which agents to list: by name, after one, so many.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +29,22 @@ pub struct ProfilePatch {
     pub max_concurrent_tasks: Option<u32>,
     /// Whether strangers find it.
     pub discoverable: Option<bool>,
+}
+
+impl ProfilePatch {
+    /// The card after the change, checked as new ones are.
+    pub(crate) fn card(&self, before: Card) -> Result<Card> {
+        let Self { description, capabilities, allow_from, max_concurrent_tasks, discoverable: _ } = self.clone();
+        let card = Card {
+            description: description.unwrap_or(before.description),
+            capabilities: capabilities.unwrap_or(before.capabilities),
+            allow_from: allow_from.unwrap_or(before.allow_from),
+            max_concurrent_tasks: max_concurrent_tasks.unwrap_or(before.max_concurrent_tasks),
+        };
+        card.check()?;
+        refusals::check_text("description", Some(&card.description))?;
+        Ok(card)
+    }
 }
 
 /// Which sessions of an inbox to show: the one with the newest message first, so many.
@@ -70,13 +84,6 @@ pub struct MessageQuery {
     pub before: Option<u64>,
     /// At most this many.
     pub limit: u32,
-}
-
-/// A stored line of a transcript, with the author that the office knows.
-pub(crate) fn numbered_line(number: u64, line: &str, author: &str) -> Result<NumberedLine> {
-    let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
-    line.author = Some(row::name(author)?);
-    Ok(NumberedLine { number, line })
 }
 
 /// Which of the caller's mail to take along, session by session.

@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::ops::{AddAssign, Neg};
 use std::sync::{Mutex, PoisonError};
 
+use amb_core::send::Storage;
 use amb_core::{Quotas, Usage};
-
-use crate::error::Result;
 
 /// Stored mail as the databases count it; what was removed is negative.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Stored {
+pub struct Stored {
     pub(crate) messages: i64,
     pub(crate) bytes: i64,
 }
@@ -50,7 +49,7 @@ pub(crate) type Charges = BTreeMap<i64, Stored>;
 
 /// The limits, and what the whole office stores.
 #[derive(Debug)]
-pub(crate) struct Account(Mutex<(Quotas, Stored)>);
+pub struct Account(Mutex<(Quotas, Stored)>);
 
 impl Default for Account {
     /// Without limits: whoever runs the office sets them.
@@ -85,10 +84,10 @@ impl Account {
         self.with(|account| account.1 += more);
     }
 
-    /// Refuses what would exceed a limit. `since` is what was added to the known amount of the office.
-    pub(crate) fn check(&self, sender: Stored, since: Stored, more: Stored) -> Result<()> {
+    /// What decides whether a sender may add `more`. `since` is what was added to the known amount of the office.
+    pub(crate) fn storage(&self, sender: Stored, since: Stored, more: Stored) -> Storage {
         let (quotas, mut office) = self.with(|account| *account);
         office += since;
-        quotas.check(sender.usage(), office.usage(), more.usage())
+        Storage { quotas, sender: sender.usage(), office: office.usage(), more: more.usage() }
     }
 }

@@ -17,7 +17,7 @@ use crate::error::Result;
 
 /// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
 #[derive(Debug, Clone)]
-pub(crate) struct MessageRow {
+pub struct MessageRow {
     pub(crate) id: Uuid,
     pub(crate) session: Uuid,
     pub(crate) subject: String,

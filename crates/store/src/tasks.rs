@@ -1,15 +1,20 @@
 //! Tasks as both backends read them, and the updates they send.
 
+use std::borrow::Cow;
+
 use amb_core::doc::ChainTask;
 use amb_core::event::NewMessage;
 use amb_core::id::fresh_uuid;
+use amb_core::route::Hop;
 use amb_core::task::TaskRef;
 use amb_core::{AgentName, Kind, Object, Priority, Task, TaskId, TaskState, Timestamp};
 use uuid::Uuid;
 
+use crate::columns::Columns;
 use crate::error::Result;
+use crate::outgoing::{json, trace_json};
 use crate::row;
-use crate::{StoreError, words};
+use crate::{StoreError, refusals};
 
 /// A row of `tasks`, with the names that belong to it. Rows are numbered in the order of making.
 #[derive(Debug, Clone)]
@@ -46,11 +51,6 @@ impl TaskRow {
         self.owner == agent || (self.assignee == agent && !self.undelivered)
     }
 
-    /// The state in which it ends when the office ends it.
-    pub(crate) fn ended(&self) -> Result<TaskState> {
-        Ok(if self.state()? == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed })
-    }
-
     /// The task as an agent sees it in a chain: of one that does not concern it, the id and the state.
     pub(crate) fn in_chain(self, viewer: i64) -> Result<ChainTask> {
         match self.concerns(viewer) {
@@ -85,6 +85,8 @@ impl TaskRow {
     }
 }
 
+static KIND: Kind = Kind::TaskUpdate;
+
 /// The message that tells a task's owner of its new state.
 #[derive(Debug, Clone)]
 pub(crate) struct Update {
@@ -102,7 +104,38 @@ impl Update {
         Self { id: fresh_uuid(now), at: now, content, task, reply_to: message }
     }
 
-    /// What the owner is told.
+    /// Columns to insert for it. The office charges `payer`.
+    pub(crate) fn columns(
+        &self,
+        from_name: &AgentName,
+        from: i64,
+        payer: i64,
+        mut hop: Hop,
+        callback: Option<String>,
+    ) -> Result<Columns<'static>> {
+        if hop.trace.last() != Some(from_name) {
+            hop.trace.push(from_name.clone());
+        }
+        Ok(Columns {
+            id: self.id,
+            sender: from,
+            payer,
+            at: self.at,
+            priority: row::rank(Priority::Normal),
+            ttl: hop.ttl,
+            kind: row::kind_text(&KIND),
+            trace: trace_json(&hop)?,
+            reply_to: Some(self.reply_to),
+            correlation_id: None,
+            task: Some(json(&self.task)?),
+            callback,
+            content: Cow::Owned(self.content.clone()),
+            parts: None,
+            metadata: None,
+        })
+    }
+
+    /// What the one it goes to is told.
     pub(crate) fn event(self, from: AgentName, session: Uuid, subject: &str) -> NewMessage {
         NewMessage {
             session_id: session.into(),
@@ -123,5 +156,5 @@ impl Update {
 
 /// The UUID of a task here. Any other text cannot name one.
 pub(crate) fn task_uuid(id: &TaskId) -> Result<Uuid> {
-    id.as_uuid().ok_or_else(|| words::no_task(id))
+    id.as_uuid().ok_or_else(|| refusals::no_task(id))
 }

@@ -41,7 +41,7 @@ pub struct MemoryOffice {
 struct State {
     agents: BTreeMap<AgentName, Registered>,
     mail: Vec<Stored>,
-    sessions: HashMap<SessionId, Thread>,
+    sessions: HashMap<SessionId, Session>,
     tasks: BTreeMap<TaskId, Task>,
     logs: HashMap<AgentName, Vec<Event>>,
     connections: Vec<connections::Link>,
@@ -59,7 +59,7 @@ struct Registered {
 }
 
 #[derive(Debug)]
-struct Thread {
+struct Session {
     subject: String,
     members: [AgentName; 2],
 }

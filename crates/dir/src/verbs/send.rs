@@ -1,12 +1,12 @@
 //! Sending.
 
-use amb_core::consent::may_write;
 use amb_core::doc::Sent;
-use amb_core::draft::Accepted;
+use amb_core::draft;
 use amb_core::limits::MAX_TRACE;
 use amb_core::message::NO_SUBJECT;
 use amb_core::route::{self, Hop};
-use amb_core::{AgentName, Code, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
+use amb_core::send::{self, Accepted, Facts, Named, Place, decide};
+use amb_core::{AgentName, Consent, Draft, Kind, Message, OfficeError, SessionId, TaskId, Timestamp};
 
 use crate::files::durable::nonce;
 use crate::files::failure::Doing;
@@ -81,51 +81,63 @@ impl AgentDir {
     /// The message that a draft becomes, if it may be sent.
     pub(crate) fn compose(&self, draft: Draft, at: Timestamp, naming: Naming) -> Result<Composed, OfficeError> {
         let recipient = self.shared.recipient(&draft.to)?;
-        let heard = draft.kind == Kind::Task || recipient.card.allow_from.allows(&self.me);
-        may_write(Consent::DIRECTORY, &self.me, &draft.to, heard)?;
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
         let named = named.map(|id| self.find(id)).transpose()?.map(|found| found.message);
-        let (hop, parent) = self.hop(&draft, named.as_ref())?;
-        let (session, subject) = self.thread(&draft, named.as_ref())?;
+        let passed_on = named.as_ref().filter(|_| draft.reply_to.is_none());
+        if let Some(message) = passed_on.filter(|message| message.to != self.me) {
+            return Err(OfficeError::invalid(format!(
+                "only a message that came to you can be passed on, and {} did not",
+                message.id
+            )));
+        }
+        let subject = draft.subject.clone().filter(|subject| !subject.trim().is_empty());
+        let Accepted { hop, place, .. } = decide(Facts {
+            from: &self.me,
+            to: &draft.to,
+            kind: &draft.kind,
+            deadline: draft.due(at),
+            automatic: draft.is_automatic(),
+            recipient: send::Recipient::Agent {
+                consent: Consent::DIRECTORY,
+                card: &recipient.card,
+                heard: recipient.card.allow_from.allows(&self.me),
+                // Taking a task on is decided where it is opened, under the assignee's lock.
+                current_tasks: 0,
+            },
+            parent: match &named {
+                None => send::Parent::None,
+                Some(message) if draft.reply_to.is_some() => send::Parent::Answers { message, in_group: false },
+                Some(message) => send::Parent::PassesOn(message),
+            },
+            settled: None,
+            session: self.named_session(&draft, subject.as_deref())?,
+            answered: answered_session(&draft, named.as_ref()),
+            has_subject: true,
+            storage: None,
+            now: at,
+        })?;
+        let (session, subject) = match place {
+            Place::Session(session) => session,
+            Place::Subject => (self.session_of(&draft.to, subject.as_deref()), subject),
+        };
+        let parent = passed_on.and_then(|message| message.task.as_ref()).map(|task| task.id.clone());
         let id = message_file::new_id(self.shared.paths.layout, at, &self.me, naming.nonce());
         let deadline = draft.due(at);
-        let mut message = draft.into_message(Accepted { id, from: self.me.clone(), at, session, subject, hop });
+        let mut message = draft.into_message(draft::Accepted { id, from: self.me.clone(), at, session, subject, hop });
         message.kind = self.shared.word_for(message.kind);
         Ok(Composed { message, recipient, deadline, parent })
     }
 
-    /// Hops and trace of a draft that names this message, and the task of a message that it passes on.
-    fn hop(&self, draft: &Draft, named: Option<&Message>) -> Result<(Hop, Option<TaskId>), OfficeError> {
-        let Some(parent) = named else { return Ok((route::fresh(&self.me), None)) };
-        if draft.reply_to.is_some() {
-            return Ok((route::reply(parent, &self.me, &draft.to, draft.is_automatic())?, None));
-        }
-        if parent.to != self.me {
-            return Err(OfficeError::invalid(format!(
-                "only a message that came to you can be passed on, and {} did not",
-                parent.id
-            )));
-        }
-        Ok((route::relay(parent, &self.me, &draft.to)?, parent.task.as_ref().map(|task| task.id.clone())))
+    /// The session of a subject with another agent.
+    fn session_of(&self, to: &AgentName, subject: Option<&str>) -> SessionId {
+        SessionId::between(&self.me, to, subject.unwrap_or(NO_SUBJECT))
     }
 
-    /// The thread that a draft belongs to, with the subject to be written down. A reply that names none belongs to the
-    /// thread of what it answers.
-    fn thread(&self, draft: &Draft, named: Option<&Message>) -> Result<(SessionId, Option<String>), OfficeError> {
-        let subject = draft.subject.clone().filter(|subject| !subject.trim().is_empty());
-        let between = |subject: Option<&str>| SessionId::between(&self.me, &draft.to, subject.unwrap_or(NO_SUBJECT));
-        if draft.session.is_none()
-            && draft.reply_to.is_some()
-            && let Some(Message { from, to, session: Some(session), subject, .. }) = named
-            && (*from == draft.to || *to == draft.to)
-        {
-            return Ok((session.clone(), subject.clone()));
-        }
-        let Some(session) = &draft.session else {
-            return Ok((between(subject.as_deref()), subject));
-        };
-        if *session == between(subject.as_deref()) {
-            return Ok((session.clone(), subject));
+    /// The session that a draft names, with the subject to be written down.
+    fn named_session(&self, draft: &Draft, subject: Option<&str>) -> Result<Named<Session>, OfficeError> {
+        let Some(session) = &draft.session else { return Ok(Named::None) };
+        if *session == self.session_of(&draft.to, subject) {
+            return Ok(Named::Shared((session.clone(), subject.map(str::to_owned))));
         }
         let text = serde_json::to_string(session).map_err(OfficeError::internal)?;
         drop(self.ingest()?);
@@ -134,17 +146,25 @@ impl AgentDir {
             LogLine::Out { brief, .. } => brief.session == *session,
             _ => false,
         };
-        match self.shared.log(&self.me).find_last(&text, in_session).doing("could not read the log")? {
+        Ok(match self.shared.log(&self.me).find_last(&text, in_session).doing("could not read the log")? {
             Some(LogLine::In { brief, .. } | LogLine::Out { brief, .. }) if brief.peer == draft.to => {
                 let known = Some(brief.subject).filter(|subject| subject != NO_SUBJECT);
-                Ok((session.clone(), known))
+                Named::Shared((session.clone(), known))
             }
-            Some(_) => Err(OfficeError::new(Code::Forbidden, "that session is not between you and the recipient")),
-            None => {
-                Err(OfficeError::not_found(format!("no session {session} of yours; leave it out and give a subject")))
-            }
-        }
+            Some(_) => Named::Other,
+            None => Named::Missing,
+        })
     }
+}
+
+/// A session, and the subject to be written down.
+type Session = (SessionId, Option<String>);
+
+/// The session of the message that a draft answers, where its recipient is in that one too.
+fn answered_session(draft: &Draft, named: Option<&Message>) -> Option<Session> {
+    let message = named.filter(|_| draft.reply_to.is_some())?;
+    let among = message.from == draft.to || message.to == draft.to;
+    message.session.clone().filter(|_| among).map(|session| (session, message.subject.clone()))
 }
 
 impl OfficeState {

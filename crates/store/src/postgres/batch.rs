@@ -1,7 +1,7 @@
-//! Many letters in one transaction: three ways to the database and back, however many there are.
+//! Many messages in one transaction: three ways to the database and back, however many there are.
 //!
 //! First the mailboxes are locked, together with the beginning of the transaction. Then, under those locks, everything that
-//! decides about the letters is looked up. Then what they write is written, together with the commit. More ways are needed only
+//! decides about the messages is looked up. Then what they write is written, together with the commit. More ways are needed only
 //! by new sessions, replies, tasks and idempotency keys.
 
 mod answers;
@@ -9,26 +9,26 @@ mod known;
 
 use amb_core::doc::Sent;
 use amb_core::route::Hop;
-use amb_core::task::{Asked, Decision, decide_in_any_case};
-use amb_core::{Kind, TaskState};
+use amb_core::send::{Accepted, Place};
+use amb_core::task::RejectReason;
+use amb_core::{Entry, Event, TaskState};
 use deadpool_postgres::{GenericClient, Object};
 
 pub(super) use answers::{answer_before, remember, repeat};
-use known::{Known, Peer, Thread};
+use known::{Known, Peer, Session};
 
-use super::error::Trouble;
-use super::tasks;
 use super::transact::InUse;
-use super::write::{Heads, NewTask, Pages, Post, Retimed, To};
+use super::write::{Heads, NewTask, Pages, Retimed, To};
 use crate::StoreError;
+use crate::columns::Columns;
+use crate::engine::Failed;
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, Placed, json, json_of, trace_json};
+use crate::outgoing::{OutgoingMessage, Placed, json};
 use crate::quota::Account;
-use crate::row::{kind_text, rank};
 use crate::tasks::Update;
-use crate::types::Agent;
+use crate::types::{Agent, News};
 
-/// What became of a letter.
+/// What became of a message.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// It was written.
@@ -39,21 +39,21 @@ pub(super) enum Outcome {
     NoAgent(Box<OutgoingMessage>),
 }
 
-/// Letters that were decided about, and what they write.
+/// Messages that were decided about, and what they write.
 struct Decided {
     known: Known,
     pages: Pages,
     outcomes: Vec<Result<Outcome>>,
 }
 
-/// Writes letters in a transaction of their own. Each has an outcome of its own; a failure of all is a failure of the
+/// Writes messages in a transaction of their own. Each has an outcome of its own; a failure of all is a failure of the
 /// transaction.
 pub(super) async fn write(
     client: InUse,
     account: &Account,
-    letters: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Trouble> {
-    let written = write_and_commit(&client, account, letters).await;
+    messages: &[(Agent, OutgoingMessage)],
+) -> Result<Vec<Result<Outcome>>, Failed> {
+    let written = write_and_commit(&client, account, messages).await;
     // A connection on which a transaction may be open is closed.
     if written.is_ok() || client.batch_execute("ROLLBACK").await.is_ok() {
         client.finished();
@@ -64,55 +64,55 @@ pub(super) async fn write(
 async fn write_and_commit(
     client: &Object,
     account: &Account,
-    letters: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Trouble> {
+    messages: &[(Agent, OutgoingMessage)],
+) -> Result<Vec<Result<Outcome>>, Failed> {
     let mut known = Known::default();
-    let begin = async { Ok::<_, Trouble>(client.batch_execute("BEGIN").await?) };
+    let begin = async { Ok::<_, Failed>(client.batch_execute("BEGIN").await?) };
     // A statement is sent when its future is polled first: in this order.
-    let ((), heads) = tokio::try_join!(biased; begin, known.lock(client, letters))?;
-    let mut decided = decide(client, account, known, heads, letters).await?;
-    if decided.is_mail_alone(letters) {
+    let ((), heads) = tokio::try_join!(biased; begin, known.lock(client, messages))?;
+    let mut decided = decide(client, account, known, heads, messages).await?;
+    if decided.is_mail_alone(messages) {
         let retimed = decided.pages.write_mail_and_commit(client).await?;
         decided.correct(&retimed);
     } else {
-        decided.write(client, letters).await?;
+        decided.write(client, messages).await?;
         client.batch_execute("COMMIT").await?;
     }
     account.add_to_office(decided.pages.charged());
     Ok(decided.outcomes)
 }
 
-/// Writes letters in a transaction that does something else too.
+/// Writes messages in a transaction that does something else too.
 pub(super) async fn write_in<C: GenericClient>(
     tx: &C,
     account: &Account,
-    letters: &[(Agent, OutgoingMessage)],
-) -> Result<Vec<Result<Outcome>>, Trouble> {
+    messages: &[(Agent, OutgoingMessage)],
+) -> Result<Vec<Result<Outcome>>, Failed> {
     let mut known = Known::default();
-    let heads = known.lock(tx, letters).await?;
-    let mut decided = decide(tx, account, known, heads, letters).await?;
-    decided.write(tx, letters).await?;
+    let heads = known.lock(tx, messages).await?;
+    let mut decided = decide(tx, account, known, heads, messages).await?;
+    decided.write(tx, messages).await?;
     account.add_to_office(decided.pages.charged());
     Ok(decided.outcomes)
 }
 
-/// Looks up what decides about letters, and decides.
+/// Looks up what decides about messages, and decides.
 async fn decide<C: GenericClient>(
     client: &C,
     account: &Account,
     mut known: Known,
     mut heads: Heads,
-    letters: &[(Agent, OutgoingMessage)],
-) -> Result<Decided, Trouble> {
-    known.look_up(client, letters).await?;
-    known.make_sessions(client, letters).await?;
+    messages: &[(Agent, OutgoingMessage)],
+) -> Result<Decided, Failed> {
+    known.look_up(client, messages).await?;
+    known.make_sessions(client, account, messages).await?;
     let mut pages = Pages::default();
-    let mut outcomes = Vec::with_capacity(letters.len());
-    for (caller, letter) in letters {
-        pages.waited_since(letter.came);
-        let outcome = known.place(account, caller, letter, &mut heads, &mut pages);
-        if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &letter.once) {
-            let sent = letter.sent(&placed.1);
+    let mut outcomes = Vec::with_capacity(messages.len());
+    for (caller, message) in messages {
+        pages.waited_since(message.came);
+        let outcome = known.place(account, caller, message, &mut heads, &mut pages);
+        if let (Ok(Outcome::Placed(placed)), Some(once)) = (&outcome, &message.once) {
+            let sent = message.sent(&placed.1);
             known.answers.insert((caller.key.0, once.key.clone()), (once.draft_hash.to_vec(), Some(sent)));
         }
         outcomes.push(outcome);
@@ -122,9 +122,9 @@ async fn decide<C: GenericClient>(
 
 impl Decided {
     /// Whether one statement writes all of it.
-    fn is_mail_alone(&self, letters: &[(Agent, OutgoingMessage)]) -> bool {
+    fn is_mail_alone(&self, messages: &[(Agent, OutgoingMessage)]) -> bool {
         self.pages.is_mail_alone()
-            && letters.iter().all(|(_, letter)| letter.once.is_none())
+            && messages.iter().all(|(_, message)| message.once.is_none())
             && self.known.unused_sessions(&self.pages).is_empty()
     }
 
@@ -132,19 +132,19 @@ impl Decided {
     async fn write<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, OutgoingMessage)],
-    ) -> Result<(), Trouble> {
+        messages: &[(Agent, OutgoingMessage)],
+    ) -> Result<(), Failed> {
         let retimed = self.pages.write(client).await?;
         self.correct(&retimed);
-        for ((caller, _), outcome) in letters.iter().zip(&self.outcomes) {
+        for ((caller, _), outcome) in messages.iter().zip(&self.outcomes) {
             if let Ok(Outcome::Placed(placed)) = outcome
-                && let (letter, placed) = &**placed
-                && let Some(once) = &letter.once
+                && let (message, placed) = &**placed
+                && let Some(once) = &message.once
             {
-                remember(client, caller.key.0, once, &letter.sent(placed), letter.at).await?;
+                remember(client, caller.key.0, once, &message.sent(placed), message.at).await?;
             }
         }
-        // Of letters that were refused nothing stays, nor the sessions that were made for them.
+        // Of messages that were refused nothing stays, nor the sessions that were made for them.
         let unused = self.known.unused_sessions(&self.pages);
         if unused.is_empty() {
             return Ok(());
@@ -162,8 +162,8 @@ impl Decided {
         for outcome in &mut self.outcomes {
             match outcome {
                 Ok(Outcome::Placed(placed)) => {
-                    let (letter, placed) = &mut **placed;
-                    letter.at = retimed.of(letter.id).unwrap_or(letter.at);
+                    let (message, placed) = &mut **placed;
+                    message.at = retimed.of(message.id).unwrap_or(message.at);
                     retimed.correct(&mut placed.more);
                 }
                 // Of another in this batch, perhaps.
@@ -178,47 +178,50 @@ impl Decided {
 }
 
 impl Known {
-    /// Decides about one letter, and adds it to what is to be written.
+    /// Decides about one message, and adds it to what is to be written.
     fn place(
         &self,
         account: &Account,
         caller: &Agent,
-        letter: &OutgoingMessage,
+        message: &OutgoingMessage,
         heads: &mut Heads,
         pages: &mut Pages,
     ) -> Result<Outcome> {
-        if let Some(once) = &letter.once
+        if let Some(once) = &message.once
             && let Some((hash, sent)) = self.answers.get(&(caller.key.0, once.key.clone()))
         {
             return repeat(once, hash, sent.as_ref());
         }
-        if self.peer(letter).is_none() {
-            return Ok(Outcome::NoAgent(Box::new(letter.clone())));
-        }
-        let peer = self.reachable(caller, letter)?;
+        let Some(peer) = self.peer(message) else { return Ok(Outcome::NoAgent(Box::new(message.clone()))) };
         let mut stored = self.stored(caller.key.0);
         stored += pages.charged_to(caller.key.0);
-        account.check(stored, pages.charged(), letter.stored(1))?;
+        let storage = account.storage(stored, pages.charged(), message.stored(1));
+        let Accepted { hop, place, task } = self.decide(caller, peer, message, storage)?;
+        let session = match place {
+            Place::Session(session) => session,
+            Place::Subject => self.session_of(caller, peer, message)?,
+        };
         // By the name that it has: traces and answers know no other.
-        let renamed = (letter.to != peer.name).then(|| OutgoingMessage { to: peer.name.clone(), ..letter.clone() });
-        let letter = renamed.as_ref().unwrap_or(letter);
-        let thread = self.thread(caller, peer, letter)?;
-        let hop = self.hop(caller, letter)?;
+        let message = OutgoingMessage { to: peer.name.clone(), ..message.clone() };
         let mut placed = Placed {
-            session: thread.public_id,
-            subject: thread.subject.clone(),
+            session: session.public_id,
+            subject: session.subject.clone(),
             copies: Vec::new(),
             task: None,
             reason: None,
             more: Vec::new(),
         };
-        if letter.kind == Kind::Task {
-            self.place_task(caller, peer, thread, letter, &hop, &mut placed, heads, pages)?;
-        } else {
-            let post = letter_post(caller, letter, &hop, None)?;
-            placed.copies = pages.post(heads, thread.id, post, To::One(peer.id));
+        match task {
+            Some((state, reason)) => {
+                placed.reason = reason.as_ref().map(RejectReason::to_string);
+                self.place_task(caller, peer, session, &message, state, &hop, &mut placed, heads, pages)?;
+            }
+            None => {
+                let columns = Columns::new(caller, &message, &hop, None)?;
+                placed.copies = pages.post(heads, session.id, columns, To::One(peer.id));
+            }
         }
-        Ok(Outcome::Placed(Box::new((letter.clone(), placed))))
+        Ok(Outcome::Placed(Box::new((message, placed))))
     }
 
     /// Adds a task. One that the office rejects goes to nobody's log but its sender's, as an update.
@@ -227,77 +230,46 @@ impl Known {
         &self,
         caller: &Agent,
         peer: &Peer,
-        thread: &Thread,
-        letter: &OutgoingMessage,
+        session: &Session,
+        message: &OutgoingMessage,
+        state: TaskState,
         hop: &Hop,
         placed: &mut Placed,
         heads: &mut Heads,
         pages: &mut Pages,
     ) -> Result<()> {
-        let asked = Asked {
-            sender: &letter.from,
-            assignee: &peer.name,
-            card: &peer.card,
-            current_tasks: self.current_tasks(peer.id),
-            deadline: letter.deadline,
-        };
-        let (state, reason) = match decide_in_any_case(asked, letter.at) {
-            Decision::Accept => (TaskState::Pending, None),
-            Decision::Reject(reason) => (TaskState::Rejected, Some(reason.to_string())),
-        };
-        let (Some(task), Some(id)) = (letter.task_ref(state), letter.task_id) else {
+        let (Some(task), Some(id)) = (message.task_ref(state), message.task_id) else {
             return Err(StoreError::invalid("not a task"));
         };
-        let post = letter_post(caller, letter, hop, Some(json(&task)?))?;
+        let post = Columns::new(caller, message, hop, Some(json(&task)?))?;
         let callback = post.callback.clone();
-        let to = if reason.is_none() { To::One(peer.id) } else { To::Nobody(peer.id) };
-        placed.copies = pages.post(heads, thread.id, post, to);
+        let to = if placed.reason.is_none() { To::One(peer.id) } else { To::Nobody(peer.id) };
+        placed.copies = pages.post(heads, session.id, post, to);
         pages.task(NewTask {
             id,
             owner: caller.key.0,
             assignee: peer.id,
             state,
-            subject: thread.subject.to_string(),
-            message: letter.id,
-            session: thread.public_id,
-            parent: self.parent_task(letter),
-            deadline: letter.deadline,
-            note: reason.clone(),
+            subject: session.subject.to_string(),
+            message: message.id,
+            session: session.public_id,
+            parent: self.parent_task(message),
+            deadline: message.deadline,
+            note: placed.reason.clone(),
             callback: callback.clone(),
-            at: letter.at,
+            at: message.at,
         });
-        if let Some(reason) = &reason {
-            let update = Update::new(task.clone(), letter.id, Some(reason), letter.at);
-            let on = tasks::On { id: thread.id, public_id: thread.public_id, subject: &thread.subject };
+        if let Some(reason) = placed.reason.clone() {
+            let update = Update::new(task.clone(), message.id, Some(&reason), message.at);
             // Charged to who asked for it: else one agent could fill up another's account.
-            let (from, payer) = (peer.id, caller.key.0);
-            let news =
-                tasks::post_update(pages, heads, &peer.name, from, payer, caller.key.0, on, hop, update, callback)?;
-            placed.more.extend(news);
+            let columns = update.columns(&peer.name, peer.id, caller.key.0, hop.clone(), callback)?;
+            let copies = pages.post(heads, session.id, columns, To::One(caller.key.0));
+            placed.more.extend(copies.into_iter().map(|(agent, number)| {
+                let event = update.clone().event(peer.name.clone(), session.public_id, &session.subject);
+                News { agent, entry: Entry { event: Event::NewMessage(event), cursor: number.into() } }
+            }));
         }
         placed.task = Some(task);
-        placed.reason = reason;
         Ok(())
     }
-}
-
-/// What of a letter is written.
-pub(super) fn letter_post(caller: &Agent, letter: &OutgoingMessage, hop: &Hop, task: Option<String>) -> Result<Post> {
-    Ok(Post {
-        id: letter.id,
-        sender: caller.key.0,
-        payer: caller.key.0,
-        at: letter.at,
-        priority: rank(letter.priority),
-        ttl: hop.ttl,
-        kind: kind_text(&letter.kind).map(str::to_owned),
-        trace: trace_json(hop)?,
-        reply_to: letter.reply_to(),
-        correlation_id: letter.correlation_id.as_ref().map(|id| id.as_str().to_owned()),
-        task,
-        callback: json_of(letter.callback.as_ref())?,
-        content: letter.content_to_keep().into_owned(),
-        parts: json_of(letter.parts.as_ref())?,
-        metadata: letter.metadata_json()?,
-    })
 }

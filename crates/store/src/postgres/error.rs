@@ -1,52 +1,19 @@
-//! PostgreSQL's failures in the office's words.
+//! What PostgreSQL's failures mean to callers.
 
 use deadpool_postgres::PoolError;
 use tokio_postgres::error::SqlState;
 
 use crate::StoreError;
+use crate::engine::Failed;
 
-/// Why a transaction did not come to its end: the database's word, or the verb's own.
-#[derive(Debug)]
-pub(super) enum Trouble {
-    /// The database failed, or refused a statement.
-    Db(tokio_postgres::Error),
-    /// The verb decided so.
-    Store(StoreError),
-    /// What was read to know which locks to take had changed by the time they were taken.
-    Changed,
-}
-
-impl From<tokio_postgres::Error> for Trouble {
+impl From<tokio_postgres::Error> for Failed {
     fn from(error: tokio_postgres::Error) -> Self {
-        Trouble::Db(error)
-    }
-}
-
-impl From<StoreError> for Trouble {
-    fn from(error: StoreError) -> Self {
-        Trouble::Store(error)
-    }
-}
-
-impl From<Trouble> for StoreError {
-    fn from(trouble: Trouble) -> Self {
-        match trouble {
-            Trouble::Db(error) => failed(error),
-            Trouble::Store(error) => error,
-            Trouble::Changed => unavailable(),
-        }
-    }
-}
-
-impl Trouble {
-    /// Whether the same again may succeed: two transactions were in each other's way.
-    pub(super) fn is_passing(&self) -> bool {
-        match self {
-            Trouble::Db(error) => {
-                matches!(error.code(), Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED))
+        match error.code() {
+            Some(&SqlState::T_R_SERIALIZATION_FAILURE | &SqlState::T_R_DEADLOCK_DETECTED) => {
+                Failed::Retry(failed(error))
             }
-            Trouble::Store(_) => false,
-            Trouble::Changed => true,
+            Some(&SqlState::UNIQUE_VIOLATION) => Failed::Taken(StoreError::internal(error)),
+            _ => Failed::Error(failed(error)),
         }
     }
 }
@@ -66,11 +33,6 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
         }
     };
     if away { unavailable().caused_by(error) } else { StoreError::internal(error) }
-}
-
-/// Whether a unique constraint refused the row.
-pub(super) fn is_taken(error: &tokio_postgres::Error) -> bool {
-    error.code() == Some(&SqlState::UNIQUE_VIOLATION)
 }
 
 /// No connection is to be had.

@@ -2,26 +2,27 @@
 
 use std::cmp::Reverse;
 
-use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS, MAX_WAITING_REQUESTS};
+use amb_core::Timestamp;
+use amb_core::doc::{History, Inbox, MessageView, SessionSummary};
+use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::mailbox::HistoryPage;
-use amb_core::receipt::Receipt;
-use amb_core::{Event, Timestamp};
-use deadpool_postgres::{Object, Transaction};
+use deadpool_postgres::{GenericClient, Object};
 use tokio_postgres::Row;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::error::{Trouble, failed};
+use super::engine::Reading;
+use super::error::failed;
 use super::messages::{AFTER, PLAIN, message_columns, message_row, shown_in_pair};
 use super::page::rows_of_page;
-use super::write::{Heads, Pages};
+use crate::engine::Delivery;
 use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::query::InboxPage;
+use crate::refusals;
 use crate::row::{self, Shape};
-use crate::types::{Agent, News};
-use crate::words;
+use crate::types::Agent;
+use crate::verbs::pending;
 
 /// Whether everybody has read what the viewer sent to a group.
 macro_rules! all_read {
@@ -85,8 +86,11 @@ macro_rules! sessions_sql {
 }
 /// A page of the caller's sessions, and the requests that wait for it.
 pub(super) async fn inbox(client: &Object, caller: &Agent, wanted: &InboxPage, now: Timestamp) -> Result<Inbox> {
-    let (sessions, pending_connections) =
-        tokio::try_join!(page_of_sessions(client, caller, wanted), pending(client, caller, now))?;
+    let waiting = async {
+        let mut db = Reading(client);
+        Ok(pending(&mut db, caller, now).await?)
+    };
+    let (sessions, pending_connections) = tokio::try_join!(page_of_sessions(client, caller, wanted), waiting)?;
     let limit = usize::try_from(wanted.limit).unwrap_or(usize::MAX);
     Ok(row::inbox_page(sessions, limit, pending_connections))
 }
@@ -197,47 +201,13 @@ fn summary(row: &Row) -> Result<SessionSummary> {
     })
 }
 
-/// The requests that wait for the caller.
-pub(super) async fn pending(client: &Object, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
-    let select = client
-        .prepare_cached(
-            "SELECT c.public_id, a.name, c.message, CASE WHEN c.code_private THEN NULL ELSE c.verification_code END,
-                    c.created_at
-             FROM connections c JOIN agents a ON a.id = c.requester_id
-             WHERE c.target_id = $1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > $2)
-             ORDER BY c.id LIMIT $3",
-        )
-        .await
-        .map_err(failed)?;
-    let rows = client.query(&select, &[&caller.key.0, &now, &i64::from(MAX_WAITING_REQUESTS)]).await.map_err(failed)?;
-    rows.iter()
-        .map(|row| {
-            let id: Uuid = row.try_get(0).map_err(failed)?;
-            Ok(PendingConnection {
-                connection_id: id.into(),
-                from_agent_name: row::name(row.try_get(1).map_err(failed)?)?,
-                message: row.try_get(2).map_err(failed)?,
-                verification_code: row.try_get(3).map_err(failed)?,
-                created_at: row.try_get(4).map_err(failed)?,
-            })
-        })
-        .collect()
-}
-
-/// What of a page the viewer has not read: the entry that delivers it, and who sent it.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Unread {
-    pub(super) number: i64,
-    pub(super) sender: i64,
-}
-
 /// A page of a session as it is before it is marked, and what to mark.
-pub(super) async fn history(
-    client: &Object,
+pub(super) async fn history<C: GenericClient>(
+    client: &C,
     caller: &Agent,
     session: Uuid,
     wanted: &HistoryPage,
-) -> Result<(History, Vec<Unread>)> {
+) -> Result<(History, Vec<Delivery>)> {
     let before = wanted.before.as_ref().map(message_uuid).transpose()?;
     // One look at the session and the page; whether the caller may see it is decided before anything is shown.
     let find = client
@@ -252,7 +222,7 @@ pub(super) async fn history(
     let found = client.query_opt(&find, &[&session, &caller.key.0, &before]).await.map_err(failed)?;
     let Some(found) = found else { return Err(no_session()) };
     if !found.try_get::<_, bool>(2).map_err(failed)? {
-        return Err(words::not_a_member());
+        return Err(refusals::not_a_member());
     }
     let at: Option<i64> = found.try_get(3).map_err(failed)?;
     let end = match (&wanted.before, at) {
@@ -288,8 +258,8 @@ pub(super) async fn history(
         let message = message_row(row).map_err(failed)?;
         let recipient: Option<i64> = row.try_get(AFTER + 1).map_err(failed)?;
         if message.read_at.is_none() && recipient == Some(caller.key.0) {
-            let number = row.try_get(AFTER + 2).map_err(failed)?;
-            unread.push(Unread { number, sender: row.try_get(AFTER).map_err(failed)? });
+            let place = row.try_get(AFTER + 2).map_err(failed)?;
+            unread.push(Delivery { place, sender: row.try_get(AFTER).map_err(failed)? });
         }
         let mut view = message.view(&caller.name, Shape::Whole)?;
         // What is answered is read by the time it is answered.
@@ -301,43 +271,4 @@ pub(super) async fn history(
     }
     let subject = found.try_get(1).map_err(failed)?;
     Ok((History { session_id: session.into(), subject, messages }, unread))
-}
-
-/// Marks deliveries as read, and tells the senders.
-pub(super) async fn mark_read(
-    tx: &Transaction<'_>,
-    caller: &Agent,
-    unread: &[Unread],
-    now: Timestamp,
-) -> Result<Vec<News>, Trouble> {
-    let mut agents: Vec<i64> = unread.iter().map(|unread| unread.sender).collect();
-    agents.push(caller.key.0);
-    let mut heads = Heads::lock(tx, &agents).await?;
-    let numbers: Vec<i64> = unread.iter().map(|unread| unread.number).collect();
-    let update = tx
-        .prepare_cached(
-            "WITH marked AS (
-                 UPDATE entries SET read_at = $3, delivered_at = coalesce(delivered_at, $3), lease_until = NULL
-                 WHERE agent_id = $1 AND number = ANY($2) AND session_id IS NOT NULL AND read_at IS NULL
-                 RETURNING number, session_id, seq, delivered_at
-             ), counted AS (
-                 UPDATE session_members b SET unread = b.unread - c.n
-                 FROM (SELECT session_id, count(*) AS n FROM marked GROUP BY session_id) c
-                 WHERE b.agent_id = $1 AND b.session_id = c.session_id
-             )
-             SELECT m.public_id, m.sender_id, m.created_at, k.delivered_at
-             FROM marked k JOIN messages m ON m.session_id = k.session_id AND m.seq = k.seq ORDER BY k.number DESC",
-        )
-        .await?;
-    let rows = tx.query(&update, &[&caller.key.0, &numbers, &now]).await?;
-    let mut pages = Pages::default();
-    let mut news = Vec::new();
-    for row in &rows {
-        let id: Uuid = row.try_get(0)?;
-        let receipt = Receipt::of(caller.name.clone(), row.try_get(2)?, row.try_get(3)?, Some(now));
-        let event = Event::Receipt { message_id: id.into(), receipt };
-        news.extend(pages.tell(&mut heads, row.try_get(1)?, event, now)?);
-    }
-    pages.write(tx).await?;
-    Ok(news)
 }

@@ -6,11 +6,11 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::error::Trouble;
 use super::messages::{find, find_all, message_bytes, shown_in_pair, takes};
 use super::receipts::with_receipts;
 use super::usage::stored_bytes;
 use crate::budget::Budget;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::no_message;
 use crate::query::{ReadPlace, Removed};
@@ -27,7 +27,7 @@ pub(super) async fn remove_read_mail(
     tx: &Transaction<'_>,
     before: Timestamp,
     from: Option<ReadPlace>,
-) -> Result<Removed, Trouble> {
+) -> Result<Removed, Failed> {
     // One process at a time: two that remove the same mail would wait for each other.
     let turn = tx.prepare_cached("SELECT pg_try_advisory_xact_lock($1)").await?;
     if !tx.query_one(&turn, &[&REMOVING]).await?.get::<_, bool>(0) {
@@ -117,7 +117,7 @@ pub(super) async fn export<C: GenericClient>(
     after: Option<Uuid>,
     since: Option<Timestamp>,
     limit: u32,
-) -> Result<Vec<MessageWithReceipts>, Trouble> {
+) -> Result<Vec<MessageWithReceipts>, Failed> {
     let (session, seq) = match after {
         Some(id) => {
             let found = find(client, id).await?.ok_or_else(|| no_message(&id.into()))?;

@@ -7,10 +7,10 @@ use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::error::Trouble;
 use crate::budget::Budget;
+use crate::engine::Failed;
 use crate::error::Result;
-use crate::outgoing::{self, OutgoingMessage};
+use crate::outgoing::OutgoingMessage;
 use crate::row::{self, MessageRow};
 use crate::types::Agent;
 
@@ -109,7 +109,7 @@ impl Found {
     }
 
     /// Whether this agent may see it; see [`shown_in_pair`].
-    pub(super) async fn is_shown_to<C: GenericClient>(&self, client: &C, agent: i64) -> Result<bool, Trouble> {
+    pub(super) async fn is_shown_to<C: GenericClient>(&self, client: &C, agent: i64) -> Result<bool, Failed> {
         if self.sender != agent {
             return Ok(self.delivery_to(agent).is_some());
         }
@@ -144,21 +144,14 @@ impl Found {
     }
 }
 
-/// The message that a letter answers or passes on, which its sender must have sent or received.
-pub(super) fn parent<'a>(
-    found: Option<&'a Found>,
-    caller: &Agent,
-    letter: &OutgoingMessage,
-) -> Result<Option<&'a Found>> {
-    let Some(outgoing::Parent { id, relay }) = letter.parent else { return Ok(None) };
-    let me = caller.key.0;
-    let seen = found.filter(|found| if relay { found.delivery_to(me).is_some() } else { found.concerns(me) });
-    // The office that settled the hop had the message; here it may be gone.
-    if seen.is_none() && letter.hop.is_none() { Err(outgoing::no_message(&id.into())) } else { Ok(seen) }
+/// The message that this one answers or passes on, if its sender sent or received it.
+pub(super) fn parent<'a>(found: Option<&'a Found>, caller: &Agent, message: &OutgoingMessage) -> Option<&'a Found> {
+    let (me, relay) = (caller.key.0, message.parent?.relay);
+    found.filter(|found| if relay { found.delivery_to(me).is_some() } else { found.concerns(me) })
 }
 
 /// The messages of these ids.
-pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Result<HashMap<Uuid, Found>, Trouble> {
+pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Result<HashMap<Uuid, Found>, Failed> {
     if ids.is_empty() {
         return Ok(HashMap::new());
     }
@@ -198,6 +191,6 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
 }
 
 /// The message of this id.
-pub(super) async fn find<C: GenericClient>(client: &C, id: Uuid) -> Result<Option<Found>, Trouble> {
+pub(super) async fn find<C: GenericClient>(client: &C, id: Uuid) -> Result<Option<Found>, Failed> {
     Ok(find_all(client, &[id]).await?.remove(&id))
 }

@@ -1,4 +1,4 @@
-//! Opening the database: its pool, its schema, its lane.
+//! Opening the database: its pool, its schema, its queue of sends.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio_postgres::{Client, Config};
 use uuid::Uuid;
 
 use super::error::{failed, no_connection, unavailable};
-use super::lane::Lane;
 use super::lineage::{self, Takes};
 use super::listen::Listener;
 use super::replicas;
+use super::send_queue::SendQueue;
 use super::tls::{self, Tls};
 use super::transact::{InUse, PATIENCE};
 use crate::StoreError;
@@ -53,7 +53,7 @@ pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 #[derive(Debug)]
 pub struct PostgresStore {
     pool: Pool,
-    pub(super) lane: Lane,
+    pub(super) queue: SendQueue,
     pub(super) known: Arc<KnownKeys>,
     pub(super) account: Arc<Account>,
     pub(super) unindexed: Unindexed,
@@ -98,7 +98,7 @@ impl PostgresStore {
         drop(client);
         let (me, known, account) = (Uuid::now_v7(), Arc::<KnownKeys>::default(), Arc::<Account>::default());
         Ok(Self {
-            lane: Lane::start(&pool, account.clone()),
+            queue: SendQueue::start(&pool, account.clone()),
             listener: Listener::start(config, tls, me, Arc::clone(&known)),
             pool,
             known,
@@ -118,7 +118,7 @@ impl PostgresStore {
     }
 
     pub(super) async fn shut(&self) {
-        self.lane.close().await;
+        self.queue.close().await;
         if let Ok(client) = self.client().await {
             // A goodbye that cannot be said is noticed by the silence.
             let _ = tokio::time::timeout(Duration::from_secs(1), replicas::sign_off(&client, self.me)).await;
@@ -239,8 +239,8 @@ mod tests {
     use tracing::{Event, Metadata, Subscriber};
 
     use super::*;
-    use crate::Store;
     use crate::unit::new_agent;
+    use crate::{Agents, Store};
     use amb_testing::PostgresDatabase;
 
     /// Keeps what is logged.

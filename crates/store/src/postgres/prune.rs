@@ -3,13 +3,13 @@
 use amb_core::Timestamp;
 use deadpool_postgres::Transaction;
 
-use super::error::Trouble;
+use crate::engine::Failed;
 use crate::error::Result;
 
 /// Rows in one transaction, so that it is a short one.
 const SOME: i64 = 500;
 
-pub(super) async fn prune(tx: &Transaction<'_>, before: Timestamp) -> Result<u64, Trouble> {
+pub(super) async fn prune(tx: &Transaction<'_>, before: Timestamp) -> Result<u64, Failed> {
     let entries = tx
         .prepare_cached(
             "DELETE FROM entries e USING

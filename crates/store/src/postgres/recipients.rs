@@ -6,8 +6,8 @@ use amb_core::AgentName;
 use deadpool_postgres::Transaction;
 use tokio_postgres::Row;
 
-use super::error::Trouble;
 use super::write::Heads;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::row;
 use crate::types::Agent;
@@ -20,8 +20,8 @@ pub(super) struct Recipients {
 }
 
 /// Finds whom these names mean, and locks the mailboxes of all that they reach, agents and members of groups, before any of
-/// them is written to: the letters are written one group after the other, and each would lock its own.
-pub(super) async fn lock(tx: &Transaction<'_>, caller: &Agent, to: &[AgentName]) -> Result<Recipients, Trouble> {
+/// them is written to: the messages are written one group after the other, and each would lock its own.
+pub(super) async fn lock(tx: &Transaction<'_>, caller: &Agent, to: &[AgentName]) -> Result<Recipients, Failed> {
     let folded: Vec<String> = to.iter().map(AgentName::folded).collect();
     let agents =
         tx.prepare_cached("SELECT name, id FROM agents WHERE lower(name) = ANY($1) AND deleted_at IS NULL").await?;

@@ -7,8 +7,8 @@ use amb_core::Timestamp;
 use deadpool_postgres::{Object, Transaction};
 use uuid::Uuid;
 
-use super::error::Trouble;
 use super::listen::{KEYS, LOGS, REPLICAS};
+use crate::engine::Failed;
 use crate::replicas::{Astray, Charge, Charged, How, Replicas, Seated};
 use crate::types::{AgentKey, KeyHash};
 
@@ -21,7 +21,7 @@ const GONE_AFTER: f64 = 10.0;
 const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)";
 
 /// Says whose logs grew, and how far.
-pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -> Result<(), Trouble> {
+pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -> Result<(), Failed> {
     let notify = client.prepare_cached(NOTIFY).await?;
     for some in grown.chunks(HINTS_AT_ONCE) {
         let mut payload = me.simple().to_string();
@@ -34,14 +34,14 @@ pub(super) async fn hint(client: &Object, me: Uuid, grown: &[(AgentKey, u64)]) -
 }
 
 /// Says, when the transaction commits, that keys of this agent's end.
-pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<(), Trouble> {
+pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<(), Failed> {
     let notify = tx.prepare_cached("SELECT pg_notify($1, $2)").await?;
     tx.execute(&notify, &[&KEYS, &agent.to_string()]).await?;
     Ok(())
 }
 
 /// A sign of life; answers who else gave one lately.
-pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Trouble> {
+pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Failed> {
     let beat = client
         .prepare_cached(
             "WITH here AS (
@@ -64,12 +64,12 @@ pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<
 }
 
 /// Goodbye.
-pub(super) async fn sign_off(client: &Object, me: Uuid) -> Result<(), Trouble> {
+pub(super) async fn sign_off(client: &Object, me: Uuid) -> Result<(), Failed> {
     client.execute("DELETE FROM replicas WHERE id = $1", &[&me]).await?;
     tell_replicas(client, me).await
 }
 
-async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Trouble> {
+async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Failed> {
     let notify = client.prepare_cached(NOTIFY).await?;
     client.execute(&notify, &[&REPLICAS, &me.simple().to_string()]).await?;
     Ok(())
@@ -77,7 +77,7 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Trouble> {
 
 /// Those listeners whose logs are longer than they know, or whose keys are none any more. The head alone does not tell: it may
 /// have been put forward, and what was after a listener may have been removed.
-pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Trouble> {
+pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Failed> {
     let agents: Vec<i64> = seated.iter().map(|mailbox| mailbox.agent.0).collect();
     let places: Vec<i64> = seated.iter().map(|mailbox| i64::try_from(mailbox.at).unwrap_or(i64::MAX)).collect();
     let keys: Vec<Option<String>> = seated.iter().map(|mailbox| mailbox.key.map(KeyHash::to_hex)).collect();
@@ -102,7 +102,7 @@ pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -
 }
 
 /// Charges, and says for each what became of it. The database's clock counts: it is the same for everybody.
-pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Charged>, Trouble> {
+pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Charged>, Failed> {
     // One row cannot be charged twice by one statement; and in one order, so that two processes do not wait for each other.
     let mut sums: HashMap<(&str, &str), (i64, i64, bool)> = HashMap::new();
     for charge in charges {
@@ -152,7 +152,7 @@ WITH spent AS (
 SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
 
 /// Forgets who owes nothing. In the order in which others charge; what somebody charges now waits for the next time.
-pub(super) async fn forgive(client: &Object) -> Result<(), Trouble> {
+pub(super) async fn forgive(client: &Object) -> Result<(), Failed> {
     let forget = "WITH paid AS MATERIALIZED (
             SELECT of, key FROM allowances WHERE earned_at < now() ORDER BY of, key FOR UPDATE SKIP LOCKED)
         DELETE FROM allowances a USING paid p WHERE a.of = p.of AND a.key = p.key AND a.earned_at < now()";

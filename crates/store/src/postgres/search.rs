@@ -7,8 +7,8 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::agents;
-use super::error::Trouble;
 use super::messages::shown_in_pair;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::row;
 use crate::search::{limit, snippet, terms};
@@ -23,7 +23,7 @@ const ENTRIES: usize = 2_000;
 const LEAST: usize = 2;
 
 /// Makes the next of these agents' logs findable, all of them in one transaction.
-pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Trouble> {
+pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Failed> {
     let mut wanted: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
     wanted.sort_unstable();
     // What a crash of the database loses is indexed again, so nobody waits for its disk. And a few entries of many logs are
@@ -129,7 +129,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
 }
 
 /// Every agent with something that is not indexed. Looks at every mailbox, once. A head that was put forward is not enough.
-pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Trouble> {
+pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Failed> {
     let select = client
         .prepare_cached(
             "SELECT m.agent_id FROM mailboxes m LEFT JOIN search_cursors c ON c.agent_id = m.agent_id
@@ -145,7 +145,7 @@ pub(super) async fn search<C: GenericClient>(
     client: &C,
     caller: &Agent,
     query: &SearchQuery,
-) -> Result<Vec<SearchHit>, Trouble> {
+) -> Result<Vec<SearchHit>, Failed> {
     let words = terms(&query.text);
     if (!query.text.trim().is_empty() && words.is_empty()) || query.text.contains('\0') {
         return Ok(Vec::new());

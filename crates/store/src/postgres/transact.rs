@@ -49,8 +49,8 @@ impl DerefMut for InUse {
     }
 }
 
-/// Runs `$body`, an expression that gives a future of `Result<T, Trouble>`, in a transaction called `$tx`. Answers
-/// `Result<T, Trouble>`; all but a commit leaves nothing behind.
+/// Runs `$body`, an expression that gives a future of `Result<T, Failed>`, in a transaction called `$tx`. Answers
+/// `Result<T, Failed>`; all but a commit leaves nothing behind.
 macro_rules! transact {
     ($store:expr, $tx:ident => $body:expr) => {{
         let mut tries = 0;
@@ -61,17 +61,17 @@ macro_rules! transact {
                 let $tx = client.transaction().await?;
                 let answer = $body.await?;
                 $tx.commit().await?;
-                Ok::<_, $crate::postgres::error::Trouble>(answer)
+                Ok::<_, $crate::engine::Failed>(answer)
             };
             match tokio::time::timeout($crate::postgres::transact::PATIENCE, attempt).await {
                 Ok(outcome) => {
                     client.finished();
                     match outcome {
-                        Err(trouble) if trouble.is_passing() && tries < $crate::postgres::transact::TRIES => {}
+                        Err($crate::engine::Failed::Retry(_)) if tries < $crate::postgres::transact::TRIES => {}
                         outcome => break outcome,
                     }
                 }
-                Err(_) => break Err($crate::postgres::error::Trouble::Store($crate::postgres::error::unavailable())),
+                Err(_) => break Err($crate::engine::Failed::Error($crate::postgres::error::unavailable())),
             }
         }
     }};

@@ -1,8 +1,9 @@
 //! What each agent has stored, counted in the transaction that writes or removes it.
 
+use amb_core::send::Storage;
 use deadpool_postgres::{GenericClient, Transaction};
 
-use super::error::Trouble;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::quota::{Account, Stored};
 
@@ -16,19 +17,21 @@ macro_rules! stored_bytes {
 pub(super) use stored_bytes;
 
 /// What this agent has stored. Not locked: of sends that run at the same time none sees what the others add.
-pub(super) async fn stored_by<C: GenericClient>(client: &C, agent: i64) -> Result<Stored, Trouble> {
+pub(super) async fn stored_by<C: GenericClient>(client: &C, agent: i64) -> Result<Stored, Failed> {
     let select = client.prepare_cached("SELECT messages, bytes FROM usage WHERE agent_id = $1").await?;
     let row = client.query_opt(&select, &[&agent]).await?;
     Ok(row.map_or_else(Stored::default, |row| Stored { messages: row.get(0), bytes: row.get(1) }))
 }
 
 /// Refuses what would be more than this sender, or the office, may store.
-pub(super) async fn check(tx: &Transaction<'_>, account: &Account, sender: i64, more: Stored) -> Result<(), Trouble> {
-    Ok(account.check(stored_by(tx, sender).await?, Stored::default(), more)?)
+pub(super) async fn check(tx: &Transaction<'_>, account: &Account, sender: i64, more: Stored) -> Result<(), Failed> {
+    let Storage { quotas, sender, office, more } =
+        account.storage(stored_by(tx, sender).await?, Stored::default(), more);
+    Ok(quotas.check(sender, office, more)?)
 }
 
 /// Counts what this agent has added; the last lock of its transaction.
-pub(super) async fn charge(tx: &Transaction<'_>, agent: i64, more: Stored) -> Result<(), Trouble> {
+pub(super) async fn charge(tx: &Transaction<'_>, agent: i64, more: Stored) -> Result<(), Failed> {
     let insert = tx
         .prepare_cached(
             "INSERT INTO usage AS u (agent_id, messages, bytes) VALUES ($1, $2, $3)
@@ -41,7 +44,7 @@ pub(super) async fn charge(tx: &Transaction<'_>, agent: i64, more: Stored) -> Re
 }
 
 /// What all agents have stored: a look at the rows of all.
-pub(super) async fn office<C: GenericClient>(client: &C) -> Result<Stored, Trouble> {
+pub(super) async fn office<C: GenericClient>(client: &C) -> Result<Stored, Failed> {
     let sum = "SELECT coalesce(sum(messages), 0)::bigint, coalesce(sum(bytes), 0)::bigint FROM usage";
     let select = client.prepare_cached(sum).await?;
     let row = client.query_one(&select, &[]).await?;

@@ -9,8 +9,9 @@ use tokio_postgres::Statement;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::error::Trouble;
 use super::transact::PATIENCE;
+use crate::columns::Columns;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::{Charges, Stored};
@@ -22,7 +23,7 @@ pub(super) struct Heads(BTreeMap<i64, i64>);
 
 impl Heads {
     /// Locks these mailboxes, in the order that everybody keeps.
-    pub(super) async fn lock(tx: &Transaction<'_>, agents: &[i64]) -> Result<Self, Trouble> {
+    pub(super) async fn lock(tx: &Transaction<'_>, agents: &[i64]) -> Result<Self, Failed> {
         let select = tx
             .prepare_cached(
                 "SELECT agent_id, head FROM mailboxes WHERE agent_id = ANY($1) ORDER BY agent_id FOR NO KEY UPDATE",
@@ -35,6 +36,13 @@ impl Heads {
     /// Of mailboxes that a statement locked.
     pub(super) fn locked(heads: impl IntoIterator<Item = (i64, i64)>) -> Self {
         Self(heads.into_iter().collect())
+    }
+
+    /// Adds mailboxes that were locked later. Those that were held keep the numbers that they gave.
+    pub(super) fn add(&mut self, more: Self) {
+        for (agent, head) in more.0 {
+            self.0.entry(agent).or_insert(head);
+        }
     }
 
     /// Whether this agent's mailbox is among them.
@@ -92,36 +100,6 @@ pub(super) struct Pages {
     /// When the first of these messages came here.
     first_came: Option<Instant>,
     charges: Charges,
-}
-
-/// A message about to be written; JSON is text already.
-#[derive(Debug)]
-pub(super) struct Post {
-    pub(super) id: Uuid,
-    pub(super) sender: i64,
-    /// To whom it is charged: its sender, unless the office wrote it in that one's name.
-    pub(super) payer: i64,
-    pub(super) at: Timestamp,
-    pub(super) priority: i16,
-    pub(super) ttl: u8,
-    pub(super) kind: Option<String>,
-    pub(super) trace: Option<String>,
-    pub(super) reply_to: Option<Uuid>,
-    pub(super) correlation_id: Option<String>,
-    pub(super) task: Option<String>,
-    pub(super) callback: Option<String>,
-    pub(super) content: String,
-    pub(super) parts: Option<String>,
-    pub(super) metadata: Option<String>,
-}
-
-impl Post {
-    /// What it counts where so many agents get it.
-    fn stored(&self, copies: usize) -> Stored {
-        let json = [&self.parts, &self.metadata, &self.callback];
-        let bytes = self.content.len() + json.into_iter().flatten().map(String::len).sum::<usize>();
-        Stored::message(copies, bytes)
-    }
 }
 
 /// Who gets a message.
@@ -197,7 +175,7 @@ struct Events {
 /// two such can be; a clock that goes back further was set, and is believed); those of this batch are in order. What senders
 /// have stored is counted behind the locks of all sessions, by agent. Returns the messages whose times that changed.
 const WRITE_MAIL: &str = "
-WITH letters AS (
+WITH incoming AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::uuid[], $4::bigint[], $5::bigint[], $6::bigint[],
                          $7::timestamptz[], $8::smallint[], $9::smallint[], $10::text[], $11::text[], $12::uuid[],
                          $13::text[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[])
@@ -212,7 +190,7 @@ WITH letters AS (
     SELECT l.*, k.last_seq + l.ord AS seq,
            CASE WHEN k.last_at > l.created_at AND k.last_at < l.created_at + $24::bigint * interval '1 microsecond'
                 THEN k.last_at ELSE l.created_at END AS at
-    FROM letters l JOIN locked k ON k.id = l.session_id
+    FROM incoming l JOIN locked k ON k.id = l.session_id
 ), moved AS (
     UPDATE sessions s SET last_seq = c.last_seq, last_at = c.last_at
     FROM (SELECT session_id, max(seq) AS last_seq, max(at) AS last_at FROM placed GROUP BY session_id) c
@@ -243,18 +221,24 @@ WITH letters AS (
 SELECT public_id, at FROM placed WHERE at <> created_at";
 
 const WRITE_EVENTS: &str = "
-WITH news AS (
+WITH added AS (
     SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::text[], $4::timestamptz[]) AS n (agent_id, number, event, at)
-), told AS (
-    INSERT INTO entries (agent_id, number, event, at) SELECT agent_id, number, event, at FROM news
+), logged AS (
+    INSERT INTO entries (agent_id, number, event, at) SELECT agent_id, number, event, at FROM added
 )
 UPDATE mailboxes m SET head = greatest(m.head, n.head)
-FROM (SELECT agent_id, max(number) AS head FROM news GROUP BY agent_id) n WHERE m.agent_id = n.agent_id";
+FROM (SELECT agent_id, max(number) AS head FROM added GROUP BY agent_id) n WHERE m.agent_id = n.agent_id";
 
 impl Pages {
     /// Adds a message to a session, and its deliveries to the logs of its recipients, which are locked. Answers its place
     /// in each log.
-    pub(super) fn post(&mut self, heads: &mut Heads, session: i64, post: Post, to: To<'_>) -> Vec<(AgentKey, u64)> {
+    pub(super) fn post(
+        &mut self,
+        heads: &mut Heads,
+        session: i64,
+        post: Columns<'_>,
+        to: To<'_>,
+    ) -> Vec<(AgentKey, u64)> {
         let (ord, latest) = self.places.entry(session).or_insert((0, post.at));
         *ord += 1;
         *latest = post.at.max(*latest);
@@ -293,13 +277,13 @@ impl Pages {
         m.at.push(at);
         m.priority.push(post.priority);
         m.ttl.push(post.ttl.into());
-        m.kind.push(post.kind);
+        m.kind.push(post.kind.map(str::to_owned));
         m.trace.push(post.trace);
         m.reply_to.push(post.reply_to);
-        m.correlation_id.push(post.correlation_id);
+        m.correlation_id.push(post.correlation_id.map(str::to_owned));
         m.task.push(post.task);
         m.callback.push(post.callback);
-        m.content.push(post.content);
+        m.content.push(post.content.into_owned());
         m.parts.push(post.parts);
         m.metadata.push(post.metadata);
         copies
@@ -353,7 +337,7 @@ impl Pages {
     }
 
     /// Writes it all. The statements travel together: one way there and back. Returns which messages got another time.
-    pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Trouble> {
+    pub(super) async fn write<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
         let (retimed, (), (), ()) = tokio::try_join!(
             self.write_mail(client),
             self.write_events(client),
@@ -369,7 +353,7 @@ impl Pages {
     }
 
     /// Writes mail alone and commits: one way there and back.
-    pub(super) async fn write_mail_and_commit(&self, client: &Object) -> Result<Retimed, Trouble> {
+    pub(super) async fn write_mail_and_commit(&self, client: &Object) -> Result<Retimed, Failed> {
         let statement = client.prepare_cached(WRITE_MAIL).await?;
         let commit = async { Ok(client.batch_execute("COMMIT").await?) };
         // A statement is sent when its future is polled first: in this order. Where the mail fails, the commit does nothing.
@@ -377,7 +361,7 @@ impl Pages {
         Ok(retimed)
     }
 
-    async fn write_mail<C: GenericClient>(&self, client: &C) -> Result<Retimed, Trouble> {
+    async fn write_mail<C: GenericClient>(&self, client: &C) -> Result<Retimed, Failed> {
         if self.messages.session.is_empty() {
             return Ok(Retimed::default());
         }
@@ -385,7 +369,7 @@ impl Pages {
         self.insert_mail(client, &statement).await
     }
 
-    async fn insert_mail<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<Retimed, Trouble> {
+    async fn insert_mail<C: GenericClient>(&self, client: &C, statement: &Statement) -> Result<Retimed, Failed> {
         let (m, d) = (&self.messages, &self.deliveries);
         if m.session.is_empty() {
             return Ok(Retimed::default());
@@ -431,7 +415,7 @@ impl Pages {
         Ok(retimed)
     }
 
-    async fn write_events<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
+    async fn write_events<C: GenericClient>(&self, client: &C) -> Result<(), Failed> {
         let e = &self.events;
         if e.agent.is_empty() {
             return Ok(());
@@ -441,7 +425,7 @@ impl Pages {
         Ok(())
     }
 
-    async fn write_copies<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
+    async fn write_copies<C: GenericClient>(&self, client: &C) -> Result<(), Failed> {
         let (messages, agents, numbers) = &self.copies;
         if messages.is_empty() {
             return Ok(());
@@ -453,7 +437,7 @@ impl Pages {
         Ok(())
     }
 
-    async fn write_tasks<C: GenericClient>(&self, client: &C) -> Result<(), Trouble> {
+    async fn write_tasks<C: GenericClient>(&self, client: &C) -> Result<(), Failed> {
         for task in &self.tasks {
             let sql = "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_public_id,
                                           session_public_id, parent_id, deadline, note, callback, created_at, updated_at)

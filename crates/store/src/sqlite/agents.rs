@@ -2,70 +2,23 @@
 
 use std::sync::Arc;
 
-use amb_core::{AgentName, Card, Timestamp};
-use rusqlite::{Connection, OptionalExtension, params};
+use amb_core::{AgentName, Card, Consent, Timestamp};
+use futures_util::FutureExt;
+use rusqlite::{Connection, OptionalExtension};
 use uuid::Uuid;
 
 use super::cache::Peer;
-use super::error::{failed, is_taken};
+use super::engine::now as run;
+use super::error::failed;
 use super::keys::{maybe_instant_at, uuid_at};
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::outgoing::json;
 use crate::row;
-use crate::types::{Agent, AgentKey, KeyHash, NewAgent, Written};
-use crate::words;
+use crate::types::{Agent, AgentKey, KeyHash};
+use crate::verbs::{consent, pair};
 
 impl WriteTx {
-    pub(super) fn register(&mut self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
-        let seat = new.join.map(|join| self.seat(join)).transpose()?;
-        if self.is_group(&new.name)? || self.is_agent(&new.name)? {
-            return Err(words::name_taken(&new.name));
-        }
-        let id = amb_core::id::fresh_uuid(now);
-        let NewAgent { name, key_hash, key_prefix, owner_contact, card, join: _ } = new;
-        let insert = self.db.prepared(
-            "INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description,
-                                 capabilities, allow_from, max_concurrent_tasks, created_at, household_id,
-                                 household_token_id, person)
-             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
-        );
-        let values = params![
-            id.as_bytes(),
-            name.as_str(),
-            key_hash.to_hex(),
-            key_prefix,
-            owner_contact,
-            card.description,
-            json(&card.capabilities)?,
-            json(&card.allow_from)?,
-            card.max_concurrent_tasks,
-            now.as_microsecond(),
-            seat.as_ref().map(|seat| seat.token.household),
-            seat.as_ref().map(|seat| seat.token.id),
-            seat.as_ref().is_some_and(|seat| seat.as_person),
-        ];
-        let agent = match insert.and_then(|mut insert| insert.insert(values)) {
-            Ok(key) => Agent { key: AgentKey(key), id, name, once: None },
-            Err(error) if is_taken(&error) => return Err(words::name_taken(&name)),
-            Err(error) => return Err(failed(error)),
-        };
-        let news = match &seat {
-            Some(seat) => self.tell_joined(seat, &agent.name, now)?,
-            None => Vec::new(),
-        };
-        Ok(Written { answer: agent, news })
-    }
-
-    /// Whether an agent has this name or one like it.
-    pub(super) fn is_agent(&self, name: &AgentName) -> Result<bool> {
-        self.db
-            .prepared("SELECT 1 FROM agents WHERE lower(name) = ?1")
-            .and_then(|mut select| select.exists([name.folded()]))
-            .map_err(failed)
-    }
-
     /// The agent of this name, for sending to it. Deleted agents are found too, and say so.
     pub(super) fn peer(&mut self, name: &AgentName) -> Result<Option<Peer>> {
         if let Some(peer) = self.caches.peers.get(name) {
@@ -102,6 +55,19 @@ impl WriteTx {
         let peer = Peer { id, name: name.clone(), card: Arc::new(card), deleted };
         self.caches.peers.put(name.clone(), peer.clone());
         Ok(Some(peer))
+    }
+}
+
+impl WriteTx {
+    /// What decides whether these two may write to each other.
+    pub(super) fn consent(&mut self, a: i64, b: i64) -> Result<Consent> {
+        let pair = pair(a, b);
+        if let Some(consent) = self.caches.consent.get(&pair) {
+            return Ok(*consent);
+        }
+        let consent = run(consent(self, a, b).boxed())?;
+        self.caches.consent.put(pair, consent);
+        Ok(consent)
     }
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::error::failed;
 use crate::error::{Result, conflict};
-use crate::{StoreError, words};
+use crate::{StoreError, refusals};
 
 /// How often progress is told.
 const TELL: Duration = Duration::from_millis(200);
@@ -48,7 +48,7 @@ pub async fn backup(
         return Err(StoreError::not_found(format!("there is no database {}", from.display())));
     }
     if to.exists() && !replace {
-        return Err(words::file_is_there(to));
+        return Err(refusals::file_is_there(to));
     }
     let making = making(to);
     let total = fs_err::metadata(from).map_err(cannot)?.len();
@@ -113,7 +113,7 @@ fn name(making: &Path, to: &Path, replace: bool) -> Result<()> {
     } else {
         // Unlike a rename, a link never takes the place of a file that came meanwhile.
         fs_err::hard_link(making, to).map_err(|error| match error.kind() {
-            std::io::ErrorKind::AlreadyExists => words::file_is_there(to),
+            std::io::ErrorKind::AlreadyExists => refusals::file_is_there(to),
             _ => cannot(error),
         })?;
         fs_err::remove_file(making).map_err(cannot)?;

@@ -63,7 +63,7 @@ pub(super) struct Peer {
 
 /// A session, as far as sending in it goes.
 #[derive(Debug, Clone)]
-pub(super) struct Thread {
+pub(super) struct Session {
     pub(super) id: i64,
     pub(super) public_id: Uuid,
     pub(super) subject: Arc<str>,
@@ -83,7 +83,7 @@ pub(super) struct Caches {
     pub(super) by_subject: Bounded<(i64, i64, Box<str>), i64>,
     /// Sessions by the id that the world sees.
     pub(super) by_public_id: Bounded<Uuid, i64>,
-    pub(super) threads: Bounded<i64, Thread>,
+    pub(super) sessions: Bounded<i64, Session>,
     /// The number of the newest entry in each log.
     pub(super) heads: Bounded<i64, i64>,
     /// What each agent has stored.
@@ -97,7 +97,7 @@ impl Caches {
         self.consent.clear();
         self.by_subject.clear();
         self.by_public_id.clear();
-        self.threads.clear();
+        self.sessions.clear();
         self.heads.clear();
         self.stored.clear();
     }

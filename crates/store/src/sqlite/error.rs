@@ -1,4 +1,4 @@
-//! SQLite's failures in the office's words.
+//! What SQLite's failures mean to callers.
 
 use rusqlite::ErrorCode;
 

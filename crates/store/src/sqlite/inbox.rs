@@ -3,25 +3,24 @@
 use std::cmp::Reverse;
 
 use amb_core::doc::{History, Inbox, MessageView, PendingConnection, SessionSummary};
-use amb_core::limits::{INBOX_PREVIEW, MAX_WAITING_REQUESTS};
+use amb_core::limits::INBOX_PREVIEW;
 use amb_core::mailbox::HistoryPage;
-use amb_core::receipt::Receipt;
-use amb_core::{AgentName, Event, Timestamp};
+use amb_core::{AgentName, Timestamp};
 use rusqlite::{Connection, OptionalExtension, Row, params};
 use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
+use super::keys::{instant_at, maybe_uuid_at, uuid_at};
 use super::messages::{DELIVERED, message_columns, message_row, shown_in_pair};
 use super::plans::Prepared;
-use super::writer::WriteTx;
 use crate::budget::Budget;
+use crate::engine::Delivery;
 use crate::error::Result;
 use crate::outgoing::{message_uuid, no_session, not_in_session, session_uuid};
 use crate::query::InboxPage;
+use crate::refusals;
 use crate::row::{self, Shape, ViewRow, callback_is_senders};
-use crate::types::{Agent, News};
-use crate::words;
+use crate::types::Agent;
 
 /// A session that the viewer is in.
 struct Viewed<'a> {
@@ -30,10 +29,10 @@ struct Viewed<'a> {
     other: Option<&'a AgentName>,
 }
 
-/// One page, newest first, and the rows of what the viewer has not read of it.
+/// One page, newest first, and what the viewer has not read of it.
 struct Page {
     views: Vec<MessageView>,
-    unread: Vec<i64>,
+    unread: Vec<Delivery>,
 }
 
 /// The newest messages of a session before a row.
@@ -67,20 +66,21 @@ fn page_of_pair(
     let mut rows = select.query([session, before, limit, caller.key.0]).map_err(failed)?;
     let (mut page, mut budget) = (Page { views: Vec::new(), unread: Vec::new() }, Budget::page());
     while let Some(row) = rows.next().map_err(failed)? {
-        let (message, id) = pair_row(row, caller, other).map_err(failed)?;
+        let (message, id, sender) = pair_row(row, caller, other).map_err(failed)?;
         if shape == Shape::Whole && !budget.takes(message.bytes()) {
             break;
         }
         if !message.is_read && message.sender != caller.name {
-            page.unread.push(id);
+            page.unread.push(Delivery { place: id, sender });
         }
         page.views.push(message.view(shape)?);
     }
     Ok(page)
 }
 
-fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Result<(ViewRow, i64)> {
-    let mine = row.get::<_, i64>(0)? == caller.key.0;
+fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Result<(ViewRow, i64, i64)> {
+    let sender: i64 = row.get(0)?;
+    let mine = sender == caller.key.0;
     let kind: Option<String> = row.get(3)?;
     let message = ViewRow {
         id: uuid_at(row, 4)?,
@@ -97,7 +97,7 @@ fn pair_row(row: &Row<'_>, caller: &Agent, other: &AgentName) -> rusqlite::Resul
         parts: row.get(12)?,
         metadata: row.get(13)?,
     };
-    Ok((message, row.get(1)?))
+    Ok((message, row.get(1)?, sender))
 }
 
 /// A page of a group's session, with the viewer's own copy of each message: an agent sees what it sent and what came to
@@ -106,7 +106,7 @@ fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, lim
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", e.message_id, m.sender_id = ?4 AND EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id)
+        ", e.message_id, m.sender_id, m.sender_id = ?4 AND EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id)
              AND NOT EXISTS (SELECT 1 FROM deliveries o WHERE o.message_id = m.id AND o.read_at IS NULL)
          FROM messages m
          JOIN sessions s ON s.id = m.session_id
@@ -125,9 +125,11 @@ fn page_of_group(db: &Connection, caller: &Agent, session: i64, before: i64, lim
             break;
         }
         let delivered: Option<i64> = row.get(DELIVERED).map_err(failed)?;
-        page.unread.extend(delivered.filter(|_| message.read_at.is_none()));
+        let sender = row.get(DELIVERED + 1).map_err(failed)?;
+        let unread = delivered.filter(|_| message.read_at.is_none());
+        page.unread.extend(unread.map(|place| Delivery { place, sender }));
         let mut view = message.view(&caller.name, shape)?;
-        view.is_read |= row.get::<_, bool>(DELIVERED + 1).map_err(failed)?;
+        view.is_read |= row.get::<_, bool>(DELIVERED + 2).map_err(failed)?;
         page.views.push(view);
     }
     Ok(page)
@@ -170,12 +172,12 @@ impl Member {
     }
 }
 
-/// A page of the caller's sessions and the requests that wait for it; nothing where it has more sessions than `at_most`.
+/// A page of the caller's sessions with the requests that wait for it; nothing where it has more sessions than `at_most`.
 pub(super) fn inbox(
     db: &Connection,
     caller: &Agent,
     wanted: &InboxPage,
-    now: Timestamp,
+    pending: Vec<PendingConnection>,
     at_most: Option<usize>,
 ) -> Result<Option<Inbox>> {
     let mut select = db
@@ -243,46 +245,16 @@ pub(super) fn inbox(
     }
     sessions.sort_by_key(|(order, _)| *order);
     let sessions = sessions.into_iter().map(|(_, session)| session).collect();
-    Ok(Some(row::inbox_page(sessions, limit, pending(db, caller, now)?)))
+    Ok(Some(row::inbox_page(sessions, limit, pending)))
 }
 
-/// The requests that wait for the caller.
-pub(super) fn pending(db: &Connection, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
-    let mut select = db
-        .prepared(
-            "SELECT c.public_id, a.name, c.message, iif(c.code_private, NULL, c.verification_code), c.created_at
-             FROM connections c JOIN agents a ON a.id = c.requester_id
-             WHERE c.target_id = ?1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > ?2)
-             ORDER BY c.id LIMIT ?3",
-        )
-        .map_err(failed)?;
-    let found = select
-        .query_map([caller.key.0, now.as_microsecond(), MAX_WAITING_REQUESTS.into()], |row| {
-            let id: Uuid = uuid_at(row, 0)?;
-            Ok((id, row.get::<_, String>(1)?, row.get(2)?, row.get(3)?, instant_at(row, 4)?))
-        })
-        .map_err(failed)?;
-    found
-        .map(|found| {
-            let (id, from, message, verification_code, created_at) = found.map_err(failed)?;
-            Ok(PendingConnection {
-                connection_id: id.into(),
-                from_agent_name: row::name(&from)?,
-                message,
-                verification_code,
-                created_at,
-            })
-        })
-        .collect()
-}
-
-/// A page of a session as it is before it is marked, and the rows of the messages to mark.
+/// A page of a session as it is before it is marked, and what to mark.
 pub(super) fn history(
     db: &Connection,
     caller: &Agent,
     session: Uuid,
     wanted: &HistoryPage,
-) -> Result<(History, Vec<i64>)> {
+) -> Result<(History, Vec<Delivery>)> {
     let found: Option<(i64, String, bool, Option<String>)> = db
         .prepared(
             "SELECT s.id, s.subject,
@@ -300,7 +272,7 @@ pub(super) fn history(
         .map_err(failed)?;
     let Some((id, subject, member, other)) = found else { return Err(no_session()) };
     if !member {
-        return Err(words::not_a_member());
+        return Err(refusals::not_a_member());
     }
     let before = match &wanted.before {
         None => i64::MAX,
@@ -324,53 +296,4 @@ pub(super) fn history(
     }
     let history = History { session_id: session.into(), subject, messages: page.views };
     Ok((history, page.unread))
-}
-
-impl WriteTx {
-    /// Marks messages that came to the caller as read, and tells their senders.
-    pub(super) fn mark_read(&mut self, caller: &Agent, messages: &[i64], now: Timestamp) -> Result<Vec<News>> {
-        let mut news = Vec::new();
-        for message in messages {
-            let marked = self
-                .db
-                .prepared(
-                    "UPDATE deliveries SET read_at = ?3, delivered_at = coalesce(delivered_at, ?3), lease_until = NULL
-                     WHERE message_id = ?1 AND agent_id = ?2 AND read_at IS NULL",
-                )
-                .and_then(|mut update| update.execute([*message, caller.key.0, now.as_microsecond()]))
-                .map_err(failed)?;
-            if marked == 0 {
-                continue;
-            }
-            self.db
-                .prepared(
-                    "UPDATE session_members SET unread = unread - 1
-                     WHERE agent_id = ?1 AND session_id = (SELECT session_id FROM messages WHERE id = ?2)",
-                )
-                .and_then(|mut update| update.execute([caller.key.0, *message]))
-                .map_err(failed)?;
-            self.changed.agent(caller.key.0);
-            news.push(self.tell_receipt(*message, caller, now)?);
-        }
-        Ok(news)
-    }
-
-    /// Tells the sender of a message how far it has come on its way to the caller.
-    pub(super) fn tell_receipt(&mut self, message: i64, caller: &Agent, now: Timestamp) -> Result<News> {
-        let (public_id, sender, created_at, delivered_at, read_at) = self
-            .db
-            .prepared(
-                "SELECT m.public_id, m.sender_id, m.created_at, e.delivered_at, e.read_at
-                 FROM messages m JOIN deliveries e ON e.message_id = m.id WHERE m.id = ?1 AND e.agent_id = ?2",
-            )
-            .and_then(|mut select| {
-                select.query_row([message, caller.key.0], |row| {
-                    let at = maybe_instant_at;
-                    Ok((uuid_at(row, 0)?, row.get(1)?, instant_at(row, 2)?, at(row, 3)?, at(row, 4)?))
-                })
-            })
-            .map_err(failed)?;
-        let receipt = Receipt::of(caller.name.clone(), created_at, delivered_at, read_at);
-        self.tell(sender, Event::Receipt { message_id: public_id.into(), receipt }, now)
-    }
 }

@@ -33,8 +33,8 @@ impl SqliteStore {
                 Ok(agents) => agents,
                 Err(()) => {
                     // A process that was killed may have left words of mail that it removed.
-                    self.forget(self.readers().read(search::left_over).await?).await?;
-                    self.unindexed.complete(self.readers().read(search::behind).await?);
+                    self.forget(self.readers().read(|db| search::left_over(db)).await?).await?;
+                    self.unindexed.complete(self.readers().read(|db| search::behind(db)).await?);
                     continue;
                 }
             };

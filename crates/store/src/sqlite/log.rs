@@ -2,6 +2,7 @@
 
 use amb_core::{Entry, Event, Timestamp};
 use rusqlite::{Connection, params};
+use uuid::Uuid;
 
 use super::agents;
 use super::error::failed;
@@ -11,6 +12,7 @@ use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::StoreError;
 use crate::budget::Budget;
+use crate::columns::Columns;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::replicas::{Astray, Seated};
@@ -30,7 +32,7 @@ impl WriteTx {
     }
 
     /// Appends an event other than mail to an agent's log.
-    pub(super) fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
+    pub(super) fn append_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
         let number = self.next_number(agent)?;
         self.changed.agent(agent);
         self.db
@@ -39,6 +41,67 @@ impl WriteTx {
             .execute(params![agent, number, json(&event)?, now.as_microsecond()])
             .map_err(failed)?;
         Ok(News { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(number).into() } })
+    }
+
+    /// Appends a message to its session and to the logs of its recipients, and counts it as unread there. Without
+    /// recipients it stays in the session, and no log tells of it. Returns its row and its number in each log.
+    pub(super) fn append_message(
+        &mut self,
+        session: i64,
+        message: Columns<'_>,
+        recipients: &[i64],
+    ) -> Result<(i64, Vec<(AgentKey, u64)>)> {
+        let stored = message.stored(recipients.len());
+        let row = self
+            .db
+            .prepared(
+                "INSERT INTO messages (public_id, session_id, sender_id, created_at, priority, ttl, kind, trace,
+                                       reply_to, correlation_id, task, callback, content, parts, metadata)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+            )
+            .and_then(|mut insert| {
+                insert.insert(params![
+                    message.id.as_bytes(),
+                    session,
+                    message.sender,
+                    message.at.as_microsecond(),
+                    message.priority,
+                    message.ttl,
+                    message.kind,
+                    message.trace,
+                    message.reply_to.as_ref().map(Uuid::as_bytes),
+                    message.correlation_id,
+                    message.task,
+                    message.callback,
+                    message.content,
+                    message.parts,
+                    message.metadata,
+                ])
+            })
+            .map_err(failed)?;
+        self.changed.agent(message.sender);
+        let mut copies = Vec::with_capacity(recipients.len());
+        for agent in recipients {
+            copies.push((AgentKey(*agent), number_of(self.deliver(*agent, session, row, message.priority)?)));
+        }
+        self.charge(message.payer, stored)?;
+        Ok((row, copies))
+    }
+
+    /// Appends a message to an agent's log. Returns its number there.
+    fn deliver(&mut self, agent: i64, session: i64, message: i64, priority: i16) -> Result<i64> {
+        let number = self.next_number(agent)?;
+        self.db
+            .prepared("INSERT INTO deliveries (message_id, agent_id, number, priority) VALUES (?1, ?2, ?3, ?4)")
+            .and_then(|mut insert| insert.execute(params![message, agent, number, priority]))
+            .map_err(failed)?;
+        self.db
+            .prepared("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
+            .and_then(|mut update| update.execute([agent, session]))
+            .map_err(failed)?;
+        self.changed.agent(agent);
+        self.findable.push(AgentKey(agent));
+        Ok(number)
     }
 }
 

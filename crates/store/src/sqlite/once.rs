@@ -1,4 +1,4 @@
-//! Idempotency keys: a verb that creates something does it once for each key.
+//! What sends were answered under their idempotency keys.
 
 use amb_core::Timestamp;
 use rusqlite::{OptionalExtension, params};
@@ -9,26 +9,10 @@ use super::error::failed;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
-use crate::types::{Agent, Once, Written};
-use crate::{StoreError, outgoing, words};
+use crate::types::Once;
+use crate::{StoreError, outgoing, refusals};
 
 impl WriteTx {
-    /// Runs a verb, unless the caller's request was answered before: then that answer is given, and nothing is changed.
-    pub(super) fn once<T: Serialize + DeserializeOwned>(
-        &mut self,
-        caller: &Agent,
-        now: Timestamp,
-        verb: impl FnOnce(&mut Self) -> Result<Written<T>>,
-    ) -> Result<Written<T>> {
-        let Some(once) = &caller.once else { return verb(self) };
-        if let Some(answer) = self.answered_before(caller.key.0, once)? {
-            return Ok(Written::quiet(answer));
-        }
-        let written = verb(self)?;
-        self.remember_answer(caller.key.0, once, &written.answer, now)?;
-        Ok(written)
-    }
-
     /// What was answered under this key before.
     pub(super) fn answered_before<T: DeserializeOwned>(&self, me: i64, once: &Once) -> Result<Option<T>> {
         let found: Option<(Vec<u8>, String)> = self
@@ -39,7 +23,7 @@ impl WriteTx {
             })
             .map_err(failed)?;
         match found {
-            Some((hash, _)) if hash != once.draft_hash => Err(words::key_reused()),
+            Some((hash, _)) if hash != once.draft_hash => Err(refusals::key_reused()),
             Some((_, answer)) => serde_json::from_str(&answer).map(Some).map_err(StoreError::internal),
             None => Ok(None),
         }

@@ -53,7 +53,7 @@ impl Readers {
 
     /// Reads one consistent state, here and now: for what takes microseconds, where going to another thread and back
     /// would take longer than the reading.
-    pub(super) async fn look<T>(&self, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+    pub(super) async fn look<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         let permit = self.shared.permits.acquire().await.map_err(|_| closed())?;
         let seen = self.shared.with(|db| snapshot(db, look));
         drop(permit);
@@ -64,7 +64,7 @@ impl Readers {
     pub(super) async fn read<T, F>(&self, look: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Connection) -> Result<T> + Send + 'static,
+        F: FnOnce(&mut Connection) -> Result<T> + Send + 'static,
     {
         let long = self.shared.long.clone().acquire_owned().await.map_err(|_| closed())?;
         let permit = self.shared.permits.clone().acquire_owned().await.map_err(|_| closed())?;
@@ -87,9 +87,9 @@ impl Readers {
 }
 
 impl Shared {
-    fn with<T>(&self, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
-        let db = self.take()?;
-        let seen = catch_unwind(AssertUnwindSafe(|| look(&db)))
+    fn with<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
+        let mut db = self.take()?;
+        let seen = catch_unwind(AssertUnwindSafe(|| look(&mut db)))
             .unwrap_or_else(|_| Err(StoreError::internal("a look into the store panicked")));
         // What panicked may have left its transaction open.
         if !db.is_autocommit() {
@@ -110,7 +110,7 @@ impl Shared {
     }
 }
 
-fn snapshot<T>(db: &Connection, look: impl FnOnce(&Connection) -> Result<T>) -> Result<T> {
+fn snapshot<T>(db: &mut Connection, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
     db.prepared("BEGIN").and_then(|mut s| s.execute([])).map_err(failed)?;
     let seen = look(db);
     db.prepared("COMMIT").and_then(|mut s| s.execute([])).map_err(failed)?;

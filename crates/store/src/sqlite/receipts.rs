@@ -1,8 +1,8 @@
-//! One message, many messages, and how far they have come.
+//! Messages with their receipts.
 
+use amb_core::Timestamp;
 use amb_core::doc::{MessagePage, MessageWithReceipts};
 use amb_core::receipt::Receipt;
-use amb_core::{MessageId, Timestamp};
 use rusqlite::types::Value;
 use rusqlite::{Connection, params_from_iter};
 use uuid::Uuid;
@@ -12,13 +12,12 @@ use super::error::failed;
 use super::keys::{maybe_instant_at, number_of};
 use super::messages::{DELIVERED, Found, find, message_columns, message_row};
 use super::plans::Prepared;
-use super::writer::WriteTx;
 use crate::budget::Budget;
 use crate::error::Result;
-use crate::outgoing::{message_uuid, no_message, session_uuid};
-use crate::query::{Handed, MAX_HANDED, MessageQuery};
+use crate::outgoing::{no_message, session_uuid};
+use crate::query::MessageQuery;
 use crate::row as rows;
-use crate::types::{Agent, News, Written};
+use crate::types::Agent;
 
 /// One message that the caller sent or received.
 pub(super) fn message(db: &Connection, caller: &Agent, id: Uuid) -> Result<MessageWithReceipts> {
@@ -119,64 +118,4 @@ pub(super) fn messages(db: &Connection, caller: &Agent, query: &MessageQuery) ->
     }
     let full = budget.is_full() || messages.len() as u64 == u64::from(query.limit);
     Ok(MessagePage { messages, next: last.filter(|_| full) })
-}
-
-impl WriteTx {
-    /// Marks messages as read; all of them came to the caller, or none is marked.
-    pub(super) fn ack(&mut self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
-        let messages = self.delivered_to(caller, ids)?;
-        let news = self.mark_read(caller, &messages, now)?;
-        Ok(Written { answer: news.len() as u64, news })
-    }
-
-    /// The rows of these messages, all of which came to the caller.
-    pub(super) fn delivered_to(&self, caller: &Agent, ids: &[MessageId]) -> Result<Vec<i64>> {
-        ids.iter()
-            .map(|id| {
-                let found = find(&self.db, message_uuid(id)?)?.ok_or_else(|| no_message(id))?;
-                let came = found.came_to(&self.db, caller.key.0)?;
-                came.then_some(found.row_id).ok_or_else(|| no_message(id))
-            })
-            .collect()
-    }
-
-    /// Notes that entries were handed over.
-    pub(super) fn delivered(
-        &mut self,
-        caller: &Agent,
-        after: u64,
-        up_to: u64,
-        now: Timestamp,
-    ) -> Result<Written<Handed>> {
-        let limit = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
-        let most = i64::try_from(MAX_HANDED).unwrap_or(i64::MAX);
-        let (new, numbers): (Vec<i64>, Vec<u64>) = self
-            .db
-            .prepared(
-                "SELECT message_id, number FROM deliveries
-                 WHERE agent_id = ?1 AND number > ?2 AND number <= ?3 AND delivered_at IS NULL ORDER BY number LIMIT ?4",
-            )
-            .and_then(|mut select| {
-                let rows = select.query_map([caller.key.0, limit(after), limit(up_to), most], |row| {
-                    Ok((row.get::<_, i64>(0)?, number_of(row.get(1)?)))
-                })?;
-                rows.collect()
-            })
-            .map_err(failed)?;
-        let news = self.mark_delivered(caller, &new, now)?;
-        Ok(Written { answer: Handed::after(news.len() as u64, numbers.into_iter(), up_to), news })
-    }
-
-    /// Marks messages as handed over to the caller, and tells the senders.
-    pub(super) fn mark_delivered(&mut self, caller: &Agent, new: &[i64], now: Timestamp) -> Result<Vec<News>> {
-        let mut news = Vec::with_capacity(new.len());
-        for message in new {
-            self.db
-                .prepared("UPDATE deliveries SET delivered_at = ?3 WHERE message_id = ?1 AND agent_id = ?2")
-                .and_then(|mut update| update.execute([*message, caller.key.0, now.as_microsecond()]))
-                .map_err(failed)?;
-            news.push(self.tell_receipt(*message, caller, now)?);
-        }
-        Ok(news)
-    }
 }

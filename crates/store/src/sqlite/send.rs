@@ -1,172 +1,259 @@
 //! Sending. What is asked of the database here is asked for every message, so little is.
 
-use amb_core::Kind;
-use amb_core::consent::may_write;
 use amb_core::doc::Sent;
-use amb_core::route::Hop;
+use amb_core::send::{Accepted, Named, Place, Recipient, decide};
+use amb_core::task::RejectReason;
+use amb_core::{Entry, Event, Kind, MessageId, TaskState};
+use rusqlite::{OptionalExtension, params};
+use uuid::Uuid;
 
-use super::cache::{Peer, Thread};
-use super::connect::pair;
+use super::cache::{Peer, Session};
+use super::error::failed;
 use super::messages::{self, Found};
-use super::post::Post;
+use super::plans::Prepared;
 use super::writer::WriteTx;
+use crate::columns::Columns;
 use crate::error::Result;
-use crate::outgoing::{self, OutgoingMessage, Parent, Placed, json_of, no_session, trace_json};
-use crate::row::{kind_text, rank};
-use crate::types::{Agent, AgentKey};
-use crate::words;
+use crate::outgoing::{OutgoingMessage, Parent, Placed, json, json_of, no_session};
+use crate::refusals;
+use crate::tasks::Update;
+use crate::types::{Agent, AgentKey, News};
+use crate::verbs::pair;
 
 /// What became of a send.
 pub(super) enum Outcome {
-    /// It was written; the letter comes back for the answer and the news.
+    /// It was written; the message comes back for the answer and the log entries.
     Placed(Box<(OutgoingMessage, Placed)>),
     /// Its idempotency key had been used for the same draft.
     Repeat(Sent),
 }
 
-/// Who a letter is for.
-enum Recipient {
+/// Who a message is for.
+pub(super) enum To {
     Agent(Peer),
-    /// The row of a group that the sender is in.
-    Group(i64),
+    /// A group that the sender is in: its row, and the members who get the message.
+    Group(i64, Vec<i64>),
+}
+
+impl To {
+    fn group(&self) -> Option<i64> {
+        if let To::Group(group, _) = self { Some(*group) } else { None }
+    }
+
+    /// Whether this session is one between the sender and whom the message is for.
+    fn shares(&self, session: &Session, me: i64) -> bool {
+        match self {
+            To::Agent(peer) => session.pair == Some(pair(me, peer.id)),
+            To::Group(group, _) => session.group == Some(*group),
+        }
+    }
 }
 
 impl WriteTx {
-    pub(super) fn send(&mut self, caller: &Agent, mut letter: OutgoingMessage) -> Result<Outcome> {
-        letter.at = self.newest.stamp(letter.at);
+    pub(super) fn send(&mut self, caller: &Agent, mut message: OutgoingMessage) -> Result<Outcome> {
+        message.at = self.newest.stamp(message.at);
         let me = caller.key.0;
-        if let Some(once) = &letter.once
+        if let Some(once) = &message.once
             && let Some(sent) = self.answered_before(me, once)?
         {
             return Ok(Outcome::Repeat(sent));
         }
-        let placed = match self.reachable(me, &letter)? {
-            Recipient::Agent(peer) => {
+        let to = self.recipient(caller, &message)?;
+        let placed = match &to {
+            To::Agent(peer) => {
                 // By the name that it has: traces and answers know no other.
-                letter.to = peer.name.clone();
-                self.check_quota(me, letter.stored(1))?;
-                let parent = self.parent_of(caller, &letter)?;
-                let answered = parent.as_ref().filter(|_| letter.reply_to().is_some()).map(|found| found.session);
-                let parent = parent.map(Found::message).transpose()?;
-                let hop = letter.hop(parent.as_ref(), false)?;
-                // May make a session: nothing after it but the message itself may fail.
-                let thread = self.thread_of(me, peer.id, &letter, answered)?;
-                self.place(caller, &peer, &thread, &letter, &hop)?
+                message.to = peer.name.clone();
+                self.place(caller, &message, &to)?
             }
-            Recipient::Group(group) => self.guarded(|tx| tx.place_in_group(caller, group, &letter))?,
+            To::Group(..) => self.guarded(|tx| tx.place(caller, &message, &to))?,
         };
-        if let Some(once) = &letter.once {
-            self.remember_answer(me, once, &letter.sent(&placed), letter.at)?;
+        if let Some(once) = &message.once {
+            self.remember_answer(me, once, &message.sent(&placed), message.at)?;
         }
-        Ok(Outcome::Placed(Box::new((letter, placed))))
+        Ok(Outcome::Placed(Box::new((message, placed))))
     }
 
-    /// The recipient, if it is there, connected, and hears the sender; or the group of that name.
-    fn reachable(&mut self, me: i64, letter: &OutgoingMessage) -> Result<Recipient> {
-        let Some(peer) = self.peer(&letter.to)?.filter(|peer| !peer.deleted) else {
-            let group = self.group_of(&letter.to, me)?;
-            return group.map(Recipient::Group).ok_or_else(|| words::not_connected(&letter.to));
-        };
-        let consent = self.consent(me, peer.id)?;
-        // Whom a task's assignee does not hear is told by the task's rejection.
-        let heard = letter.kind == Kind::Task || peer.card.allow_from.allows_in_any_case(&letter.from);
-        may_write(consent, &letter.from, &letter.to, heard)?;
-        Ok(Recipient::Agent(peer))
+    /// The agent of this name, or the group that the sender is in.
+    fn recipient(&mut self, caller: &Agent, message: &OutgoingMessage) -> Result<To> {
+        if let Some(peer) = self.peer(&message.to)?.filter(|peer| !peer.deleted) {
+            return Ok(To::Agent(peer));
+        }
+        let group = self.group_of(&message.to, caller.key.0)?;
+        let group = group.ok_or_else(|| refusals::not_connected(&message.to))?;
+        Ok(To::Group(group, self.audience(group, caller)?))
     }
 
-    /// The message that the letter answers or passes on, which its sender must have sent or received.
-    pub(super) fn parent_of(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<Option<Found>> {
-        let Some(Parent { id, relay }) = letter.parent else { return Ok(None) };
+    /// Looks up what decides about a message, and writes it if it is accepted.
+    fn place(&mut self, caller: &Agent, message: &OutgoingMessage, to: &To) -> Result<Placed> {
         let me = caller.key.0;
-        if let Some(found) = messages::find(&self.db, id)?
-            && (found.came_to(&self.db, me)? || (!relay && found.sender == me))
-        {
-            return Ok(Some(found));
-        }
-        // The office that settled the hop had the message; here it may be gone.
-        if letter.hop.is_some() { Ok(None) } else { Err(outgoing::no_message(&id.into())) }
-    }
-
-    /// The session that the letter goes to, made where it is missing; `answered` is that of the message it replies to.
-    fn thread_of(&mut self, me: i64, peer: i64, letter: &OutgoingMessage, answered: Option<i64>) -> Result<Thread> {
-        let answered = match answered {
-            Some(session) => self.thread(session)?.filter(|thread| thread.pair == Some(pair(me, peer))),
+        let recipient = match to {
+            To::Agent(peer) => Recipient::Agent {
+                consent: self.consent(me, peer.id)?,
+                card: &peer.card,
+                heard: peer.card.allow_from.allows_in_any_case(&message.from),
+                current_tasks: if message.kind == Kind::Task { self.current_tasks(peer.id)? } else { 0 },
+            },
+            To::Group(_, members) => Recipient::Group { copies: members.len(), size: message.size() },
+        };
+        let copies = if let To::Group(_, members) = to { members.len() } else { 1 };
+        let storage = self.storage(me, message.stored(copies))?;
+        let found = self.parent_of(me, message)?;
+        let in_group = found.as_ref().is_some_and(|found| found.group.is_some() && found.group == to.group());
+        let answered = match found.as_ref().filter(|_| message.reply_to().is_some()) {
+            Some(found) => self.session(found.session)?.filter(|session| to.shares(session, me)),
             None => None,
         };
-        match letter.thread(answered.map(|thread| thread.public_id))? {
-            outgoing::Thread::Existing(public_id) => {
-                let thread = self.thread_by_public_id(public_id)?.ok_or_else(no_session)?;
-                if thread.pair != Some(pair(me, peer)) {
-                    return Err(words::not_both_members(&letter.to));
-                }
-                Ok(thread)
+        let session = match message.session {
+            None => Named::None,
+            Some(id) => match self.session_by_public_id(id)? {
+                None => Named::Missing,
+                Some(session) if to.shares(&session, me) => Named::Shared(session),
+                Some(_) => Named::Other,
+            },
+        };
+        let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
+        let found = found.map(Found::message).transpose()?;
+        let mut facts = message.facts(recipient, storage);
+        facts.parent = message.parent_fact(parent_id.as_ref(), found.as_ref(), in_group);
+        (facts.session, facts.answered) = (session, answered);
+        let accepted = decide(facts)?;
+        self.write(caller, message, to, accepted)
+    }
+
+    /// Writes a message that was accepted.
+    fn write(
+        &mut self,
+        caller: &Agent,
+        message: &OutgoingMessage,
+        to: &To,
+        accepted: Accepted<Session>,
+    ) -> Result<Placed> {
+        let me = caller.key.0;
+        let Accepted { hop, place, task } = accepted;
+        let session = match (place, &message.subject, to) {
+            (Place::Session(session), ..) => session,
+            // May make a session: nothing after it but the message itself may fail.
+            (Place::Subject, Some(subject), To::Agent(peer)) => self.pair_session(me, peer.id, subject, message.at)?,
+            (Place::Subject, Some(subject), To::Group(group, _)) => {
+                self.group_session(*group, me, subject, message.at)?
             }
-            outgoing::Thread::Subject(outgoing::Subject { subject, key }) => {
-                let (low, high) = pair(me, peer);
-                let cached = self.caches.by_subject.get(&(low, high, key.as_str().into())).copied();
-                let known = match cached {
-                    Some(id) => Some(id),
-                    None => self.session_of_subject(low, high, key)?,
-                };
-                match known {
-                    Some(id) => self.thread(id)?.ok_or_else(no_session),
-                    None => self.new_session(me, peer, subject, key, letter.at),
-                }
+            (Place::Subject, None, _) => return Err(no_session()),
+        };
+        let rejected = matches!(task, Some((_, Some(_))));
+        let recipients: &[i64] = match to {
+            To::Agent(_) if rejected => &[],
+            To::Agent(peer) => &[peer.id],
+            To::Group(_, members) => {
+                self.enter_session(session.id, members, me)?;
+                members
             }
+        };
+        let task_ref = task.as_ref().and_then(|(state, _)| message.task_ref(*state));
+        let columns = Columns::new(caller, message, &hop, task_ref.as_ref().map(json).transpose()?)?;
+        let (row, copies) = self.append_message(session.id, columns, recipients)?;
+        let mut placed = Placed {
+            session: session.public_id,
+            subject: session.subject.clone(),
+            copies,
+            task: task_ref.clone(),
+            reason: None,
+            more: Vec::new(),
+        };
+        if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, task_ref, to) {
+            placed.reason = reason.as_ref().map(RejectReason::to_string);
+            self.insert_task(caller, peer, &session, message, row, state, placed.reason.as_deref())?;
+            if let Some(reason) = &placed.reason {
+                let update = Update::new(task, message.id, Some(reason), self.newest.stamp(message.at));
+                placed.more = self.tell_rejected(caller, peer, &session, message, update, hop)?;
+            }
+        }
+        Ok(placed)
+    }
+
+    /// The message that this one answers or passes on, which its sender must have sent or received.
+    fn parent_of(&self, me: i64, message: &OutgoingMessage) -> Result<Option<Found>> {
+        let Some(Parent { id, relay }) = message.parent else { return Ok(None) };
+        match messages::find(&self.db, id)? {
+            Some(found) if (!relay && found.sender == me) || found.came_to(&self.db, me)? => Ok(Some(found)),
+            _ => Ok(None),
         }
     }
 
-    /// Accepts the message.
-    fn place(
+    /// How many tasks the agent works on.
+    fn current_tasks(&self, assignee: i64) -> Result<usize> {
+        self.db
+            .prepared("SELECT count(*) FROM tasks WHERE assignee_id = ?1 AND state IN ('accepted', 'working')")
+            .and_then(|mut select| select.query_row([assignee], |row| row.get::<_, u32>(0)))
+            .map(|count| count as usize)
+            .map_err(failed)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn insert_task(
+        &self,
+        caller: &Agent,
+        peer: &Peer,
+        session: &Session,
+        message: &OutgoingMessage,
+        row: i64,
+        state: TaskState,
+        note: Option<&str>,
+    ) -> Result<()> {
+        let parent: Option<i64> = match message.parent.filter(|parent| parent.relay) {
+            Some(parent) => self
+                .db
+                .prepared("SELECT t.id FROM tasks t JOIN messages m ON m.id = t.message_id WHERE m.public_id = ?1")
+                .and_then(|mut select| select.query_row([parent.id.as_bytes()], |row| row.get(0)).optional())
+                .map_err(failed)?,
+            None => None,
+        };
+        let callback = json_of(message.callback.as_ref())?;
+        self.db
+            .prepared(
+                "INSERT INTO tasks (public_id, owner_id, assignee_id, state, subject, message_id, message_public_id,
+                                    session_public_id, parent_id, deadline, note, callback, created_at, updated_at)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?13)",
+            )
+            .and_then(|mut insert| {
+                insert.execute(params![
+                    message.task_id.as_ref().map(Uuid::as_bytes),
+                    caller.key.0,
+                    peer.id,
+                    state.as_str(),
+                    &*session.subject,
+                    row,
+                    message.id.as_bytes(),
+                    session.public_id.as_bytes(),
+                    parent,
+                    message.deadline.map(|at| at.as_microsecond()),
+                    note,
+                    callback,
+                    message.at.as_microsecond(),
+                ])
+            })
+            .map_err(failed)
+            .map(drop)
+    }
+
+    /// Tells the sender of a task that the office rejected it, by an update in the other's name. Charged to who asked for it:
+    /// else one agent could fill up another's account.
+    fn tell_rejected(
         &mut self,
         caller: &Agent,
         peer: &Peer,
-        thread: &Thread,
-        letter: &OutgoingMessage,
-        hop: &Hop,
-    ) -> Result<Placed> {
-        if letter.kind == Kind::Task {
-            return self.place_task(caller, peer, thread, letter, hop);
-        }
-        let (_, copies) = self.post(thread.id, letter_post(caller, letter, hop, None)?, &[peer.id])?;
-        Ok(placed(thread, copies))
-    }
-}
-
-/// Columns to insert for a letter.
-pub(super) fn letter_post<'a>(
-    caller: &Agent,
-    letter: &'a OutgoingMessage,
-    hop: &Hop,
-    task: Option<String>,
-) -> Result<Post<'a>> {
-    Ok(Post {
-        id: letter.id,
-        sender: caller.key.0,
-        payer: caller.key.0,
-        at: letter.at,
-        priority: rank(letter.priority),
-        ttl: hop.ttl,
-        kind: kind_text(&letter.kind),
-        trace: trace_json(hop)?,
-        reply_to: letter.reply_to(),
-        correlation_id: letter.correlation_id.as_ref().map(|id| id.as_str()),
-        task,
-        callback: json_of(letter.callback.as_ref())?,
-        content: letter.content_to_keep(),
-        parts: json_of(letter.parts.as_ref())?,
-        metadata: letter.metadata_json()?,
-    })
-}
-
-/// A letter that lies in this session, in these logs.
-pub(super) fn placed(thread: &Thread, copies: Vec<(AgentKey, u64)>) -> Placed {
-    Placed {
-        session: thread.public_id,
-        subject: thread.subject.clone(),
-        copies,
-        task: None,
-        reason: None,
-        more: Vec::new(),
+        session: &Session,
+        message: &OutgoingMessage,
+        update: Update,
+        hop: amb_core::route::Hop,
+    ) -> Result<Vec<News>> {
+        let me = caller.key.0;
+        let columns = update.columns(&peer.name, peer.id, me, hop, json_of(message.callback.as_ref())?)?;
+        let (_, copies) = self.append_message(session.id, columns, &[me])?;
+        let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));
+        let told = |(agent, number): (AgentKey, u64)| News {
+            agent,
+            entry: Entry { event: event.clone(), cursor: number.into() },
+        };
+        Ok(copies.into_iter().map(told).collect())
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use amb_core::send::Storage;
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::failed;
@@ -73,8 +74,14 @@ impl OfficeUsage {
 impl WriteTx {
     /// Refuses what would be more than this sender, or the office, may store. Asked before anything is written.
     pub(super) fn check_quota(&mut self, sender: i64, more: Stored) -> Result<()> {
-        let stored = self.stored_by(sender)?;
-        self.office.account.quotas().check(stored.usage(), self.office.now.usage(), more.usage())
+        let Storage { quotas, sender, office, more } = self.storage(sender, more)?;
+        quotas.check(sender, office, more)
+    }
+
+    /// What decides whether a sender may add `more`.
+    pub(super) fn storage(&mut self, sender: i64, more: Stored) -> Result<Storage> {
+        let (sender, quotas) = (self.stored_by(sender)?.usage(), self.office.account.quotas());
+        Ok(Storage { quotas, sender, office: self.office.now.usage(), more: more.usage() })
     }
 
     /// What this agent has stored.

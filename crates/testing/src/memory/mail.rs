@@ -1,26 +1,22 @@
-//! Sending and the threads that mail lies in.
+//! Sending.
 
 use jiff::Timestamp;
 
-use super::{State, Stored, Thread};
-use amb_core::consent::{Consent, may_write};
+use super::{Session, State, Stored};
+use amb_core::consent::Consent;
 use amb_core::doc::Sent;
 use amb_core::draft::{Accepted, Draft};
-use amb_core::error::{Code, OfficeError};
 use amb_core::event::{Event, NewMessage};
 use amb_core::id::{MessageId, SessionId};
 use amb_core::mailbox::Result;
 use amb_core::message::{Kind, Message};
 use amb_core::name::AgentName;
-use amb_core::route;
+use amb_core::send::{Facts, Named, Parent, Place, Recipient, decide, no_message};
 
 impl State {
     /// A message that `me` sent or received.
     pub(super) fn find(&self, me: &AgentName, id: &MessageId) -> Result<&Stored> {
-        self.mail
-            .iter()
-            .find(|stored| stored.message.id == *id && self.shows(stored, me))
-            .ok_or_else(|| OfficeError::not_found(format!("no message {id} of yours")))
+        self.mail.iter().find(|stored| stored.message.id == *id && self.shows(stored, me)).ok_or_else(|| no_message(id))
     }
 
     /// Whether a message is shown to this agent: what was delivered to nobody is its sender's alone, and the rejection that
@@ -34,63 +30,73 @@ impl State {
         answered.is_none_or(|id| self.mail.iter().all(|other| other.message.id != *id || other.delivered))
     }
 
-    /// The thread a draft belongs to, made if need be.
-    fn thread_for(&mut self, me: &AgentName, draft: &Draft) -> Result<SessionId> {
-        if let Some(session) = &draft.session {
-            let thread = self.sessions.get(session).ok_or_else(|| {
-                OfficeError::not_found(format!("no session {session}; leave it out and give a subject"))
-            })?;
-            if !thread.members.contains(me) || !thread.members.contains(&draft.to) {
-                return Err(OfficeError::new(Code::Forbidden, "that session is not between you and the recipient"));
-            }
-            return Ok(session.clone());
-        }
-        if let Some(answered) = &draft.reply_to {
-            let session = self.find(me, answered)?.message.session.clone();
-            let among = |thread: &Thread| thread.members.contains(me) && thread.members.contains(&draft.to);
-            if let Some(session) = session.filter(|session| self.sessions.get(session).is_some_and(among)) {
-                return Ok(session);
-            }
-        }
-        let subject = draft
-            .subject
-            .clone()
-            .filter(|subject| !subject.trim().is_empty())
-            .ok_or_else(|| OfficeError::invalid("subject is required where there is no session_id"))?;
-        let session = SessionId::between(me, &draft.to, &subject);
-        let members = [me.clone(), draft.to.clone()];
-        self.sessions.entry(session.clone()).or_insert(Thread { subject, members });
-        Ok(session)
-    }
-
-    fn hop(&self, me: &AgentName, draft: &Draft) -> Result<route::Hop> {
-        match (&draft.reply_to, &draft.relay_of) {
-            (Some(parent), _) => {
-                Ok(route::reply(&self.find(me, parent)?.message, me, &draft.to, draft.is_automatic())?)
-            }
-            (None, Some(parent)) => Ok(route::relay(&self.find(me, parent)?.message, me, &draft.to)?),
-            (None, None) => Ok(route::fresh(me)),
-        }
-    }
-
     /// Takes a draft that has been checked. Answers what the sender is told.
     pub(super) fn accept(&mut self, me: &AgentName, draft: Draft, consent: Consent, now: Timestamp) -> Result<Sent> {
         let card = self.agent(&draft.to)?.card.clone();
-        let heard = draft.kind == Kind::Task || card.allow_from.allows(me);
-        may_write(consent, me, &draft.to, heard)?;
-        let hop = self.hop(me, &draft)?;
-        let session = self.thread_for(me, &draft)?;
+        let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
+        let found = named.and_then(|id| self.find(me, id).ok()).map(|stored| stored.message.clone());
+        let parent = match (named, &found) {
+            (None, _) => Parent::None,
+            (Some(id), None) => Parent::Unknown(id),
+            (Some(_), Some(message)) if draft.reply_to.is_some() => Parent::Answers { message, in_group: false },
+            (Some(_), Some(message)) => Parent::PassesOn(message),
+        };
+        let among = |session: &SessionId| {
+            let session = self.sessions.get(session)?;
+            Some(session.members.contains(me) && session.members.contains(&draft.to))
+        };
+        let subject = draft.subject.clone().filter(|subject| !subject.trim().is_empty());
+        let answered = found.as_ref().filter(|_| draft.reply_to.is_some()).and_then(|found| found.session.clone());
+        let accepted = decide(Facts {
+            from: me,
+            to: &draft.to,
+            kind: &draft.kind,
+            deadline: draft.due(now),
+            automatic: draft.is_automatic(),
+            recipient: Recipient::Agent {
+                consent,
+                card: &card,
+                heard: card.allow_from.allows(me),
+                current_tasks: self.current_tasks(&draft.to).len(),
+            },
+            parent,
+            settled: None,
+            session: match &draft.session {
+                None => Named::None,
+                Some(session) => match among(session) {
+                    None => Named::Missing,
+                    Some(true) => Named::Shared(session.clone()),
+                    Some(false) => Named::Other,
+                },
+            },
+            answered: answered.filter(|session| among(session) == Some(true)),
+            has_subject: subject.is_some(),
+            storage: None,
+            now,
+        })?;
+        let session = match (accepted.place, subject) {
+            (Place::Session(session), _) => session,
+            (Place::Subject, subject) => {
+                let subject = subject.unwrap_or_default();
+                let session = SessionId::between(me, &draft.to, &subject);
+                let members = [me.clone(), draft.to.clone()];
+                self.sessions.entry(session.clone()).or_insert(Session { subject, members });
+                session
+            }
+        };
+        let (hop, task) = (accepted.hop, accepted.task);
         let (deadline, relay_of) = (draft.due(now), draft.relay_of.clone());
         let (id, from, at) = (MessageId::fresh(now), me.clone(), now);
         let subject = Some(self.sessions[&session].subject.clone());
         let mut message = draft.into_message(Accepted { id, from, at, session, subject, hop });
-        if message.kind != Kind::Task {
+        let Some((_, reason)) = task else {
             let sent = sent(&message, None);
             self.deliver(message);
             return Ok(sent);
-        }
+        };
         let parent = relay_of.and_then(|relayed| self.find(me, &relayed).ok()?.message.task.clone());
-        let reason = self.open_task(&mut message, deadline, parent.map(|task| task.id), &card, now);
+        let reason = reason.map(|reason| reason.to_string());
+        self.open_task(&mut message, deadline, parent.map(|task| task.id), reason.clone(), now);
         Ok(sent(&message, reason))
     }
 

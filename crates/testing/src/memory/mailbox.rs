@@ -22,6 +22,7 @@ use amb_core::mailbox::{ClaimRequest, HistoryPage, Mailbox, Result, SearchQuery,
 use amb_core::message::Message;
 use amb_core::name::AgentName;
 use amb_core::receipt::Receipt;
+use amb_core::send::{key_reused, no_session};
 use amb_core::task::{self, Task, TaskState};
 use amb_core::transcript::{Line, TranscriptKey};
 
@@ -126,7 +127,7 @@ impl Mailbox for MemoryMailbox {
             if let Some((first, sent)) = key.as_ref().and_then(|key| state.sent.get(key)) {
                 return match *first == draft {
                     true => Ok(sent.clone()),
-                    false => Err(OfficeError::new(Code::Conflict, "that idempotency key was used for another message")),
+                    false => Err(key_reused()),
                 };
             }
             let consent = match self.office.connections {
@@ -146,7 +147,7 @@ impl Mailbox for MemoryMailbox {
     async fn inbox(&self, unread_only: bool) -> Result<Inbox> {
         let state = self.office.lock();
         let mut sessions = Vec::new();
-        for (id, thread) in state.sessions.iter().filter(|(_, thread)| thread.members.contains(&self.me)) {
+        for (id, session) in state.sessions.iter().filter(|(_, session)| session.members.contains(&self.me)) {
             let mail: Vec<&Stored> = state
                 .mail
                 .iter()
@@ -154,11 +155,11 @@ impl Mailbox for MemoryMailbox {
                 .collect();
             let unread = mail.iter().filter(|stored| stored.message.to == self.me && stored.read_at.is_none()).count();
             let Some(last) = mail.last().filter(|_| !unread_only || unread > 0) else { continue };
-            let other = thread.members.iter().find(|member| **member != self.me).unwrap_or(&self.me);
+            let other = session.members.iter().find(|member| **member != self.me).unwrap_or(&self.me);
             let preview = mail.iter().rev().take(INBOX_PREVIEW);
             sessions.push(SessionSummary {
                 session_id: id.clone(),
-                subject: thread.subject.clone(),
+                subject: session.subject.clone(),
                 other_agent_name: other.clone(),
                 unread_count: unread as u64,
                 last_message_at: last.message.sent_at,
@@ -173,12 +174,11 @@ impl Mailbox for MemoryMailbox {
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History> {
         let now = Timestamp::now();
         let mut state = self.office.lock();
-        let thread =
-            state.sessions.get(session).ok_or_else(|| OfficeError::not_found(format!("no session {session}")))?;
-        if !thread.members.contains(&self.me) {
+        let found = state.sessions.get(session).ok_or_else(no_session)?;
+        if !found.members.contains(&self.me) {
             return Err(OfficeError::new(Code::Forbidden, "that session is between other agents"));
         }
-        let subject = thread.subject.clone();
+        let subject = found.subject.clone();
         let shown: Vec<MessageId> = state
             .mail
             .iter()

@@ -4,33 +4,24 @@ use jiff::Timestamp;
 
 use super::State;
 use amb_core::Object;
-use amb_core::card::Card;
 use amb_core::error::{Code, OfficeError};
 use amb_core::id::{MessageId, TaskId};
 use amb_core::mailbox::Result;
 use amb_core::message::{Kind, Message, Part, Priority};
 use amb_core::name::AgentName;
 use amb_core::route;
-use amb_core::task::{self, Asked, Decision, Task, TaskRef, TaskState};
+use amb_core::task::{self, Asked, Task, TaskRef, TaskState};
 
 impl State {
-    /// Opens the task that a message brings. Answers why it was rejected, if it was.
+    /// Opens the task that a message brings, or records why the office rejected it.
     pub(super) fn open_task(
         &mut self,
         message: &mut Message,
         deadline: Option<Timestamp>,
         parent: Option<TaskId>,
-        card: &Card,
+        reason: Option<String>,
         now: Timestamp,
-    ) -> Option<String> {
-        let asked = Asked {
-            sender: &message.from,
-            assignee: &message.to,
-            card,
-            current_tasks: self.current_tasks(&message.to).len(),
-            deadline,
-        };
-        let decision = task::decide(asked, now);
+    ) {
         // The id of a task is the id of the message that brought it.
         let id = TaskId::parse(message.id.as_str()).unwrap_or_else(|_| TaskId::fresh(now));
         message.task = Some(TaskRef { id: id.clone(), state: TaskState::Pending, deadline, extra: Object::new() });
@@ -51,19 +42,14 @@ impl State {
             updated_at: now,
         };
         self.tasks.insert(id.clone(), task);
-        match decision {
-            Decision::Accept => {
-                self.deliver(message.clone());
-                None
-            }
-            Decision::Reject(reason) => {
+        match reason {
+            None => self.deliver(message.clone()),
+            Some(reason) => {
                 self.keep(message.clone(), false);
-                let reason = reason.to_string();
-                self.update(&id, TaskState::Rejected, Some(reason.clone()), now);
+                self.update(&id, TaskState::Rejected, Some(reason), now);
                 if let Some(task) = &mut message.task {
                     task.state = TaskState::Rejected;
                 }
-                Some(reason)
             }
         }
     }
@@ -89,25 +75,20 @@ impl State {
             let detail = format!("the connection with {} has ended, and this task with it", task.owner);
             return Err(OfficeError::new(Code::NotConnected, detail));
         }
-        let path = task.state.path_to(next);
-        if path.is_empty() {
-            task.state.check_move(next)?;
+        let asked = Asked {
+            sender: &task.owner,
+            assignee: me,
+            card: &self.agent(me)?.card,
+            current_tasks: self.current_tasks(me).len(),
+            deadline: task.deadline,
+        };
+        let (state, reason) = task::decide_move(task.state, next, Some(task::decide(asked, now)))?;
+        let refused = reason.map(|reason| reason.to_string());
+        self.update(id, state, refused.clone().or(note), now);
+        match refused {
+            Some(reason) => Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}"))),
+            None => Ok(self.tasks[id].clone()),
         }
-        if path.contains(&TaskState::Accepted) {
-            let asked = Asked {
-                sender: &task.owner,
-                assignee: me,
-                card: &self.agent(me)?.card,
-                current_tasks: self.current_tasks(me).len(),
-                deadline: task.deadline,
-            };
-            if let Decision::Reject(reason) = task::decide(asked, now) {
-                self.update(id, TaskState::Rejected, Some(reason.to_string()), now);
-                return Err(OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}")));
-            }
-        }
-        self.update(id, next, note, now);
-        Ok(self.tasks[id].clone())
     }
 
     /// Whether this agent gave a task or was given it. One that was delivered to nobody is its owner's alone.
@@ -124,7 +105,7 @@ impl State {
         };
         let open: Vec<Task> = self.tasks.values().filter(between).cloned().collect();
         for task in open {
-            let state = if task.state == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed };
+            let state = task.state.ended_by_office();
             let note = format!("{by} ended the connection, and with it the tasks that were open");
             self.update(&task.id, state, Some(note.clone()), now);
             self.deliver(Message {

@@ -66,28 +66,29 @@ impl AgentDir {
             });
         };
         self.shared.send_waiting(&mut record)?;
-        let path = record.task.state.path_to(next);
-        if path.is_empty() {
-            record.task.state.check_move(next)?;
-        }
-        if path.contains(&TaskState::Accepted) {
-            let current = self.shared.current_tasks(&self.me)?;
-            let asked = Asked {
-                sender: &record.task.owner,
-                assignee: &self.me,
-                card: &self.card()?,
-                current_tasks: current.iter().filter(|current| *current != id).count(),
-                deadline: record.task.deadline,
-            };
-            if let Decision::Reject(reason) = task::decide(asked, self.shared.now()) {
-                record.by_office = true;
-                let begun = self.shared.change(&mut record, TaskState::Rejected, Some(reason.to_string()))?;
-                let refused = OfficeError::new(Code::Conflict, format!("the task was rejected: {reason}"));
-                return Ok(MovedTask { record, begun, refused: Some(refused) });
-            }
-        }
-        let begun = self.shared.change(&mut record, next, note)?;
-        Ok(MovedTask { record, begun, refused: None })
+        let taking_on = match record.task.state.takes_on(next) {
+            true => Some(self.decide_taking_on(&record)?),
+            false => None,
+        };
+        let (state, reason) = task::decide_move(record.task.state, next, taking_on)?;
+        record.by_office |= reason.is_some();
+        let note = reason.as_ref().map(ToString::to_string).or(note);
+        let begun = self.shared.change(&mut record, state, note)?;
+        let refused = reason.map(|why| OfficeError::new(Code::Conflict, format!("the task was rejected: {why}")));
+        Ok(MovedTask { record, begun, refused })
+    }
+
+    /// Whether the agent may take this task on.
+    fn decide_taking_on(&self, record: &Record) -> Result<Decision, OfficeError> {
+        let current = self.shared.current_tasks(&self.me)?;
+        let asked = Asked {
+            sender: &record.task.owner,
+            assignee: &self.me,
+            card: &self.card()?,
+            current_tasks: current.iter().filter(|current| **current != record.task.id).count(),
+            deadline: record.task.deadline,
+        };
+        Ok(task::decide(asked, self.shared.now()))
     }
 }
 

@@ -7,11 +7,11 @@ use amb_core::doc::Sent;
 use deadpool_postgres::GenericClient;
 
 use super::Outcome;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::json;
-use crate::postgres::error::Trouble;
+use crate::refusals;
 use crate::types::Once;
-use crate::words;
 
 /// What was answered under idempotency keys, and for what. Nothing where the answer was none to a send.
 pub(super) type Answers = HashMap<(i64, String), (Vec<u8>, Option<Sent>)>;
@@ -20,11 +20,11 @@ pub(super) type Answers = HashMap<(i64, String), (Vec<u8>, Option<Sent>)>;
 pub(in crate::postgres) fn repeat(once: &Once, hash: &[u8], sent: Option<&Sent>) -> Result<Outcome> {
     match sent {
         Some(sent) if hash == once.draft_hash => Ok(Outcome::Repeat(sent.clone())),
-        _ => Err(words::key_reused()),
+        _ => Err(refusals::key_reused()),
     }
 }
 
-pub(super) async fn answers<C: GenericClient>(client: &C, callers: &[i64], keys: &[&str]) -> Result<Answers, Trouble> {
+pub(super) async fn answers<C: GenericClient>(client: &C, callers: &[i64], keys: &[&str]) -> Result<Answers, Failed> {
     if keys.is_empty() {
         return Ok(Answers::new());
     }
@@ -44,7 +44,7 @@ pub(in crate::postgres) async fn answer_before<C: GenericClient>(
     client: &C,
     caller: i64,
     key: &str,
-) -> Result<Option<(Vec<u8>, Option<Sent>)>, Trouble> {
+) -> Result<Option<(Vec<u8>, Option<Sent>)>, Failed> {
     Ok(answers(client, &[caller], &[key]).await?.into_values().next())
 }
 
@@ -55,7 +55,7 @@ pub(in crate::postgres) async fn remember<C: GenericClient>(
     once: &Once,
     sent: &Sent,
     at: Timestamp,
-) -> Result<(), Trouble> {
+) -> Result<(), Failed> {
     let insert = client
         .prepare_cached(
             "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)",

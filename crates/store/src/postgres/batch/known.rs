@@ -1,28 +1,27 @@
-//! What decides about the letters of a batch, locked and looked up for all of them at once.
+//! What decides about the messages of a batch, locked and looked up for all of them at once.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use amb_core::consent::may_write;
 use amb_core::id::fresh_uuid;
-use amb_core::route::Hop;
-use amb_core::{AgentName, Card, Consent, Kind};
+use amb_core::send::{self, Accepted, Named, Place, Recipient, Storage};
+use amb_core::{AgentName, Card, Consent, Kind, MessageId};
 use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
 use super::answers::{Answers, answers};
+use crate::engine::Failed;
 use crate::error::Result;
-use crate::outgoing::{self, OutgoingMessage, no_session};
-use crate::postgres::error::Trouble;
+use crate::outgoing::{OutgoingMessage, no_session};
 use crate::postgres::messages::{self, Found};
 use crate::postgres::tasks;
 use crate::postgres::write::{Heads, Pages};
-use crate::quota::Stored;
+use crate::quota::{Account, Stored};
 use crate::row;
 use crate::types::Agent;
-use crate::words;
+use crate::verbs::pair;
 
 /// An agent, as far as sending to it goes.
 #[derive(Debug)]
@@ -34,7 +33,7 @@ pub(super) struct Peer {
 
 /// A session, as far as sending in it goes.
 #[derive(Debug, Clone)]
-pub(super) struct Thread {
+pub(super) struct Session {
     pub(super) id: i64,
     pub(super) public_id: Uuid,
     pub(super) subject: Arc<str>,
@@ -44,7 +43,7 @@ pub(super) struct Thread {
 /// All that was looked up for a batch.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Agents whose mailboxes are locked, by every name that letters have for them.
+    /// Agents whose mailboxes are locked, by every name that messages have for them.
     ids: HashMap<AgentName, i64>,
     /// The recipients that are there, as they are under the locks.
     peers: HashMap<i64, Peer>,
@@ -52,10 +51,10 @@ pub(super) struct Known {
     consent: HashMap<(i64, i64), Consent>,
     /// What the senders have stored.
     stored: HashMap<i64, Stored>,
-    by_subject: HashMap<(i64, i64, String), Thread>,
+    by_subject: HashMap<(i64, i64, String), Session>,
     /// Sessions that this transaction made.
     made: Vec<i64>,
-    by_public_id: HashMap<Uuid, Thread>,
+    by_public_id: HashMap<Uuid, Session>,
     parents: HashMap<Uuid, Found>,
     /// Answers to idempotency keys.
     pub(super) answers: Answers,
@@ -65,21 +64,17 @@ pub(super) struct Known {
     task_of: HashMap<Uuid, i64>,
 }
 
-fn pair(a: i64, b: i64) -> (i64, i64) {
-    if a < b { (a, b) } else { (b, a) }
-}
-
 impl Known {
     /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race.
     pub(super) async fn lock<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, OutgoingMessage)],
-    ) -> Result<Heads, Trouble> {
-        let mut names: BTreeSet<String> = letters.iter().map(|(_, letter)| letter.to.folded()).collect();
+        messages: &[(Agent, OutgoingMessage)],
+    ) -> Result<Heads, Failed> {
+        let mut names: BTreeSet<String> = messages.iter().map(|(_, message)| message.to.folded()).collect();
         // A task may be rejected, and then its sender hears of it.
-        let told = |letter: &OutgoingMessage| letter.once.is_some() || letter.kind == Kind::Task;
-        names.extend(letters.iter().filter(|(_, letter)| told(letter)).map(|(_, letter)| letter.from.folded()));
+        let told = |message: &OutgoingMessage| message.once.is_some() || message.kind == Kind::Task;
+        names.extend(messages.iter().filter(|(_, message)| told(message)).map(|(_, message)| message.from.folded()));
         let names: Vec<String> = names.into_iter().collect();
         let select = client
             .prepare_cached(
@@ -93,40 +88,40 @@ impl Known {
         }
         // Names that are like the one of an agent mean that agent.
         let known: Vec<(AgentName, i64)> = self.ids.iter().map(|(name, id)| (name.clone(), *id)).collect();
-        for (_, letter) in letters {
-            if !self.ids.contains_key(&letter.to) {
-                let meant = letter.to.meant(&known, |(name, _)| name.as_str());
-                self.ids.extend(meant.map(|(_, id)| (letter.to.clone(), *id)));
+        for (_, message) in messages {
+            if !self.ids.contains_key(&message.to) {
+                let meant = message.to.meant(&known, |(name, _)| name.as_str());
+                self.ids.extend(meant.map(|(_, id)| (message.to.clone(), *id)));
             }
         }
         Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
     }
 
-    /// Under the locks: who is connected, which sessions there are, and what letters refer to.
+    /// Under the locks: who is connected, which sessions there are, and what messages refer to.
     pub(super) async fn look_up<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, OutgoingMessage)],
-    ) -> Result<(), Trouble> {
+        messages: &[(Agent, OutgoingMessage)],
+    ) -> Result<(), Failed> {
         let (mut routes, mut subjects, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for (caller, letter) in letters {
-            let Some(peer) = self.ids.get(&letter.to) else { continue };
+        for (caller, message) in messages {
+            let Some(peer) = self.ids.get(&message.to) else { continue };
             routes.insert((caller.key.0, *peer));
-            sessions.extend(letter.session);
+            sessions.extend(message.session);
             let pair = pair(caller.key.0, *peer);
-            subjects.extend(letter.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
+            subjects.extend(message.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
         }
         let keys =
-            letters.iter().filter_map(|(caller, letter)| Some((caller.key.0, letter.once.as_ref()?.key.as_str())));
+            messages.iter().filter_map(|(caller, message)| Some((caller.key.0, message.once.as_ref()?.key.as_str())));
         let (callers, keys): (Vec<i64>, Vec<&str>) = keys.unzip();
-        let parents: Vec<Uuid> = letters.iter().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
-        let tasks = || letters.iter().filter(|(_, letter)| letter.kind == Kind::Task);
-        let assignees: Vec<i64> = tasks().filter_map(|(_, letter)| self.ids.get(&letter.to)).copied().collect();
-        let relayed: Vec<Uuid> = tasks().filter_map(|(_, letter)| Some(letter.parent?.id)).collect();
+        let parents: Vec<Uuid> = messages.iter().filter_map(|(_, message)| Some(message.parent?.id)).collect();
+        let tasks = || messages.iter().filter(|(_, message)| message.kind == Kind::Task);
+        let assignees: Vec<i64> = tasks().filter_map(|(_, message)| self.ids.get(&message.to)).copied().collect();
+        let relayed: Vec<Uuid> = tasks().filter_map(|(_, message)| Some(message.parent?.id)).collect();
         let (routes, of_subjects, by_id, answers, parents, current, task_of) = tokio::try_join!(
             routed(client, &routes),
-            threads_of(client, &subjects),
-            threads(client, &sessions),
+            sessions_of_subjects(client, &subjects),
+            sessions_by_id(client, &sessions),
             answers(client, &callers, &keys),
             messages::find_all(client, &parents),
             tasks::current(client, &assignees),
@@ -135,14 +130,14 @@ impl Known {
         self.add_routes(&routes)?;
         self.current = current;
         self.task_of = task_of;
-        self.add_threads(of_subjects);
-        self.add_threads(by_id);
+        self.add_sessions(of_subjects);
+        self.add_sessions(by_id);
         self.answers = answers;
         self.parents = parents;
-        let answered = letters.iter().filter(|(_, letter)| letter.session.is_none());
+        let answered = messages.iter().filter(|(_, message)| message.session.is_none());
         let answered: BTreeSet<Uuid> =
-            answered.filter_map(|(_, letter)| Some(self.parents.get(&letter.reply_to()?)?.row.session)).collect();
-        self.add_threads(threads(client, &answered).await?);
+            answered.filter_map(|(_, message)| Some(self.parents.get(&message.reply_to()?)?.row.session)).collect();
+        self.add_sessions(sessions_by_id(client, &answered).await?);
         Ok(())
     }
 
@@ -169,11 +164,11 @@ impl Known {
         Ok(())
     }
 
-    fn add_threads(&mut self, threads: Vec<(Thread, String)>) {
-        for (thread, key) in threads {
-            self.by_public_id.insert(thread.public_id, thread.clone());
-            if let Some((low, high)) = thread.pair {
-                self.by_subject.insert((low, high, key), thread);
+    fn add_sessions(&mut self, sessions: Vec<(Session, String)>) {
+        for (session, key) in sessions {
+            self.by_public_id.insert(session.public_id, session.clone());
+            if let Some((low, high)) = session.pair {
+                self.by_subject.insert((low, high, key), session);
             }
         }
     }
@@ -182,20 +177,22 @@ impl Known {
     pub(super) async fn make_sessions<C: GenericClient>(
         &mut self,
         client: &C,
-        letters: &[(Agent, OutgoingMessage)],
-    ) -> Result<(), Trouble> {
+        account: &Account,
+        messages: &[(Agent, OutgoingMessage)],
+    ) -> Result<(), Failed> {
         // In the order of their keys, so that two transactions that make the same ones do not wait for each other.
         let mut missing = BTreeMap::new();
-        for (caller, letter) in letters {
-            let Ok(peer) = self.reachable(caller, letter) else { continue };
+        for (caller, message) in messages {
+            let (Some(peer), Some(subject)) = (self.peer(message), &message.subject) else { continue };
             let (low, high) = pair(caller.key.0, peer.id);
-            let Ok(outgoing::Thread::Subject(outgoing::Subject { subject, key })) =
-                letter.thread(self.answered((low, high), letter))
-            else {
+            if self.by_subject.contains_key(&(low, high, subject.key.clone())) {
                 continue;
-            };
-            if !self.by_subject.contains_key(&(low, high, key.clone())) {
-                missing.entry((low, high, key.as_str())).or_insert((subject, caller.key.0, peer.id, letter.at));
+            }
+            // What it would add is not asked for yet: a session that is made for nothing is removed again.
+            let storage = account.storage(Stored::default(), Stored::default(), Stored::default());
+            if let Ok(Accepted { place: Place::Subject, .. }) = self.decide(caller, peer, message, storage) {
+                let made = (&subject.subject, caller.key.0, peer.id, message.at);
+                missing.entry((low, high, subject.key.as_str())).or_insert(made);
             }
         }
         if missing.is_empty() {
@@ -220,70 +217,73 @@ impl Known {
             self.made.extend(made.first().map(|row| row.get::<_, i64>(0)));
             subjects.insert(((*low, *high), *key));
         }
-        let made = threads_of(client, &subjects).await?;
-        self.add_threads(made);
+        let made = sessions_of_subjects(client, &subjects).await?;
+        self.add_sessions(made);
         Ok(())
     }
 
-    /// The sessions that were made for letters which were then refused.
+    /// The sessions that were made for messages which were then refused.
     pub(super) fn unused_sessions(&self, pages: &Pages) -> Vec<i64> {
         self.made.iter().copied().filter(|session| !pages.posts_in(*session)).collect()
     }
 
     /// The recipient, where it is an agent.
-    pub(super) fn peer(&self, letter: &OutgoingMessage) -> Option<&Peer> {
-        self.peers.get(self.ids.get(&letter.to)?)
+    pub(super) fn peer(&self, message: &OutgoingMessage) -> Option<&Peer> {
+        self.peers.get(self.ids.get(&message.to)?)
     }
 
-    /// The recipient, if it is there, connected, and hears the sender.
-    pub(super) fn reachable(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<&Peer> {
-        let Some(peer) = self.peer(letter) else { return Err(words::not_connected(&letter.to)) };
-        let consent = self.consent.get(&pair(caller.key.0, peer.id)).copied().unwrap_or_default();
-        // Whom a task's assignee does not hear is told by the task's rejection.
-        let heard = letter.kind == Kind::Task || peer.card.allow_from.allows_in_any_case(&letter.from);
-        may_write(consent, &letter.from, &letter.to, heard)?;
-        Ok(peer)
+    /// Decides about a message to an agent.
+    pub(super) fn decide(
+        &self,
+        caller: &Agent,
+        peer: &Peer,
+        message: &OutgoingMessage,
+        storage: Storage,
+    ) -> Result<Accepted<&Session>> {
+        let pair = pair(caller.key.0, peer.id);
+        let recipient = Recipient::Agent {
+            consent: self.consent.get(&pair).copied().unwrap_or_default(),
+            card: &peer.card,
+            heard: peer.card.allow_from.allows_in_any_case(&message.from),
+            current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
+        };
+        let found = message.parent.and_then(|parent| self.parents.get(&parent.id));
+        let found = messages::parent(found, caller, message);
+        let answered = found.filter(|_| message.reply_to().is_some());
+        let answered = answered.and_then(|found| self.by_public_id.get(&found.row.session));
+        let session = match message.session {
+            None => Named::None,
+            Some(id) => match self.by_public_id.get(&id) {
+                None => Named::Missing,
+                Some(session) if session.pair == Some(pair) => Named::Shared(session),
+                Some(_) => Named::Other,
+            },
+        };
+        let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
+        let found = found.map(Found::message).transpose()?;
+        let mut facts = message.facts(recipient, storage);
+        facts.to = &peer.name;
+        facts.parent = message.parent_fact(parent_id.as_ref(), found.as_ref(), false);
+        facts.session = session;
+        facts.answered = answered.filter(|session| session.pair == Some(pair));
+        send::decide(facts)
     }
 
-    pub(super) fn thread(&self, caller: &Agent, peer: &Peer, letter: &OutgoingMessage) -> Result<&Thread> {
+    /// The session of a subject, which is there.
+    pub(super) fn session_of(&self, caller: &Agent, peer: &Peer, message: &OutgoingMessage) -> Result<&Session> {
         let (low, high) = pair(caller.key.0, peer.id);
-        match letter.thread(self.answered((low, high), letter))? {
-            outgoing::Thread::Existing(id) => {
-                let thread = self.by_public_id.get(&id).ok_or_else(no_session)?;
-                if thread.pair == Some((low, high)) { Ok(thread) } else { Err(words::not_both_members(&letter.to)) }
-            }
-            outgoing::Thread::Subject(outgoing::Subject { key, .. }) => {
-                self.by_subject.get(&(low, high, key.clone())).ok_or_else(no_session)
-            }
-        }
+        let found = message.subject.as_ref().and_then(|subject| self.by_subject.get(&(low, high, subject.key.clone())));
+        found.ok_or_else(no_session)
     }
 
-    /// The session of the message that the letter replies to, where it is between these two.
-    fn answered(&self, pair: (i64, i64), letter: &OutgoingMessage) -> Option<Uuid> {
-        let session = self.parents.get(&letter.reply_to()?)?.row.session;
-        self.by_public_id.get(&session).filter(|thread| thread.pair == Some(pair)).map(|thread| thread.public_id)
-    }
-
-    /// ttl and trace.
-    pub(super) fn hop(&self, caller: &Agent, letter: &OutgoingMessage) -> Result<Hop> {
-        let found = letter.parent.and_then(|parent| self.parents.get(&parent.id));
-        let parent = messages::parent(found, caller, letter)?.map(Found::message).transpose()?;
-        letter.hop(parent.as_ref(), false)
-    }
-
-    /// What the sender of a letter to a known recipient has stored.
+    /// What the sender of a message to a known recipient has stored.
     pub(super) fn stored(&self, sender: i64) -> Stored {
         self.stored.get(&sender).copied().unwrap_or_default()
     }
 
-    /// How many tasks this agent works on.
-    pub(super) fn current_tasks(&self, assignee: i64) -> usize {
-        self.current.get(&assignee).copied().unwrap_or(0)
-    }
-
-    /// The task that the letter's task was passed on from.
-    pub(super) fn parent_task(&self, letter: &OutgoingMessage) -> Option<i64> {
-        let parent = letter.parent.filter(|parent| parent.relay)?;
+    /// The task that the message's task was passed on from.
+    pub(super) fn parent_task(&self, message: &OutgoingMessage) -> Option<i64> {
+        let parent = message.parent.filter(|parent| parent.relay)?;
         self.task_of.get(&parent.id).copied()
     }
 }
@@ -295,7 +295,7 @@ impl Known {
 ///
 /// Conditions on the status of a connection or an agent are not part of the joins: without statistics the planner thinks that
 /// next to none meet them, and compares everybody with everybody.
-async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> Result<Vec<Row>, Trouble> {
+async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> Result<Vec<Row>, Failed> {
     let (senders, recipients): (Vec<i64>, Vec<i64>) = routes.iter().copied().unzip();
     let select = client
         .prepare_cached(
@@ -319,12 +319,12 @@ async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> 
     Ok(client.query(&select, &[&senders, &recipients]).await?)
 }
 
-/// The sessions of these pairs and subjects, each with its folded subject. A statement of its own beside [`threads`]: where one
+/// The sessions of these pairs and subjects, each with its folded subject. A statement of its own beside [`sessions_by_id`]: where one
 /// list of two is empty, PostgreSQL thinks a plan for this one time worth its making, each time.
-async fn threads_of<C: GenericClient>(
+async fn sessions_of_subjects<C: GenericClient>(
     client: &C,
     subjects: &BTreeSet<((i64, i64), &str)>,
-) -> Result<Vec<(Thread, String)>, Trouble> {
+) -> Result<Vec<(Session, String)>, Failed> {
     if subjects.is_empty() {
         return Ok(Vec::new());
     }
@@ -338,11 +338,14 @@ async fn threads_of<C: GenericClient>(
              JOIN sessions s ON s.low_id = w.low_id AND s.high_id = w.high_id AND s.subject_key = w.subject_key",
         )
         .await?;
-    Ok(client.query(&select, &[&low, &high, &keys]).await?.iter().map(thread).collect())
+    Ok(client.query(&select, &[&low, &high, &keys]).await?.iter().map(session).collect())
 }
 
 /// The sessions of these ids, each with its folded subject.
-async fn threads<C: GenericClient>(client: &C, sessions: &BTreeSet<Uuid>) -> Result<Vec<(Thread, String)>, Trouble> {
+async fn sessions_by_id<C: GenericClient>(
+    client: &C,
+    sessions: &BTreeSet<Uuid>,
+) -> Result<Vec<(Session, String)>, Failed> {
     if sessions.is_empty() {
         return Ok(Vec::new());
     }
@@ -352,12 +355,12 @@ async fn threads<C: GenericClient>(client: &C, sessions: &BTreeSet<Uuid>) -> Res
             "SELECT id, public_id, subject, low_id, high_id, subject_key FROM sessions WHERE public_id = ANY($1)",
         )
         .await?;
-    Ok(client.query(&select, &[&sessions]).await?.iter().map(thread).collect())
+    Ok(client.query(&select, &[&sessions]).await?.iter().map(session).collect())
 }
 
-fn thread(row: &Row) -> (Thread, String) {
+fn session(row: &Row) -> (Session, String) {
     let pair: (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
     let subject: &str = row.get(2);
-    let thread = Thread { id: row.get(0), public_id: row.get(1), subject: subject.into(), pair: pair.0.zip(pair.1) };
-    (thread, row.get(5))
+    let session = Session { id: row.get(0), public_id: row.get(1), subject: subject.into(), pair: pair.0.zip(pair.1) };
+    (session, row.get(5))
 }

@@ -1,19 +1,16 @@
-//! What both backends say, so that they say the same.
+//! Why the store refuses something, in one sentence for each condition.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 pub(crate) use amb_core::consent::{not_connected, not_heard};
-use amb_core::doc::{Connection, ConnectionStatus, Group, HouseholdChange};
+use amb_core::doc::Group;
 use amb_core::limits::{MAX_GROUP_MEMBERS, MAX_HOUSEHOLD_MACHINES, MAX_HOUSEHOLD_MEMBERS, MAX_WAITING_REQUESTS};
+pub(crate) use amb_core::send::key_reused;
 use amb_core::transcript::TranscriptKey;
-use amb_core::{AgentName, Card, Code, Draft, Event, TaskId, Timestamp};
-use uuid::Uuid;
+use amb_core::{AgentName, Code, Draft, TaskId};
 
 use crate::StoreError;
 use crate::error::conflict;
-use crate::row;
-use crate::types::NewAgent;
 
 /// PostgreSQL keeps no NUL in text, so neither backend does.
 pub(crate) fn check_text(what: &str, text: Option<&str>) -> Result<(), StoreError> {
@@ -22,19 +19,6 @@ pub(crate) fn check_text(what: &str, text: Option<&str>) -> Result<(), StoreErro
         _ => Ok(()),
     }
 }
-
-pub(crate) fn check_card(card: &Card) -> Result<(), StoreError> {
-    check_text("description", Some(&card.description))
-}
-
-/// Whether everything in a new agent can be kept.
-pub(crate) fn check_agent(new: &NewAgent) -> Result<(), StoreError> {
-    check_text("owner_contact", new.owner_contact.as_deref())?;
-    check_card(&new.card)
-}
-
-/// How often a new code is tried when one is taken. With 676,000 codes this is enough unless nearly all wait.
-pub(crate) const CODE_TRIES: usize = 64;
 
 pub(crate) fn no_code_left() -> StoreError {
     StoreError::unavailable("nearly every code is in use; try again when requests have run out")
@@ -85,14 +69,6 @@ pub(crate) fn not_a_member() -> StoreError {
     StoreError::new(Code::Forbidden, "you are not in this session")
 }
 
-pub(crate) fn not_both_members(name: &AgentName) -> StoreError {
-    StoreError::new(Code::Forbidden, format!("this session is not one between you and {name}"))
-}
-
-pub(crate) fn key_reused() -> StoreError {
-    conflict("this idempotency key was used for another message; a new message needs a new key")
-}
-
 /// Why a key may not replace or end the keys of its agent: it is the one before, or none any more.
 pub(crate) fn not_the_current_key(in_grace: bool) -> StoreError {
     if in_grace {
@@ -101,17 +77,6 @@ pub(crate) fn not_the_current_key(in_grace: bool) -> StoreError {
     } else {
         StoreError::new(Code::Unauthorized, "this key has ended; use the one that replaced it, or register anew")
     }
-}
-
-pub(crate) fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
-    Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
-}
-
-/// The label of the owner's token.
-pub(crate) const OWNERS_MACHINE: &str = "owner";
-
-pub(crate) fn household(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>) -> Event {
-    Event::HouseholdChanged { agent: agent.clone(), change, by: by.filter(|by| *by != agent).cloned() }
 }
 
 pub(crate) fn no_household_token() -> StoreError {
@@ -243,10 +208,6 @@ pub(crate) fn not_in_group(name: &AgentName) -> StoreError {
     StoreError::new(Code::Forbidden, format!("join {name} before you write to it"))
 }
 
-pub(crate) fn no_task_to_group() -> StoreError {
-    StoreError::invalid("a task is done by one agent; send it to a member, not to the group")
-}
-
 pub(crate) fn no_transcript(owner: Option<&AgentName>, key: &TranscriptKey) -> StoreError {
     let key = key.as_str();
     StoreError::not_found(match owner {
@@ -271,43 +232,4 @@ pub(crate) fn invitation(group: &AgentName, to: &AgentName, from: &AgentName) ->
     draft.kind = "group_invitation".parse()?;
     draft.metadata.insert("group".to_owned(), group.as_str().into());
     Ok(draft)
-}
-
-/// A connection as a backend reads it: id, peer, status, whether the viewer asked, what was said, made, changed.
-pub(crate) type LinkRow = (Uuid, String, String, bool, Option<String>, Timestamp, Timestamp);
-
-pub(crate) fn link(found: LinkRow) -> Result<Connection, StoreError> {
-    let (id, name, status, outgoing, message, created_at, updated_at) = found;
-    let status = serde_json::from_value(status.into()).map_err(StoreError::internal)?;
-    Ok(Connection {
-        connection_id: id.into(),
-        agent_name: row::name(&name)?,
-        status,
-        outgoing,
-        message,
-        created_at,
-        updated_at,
-    })
-}
-
-/// With each peer the present state, the last change first: what stands, or else what was last.
-pub(crate) fn present_links(found: Vec<LinkRow>) -> Result<Vec<Connection>, StoreError> {
-    let mut links: Vec<Connection> = Vec::new();
-    let mut of_peer: HashMap<AgentName, usize> = HashMap::new();
-    for found in found {
-        let link = link(found)?;
-        match of_peer.get(&link.agent_name).and_then(|place| links.get_mut(*place)) {
-            None => {
-                of_peer.insert(link.agent_name.clone(), links.len());
-                links.push(link);
-            }
-            Some(known) if !stands(known.status) && stands(link.status) => *known = link,
-            Some(_) => {}
-        }
-    }
-    Ok(links)
-}
-
-fn stands(status: ConnectionStatus) -> bool {
-    matches!(status, ConnectionStatus::Active | ConnectionStatus::Pending | ConnectionStatus::Blocked)
 }

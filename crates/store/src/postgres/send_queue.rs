@@ -1,7 +1,7 @@
 //! Sends that wait at the same time share a transaction, as they share a sync in SQLite.
 //!
-//! The lane is a task that takes whatever letters wait in its queue and writes them in one transaction, then the next. There
-//! is one: two carried a fifth less, and four that began when one took long less still, because each carried fewer letters.
+//! A task takes whatever messages wait in the queue and writes them in one transaction, then the next. There
+//! is one: two carried a fifth less, and four that began when one took long less still, because each carried fewer messages.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -14,44 +14,45 @@ use super::error::unavailable;
 use super::open::client;
 use super::transact::{InUse, PATIENCE, TRIES};
 use crate::StoreError;
+use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::Account;
 use crate::types::Agent;
 
-/// Letters that wait; beyond this a sender waits for its place.
+/// Messages that wait; beyond this a sender waits for its place.
 const QUEUE: usize = 2_048;
-/// Letters in one transaction.
+/// Messages in one transaction.
 const BATCH: usize = 128;
 
-/// A letter on its way.
+/// A message on its way.
 #[derive(Debug)]
 pub(super) struct Job {
     pub(super) caller: Agent,
-    pub(super) letter: OutgoingMessage,
+    pub(super) message: OutgoingMessage,
     answer: oneshot::Sender<Result<Outcome>>,
 }
 
-/// The lane of one store.
+/// The queue of one store, and the task that empties it.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct SendQueue {
     /// `None` once closed.
     queue: Mutex<Option<mpsc::Sender<Job>>>,
     task: Mutex<Option<JoinHandle<()>>>,
 }
 
-impl Lane {
+impl SendQueue {
     pub(super) fn start(pool: &Pool, account: Arc<Account>) -> Self {
         let (queue, jobs) = mpsc::channel(QUEUE);
         let task = tokio::spawn(run(pool.clone(), account, jobs));
         Self { queue: Mutex::new(Some(queue)), task: Mutex::new(Some(task)) }
     }
 
-    /// Sends a letter, and answers when it is durable.
-    pub(super) async fn send(&self, caller: Agent, letter: OutgoingMessage) -> Result<Outcome> {
+    /// Sends a message, and answers when it is durable.
+    pub(super) async fn send(&self, caller: Agent, message: OutgoingMessage) -> Result<Outcome> {
         let queue = self.queue.lock().unwrap_or_else(PoisonError::into_inner).clone().ok_or_else(closed)?;
         let (answer, answered) = oneshot::channel();
-        queue.send(Job { caller, letter, answer }).await.map_err(|_| closed())?;
+        queue.send(Job { caller, message, answer }).await.map_err(|_| closed())?;
         answered.await.map_err(|_| closed())?
     }
 
@@ -60,7 +61,7 @@ impl Lane {
         drop(self.queue.lock().unwrap_or_else(PoisonError::into_inner).take());
         let task = self.task.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(task) = task {
-            // One that panicked has dropped its letters, whose senders were told.
+            // One that panicked has dropped its messages, whose senders were told.
             let _ = task.await;
         }
     }
@@ -69,9 +70,9 @@ impl Lane {
 async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
     let mut batch = Vec::with_capacity(BATCH);
     while jobs.recv_many(&mut batch, BATCH).await > 0 {
-        let (letters, answers): (Vec<_>, Vec<_>) =
-            batch.drain(..).map(|job| ((job.caller, job.letter), job.answer)).unzip();
-        let outcomes = write(&pool, &account, &letters).await;
+        let (messages, answers): (Vec<_>, Vec<_>) =
+            batch.drain(..).map(|job| ((job.caller, job.message), job.answer)).unzip();
+        let outcomes = write(&pool, &account, &messages).await;
         for (answer, outcome) in answers.into_iter().zip(outcomes) {
             // A sender that went away has no use for its answer; what was done stays done.
             drop(answer.send(outcome));
@@ -79,15 +80,15 @@ async fn run(pool: Pool, account: Arc<Account>, mut jobs: mpsc::Receiver<Job>) {
     }
 }
 
-/// Writes letters in one transaction; where the database refuses them together, each in one of its own, so that one bad
-/// letter spoils nobody else's.
-async fn write(pool: &Pool, account: &Account, letters: &[(Agent, OutgoingMessage)]) -> Vec<Result<Outcome>> {
-    match attempt(pool, account, letters).await {
+/// Writes messages in one transaction; where the database refuses them together, each in one of its own, so that one bad
+/// message spoils nobody else's.
+async fn write(pool: &Pool, account: &Account, messages: &[(Agent, OutgoingMessage)]) -> Vec<Result<Outcome>> {
+    match attempt(pool, account, messages).await {
         Ok(outcomes) => outcomes,
-        Err(error) if letters.len() > 1 && error.code() == amb_core::Code::Internal => {
-            let mut outcomes = Vec::with_capacity(letters.len());
-            for letter in letters {
-                outcomes.push(match attempt(pool, account, std::slice::from_ref(letter)).await {
+        Err(error) if messages.len() > 1 && error.code() == amb_core::Code::Internal => {
+            let mut outcomes = Vec::with_capacity(messages.len());
+            for message in messages {
+                outcomes.push(match attempt(pool, account, std::slice::from_ref(message)).await {
                     Ok(mut one) => one.pop().unwrap_or_else(|| Err(unavailable())),
                     Err(error) => Err(error),
                 });
@@ -95,22 +96,26 @@ async fn write(pool: &Pool, account: &Account, letters: &[(Agent, OutgoingMessag
             outcomes
         }
         Err(error) => {
-            tracing::error!(error = ?error, "letters were not written");
-            letters.iter().map(|_| Err(StoreError::new(error.code(), error.detail()))).collect()
+            tracing::error!(error = ?error, "messages were not written");
+            messages.iter().map(|_| Err(StoreError::new(error.code(), error.detail()))).collect()
         }
     }
 }
 
-async fn attempt(pool: &Pool, account: &Account, letters: &[(Agent, OutgoingMessage)]) -> Result<Vec<Result<Outcome>>> {
+async fn attempt(
+    pool: &Pool,
+    account: &Account,
+    messages: &[(Agent, OutgoingMessage)],
+) -> Result<Vec<Result<Outcome>>> {
     let mut tries = 0;
     loop {
         tries += 1;
         let client = InUse::new(client(pool).await?);
-        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(client, account, letters)).await else {
+        let Ok(outcome) = tokio::time::timeout(PATIENCE, batch::write(client, account, messages)).await else {
             return Err(unavailable());
         };
         match outcome {
-            Err(trouble) if trouble.is_passing() && tries < TRIES => {}
+            Err(Failed::Retry(_)) if tries < TRIES => {}
             outcome => return outcome.map_err(StoreError::from),
         }
     }

@@ -7,16 +7,21 @@ use amb_core::id::fresh_uuid;
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
-use super::cache::Thread;
-use super::connect::pair;
+use super::cache::Session;
 use super::error::failed;
 use super::keys::uuid_at;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
+use crate::outgoing::{Subject, no_session};
+use crate::verbs::pair;
 
 impl WriteTx {
-    pub(super) fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
+    /// The session of two agents and a subject.
+    fn session_of_subject(&mut self, low: i64, high: i64, key: &str) -> Result<Option<i64>> {
+        if let Some(id) = self.caches.by_subject.get(&(low, high, key.into())) {
+            return Ok(Some(*id));
+        }
         let id = self
             .db
             .prepared("SELECT id FROM sessions WHERE low_id = ?1 AND high_id = ?2 AND subject_key = ?3")
@@ -28,9 +33,9 @@ impl WriteTx {
         Ok(id)
     }
 
-    pub(super) fn thread_by_public_id(&mut self, public_id: Uuid) -> Result<Option<Thread>> {
+    pub(super) fn session_by_public_id(&mut self, public_id: Uuid) -> Result<Option<Session>> {
         if let Some(id) = self.caches.by_public_id.get(&public_id).copied() {
-            return self.thread(id);
+            return self.session(id);
         }
         let id: Option<i64> = self
             .db
@@ -39,13 +44,13 @@ impl WriteTx {
             .map_err(failed)?;
         let Some(id) = id else { return Ok(None) };
         self.caches.by_public_id.put(public_id, id);
-        self.thread(id)
+        self.session(id)
     }
 
     /// The session of this row.
-    pub(super) fn thread(&mut self, id: i64) -> Result<Option<Thread>> {
-        if let Some(thread) = self.caches.threads.get(&id) {
-            return Ok(Some(thread.clone()));
+    pub(super) fn session(&mut self, id: i64) -> Result<Option<Session>> {
+        if let Some(session) = self.caches.sessions.get(&id) {
+            return Ok(Some(session.clone()));
         }
         let found = self
             .db
@@ -54,7 +59,7 @@ impl WriteTx {
                 select
                     .query_row([id], |row| {
                         let pair: (Option<i64>, Option<i64>) = (row.get(2)?, row.get(3)?);
-                        Ok(Thread {
+                        Ok(Session {
                             id,
                             public_id: uuid_at(row, 0)?,
                             subject: row.get::<_, String>(1)?.into(),
@@ -65,20 +70,22 @@ impl WriteTx {
                     .optional()
             })
             .map_err(failed)?;
-        if let Some(thread) = &found {
-            self.caches.threads.put(id, thread.clone());
+        if let Some(session) = &found {
+            self.caches.sessions.put(id, session.clone());
         }
         Ok(found)
     }
 
-    pub(super) fn new_session(
-        &mut self,
-        me: i64,
-        peer: i64,
-        subject: &str,
-        key: &str,
-        now: Timestamp,
-    ) -> Result<Thread> {
+    /// The session of two agents and a subject, made where it is missing.
+    pub(super) fn pair_session(&mut self, me: i64, peer: i64, subject: &Subject, now: Timestamp) -> Result<Session> {
+        let (low, high) = pair(me, peer);
+        match self.session_of_subject(low, high, &subject.key)? {
+            Some(id) => self.session(id)?.ok_or_else(no_session),
+            None => self.new_session(me, peer, &subject.subject, &subject.key, now),
+        }
+    }
+
+    fn new_session(&mut self, me: i64, peer: i64, subject: &str, key: &str, now: Timestamp) -> Result<Session> {
         let public_id = fresh_uuid(now);
         let (low, high) = pair(me, peer);
         let id = self
@@ -97,10 +104,10 @@ impl WriteTx {
             .and_then(|mut insert| insert.execute([me, peer, id]))
             .map_err(failed)?;
         let subject: Arc<str> = subject.into();
-        let thread = Thread { id, public_id, subject, pair: Some((low, high)), group: None };
+        let session = Session { id, public_id, subject, pair: Some((low, high)), group: None };
         self.caches.by_subject.put((low, high, key.into()), id);
         self.caches.by_public_id.put(public_id, id);
-        self.caches.threads.put(id, thread.clone());
-        Ok(thread)
+        self.caches.sessions.put(id, session.clone());
+        Ok(session)
     }
 }

@@ -1,0 +1,315 @@
+//! Deciding a send: facts in, decision out.
+//!
+//! Every office looks the facts up its own way, asks [`decide`], and writes what it says. What is refused changes nothing
+//! anywhere. A repeat under an idempotency key is answered before this is asked.
+
+use jiff::Timestamp;
+
+use crate::card::Card;
+use crate::consent::{Consent, may_write};
+use crate::draft::check_copies;
+use crate::error::{Code, OfficeError};
+use crate::id::MessageId;
+use crate::message::{Kind, Message};
+use crate::name::AgentName;
+use crate::quota::{Quotas, Usage};
+use crate::route::{self, Hop};
+use crate::task::{Asked, Decision, RejectReason, TaskState, decide_heard};
+
+/// What an office knows of a send. `S` is how the office names a session.
+#[derive(Debug, Clone)]
+pub struct Facts<'a, S> {
+    /// Who the office says sends it.
+    pub from: &'a AgentName,
+    /// Who gets it, by the name that it has.
+    pub to: &'a AgentName,
+    /// What it is for.
+    pub kind: &'a Kind,
+    /// For a task: when it must be done.
+    pub deadline: Option<Timestamp>,
+    /// Whether a program sends it by itself.
+    pub automatic: bool,
+    /// What decides whether they get it.
+    pub recipient: Recipient<'a>,
+    /// The message that the draft answers or passes on.
+    pub parent: Parent<'a>,
+    /// ttl and trace, where another office has settled them.
+    pub settled: Option<Hop>,
+    /// The session that the draft names.
+    pub session: Named<S>,
+    /// The session of the message that it answers, if its recipient is in that one too.
+    pub answered: Option<S>,
+    /// Whether it has a subject by which a session can be found or made.
+    pub has_subject: bool,
+    /// What the sender and the office store; nothing where the office has no quotas.
+    pub storage: Option<Storage>,
+    /// When it was sent.
+    pub now: Timestamp,
+}
+
+/// Who gets a message.
+#[derive(Debug, Clone, Copy)]
+pub enum Recipient<'a> {
+    /// An agent.
+    Agent {
+        /// Whether the two may write to each other.
+        consent: Consent,
+        /// Its card.
+        card: &'a Card,
+        /// Whether its `allow_from` has the sender.
+        heard: bool,
+        /// How many tasks it works on; 0 will do where no task is sent.
+        current_tasks: usize,
+    },
+    /// A group that the sender has joined.
+    Group {
+        /// The members who get it.
+        copies: usize,
+        /// Bytes of one copy as JSON.
+        size: usize,
+    },
+}
+
+/// The message that a draft names.
+#[derive(Debug, Clone, Copy)]
+pub enum Parent<'a> {
+    /// None.
+    None,
+    /// One that did not come to the sender, nor was sent by it, as far as the office knows.
+    Unknown(&'a MessageId),
+    /// The draft answers it.
+    Answers {
+        /// The message.
+        message: &'a Message,
+        /// It was said to the group that the draft goes to: an answer to all goes back, not round.
+        in_group: bool,
+    },
+    /// The draft passes it on.
+    PassesOn(&'a Message),
+}
+
+/// The session that a draft names.
+#[derive(Debug, Clone)]
+pub enum Named<S> {
+    /// None.
+    None,
+    /// One that does not exist.
+    Missing,
+    /// One that is not between the sender and the recipient.
+    Other,
+    /// One between the two, or of the group.
+    Shared(S),
+}
+
+/// What is stored, and what may be.
+#[derive(Debug, Clone, Copy)]
+pub struct Storage {
+    /// The limits.
+    pub quotas: Quotas,
+    /// What the sender has stored.
+    pub sender: Usage,
+    /// What all agents have stored.
+    pub office: Usage,
+    /// What this would add.
+    pub more: Usage,
+}
+
+/// A send that is accepted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Accepted<S> {
+    /// Its ttl and trace.
+    pub hop: Hop,
+    /// Where it lies.
+    pub place: Place<S>,
+    /// For a task: the state that it gets, and why the office rejects it. A task that is rejected goes to nobody; an update
+    /// to its sender says so.
+    pub task: Option<(TaskState, Option<RejectReason>)>,
+}
+
+/// Where a message lies.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Place<S> {
+    /// In this session.
+    Session(S),
+    /// In the one of its subject, made where it is missing.
+    Subject,
+}
+
+/// Decides a send.
+///
+/// # Errors
+/// The first of these that holds: `not_connected` or `not_allowed` by [`may_write`], `invalid` for a task to a group,
+/// `too_large` for too many copies, `over_quota`, `not_found` for the message that it names, `loop_refused`, `not_found` or
+/// `forbidden` for the session that it names, `invalid` without session and subject.
+pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
+    let Facts { from, to, kind, recipient, .. } = facts;
+    match recipient {
+        // Whom a task's assignee does not hear is told by the task's rejection.
+        Recipient::Agent { consent, heard, .. } => may_write(consent, from, to, heard || *kind == Kind::Task)?,
+        Recipient::Group { .. } if *kind == Kind::Task => {
+            return Err(OfficeError::invalid("a task is done by one agent; send it to a member, not to the group"));
+        }
+        Recipient::Group { copies, size } => check_copies(size, copies)?,
+    }
+    if let Some(Storage { quotas, sender, office, more }) = facts.storage {
+        quotas.check(sender, office, more)?;
+    }
+    let hop = hop(&facts)?;
+    let place = match (facts.session, facts.answered) {
+        (Named::Shared(session), _) | (Named::None, Some(session)) => Place::Session(session),
+        (Named::Missing, _) => return Err(no_session()),
+        (Named::Other, _) => return Err(not_in_session(to)),
+        (Named::None, None) if facts.has_subject => Place::Subject,
+        (Named::None, None) => return Err(no_subject()),
+    };
+    let task = match recipient {
+        Recipient::Agent { card, heard, current_tasks, .. } if *kind == Kind::Task => {
+            let asked = Asked { sender: from, assignee: to, card, current_tasks, deadline: facts.deadline };
+            Some(match decide_heard(asked, heard, facts.now) {
+                Decision::Accept => (TaskState::Pending, None),
+                Decision::Reject(reason) => (TaskState::Rejected, Some(reason)),
+            })
+        }
+        _ => None,
+    };
+    Ok(Accepted { hop, place, task })
+}
+
+fn hop<S>(facts: &Facts<'_, S>) -> Result<Hop, OfficeError> {
+    if let Some(settled) = &facts.settled {
+        return Ok(settled.clone());
+    }
+    Ok(match facts.parent {
+        Parent::None => route::fresh(facts.from),
+        Parent::Unknown(id) => return Err(no_message(id)),
+        Parent::Answers { message, in_group } => {
+            let to = if in_group { &message.from } else { facts.to };
+            route::reply(message, facts.from, to, facts.automatic)?
+        }
+        Parent::PassesOn(message) => route::relay(message, facts.from, facts.to)?,
+    })
+}
+
+/// No such message, or none that the caller may see: the two look the same.
+pub fn no_message(id: &MessageId) -> OfficeError {
+    OfficeError::not_found(format!("no message {id} came to you or was sent by you"))
+}
+
+/// No such session.
+pub fn no_session() -> OfficeError {
+    OfficeError::not_found("no such session; `inbox` lists yours")
+}
+
+/// Neither a session, nor a subject for a new one.
+pub fn no_subject() -> OfficeError {
+    OfficeError::invalid("say a subject, or the session_id or reply_to to continue")
+}
+
+/// The session that a draft names is another's.
+pub fn not_in_session(to: &AgentName) -> OfficeError {
+    OfficeError::new(Code::Forbidden, format!("this session is not one between you and {to}"))
+}
+
+/// An idempotency key under which something else was asked.
+pub fn key_reused() -> OfficeError {
+    OfficeError::new(Code::Conflict, "this idempotency key was used for another message; a new message needs a new key")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::card::AllowFrom;
+
+    struct Two {
+        ann: AgentName,
+        ben: AgentName,
+        card: Card,
+    }
+
+    fn two() -> Two {
+        Two { ann: "ann".parse().unwrap(), ben: "ben".parse().unwrap(), card: Card::default() }
+    }
+
+    fn facts<'a>(two: &'a Two, kind: &'a Kind) -> Facts<'a, u8> {
+        Facts {
+            from: &two.ann,
+            to: &two.ben,
+            kind,
+            deadline: None,
+            automatic: false,
+            recipient: Recipient::Agent {
+                consent: Consent { connected: true, ..Consent::default() },
+                card: &two.card,
+                heard: true,
+                current_tasks: 0,
+            },
+            parent: Parent::None,
+            settled: None,
+            session: Named::None,
+            answered: None,
+            has_subject: true,
+            storage: None,
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    #[test]
+    fn a_plain_message_starts_afresh_in_the_session_of_its_subject() {
+        let two = two();
+        let accepted = decide(facts(&two, &Kind::Message)).unwrap();
+        assert_eq!(accepted, Accepted { hop: route::fresh(&two.ann), place: Place::Subject, task: None });
+    }
+
+    #[test]
+    fn who_is_not_heard_is_refused_and_its_task_rejected() {
+        let mut two = two();
+        two.card.allow_from = AllowFrom(vec![]);
+        let unheard = |kind| {
+            let Recipient::Agent { consent, card, current_tasks, .. } = facts(&two, kind).recipient else { panic!() };
+            Facts { recipient: Recipient::Agent { consent, card, heard: false, current_tasks }, ..facts(&two, kind) }
+        };
+        assert_eq!(decide(unheard(&Kind::Message)).unwrap_err().code(), Code::NotAllowed);
+        let (state, reason) = decide(unheard(&Kind::Task)).unwrap().task.unwrap();
+        assert_eq!(state, TaskState::Rejected);
+        assert!(matches!(reason, Some(RejectReason::Unauthorized { .. })));
+    }
+
+    #[test]
+    fn a_session_is_the_named_one_or_that_of_the_answered_message_or_of_the_subject() {
+        let two = two();
+        let place = |session, answered, has_subject| {
+            let facts = Facts { session, answered, has_subject, ..facts(&two, &Kind::Message) };
+            decide(facts).map(|accepted| accepted.place).map_err(|error| error.code())
+        };
+        assert_eq!(place(Named::Shared(1), Some(2), true), Ok(Place::Session(1)));
+        assert_eq!(place(Named::None, Some(2), true), Ok(Place::Session(2)));
+        assert_eq!(place(Named::None, None, true), Ok(Place::Subject));
+        assert_eq!(place(Named::None, None, false), Err(Code::Invalid));
+        assert_eq!(place(Named::Missing, Some(2), true), Err(Code::NotFound));
+        assert_eq!(place(Named::Other, Some(2), true), Err(Code::Forbidden));
+    }
+
+    #[test]
+    fn a_group_gets_no_task_and_not_too_much() {
+        let two = two();
+        let to_group = |kind, copies, size| {
+            let facts = Facts { recipient: Recipient::Group { copies, size }, ..facts(&two, kind) };
+            decide(facts).map_err(|error| error.code())
+        };
+        assert!(to_group(&Kind::Message, 3, 100).is_ok());
+        assert_eq!(to_group(&Kind::Task, 3, 100).unwrap_err(), Code::Invalid);
+        assert_eq!(to_group(&Kind::Message, 1_000, 1 << 30).unwrap_err(), Code::TooLarge);
+    }
+
+    #[test]
+    fn a_hop_that_another_office_settled_is_kept() {
+        let two = two();
+        let settled = Hop { ttl: 0, trace: vec![two.ben.clone(), two.ann.clone()] };
+        let unknown = "m".parse().unwrap();
+        let facts = facts(&two, &Kind::Message);
+        let carried = Facts { settled: Some(settled.clone()), parent: Parent::Unknown(&unknown), ..facts.clone() };
+        assert_eq!(decide(carried).unwrap().hop, settled);
+        let sent = Facts { parent: Parent::Unknown(&unknown), ..facts };
+        assert_eq!(decide(sent).unwrap_err().code(), Code::NotFound);
+    }
+}

@@ -1,0 +1,172 @@
+//! Parameters and columns, the same for both databases.
+
+use amb_core::Timestamp;
+use uuid::Uuid;
+
+use crate::StoreError;
+use crate::error::Result;
+
+/// A parameter of a statement.
+#[derive(Debug, Clone, Copy)]
+pub enum Value<'a> {
+    /// A number.
+    Int(Option<i64>),
+    /// A text.
+    Text(Option<&'a str>),
+    /// An id that the world sees.
+    Id(Option<Uuid>),
+    /// An instant, to the microsecond.
+    Time(Option<Timestamp>),
+    /// Whether something is so.
+    Flag(bool),
+    /// A hash.
+    Bytes(&'a [u8]),
+}
+
+macro_rules! value_from {
+    ($($from:ty => |$it:ident| $to:expr,)+) => {
+        $(impl<'a> From<$from> for Value<'a> {
+            fn from($it: $from) -> Self {
+                $to
+            }
+        })+
+    };
+}
+
+value_from! {
+    i64 => |it| Value::Int(Some(it)),
+    u32 => |it| Value::Int(Some(it.into())),
+    Option<i64> => |it| Value::Int(it),
+    &'a str => |it| Value::Text(Some(it)),
+    &'a String => |it| Value::Text(Some(it)),
+    Option<&'a str> => |it| Value::Text(it),
+    Uuid => |it| Value::Id(Some(it)),
+    Option<Uuid> => |it| Value::Id(it),
+    Timestamp => |it| Value::Time(Some(it)),
+    Option<Timestamp> => |it| Value::Time(it),
+    bool => |it| Value::Flag(it),
+    &'a [u8] => |it| Value::Bytes(it),
+}
+
+/// The parameters of a statement, in order.
+macro_rules! values {
+    ($($value:expr),* $(,)?) => {
+        &[$($crate::engine::Value::from($value)),*]
+    };
+}
+pub(crate) use values;
+
+/// A column of a row. A database without times, ids and booleans gives them as numbers and bytes.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub(crate) enum Cell {
+    #[default]
+    Null,
+    Int(i64),
+    Text(String),
+    Id(Uuid),
+    Time(Timestamp),
+    Flag(bool),
+    Bytes(Vec<u8>),
+}
+
+/// A row whose columns are taken in order.
+#[derive(Debug)]
+pub struct Row(std::vec::IntoIter<Cell>);
+
+impl Row {
+    pub(crate) fn new(cells: Vec<Cell>) -> Self {
+        Self(cells.into_iter())
+    }
+
+    /// The next column.
+    pub(crate) fn take<T: FromCell>(&mut self) -> Result<T> {
+        let cell = self.0.next().ok_or_else(|| StoreError::internal("a row has too few columns"))?;
+        T::from_cell(cell)
+    }
+}
+
+/// What a column holds.
+pub(crate) trait FromCell: Sized {
+    fn from_cell(cell: Cell) -> Result<Self>;
+}
+
+fn wrong<T>(cell: &Cell) -> Result<T> {
+    Err(StoreError::internal(format!("a column has another type: {cell:?}")))
+}
+
+impl FromCell for i64 {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        if let Cell::Int(it) = cell { Ok(it) } else { wrong(&cell) }
+    }
+}
+
+impl FromCell for bool {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        match cell {
+            Cell::Flag(it) => Ok(it),
+            Cell::Int(it) => Ok(it != 0),
+            _ => wrong(&cell),
+        }
+    }
+}
+
+impl FromCell for String {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        if let Cell::Text(it) = cell { Ok(it) } else { wrong(&cell) }
+    }
+}
+
+impl FromCell for Vec<u8> {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        if let Cell::Bytes(it) = cell { Ok(it) } else { wrong(&cell) }
+    }
+}
+
+impl FromCell for Uuid {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        match &cell {
+            Cell::Id(it) => Ok(*it),
+            Cell::Bytes(it) => Uuid::from_slice(it).map_err(StoreError::internal),
+            _ => wrong(&cell),
+        }
+    }
+}
+
+impl FromCell for Timestamp {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        match cell {
+            Cell::Time(it) => Ok(it),
+            Cell::Int(it) => Timestamp::from_microsecond(it).map_err(StoreError::internal),
+            _ => wrong(&cell),
+        }
+    }
+}
+
+impl<T: FromCell> FromCell for Option<T> {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        if cell == Cell::Null { Ok(None) } else { T::from_cell(cell).map(Some) }
+    }
+}
+
+/// What a row holds.
+pub(crate) trait FromRow: Sized {
+    fn from_row(row: Row) -> Result<Self>;
+}
+
+macro_rules! tuple_from_row {
+    ($($name:ident)+) => {
+        impl<$($name: FromCell),+> FromRow for ($($name,)+) {
+            fn from_row(mut row: Row) -> Result<Self> {
+                Ok(($(row.take::<$name>()?,)+))
+            }
+        }
+    };
+}
+
+tuple_from_row!(A);
+tuple_from_row!(A B);
+tuple_from_row!(A B C);
+tuple_from_row!(A B C D);
+tuple_from_row!(A B C D E);
+tuple_from_row!(A B C D E F);
+tuple_from_row!(A B C D E F G);

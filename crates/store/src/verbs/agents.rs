@@ -1,0 +1,482 @@
+//! Who is here, who may see whom, and what one says about oneself.
+
+use amb_core::doc::{AgentEntry, Profile};
+use amb_core::id::fresh_uuid;
+use amb_core::limits::HEARTBEAT_TIMEOUT;
+use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::{connections, groups, household, tasks};
+use crate::engine::{Changes, Db, Dialect, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::outgoing::json;
+use crate::query::{AgentsPage, ProfilePatch};
+use crate::quota::Stored;
+use crate::types::{Agent, AgentKey, KeyHash, NewAgent, NewKey, Written, to_micros};
+use crate::{StoreError, refusals, row};
+
+/// Names looked through for the nearest one.
+const CANDIDATES: i64 = 1_000;
+
+/// Who is here. An agent sees itself, those it is connected with, and those that are discoverable (the default), unless they
+/// blocked it.
+#[async_trait]
+pub trait Agents: Engine {
+    /// Registers a new agent. `conflict` where the name is taken, also by an agent that was deleted.
+    ///
+    /// With a household to join: `unauthorized` where its token is none or was revoked, `forbidden` where a machine's token
+    /// would make the person, `conflict` where the household has its person already, or as many members as it may.
+    async fn register_agent(&self, new: NewAgent, now: Timestamp) -> Result<Written<Agent>> {
+        refusals::check_text("owner_contact", new.owner_contact.as_deref())?;
+        refusals::check_text("description", Some(&new.card.description))?;
+        write(self, Changes::All, (new, to_micros(now)), |tx, (new, now)| register(tx, new, *now).boxed()).await
+    }
+
+    /// The agent of this name; `None` where there is none.
+    async fn agent_by_name(&self, name: &AgentName) -> Result<Option<Agent>> {
+        read(self, Look::Short, name.clone(), |db, name| agent_named(db, name).boxed()).await
+    }
+
+    /// The agents that the caller may see, by name.
+    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
+        let asked = (caller.clone(), page, now);
+        read(self, Look::Long, asked, |db, (caller, page, now)| list(db, caller, page, *now).boxed()).await
+    }
+
+    /// One agent that the caller may see; `not_found` with the nearest such name else.
+    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
+        let asked = (caller.clone(), name.clone(), now);
+        read(self, Look::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
+    }
+
+    /// The caller as it sees itself.
+    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
+        let (own, stored) = read(self, Look::Short, caller.clone(), |db, caller| own(db, caller).boxed()).await?;
+        own.profile(stored, self.account().quotas(), now)
+    }
+
+    /// Changes the caller's profile.
+    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+        let asked = (caller.clone(), patch);
+        let updated = write(self, Changes::All, asked, |tx, (caller, patch)| update(tx, caller, patch.clone()).boxed());
+        let (own, stored) = updated.await?.answer;
+        own.profile(stored, self.account().quotas(), now)
+    }
+
+    /// Notes when any number of agents were seen, in one write. Gather them: once in some seconds is enough.
+    async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
+        let asked = (agents.to_vec(), to_micros(now));
+        let noted = write(self, Changes::Logs, asked, |tx, (agents, now)| tx.seen(agents, true, *now));
+        Ok(noted.await?.answer)
+    }
+
+    /// The caller is offline until it is seen again.
+    async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
+        let asked = (caller.key, to_micros(now));
+        let left = write(self, Changes::Logs, asked, |tx, (caller, now)| {
+            async move { tx.seen(&[*caller], false, *now).await }.boxed()
+        });
+        Ok(left.await?.answer)
+    }
+
+    /// Replaces the caller's key, if `shown` is its current key. The old one works until `old_until`, if that is given.
+    ///
+    /// `old_key` where `shown` was replaced and is in its grace period, `unauthorized` where it is no key any more.
+    async fn rotate_key(
+        &self,
+        caller: &Agent,
+        shown: KeyHash,
+        new: NewKey,
+        old_until: Option<Timestamp>,
+        now: Timestamp,
+    ) -> Result<()> {
+        let asked = (caller.key, shown, new, old_until.map(to_micros), now);
+        let _forget = self.known_keys().forget_afterwards();
+        let rotated = write(self, Changes::Logs, asked, |tx, (caller, shown, new, until, now)| {
+            rotate(tx, *caller, *shown, new, *until, *now).boxed()
+        });
+        Ok(rotated.await?.answer)
+    }
+
+    /// Gives an agent a new key and ends all it had, without asking for one: for the office's operator. `not_found` where
+    /// no agent has this name.
+    async fn issue_key(&self, name: &AgentName, new: NewKey) -> Result<Agent> {
+        let asked = (name.clone(), new);
+        let _forget = self.known_keys().forget_afterwards();
+        Ok(write(self, Changes::Logs, asked, |tx, (name, new)| issue(tx, name, new).boxed()).await?.answer)
+    }
+
+    /// Removes the caller: its key, its connections, its open tasks. Others keep the mail they had with it; nobody can
+    /// take its name. `shown` must be its current key, as in [`Agents::rotate_key`].
+    async fn delete_agent(&self, caller: &Agent, shown: KeyHash, now: Timestamp) -> Result<Written<()>> {
+        let asked = (caller.clone(), shown, to_micros(now));
+        let _forget = self.known_keys().forget_afterwards();
+        write(self, Changes::All, asked, |tx, (caller, shown, now)| delete(tx, caller, *shown, *now).boxed()).await
+    }
+}
+
+impl<E: Engine> Agents for E {}
+
+impl FromRow for Agent {
+    fn from_row(mut row: Row) -> Result<Self> {
+        let (key, id, name): (i64, Uuid, String) = (row.take()?, row.take()?, row.take()?);
+        Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, once: None })
+    }
+}
+
+/// The agent that this name means, unless it was deleted.
+pub(crate) async fn agent_named(db: &mut (dyn Db + '_), name: &AgentName) -> Tried<Option<Agent>> {
+    let sql = "SELECT id, public_id, name FROM agents WHERE lower(name) = $1 AND deleted_at IS NULL";
+    let found: Vec<Agent> = db.rows(sql, values![&name.folded()]).await?;
+    Ok(name.meant(found, |agent| agent.name.as_str()))
+}
+
+/// The row of the agent of exactly this name, deleted or not; else of the agent that this name means.
+pub(super) async fn agent_or_deleted(db: &mut dyn Db, name: &AgentName) -> Tried<Option<i64>> {
+    match db.find::<(i64,)>("SELECT id FROM agents WHERE name = $1", values![name.as_str()]).await? {
+        Some((id,)) => Ok(Some(id)),
+        None => Ok(agent_named(db, name).await?.map(|agent| agent.key.0)),
+    }
+}
+
+/// Whether this agent is there and was not deleted.
+pub(super) async fn is_registered(db: &mut dyn Db, agent: i64) -> Tried<bool> {
+    db.exists("SELECT 1 FROM agents WHERE id = $1 AND deleted_at IS NULL", values![agent]).await
+}
+
+/// Whether an agent or a group has this name, or one like it.
+pub(super) async fn is_taken(db: &mut dyn Db, name: &AgentName) -> Tried<bool> {
+    let folded = name.folded();
+    let groups = format!("SELECT 1 FROM groups WHERE {} = $1 LIMIT 1", db.dialect().group_key);
+    Ok(db.exists("SELECT 1 FROM agents WHERE lower(name) = $1 LIMIT 1", values![&folded]).await?
+        || db.exists(&groups, values![&folded]).await?)
+}
+
+async fn register(tx: &mut dyn Tx, new: &NewAgent, now: Timestamp) -> Tried<Agent> {
+    tx.lock_names().await?;
+    let seat = match new.join {
+        Some(join) => Some(household::seat(tx, join).await?),
+        None => None,
+    };
+    if is_taken(tx, &new.name).await? {
+        return Err(refusals::name_taken(&new.name).into());
+    }
+    let (id, card) = (fresh_uuid(now), &new.card);
+    let (key_hash, capabilities, allow_from) =
+        (new.key_hash.to_hex(), json(&card.capabilities)?, json(&card.allow_from)?);
+    let inserted = tx
+        .insert(
+            "INSERT INTO agents (public_id, name, api_key_hash, api_key_prefix, owner_contact, description, capabilities,
+                                 allow_from, max_concurrent_tasks, created_at, household_id, household_token_id, person)
+             VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)",
+            values![
+                id,
+                new.name.as_str(),
+                &key_hash,
+                &new.key_prefix,
+                new.owner_contact.as_deref(),
+                &card.description,
+                &capabilities,
+                &allow_from,
+                card.max_concurrent_tasks,
+                now,
+                seat.as_ref().map(|seat| seat.household),
+                seat.as_ref().map(|seat| seat.token),
+                seat.as_ref().is_some_and(|seat| seat.as_person),
+            ],
+        )
+        .await;
+    let key = match inserted {
+        Err(Failed::Taken(_)) => return Err(refusals::name_taken(&new.name).into()),
+        inserted => inserted?,
+    };
+    tx.open_mailbox(key).await?;
+    if let Some(seat) = &seat {
+        household::tell_joined(tx, seat, &new.name, now).await?;
+    }
+    Ok(Agent { key: AgentKey(key), id, name: new.name.clone(), once: None })
+}
+
+/// Whether this is a key of an agent, be it the one before in its grace period.
+async fn is_key(db: &mut dyn Db, hash: KeyHash, now: Timestamp) -> Tried<bool> {
+    let sql = "SELECT 1 FROM agents WHERE api_key_hash = $1
+               UNION ALL SELECT 1 FROM agents WHERE previous_key_hash = $1 AND previous_key_until > $2";
+    db.exists(sql, values![&hash.to_hex(), now]).await
+}
+
+/// An agent with its presence.
+#[derive(Debug, Clone)]
+struct AgentRow {
+    id: Uuid,
+    name: String,
+    card: Card,
+    created_at: Timestamp,
+    last_seen: Option<Timestamp>,
+    here: Option<bool>,
+    /// Tasks under way.
+    current: Vec<TaskId>,
+    /// Whether it is of the viewer's household.
+    household: bool,
+    person: bool,
+}
+
+/// The tasks whose ids stand in a text, a comma between them.
+pub(super) fn task_ids(text: Option<String>) -> Vec<TaskId> {
+    let ids = text.iter().flat_map(|ids| ids.split(',')).filter_map(|id| Uuid::parse_str(id).ok());
+    ids.map(Into::into).collect()
+}
+
+/// The columns of [`AgentRow`], as `$1` sees the agent `a`.
+fn agent_columns(db: &dyn Db) -> String {
+    let Dialect { task_id, no, .. } = db.dialect();
+    format!(
+        "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
+         p.last_seen, p.here,
+         (SELECT string_agg({task_id}, ',' ORDER BY t.id) FROM tasks t
+          WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')),
+         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), {no}), a.person"
+    )
+}
+
+impl AgentRow {
+    fn from_columns(row: &mut Row) -> Result<Self> {
+        let (id, name, description): (Uuid, String, String) = (row.take()?, row.take()?, row.take()?);
+        let (capabilities, allow_from, most): (String, String, i64) = (row.take()?, row.take()?, row.take()?);
+        let (created_at, last_seen, here) = (row.take()?, row.take()?, row.take()?);
+        Ok(Self {
+            id,
+            name,
+            card: Card {
+                description,
+                capabilities: row::parse(Some(capabilities))?.unwrap_or_default(),
+                allow_from: row::parse(Some(allow_from))?.unwrap_or_default(),
+                max_concurrent_tasks: u32::try_from(most).unwrap_or(0),
+            },
+            created_at,
+            last_seen,
+            here,
+            current: task_ids(row.take()?),
+            household: row.take()?,
+            person: row.take()?,
+        })
+    }
+
+    /// The agent as others see it.
+    fn entry(self, now: Timestamp) -> Result<AgentEntry> {
+        let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
+        Ok(AgentEntry {
+            name: row::name(&self.name)?,
+            card: self.card,
+            presence: Presence::at(now, claimed, self.last_seen, self.current, HEARTBEAT_TIMEOUT),
+            registered_at: Some(self.created_at),
+            household: self.household,
+            person: self.person,
+        })
+    }
+}
+
+impl FromRow for AgentRow {
+    fn from_row(mut row: Row) -> Result<Self> {
+        Self::from_columns(&mut row)
+    }
+}
+
+/// Whom $1 may see: itself, those it is connected with, and of its household and the discoverable those that did not block
+/// it. A person is found by no stranger.
+const VISIBLE: &str = "a.deleted_at IS NULL AND (a.id = $1
+    OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = CASE WHEN a.id < $1 THEN a.id ELSE $1 END
+               AND c.high_id = CASE WHEN a.id < $1 THEN $1 ELSE a.id END AND c.status = 'ACTIVE')
+    OR (((a.discoverable AND NOT a.person)
+         OR a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1))
+        AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
+                        AND c.target_id = $1 AND c.status = 'BLOCKED')))";
+
+/// The household of the caller by name, then the others by name.
+async fn list(db: &mut dyn Db, caller: &Agent, page: &AgentsPage, now: Timestamp) -> Tried<Vec<AgentEntry>> {
+    let columns = agent_columns(db);
+    let select = |which: &str| {
+        format!(
+            "SELECT {columns} FROM agents a LEFT JOIN presence p ON p.agent_id = a.id
+             WHERE {which} AND a.name > $2 AND {VISIBLE} ORDER BY a.name LIMIT $3"
+        )
+    };
+    let (me, mut left) = (caller.key.0, i64::from(page.limit));
+    let mut after = page.after.as_ref().map_or("", AgentName::as_str);
+    let mut found: Vec<AgentRow> = Vec::new();
+    let household = household::household_of(db, me).await?;
+    let is_member = "SELECT 1 FROM agents WHERE name = $1 AND household_id = $2";
+    if household.is_some() && (after.is_empty() || db.exists(is_member, values![after, household]).await?) {
+        found = db.rows(&select("a.household_id = $4"), values![me, after, left, household]).await?;
+        left -= i64::try_from(found.len()).unwrap_or(left);
+        after = "";
+    }
+    let others = select("(CAST($4 AS bigint) IS NULL OR a.household_id IS DISTINCT FROM $4)");
+    found.extend(db.rows::<AgentRow>(&others, values![me, after, left, household]).await?);
+    Ok(found.into_iter().map(|agent| agent.entry(now)).collect::<Result<_>>()?)
+}
+
+/// One agent that the caller may see.
+async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<AgentEntry> {
+    let sql = format!(
+        "SELECT {} FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE lower(a.name) = $2 AND {VISIBLE}",
+        agent_columns(db)
+    );
+    let found: Vec<AgentRow> = db.rows(&sql, values![caller.key.0, &name.folded()]).await?;
+    if let Some(agent) = name.meant(found, |agent| &agent.name) {
+        return Ok(agent.entry(now)?);
+    }
+    let names = known_names(db, caller).await?;
+    let names = names.iter().map(String::as_str);
+    Err(StoreError::not_found(amb_core::suggest::unknown_agent(name.as_str(), names)).into())
+}
+
+/// Names that the caller may know: those it is connected with, then others it may see, so many at most.
+async fn known_names(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<String>> {
+    let connected = "SELECT a.name FROM connections c JOIN agents a ON a.id = c.target_id
+         WHERE c.requester_id = $1 AND c.status = 'ACTIVE'
+         UNION SELECT a.name FROM connections c JOIN agents a ON a.id = c.requester_id
+         WHERE c.target_id = $1 AND c.status = 'ACTIVE' LIMIT $2";
+    let others = format!("SELECT a.name FROM agents a WHERE {VISIBLE} AND a.id <> $1 ORDER BY a.name LIMIT $2");
+    let mut names = Vec::new();
+    for sql in [connected, &others] {
+        let found: Vec<(String,)> = db.rows(sql, values![caller.key.0, CANDIDATES]).await?;
+        names.extend(found.into_iter().map(|(name,)| name));
+    }
+    Ok(names)
+}
+
+/// What only the agent itself sees.
+#[derive(Debug, Clone)]
+struct OwnRow {
+    agent: AgentRow,
+    owner_contact: Option<String>,
+    discoverable: bool,
+    api_key_prefix: String,
+    previous_key_until: Option<Timestamp>,
+}
+
+impl FromRow for OwnRow {
+    fn from_row(mut row: Row) -> Result<Self> {
+        Ok(Self {
+            agent: AgentRow::from_columns(&mut row)?,
+            owner_contact: row.take()?,
+            discoverable: row.take()?,
+            api_key_prefix: row.take()?,
+            previous_key_until: row.take()?,
+        })
+    }
+}
+
+impl OwnRow {
+    /// The agent as it sees itself.
+    fn profile(self, stored: Stored, quotas: amb_core::Quotas, now: Timestamp) -> Result<Profile> {
+        let usage = stored.usage();
+        Ok(Profile {
+            id: self.agent.id,
+            entry: self.agent.entry(now)?,
+            owner_contact: self.owner_contact,
+            discoverable: self.discoverable,
+            api_key_prefix: self.api_key_prefix,
+            previous_key_until: self.previous_key_until.filter(|until| now < *until),
+            usage: amb_core::doc::OwnUsage {
+                messages: usage.messages,
+                bytes: usage.bytes,
+                max_messages: quotas.agent_messages,
+                max_bytes: quotas.agent_bytes,
+            },
+        })
+    }
+}
+
+/// The caller's own row, and what it has stored.
+async fn own(db: &mut dyn Db, caller: &Agent) -> Tried<(OwnRow, Stored)> {
+    let sql = format!(
+        "SELECT {}, a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
+         FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.id = $1",
+        agent_columns(db)
+    );
+    let own = db.one(&sql, values![caller.key.0]).await?;
+    let stored = db.find("SELECT messages, bytes FROM usage WHERE agent_id = $1", values![caller.key.0]).await?;
+    Ok((own, stored.map_or_else(Stored::default, |(messages, bytes)| Stored { messages, bytes })))
+}
+
+async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(OwnRow, Stored)> {
+    // The agent's own lock: who is heard and how many tasks are taken on is decided under it.
+    tx.lock(&[caller.key.0]).await?;
+    let (before, _) = own(tx, caller).await?;
+    let card = patch.card(before.agent.card)?;
+    let discoverable = patch.discoverable.unwrap_or(before.discoverable);
+    let (capabilities, allow_from) = (json(&card.capabilities)?, json(&card.allow_from)?);
+    tx.execute(
+        "UPDATE agents SET description = $2, capabilities = $3, allow_from = $4, max_concurrent_tasks = $5,
+                           discoverable = $6 WHERE id = $1",
+        values![caller.key.0, &card.description, &capabilities, &allow_from, card.max_concurrent_tasks, discoverable],
+    )
+    .await?;
+    tx.card_changed(&caller.name);
+    own(tx, caller).await
+}
+
+async fn rotate(
+    tx: &mut dyn Tx,
+    caller: AgentKey,
+    shown: KeyHash,
+    new: &NewKey,
+    old_until: Option<Timestamp>,
+    now: Timestamp,
+) -> Tried<()> {
+    let sql = "UPDATE agents SET previous_key_hash = CASE WHEN CAST($5 AS timestamptz) IS NULL THEN NULL ELSE api_key_hash END,
+                                 previous_key_until = $5, api_key_hash = $3, api_key_prefix = $4
+               WHERE id = $1 AND api_key_hash = $2 AND deleted_at IS NULL";
+    let hashes = (shown.to_hex(), new.hash.to_hex());
+    if tx.execute(sql, values![caller.0, &hashes.0, &hashes.1, &new.prefix, old_until]).await? == 0 {
+        return Err(refusals::not_the_current_key(is_key(tx, shown, now).await?).into());
+    }
+    tx.key_ended(caller).await
+}
+
+async fn issue(tx: &mut dyn Tx, name: &AgentName, new: &NewKey) -> Tried<Agent> {
+    let agent = agent_named(tx, name).await?.ok_or_else(|| refusals::no_agent(name))?;
+    let sql = "UPDATE agents SET api_key_hash = $2, api_key_prefix = $3, previous_key_hash = NULL,
+                                 previous_key_until = NULL WHERE id = $1 AND deleted_at IS NULL";
+    if tx.execute(sql, values![agent.key.0, &new.hash.to_hex(), &new.prefix]).await? == 0 {
+        return Err(refusals::no_agent(name).into());
+    }
+    tx.key_ended(agent.key).await?;
+    Ok(agent)
+}
+
+async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp) -> Tried<()> {
+    let me = caller.key.0;
+    let mut concerned = concerned_by(tx, me).await?;
+    concerned.push(me);
+    tx.lock(&concerned).await?;
+    if concerned_by(tx, me).await?.iter().any(|agent| !tx.holds(*agent)) {
+        return Err(Failed::changed());
+    }
+    tasks::end_all_of(tx, caller, now).await?;
+    connections::end_all_of(tx, caller, now).await?;
+    household::tell_deleted(tx, caller, now).await?;
+    tx.flush().await?;
+    // Decides: where a rotation or another removal was first, nothing of this transaction stays.
+    let sql = "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
+                                 owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2,
+                                 household_id = NULL, household_token_id = NULL
+               WHERE id = $1 AND api_key_hash = $3 AND deleted_at IS NULL";
+    if tx.execute(sql, values![me, now, &shown.to_hex()]).await? == 0 {
+        return Err(refusals::not_the_current_key(is_key(tx, shown, now).await?).into());
+    }
+    tx.key_ended(caller.key).await?;
+    tx.card_changed(&caller.name);
+    groups::leave_all(tx, me).await
+}
+
+/// Whose logs tell of it when this agent leaves.
+async fn concerned_by(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
+    let mut agents = connections::peers_of(db, agent).await?;
+    agents.extend(tasks::sides_of_open(db, agent).await?);
+    agents.extend(household::housemates(db, agent).await?);
+    Ok(agents)
+}

@@ -1,0 +1,473 @@
+//! Who may write to whom: requests, approvals, and their end.
+
+use amb_core::doc::{
+    Connected, Connection, ConnectionChange, ConnectionRequested, ConnectionStatus, PendingConnection,
+};
+use amb_core::id::fresh_uuid;
+use amb_core::limits::MAX_WAITING_REQUESTS;
+use amb_core::{AgentName, Consent, Event, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::agents::{agent_named, agent_or_deleted, is_registered};
+use super::once::once;
+use super::{tasks, transcripts};
+use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::error::{Result, conflict};
+use crate::types::{Agent, Ask, Written, to_micros};
+use crate::{StoreError, refusals, row};
+
+/// Requests that expire in one transaction.
+const SOME: i64 = 200;
+
+/// How often a new code is tried when one is taken. With 676,000 codes this is enough unless nearly all wait.
+const CODE_TRIES: usize = 64;
+
+/// Who may write to whom.
+#[async_trait]
+pub trait Connections: Engine {
+    /// Asks another agent for a connection.
+    ///
+    /// `invalid` for oneself, `not_found` for an unknown target, `conflict` where the two are connected or such a request
+    /// waits, `not_allowed` where the target blocked the caller, `too_many_requests` beyond `max_pending` of the
+    /// caller's, or [`MAX_WAITING_REQUESTS`] that wait for the target. A request that has expired does not count.
+    async fn request_connection(
+        &self,
+        caller: &Agent,
+        ask: Ask,
+        now: Timestamp,
+    ) -> Result<Written<ConnectionRequested>> {
+        refusals::check_text("message", ask.intro.as_deref())?;
+        let ask = Ask { expires_at: ask.expires_at.map(to_micros), ..ask };
+        write(self, Changes::All, (caller.clone(), ask, to_micros(now)), |tx, (caller, ask, now)| {
+            once!(tx, caller, *now, request(tx, caller, ask, *now))
+        })
+        .await
+    }
+
+    /// Approves the request that has this code: `not_found` where none waits for the caller, `forbidden` where it is the
+    /// caller's own, `gone` where it has expired. Of any number of approvals at once, one succeeds.
+    async fn approve_connection(&self, caller: &Agent, code: &str, now: Timestamp) -> Result<Written<Connected>> {
+        if code.contains('\0') {
+            return Err(refusals::no_code());
+        }
+        let asked = (caller.clone(), code.to_owned(), to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, code, now)| {
+            once!(tx, caller, *now, approve(tx, caller, code, *now))
+        })
+        .await
+    }
+
+    /// Approves the request of this agent that waits for the caller, without its code: for whoever decides in the
+    /// caller's name inside the office. `not_found` where none waits, `gone` where it has expired.
+    async fn accept_connection(&self, caller: &Agent, from: &AgentName, now: Timestamp) -> Result<Written<Connected>> {
+        let asked = (caller.clone(), from.clone(), to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, from, now)| accept(tx, caller, from, *now).boxed()).await
+    }
+
+    /// All of the caller's connections, the one that changed last first: with each peer the present state.
+    async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
+        read(self, Look::Long, caller.clone(), |db, caller| connections(db, caller).boxed()).await
+    }
+
+    /// The requests that wait for the caller.
+    async fn pending_connections(&self, caller: &Agent, now: Timestamp) -> Result<Vec<PendingConnection>> {
+        read(self, Look::Short, (caller.clone(), now), |db, (caller, now)| pending(db, caller, *now).boxed()).await
+    }
+
+    /// Rejects, revokes, blocks or unblocks. After a revocation or a block has returned, no send between the two is
+    /// accepted. Both end the open tasks between the two, with updates to both, and what transcripts each shared with the
+    /// other.
+    async fn change_connection(
+        &self,
+        caller: &Agent,
+        peer: &AgentName,
+        change: ConnectionChange,
+        now: Timestamp,
+    ) -> Result<Written<Connection>> {
+        let asked = (caller.clone(), peer.clone(), change, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, peer, change, now)| {
+            settle_change(tx, caller, peer, *change, *now).boxed()
+        })
+        .await
+    }
+
+    /// Ends some of the requests that have expired, and tells who asked. Returns how many; 0 when done.
+    async fn expire_connections(&self, now: Timestamp) -> Result<Written<u64>> {
+        write(self, Changes::All, to_micros(now), |tx, now| expire(tx, *now).boxed()).await
+    }
+}
+
+impl<E: Engine> Connections for E {}
+
+/// Two agents in one order, whoever asked.
+pub(crate) fn pair(a: i64, b: i64) -> (i64, i64) {
+    if a < b { (a, b) } else { (b, a) }
+}
+
+/// What decides whether these two may write to each other. Asked under the lock of either: who takes it back holds both.
+pub(crate) async fn consent(db: &mut dyn Db, a: i64, b: i64) -> Tried<Consent> {
+    let (low, high) = pair(a, b);
+    let sql = "SELECT EXISTS (SELECT 1 FROM agents a, agents b
+                              WHERE a.id = $1 AND b.id = $2 AND +a.household_id = +b.household_id),
+                      EXISTS (SELECT 1 FROM connections WHERE low_id = $1 AND high_id = $2 AND status = 'ACTIVE'),
+                      EXISTS (SELECT 1 FROM connections WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED')
+                      OR EXISTS (SELECT 1 FROM connections
+                                 WHERE requester_id = $2 AND target_id = $1 AND status = 'BLOCKED')";
+    let (same_household, connected, blocked) = db.one(sql, values![low, high]).await?;
+    Ok(Consent { same_household, connected, blocked })
+}
+
+fn changed(id: Uuid, agent: &AgentName, status: ConnectionStatus) -> Event {
+    Event::ConnectionChanged { connection_id: id.into(), agent: agent.clone(), status }
+}
+
+async fn request(tx: &mut dyn Tx, caller: &Agent, ask: &Ask, now: Timestamp) -> Tried<ConnectionRequested> {
+    let me = caller.key.0;
+    let target = agent_named(tx, &ask.target).await?.ok_or_else(|| refusals::no_agent(&ask.target))?;
+    let peer = target.key.0;
+    if peer == me {
+        return Err(refusals::connect_to_oneself().into());
+    }
+    // Under both locks nothing between the two changes, and nobody else's count of waiting requests is touched.
+    tx.lock(&[me, peer]).await?;
+    if !is_registered(tx, me).await? {
+        return Err(refusals::not_the_current_key(false).into());
+    }
+    if !is_registered(tx, peer).await? {
+        return Err(refusals::no_agent(&ask.target).into());
+    }
+    let (blocked, waits, mine, theirs): (bool, bool, i64, i64) = tx
+        .one(
+            "SELECT EXISTS (SELECT 1 FROM connections WHERE requester_id = $1 AND target_id = $2 AND status = 'BLOCKED'),
+                    EXISTS (SELECT 1 FROM connections WHERE requester_id = $2 AND target_id = $1 AND status = 'PENDING'
+                            AND (expires_at IS NULL OR expires_at > $3)),
+                    (SELECT count(*) FROM connections WHERE requester_id = $2 AND status = 'PENDING'
+                     AND (expires_at IS NULL OR expires_at > $3)),
+                    (SELECT count(*) FROM connections WHERE target_id = $1 AND status = 'PENDING'
+                     AND (expires_at IS NULL OR expires_at > $3))",
+            values![peer, me, now],
+        )
+        .await?;
+    if blocked {
+        return Err(refusals::not_heard(&caller.name, &ask.target).into());
+    }
+    if consent(tx, me, peer).await?.is_given() {
+        return Err(refusals::connected_already(&ask.target).into());
+    }
+    if waits {
+        return Err(refusals::asked_already(&ask.target).into());
+    }
+    if let Some(most) = ask.max_pending.filter(|most| mine >= i64::from(*most)) {
+        return Err(refusals::too_many_pending(most).into());
+    }
+    if theirs >= i64::from(MAX_WAITING_REQUESTS) {
+        return Err(refusals::too_many_waiting(&ask.target).into());
+    }
+    if let Some(expired) = settle(tx, Between::FromTo(me, peer), "PENDING", "EXPIRED", now).await? {
+        tx.tell(me, changed(expired, &target.name, ConnectionStatus::Expired), now).await?;
+    }
+    let id = fresh_uuid(now);
+    let code = insert_request(tx, me, peer, id, ask, now).await?;
+    let event = Event::ConnectionRequest {
+        connection_id: id.into(),
+        from_agent: caller.name.clone(),
+        message: ask.intro.clone(),
+        verification_code: (!ask.private_code).then(|| code.clone()),
+    };
+    tx.tell(peer, event, now).await?;
+    Ok(ConnectionRequested {
+        connection_id: id.into(),
+        verification_code: code,
+        target_agent_name: target.name,
+        status: ConnectionStatus::Pending,
+    })
+}
+
+/// Inserts the request under a code that no other waiting request has.
+async fn insert_request(tx: &mut dyn Tx, me: i64, peer: i64, id: Uuid, ask: &Ask, now: Timestamp) -> Tried<String> {
+    let (low, high) = pair(me, peer);
+    for _ in 0..CODE_TRIES {
+        let code = (ask.codes)()?;
+        let intro = ask.intro.as_deref();
+        let inserted = tx
+            .execute(
+                "INSERT INTO connections (public_id, requester_id, target_id, low_id, high_id, verification_code,
+                                          code_private, message, created_at, updated_at, expires_at)
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $9, $10)
+                 ON CONFLICT (verification_code) WHERE status = 'PENDING' DO NOTHING",
+                values![id, me, peer, low, high, &code, ask.private_code, intro, now, ask.expires_at],
+            )
+            .await?;
+        if inserted == 1 {
+            return Ok(code);
+        }
+    }
+    Err(refusals::no_code_left().into())
+}
+
+/// Approves the request of this agent that waits for the caller.
+async fn accept(tx: &mut dyn Tx, caller: &Agent, from: &AgentName, now: Timestamp) -> Tried<Connected> {
+    let requester = agent_named(tx, from).await?.ok_or_else(|| refusals::no_pending(from))?;
+    let sql = "SELECT verification_code FROM connections
+               WHERE requester_id = $1 AND target_id = $2 AND status = 'PENDING'";
+    let found: Option<(String,)> = tx.find(sql, values![requester.key.0, caller.key.0]).await?;
+    let (code,) = found.ok_or_else(|| refusals::no_pending(from))?;
+    approve(tx, caller, &code, now).await
+}
+
+async fn approve(tx: &mut dyn Tx, caller: &Agent, code: &str, now: Timestamp) -> Tried<Connected> {
+    let sql = "SELECT requester_id, target_id FROM connections WHERE verification_code = $1 AND status = 'PENDING'";
+    let found: Option<(i64, i64)> = tx.find(sql, values![code]).await?;
+    let (requester, target) = found.ok_or_else(refusals::no_code)?;
+    if target != caller.key.0 {
+        // To anybody else a code that waits looks like any wrong one.
+        let own = requester == caller.key.0;
+        return Err(if own { refusals::own_request() } else { refusals::no_code() }.into());
+    }
+    tx.lock(&[requester, target]).await?;
+    // Once more, now that nobody else can decide about it.
+    let sql = "SELECT c.id, c.public_id, c.expires_at, a.name FROM connections c JOIN agents a ON a.id = c.requester_id
+               WHERE c.verification_code = $1 AND c.status = 'PENDING' AND c.requester_id = $2 AND c.target_id = $3";
+    let found: Option<(i64, Uuid, Option<Timestamp>, String)> = tx.find(sql, values![code, requester, target]).await?;
+    let (id, public_id, expires_at, requester_name) = found.ok_or_else(refusals::no_code)?;
+    if expires_at.is_some_and(|at| at <= now) {
+        return Err(refusals::code_expired().into());
+    }
+    // The other side may have asked too: one connection is enough.
+    settle(tx, Between::FromTo(target, requester), "PENDING", "EXPIRED", now).await?;
+    // Who asks for a connection hears the other side again.
+    settle(tx, Between::FromTo(requester, target), "BLOCKED", "REVOKED", now).await?;
+    let sql = "UPDATE connections SET status = 'ACTIVE', updated_at = $2 WHERE id = $1";
+    tx.execute(sql, values![id, now]).await.map_err(|failed| match failed {
+        Failed::Taken(_) => conflict("the two are connected already").into(),
+        failed => failed,
+    })?;
+    tx.connection_changed(requester, target);
+    let event = Event::ConnectionApproved { connection_id: public_id.into(), connected_agent: caller.name.clone() };
+    tx.tell(requester, event, now).await?;
+    Ok(Connected {
+        connection_id: public_id.into(),
+        status: ConnectionStatus::Active,
+        connected_agent_name: row::name(&requester_name)?,
+    })
+}
+
+/// Which connection of two agents.
+#[derive(Clone, Copy)]
+enum Between {
+    /// Whoever asked.
+    Pair(i64, i64),
+    /// That the first asked for.
+    FromTo(i64, i64),
+}
+
+/// Gives the one connection of this status a new one. Returns its id.
+async fn settle(tx: &mut dyn Tx, which: Between, from: &str, to: &str, now: Timestamp) -> Tried<Option<Uuid>> {
+    let (condition, (first, second)) = match which {
+        Between::Pair(a, b) => ("low_id = $1 AND high_id = $2", pair(a, b)),
+        Between::FromTo(a, b) => ("requester_id = $1 AND target_id = $2", (a, b)),
+    };
+    // The status stands in the text, so that the partial indexes serve.
+    let sql = format!(
+        "UPDATE connections SET status = $3, updated_at = $4 WHERE {condition} AND status = '{from}' RETURNING public_id"
+    );
+    let found: Option<(Uuid,)> = tx.find(&sql, values![first, second, to, now]).await?;
+    Ok(found.map(|(id,)| id))
+}
+
+async fn settle_change(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    peer: &AgentName,
+    change: ConnectionChange,
+    now: Timestamp,
+) -> Tried<Connection> {
+    // A deleted agent can still be unblocked, by its exact name.
+    let other = agent_or_deleted(tx, peer).await?.ok_or_else(|| refusals::no_agent(peer))?;
+    let me = caller.key.0;
+    if other == me {
+        return Err(refusals::connect_to_oneself().into());
+    }
+    // A send holds its recipient's lock from before it looks for the connection until it is committed. With both locks
+    // held, every send between the two is either done, and before this, or will find the connection gone.
+    tx.lock(&[me, other]).await?;
+    tx.connection_changed(me, other);
+    let id = match change {
+        ConnectionChange::Reject => {
+            let id = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await?;
+            let id = id.ok_or_else(|| refusals::no_pending(peer))?;
+            tx.tell(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
+            id
+        }
+        ConnectionChange::Revoke => {
+            let id = settle(tx, Between::Pair(me, other), "ACTIVE", "REVOKED", now).await?;
+            let id = id.ok_or_else(|| refusals::no_connection(peer))?;
+            end_between(tx, caller, other, id, now).await?;
+            id
+        }
+        ConnectionChange::Block => block(tx, caller, other, now).await?,
+        ConnectionChange::Unblock => {
+            let id = settle(tx, Between::FromTo(me, other), "BLOCKED", "REVOKED", now).await?;
+            id.ok_or_else(|| refusals::not_blocked(peer))?
+        }
+    };
+    tx.flush().await?;
+    let sql = format!("{LINKS} WHERE c.public_id = $2");
+    let link: Link = tx.one(&sql, values![me, id]).await?;
+    Ok(link.0)
+}
+
+/// Ends all that an active connection allowed, after it was revoked, and tells the other side.
+async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, id: Uuid, now: Timestamp) -> Tried<()> {
+    tasks::end_between(tx, caller, other, now).await?;
+    transcripts::unshare(tx, caller.key.0, other).await?;
+    tx.tell(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await
+}
+
+/// Ends what is between the two, and puts a block there. The other side learns that a connection ended, not that it is
+/// blocked.
+async fn block(tx: &mut dyn Tx, caller: &Agent, other: i64, now: Timestamp) -> Tried<Uuid> {
+    let me = caller.key.0;
+    let given = consent(tx, me, other).await?.is_given();
+    if let Some(id) = settle(tx, Between::Pair(me, other), "ACTIVE", "REVOKED", now).await? {
+        end_between(tx, caller, other, id, now).await?;
+    } else if given {
+        // By their household, which has no connection to tell of.
+        tasks::end_between(tx, caller, other, now).await?;
+        transcripts::unshare(tx, me, other).await?;
+    }
+    if let Some(id) = settle(tx, Between::FromTo(other, me), "PENDING", "REJECTED", now).await? {
+        tx.tell(other, changed(id, &caller.name, ConnectionStatus::Rejected), now).await?;
+    }
+    settle(tx, Between::FromTo(me, other), "PENDING", "EXPIRED", now).await?;
+    if let Some(id) = settle(tx, Between::FromTo(me, other), "BLOCKED", "BLOCKED", now).await? {
+        return Ok(id);
+    }
+    let (id, (low, high)) = (fresh_uuid(now), pair(me, other));
+    tx.execute(
+        "INSERT INTO connections (public_id, requester_id, target_id, low_id, high_id, status, created_at, updated_at)
+         VALUES ($1, $2, $3, $4, $5, 'BLOCKED', $6, $6)",
+        values![id, me, other, low, high, now],
+    )
+    .await?;
+    Ok(id)
+}
+
+/// Ends requests that have expired, and tells who asked.
+async fn expire(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
+    let sql = "SELECT c.id, c.public_id, c.requester_id, a.name FROM connections c JOIN agents a ON a.id = c.target_id
+               WHERE c.status = 'PENDING' AND c.expires_at <= $1 ORDER BY c.expires_at LIMIT $2";
+    let due: Vec<(i64, Uuid, i64, String)> = tx.rows(sql, values![now, SOME]).await?;
+    let requesters: Vec<i64> = due.iter().map(|(_, _, requester, _)| *requester).collect();
+    tx.lock(&requesters).await?;
+    let mut expired = 0;
+    for (id, public_id, requester, target) in due {
+        let sql = "UPDATE connections SET status = 'EXPIRED', updated_at = $2 WHERE id = $1 AND status = 'PENDING'";
+        if tx.execute(sql, values![id, now]).await? == 1 {
+            let event = changed(public_id, &row::name(&target)?, ConnectionStatus::Expired);
+            tx.tell(requester, event, now).await?;
+            expired += 1;
+        }
+    }
+    Ok(expired)
+}
+
+/// Those that an agent is connected with.
+pub(super) async fn peers_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
+    let sql = "SELECT target_id FROM connections WHERE requester_id = $1 AND status = 'ACTIVE'
+               UNION SELECT requester_id FROM connections WHERE target_id = $1 AND status = 'ACTIVE'";
+    let found: Vec<(i64,)> = db.rows(sql, values![agent]).await?;
+    Ok(found.into_iter().map(|(peer,)| peer).collect())
+}
+
+/// Ends every connection and request of an agent that leaves, and tells those it was connected with.
+pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
+    let me = caller.key.0;
+    for peer in peers_of(tx, me).await? {
+        if let Some(id) = settle(tx, Between::Pair(me, peer), "ACTIVE", "REVOKED", now).await? {
+            tx.connection_changed(me, peer);
+            tx.tell(peer, changed(id, &caller.name, ConnectionStatus::Revoked), now).await?;
+        }
+    }
+    for side in ["requester_id", "target_id"] {
+        let sql = format!(
+            "UPDATE connections SET status = 'EXPIRED', updated_at = $2 WHERE {side} = $1 AND status = 'PENDING'"
+        );
+        tx.execute(&sql, values![me, now]).await?;
+    }
+    Ok(())
+}
+
+/// A connection as `$1`, one side of it, sees it.
+const LINKS: &str = "SELECT c.public_id, a.name, c.status, c.requester_id = $1, c.message, c.created_at, c.updated_at
+     FROM connections c JOIN agents a ON a.id = c.low_id + c.high_id - $1 ";
+
+struct Link(Connection);
+
+impl FromRow for Link {
+    fn from_row(mut row: Row) -> Result<Self> {
+        let (id, name, status): (Uuid, String, String) = (row.take()?, row.take()?, row.take()?);
+        Ok(Self(Connection {
+            connection_id: id.into(),
+            agent_name: row::name(&name)?,
+            status: serde_json::from_value(status.into()).map_err(StoreError::internal)?,
+            outgoing: row.take()?,
+            message: row.take()?,
+            created_at: row.take()?,
+            updated_at: row.take()?,
+        }))
+    }
+}
+
+/// With each peer the present state: what is active, waits or is blocked, or else what was last.
+async fn connections(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Connection>> {
+    let sql = format!(
+        "{LINKS} WHERE c.id IN (SELECT id FROM connections WHERE requester_id = $1
+                                UNION SELECT id FROM connections WHERE target_id = $1 AND status <> 'BLOCKED')
+         ORDER BY c.updated_at DESC, c.id DESC"
+    );
+    let found: Vec<Link> = db.rows(&sql, values![caller.key.0]).await?;
+    let stands =
+        |status| matches!(status, ConnectionStatus::Active | ConnectionStatus::Pending | ConnectionStatus::Blocked);
+    let mut links: Vec<Connection> = Vec::new();
+    let mut places: std::collections::HashMap<AgentName, usize> = std::collections::HashMap::new();
+    for Link(link) in found {
+        match places.get(&link.agent_name).and_then(|place| links.get_mut(*place)) {
+            None => {
+                places.insert(link.agent_name.clone(), links.len());
+                links.push(link);
+            }
+            Some(known) if !stands(known.status) && stands(link.status) => *known = link,
+            Some(_) => {}
+        }
+    }
+    Ok(links)
+}
+
+/// The requests that wait for the caller.
+pub(crate) async fn pending(db: &mut dyn Db, caller: &Agent, now: Timestamp) -> Tried<Vec<PendingConnection>> {
+    let sql = "SELECT c.public_id, a.name, c.message, CASE WHEN c.code_private THEN NULL ELSE c.verification_code END,
+                      c.created_at
+               FROM connections c JOIN agents a ON a.id = c.requester_id
+               WHERE c.target_id = $1 AND c.status = 'PENDING' AND (c.expires_at IS NULL OR c.expires_at > $2)
+               ORDER BY c.id LIMIT $3";
+    let found: Vec<Waiting> = db.rows(sql, values![caller.key.0, now, MAX_WAITING_REQUESTS]).await?;
+    Ok(found.into_iter().map(|Waiting(pending)| pending).collect())
+}
+
+struct Waiting(PendingConnection);
+
+impl FromRow for Waiting {
+    fn from_row(mut row: Row) -> Result<Self> {
+        let (id, from): (Uuid, String) = (row.take()?, row.take()?);
+        Ok(Self(PendingConnection {
+            connection_id: id.into(),
+            from_agent_name: row::name(&from)?,
+            message: row.take()?,
+            verification_code: row.take()?,
+            created_at: row.take()?,
+        }))
+    }
+}

@@ -1,0 +1,232 @@
+//! Groups: who is in them. A group is written to by its name, as an agent is, by its members: `send` with the group's name
+//! as `to`. The session is the group's of that subject; each other member gets a copy, with a receipt of its own.
+
+use amb_core::doc::{Group, GroupMember};
+use amb_core::{AgentName, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+
+use super::agents::{agent_named, is_taken};
+use super::once::once;
+use crate::engine::{Changes, Db, Engine, Failed, Look, Query, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::outgoing::OutgoingMessage;
+use crate::types::{Agent, Written, to_micros};
+use crate::{refusals, row};
+
+/// Groups and their members.
+#[async_trait]
+pub trait Groups: Engine {
+    /// Makes a group whose owner, and first member, is the caller.
+    async fn create_group(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<Group> {
+        let asked = (caller.clone(), name.clone(), to_micros(now));
+        let made = write(self, Changes::All, asked, |tx, (caller, name, now)| {
+            once!(tx, caller, *now, create(tx, caller, name, *now))
+        });
+        Ok(made.await?.answer)
+    }
+
+    /// The groups that the caller is in or was invited to.
+    async fn groups(&self, caller: &Agent) -> Result<Vec<Group>> {
+        read(self, Look::Long, caller.clone(), |db, caller| list(db, caller).boxed()).await
+    }
+
+    /// Invites an agent that the caller, the group's owner, may write to, and tells it by mail. `conflict` where the group is
+    /// full ([`amb_core::limits::MAX_GROUP_MEMBERS`]).
+    async fn invite_to_group(
+        &self,
+        caller: &Agent,
+        group: &AgentName,
+        agent: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Group>> {
+        let asked = (caller.clone(), group.clone(), agent.clone(), now);
+        write(self, Changes::All, asked, |tx, (caller, group, agent, now)| {
+            once!(tx, caller, to_micros(*now), invite(tx, caller, group, agent, *now))
+        })
+        .await
+    }
+
+    /// Takes an agent out of a group of the caller's, or its invitation back.
+    async fn remove_from_group(&self, caller: &Agent, group: &AgentName, agent: &AgentName) -> Result<Group> {
+        let asked = (caller.clone(), group.clone(), agent.clone());
+        let removed =
+            write(self, Changes::All, asked, |tx, (caller, group, agent)| remove(tx, caller, group, agent).boxed());
+        Ok(removed.await?.answer)
+    }
+
+    /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the group is the
+    /// member's that registered first; without a member it is over, and its name stays taken.
+    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
+        let asked = (caller.clone(), group.clone(), joined);
+        let done =
+            write(self, Changes::All, asked, |tx, (caller, group, joined)| join(tx, caller, group, *joined).boxed());
+        Ok(done.await?.answer)
+    }
+}
+
+impl<E: Engine> Groups for E {}
+
+async fn create(tx: &mut dyn Tx, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<Group> {
+    tx.lock_names().await?;
+    if is_taken(tx, name).await? {
+        return Err(refusals::name_taken(name).into());
+    }
+    let sql = "INSERT INTO groups (name, owner_id, created_at) VALUES ($1, $2, $3)";
+    let id = match tx.insert(sql, values![name.as_str(), caller.key.0, now]).await {
+        Err(Failed::Taken(_)) => return Err(refusals::name_taken(name).into()),
+        inserted => inserted?,
+    };
+    put_member(tx, id, caller.key.0, true).await?;
+    load(tx, id).await
+}
+
+async fn put_member(tx: &mut dyn Tx, group: i64, agent: i64, joined: bool) -> Tried<()> {
+    let sql = "INSERT INTO group_members (group_id, agent_id, joined) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING";
+    tx.execute(sql, values![group, agent, joined]).await.map(drop)
+}
+
+/// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
+pub(crate) async fn find(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried<Option<(i64, i64, Option<bool>)>> {
+    let sql = format!(
+        "SELECT g.id, g.owner_id, m.joined FROM groups g
+         LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = $2
+         WHERE {} = $1 ORDER BY g.name = $3 DESC LIMIT 1",
+        db.dialect().group_key
+    );
+    db.find(&sql, values![&name.folded(), agent, name.as_str()]).await
+}
+
+/// The group of this name, which must be the caller's.
+async fn own(db: &mut dyn Db, caller: &Agent, group: &AgentName) -> Tried<i64> {
+    match find(db, group, caller.key.0).await? {
+        Some((id, owner, Some(_))) if owner == caller.key.0 => Ok(id),
+        Some((_, _, Some(_))) => Err(refusals::not_the_owner().into()),
+        _ => Err(refusals::no_group(group).into()),
+    }
+}
+
+/// Whether the agent is in the group, or was invited.
+async fn is_in(db: &mut dyn Db, group: i64, agent: i64) -> Tried<bool> {
+    db.exists("SELECT 1 FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await
+}
+
+/// Invites, and tells the invited by mail, which the two may exchange.
+async fn invite(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &AgentName, now: Timestamp) -> Tried<Group> {
+    own(tx, caller, group).await?;
+    let peer = agent_named(tx, agent).await?.ok_or_else(|| refusals::not_connected(agent))?.key.0;
+    // Whose group it is and who is in it changes only under the locks of those whom it concerns.
+    tx.lock(&[caller.key.0, peer]).await?;
+    let id = own(tx, caller, group).await?;
+    if is_in(tx, id, peer).await? {
+        return load(tx, id).await;
+    }
+    let draft = refusals::invitation(group, agent, &caller.name)?;
+    tx.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await?;
+    put_member(tx, id, peer, false).await?;
+    let group = load(tx, id).await?;
+    // The caller's lock is held, and only the owner invites: nobody else makes it larger meanwhile.
+    refusals::check_members(&group)?;
+    Ok(group)
+}
+
+async fn join(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, joined: bool) -> Tried<Group> {
+    // A send to the group holds the locks of its members from before it looks who they are until it is committed: when this
+    // is answered, no send is under way that saw the caller otherwise.
+    tx.lock(&[caller.key.0]).await?;
+    let Some((id, _, Some(_))) = find(tx, group, caller.key.0).await? else {
+        return Err(refusals::no_group(group).into());
+    };
+    if !joined {
+        leave(tx, id, caller.key.0).await?;
+        return load(tx, id).await;
+    }
+    // The last member that leaves takes invitations back under the group's lock and without the caller's.
+    lock_group(tx, id).await?;
+    // What was said before is not theirs to read: they enter the sessions as mail comes to them.
+    let sql = "UPDATE group_members SET joined = TRUE WHERE group_id = $1 AND agent_id = $2";
+    match tx.execute(sql, values![id, caller.key.0]).await? {
+        0 => Err(refusals::no_group(group).into()),
+        _ => load(tx, id).await,
+    }
+}
+
+/// Locks a group, so that of two that leave at once the second sees what the first left. Returns its owner.
+async fn lock_group(tx: &mut dyn Tx, group: i64) -> Tried<i64> {
+    let sql = format!("SELECT owner_id FROM groups WHERE id = $1{}", tx.dialect().for_update);
+    let (owner,) = tx.one(&sql, values![group]).await?;
+    Ok(owner)
+}
+
+/// Takes an agent out of a group. One that its owner leaves is the member's that registered first; without a member
+/// nobody is invited any more either.
+async fn leave(tx: &mut dyn Tx, group: i64, agent: i64) -> Tried<()> {
+    let owner = lock_group(tx, group).await?;
+    tx.execute("DELETE FROM group_members WHERE group_id = $1 AND agent_id = $2", values![group, agent]).await?;
+    let first = "SELECT min(agent_id) FROM group_members WHERE group_id = $1 AND joined";
+    let (next,): (Option<i64>,) = tx.one(first, values![group]).await?;
+    match next {
+        Some(next) if owner == agent => {
+            tx.execute("UPDATE groups SET owner_id = $2 WHERE id = $1", values![group, next]).await?;
+        }
+        Some(_) => {}
+        None => {
+            tx.execute("DELETE FROM group_members WHERE group_id = $1", values![group]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes an agent that leaves the office out of all groups.
+pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
+    for group in groups_of(tx, agent).await? {
+        leave(tx, group, agent).await?;
+    }
+    Ok(())
+}
+
+async fn groups_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
+    let sql = "SELECT group_id FROM group_members WHERE agent_id = $1 ORDER BY group_id";
+    let found: Vec<(i64,)> = db.rows(sql, values![agent]).await?;
+    Ok(found.into_iter().map(|(group,)| group).collect())
+}
+
+async fn remove(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &AgentName) -> Tried<Group> {
+    own(tx, caller, group).await?;
+    let peer = agent_named(tx, agent).await?.ok_or_else(|| refusals::no_member(group, agent))?.key;
+    if peer == caller.key {
+        return Err(refusals::remove_oneself(group).into());
+    }
+    // As in `join`: with the lock of whoever is removed, no mail reaches it after this is answered.
+    tx.lock(&[caller.key.0, peer.0]).await?;
+    let id = own(tx, caller, group).await?;
+    if !is_in(tx, id, peer.0).await? {
+        return Err(refusals::no_member(group, agent).into());
+    }
+    leave(tx, id, peer.0).await?;
+    load(tx, id).await
+}
+
+/// A group with its members.
+async fn load(db: &mut dyn Db, id: i64) -> Tried<Group> {
+    let sql = "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1";
+    let (name, owner, created_at): (String, String, Timestamp) = db.one(sql, values![id]).await?;
+    let sql = "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
+               WHERE m.group_id = $1 ORDER BY a.name";
+    let members: Vec<(String, bool)> = db.rows(sql, values![id]).await?;
+    let member = |(name, joined): (String, bool)| Ok(GroupMember { name: row::name(&name)?, joined });
+    Ok(Group {
+        name: row::name(&name)?,
+        owner: row::name(&owner)?,
+        members: members.into_iter().map(member).collect::<Result<_>>()?,
+        created_at,
+    })
+}
+
+async fn list(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Group>> {
+    let mut groups = Vec::new();
+    for id in groups_of(db, caller.key.0).await? {
+        groups.push(load(db, id).await?);
+    }
+    Ok(groups)
+}

@@ -1,0 +1,362 @@
+//! Tasks: listing them, moving them, ending them. They are given by a send.
+
+use amb_core::doc::ChainTask;
+use amb_core::mailbox::TaskFilter;
+use amb_core::route::{self, Hop};
+use amb_core::task::{Asked, decide_in_any_case, decide_move};
+use amb_core::{AgentName, Card, Entry, Event, Task, TaskId, TaskState, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::connections::consent;
+use super::once::once;
+use crate::engine::{Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::refusals;
+use crate::row;
+use crate::tasks::{TaskRow, Update, task_uuid};
+use crate::types::{Agent, News, Written, to_micros};
+
+/// Overdue tasks told of in one transaction.
+const SOME: i64 = 200;
+
+/// Tasks that were given by a send.
+#[async_trait]
+pub trait Tasks: Engine {
+    /// Tasks that the caller gave or was given, newest first, at most `limit`.
+    async fn tasks(&self, caller: &Agent, filter: TaskFilter, limit: u32) -> Result<Vec<Task>> {
+        let asked = (caller.key.0, filter, limit);
+        read(self, Look::Long, asked, |db, (me, filter, limit)| list(db, *me, filter, *limit).boxed()).await
+    }
+
+    /// One task that the caller gave or was given.
+    async fn task(&self, caller: &Agent, id: &TaskId) -> Result<Task> {
+        let me = caller.key.0;
+        let found = read(self, Look::Short, (me, task_uuid(id)?), |db, (me, id)| find(db, *me, *id).boxed()).await?;
+        found.task(me)
+    }
+
+    /// The tasks of which this one is a piece, the first giver's first, then itself, then its own pieces. Of those that do not
+    /// concern the caller, the id and the state.
+    async fn task_chain(&self, caller: &Agent, id: &TaskId) -> Result<Vec<ChainTask>> {
+        let asked = (caller.key.0, task_uuid(id)?);
+        read(self, Look::Long, asked, |db, (me, id)| chain(db, *me, *id).boxed()).await
+    }
+
+    /// Moves a task that was given to the caller, and sends its owner a task update. States skipped on the way are passed
+    /// through. Taking one on is decided by the office first: where quota or deadline forbid it, the task is rejected, and
+    /// the answer says so. `not_connected` where the connection with its owner has ended.
+    async fn set_task_state(
+        &self,
+        caller: &Agent,
+        id: &TaskId,
+        state: TaskState,
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Result<Written<Task>> {
+        refusals::check_text("note", note.as_deref())?;
+        let asked = (caller.clone(), task_uuid(id)?, state, note, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, id, state, note, now)| {
+            once!(tx, caller, *now, set_state(tx, caller, *id, *state, note.clone(), *now))
+        })
+        .await
+    }
+
+    /// Marks some of the open tasks whose deadline passed as overdue, and tells both sides. Returns how many; 0 when done.
+    async fn sweep_overdue(&self, now: Timestamp) -> Result<Written<u64>> {
+        write(self, Changes::All, to_micros(now), |tx, now| sweep(tx, *now).boxed()).await
+    }
+}
+
+impl<E: Engine> Tasks for E {}
+
+/// Which tasks are open.
+const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";
+
+impl FromRow for TaskRow {
+    fn from_row(mut row: Row) -> Result<Self> {
+        Ok(Self {
+            row: row.take()?,
+            id: row.take()?,
+            owner: row.take()?,
+            assignee: row.take()?,
+            owner_name: row.take()?,
+            assignee_name: row.take()?,
+            state: row.take()?,
+            subject: row.take()?,
+            message: row.take()?,
+            session: row.take()?,
+            parent: row.take()?,
+            deadline: row.take()?,
+            overdue: row.take()?,
+            note: row.take()?,
+            callback: row.take()?,
+            created_at: row.take()?,
+            updated_at: row.take()?,
+            undelivered: row.take()?,
+        })
+    }
+}
+
+/// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
+fn select(db: &dyn Db, rest: &str) -> String {
+    format!(
+        "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject, t.message_public_id,
+                t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback, t.created_at, t.updated_at,
+                t.state = 'rejected' AND {}
+         FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
+         LEFT JOIN tasks p ON p.id = t.parent_id {rest}",
+        db.dialect().undelivered_task
+    )
+}
+
+/// The task of this id, if the agent gave it or was given it.
+async fn find(db: &mut dyn Db, agent: i64, id: Uuid) -> Tried<TaskRow> {
+    let sql = select(db, "WHERE t.public_id = $1");
+    let found: Option<TaskRow> = db.find(&sql, values![id]).await?;
+    found.filter(|task| task.concerns(agent)).ok_or_else(|| refusals::no_task(&id.into()).into())
+}
+
+async fn list(db: &mut dyn Db, me: i64, filter: &TaskFilter, limit: u32) -> Tried<Vec<Task>> {
+    let wanted = format!("(CAST($2 AS text) IS NULL OR t.state = $2) AND (NOT $3 OR {OPEN})");
+    let undelivered = db.dialect().undelivered_task;
+    let gave = format!("WHERE t.owner_id = $1 AND {wanted} ORDER BY t.id DESC LIMIT $4");
+    let given = format!(
+        "WHERE t.assignee_id = $1 AND {wanted} AND NOT (t.state = 'rejected' AND {undelivered})
+         ORDER BY t.id DESC LIMIT $4"
+    );
+    let mut rows: Vec<TaskRow> = Vec::new();
+    for (side, rest) in [(true, gave), (false, given)] {
+        if filter.owned.is_none_or(|owned| owned == side) {
+            let sql = select(db, &rest);
+            let state = filter.state.map(TaskState::as_str);
+            rows.extend(db.rows::<TaskRow>(&sql, values![me, state, filter.open, limit]).await?);
+        }
+    }
+    rows.sort_by_key(|task| std::cmp::Reverse(task.row));
+    rows.dedup_by_key(|task| task.row);
+    rows.truncate(limit as usize);
+    Ok(rows.into_iter().map(|task| task.task(me)).collect::<Result<_>>()?)
+}
+
+async fn chain(db: &mut dyn Db, me: i64, id: Uuid) -> Tried<Vec<ChainTask>> {
+    let task = find(db, me, id).await?;
+    let sql = select(
+        db,
+        "JOIN (
+             WITH RECURSIVE up (id, depth) AS (
+                 SELECT CAST($1 AS bigint), 0 UNION ALL
+                 SELECT k.parent_id, up.depth + 1 FROM up JOIN tasks k ON k.id = up.id
+                 WHERE k.parent_id IS NOT NULL AND up.depth < 64
+             ), down (id, depth) AS (
+                 SELECT CAST($1 AS bigint), 0 UNION ALL
+                 SELECT k.id, down.depth + 1 FROM down JOIN tasks k ON k.parent_id = down.id WHERE down.depth < 64
+             )
+             SELECT id, -depth AS place FROM up UNION SELECT id, depth FROM down
+         ) n ON n.id = t.id ORDER BY n.place, t.id LIMIT 200",
+    );
+    let rows: Vec<TaskRow> = db.rows(&sql, values![task.row]).await?;
+    Ok(rows.into_iter().map(|task| task.in_chain(me)).collect::<Result<_>>()?)
+}
+
+/// Moves a task, and tells its owner where it came to.
+async fn set_state(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    id: Uuid,
+    next: TaskState,
+    note: Option<String>,
+    now: Timestamp,
+) -> Tried<Task> {
+    let me = caller.key.0;
+    let seen = find(tx, me, id).await?;
+    if seen.assignee != me {
+        return Err(refusals::not_the_assignee().into());
+    }
+    // Under both locks the task does not move and the quota does not change.
+    tx.lock(&[seen.owner, me]).await?;
+    let task = find(tx, me, id).await?;
+    if !consent(tx, task.owner, me).await?.is_given() {
+        return Err(refusals::task_after_the_connection(&task.owner_name).into());
+    }
+    let at = task.state()?;
+    let taking_on = match at.takes_on(next) {
+        true => {
+            let (card, owner) = (card(tx, me).await?, row::name(&task.owner_name)?);
+            let sql = "SELECT count(*) FROM tasks WHERE assignee_id = $1 AND state IN ('accepted', 'working')";
+            let (current,): (i64,) = tx.one(sql, values![me]).await?;
+            let asked = Asked {
+                sender: &owner,
+                assignee: &caller.name,
+                card: &card,
+                current_tasks: usize::try_from(current).unwrap_or(usize::MAX),
+                deadline: task.deadline,
+            };
+            Some(decide_in_any_case(asked, now))
+        }
+        false => None,
+    };
+    let (state, reason) = decide_move(at, next, taking_on).map_err(crate::StoreError::from)?;
+    let note = reason.map(|reason| reason.to_string()).or(note);
+    move_task(tx, &task, &caller.name, state, note, now).await?;
+    Ok(find(tx, me, id).await?.task(me)?)
+}
+
+/// What decides about tasks of this agent.
+async fn card(db: &mut dyn Db, agent: i64) -> Tried<Card> {
+    let sql = "SELECT allow_from, max_concurrent_tasks FROM agents WHERE id = $1";
+    let (allow_from, most): (String, i64) = db.one(sql, values![agent]).await?;
+    Ok(Card {
+        allow_from: row::parse(Some(allow_from))?.unwrap_or_default(),
+        max_concurrent_tasks: u32::try_from(most).unwrap_or(0),
+        ..Card::default()
+    })
+}
+
+/// Writes a task's new state, and sends the update to its owner, unless that agent is gone.
+async fn move_task(
+    tx: &mut dyn Tx,
+    task: &TaskRow,
+    by: &AgentName,
+    state: TaskState,
+    note: Option<String>,
+    now: Timestamp,
+) -> Tried<()> {
+    let sql = "UPDATE tasks SET state = $2, note = coalesce($3, note), updated_at = $4 WHERE id = $1";
+    tx.execute(sql, values![task.row, state.as_str(), note.as_deref(), now]).await?;
+    let sql =
+        "SELECT m.ttl, m.trace, f.name FROM messages m JOIN agents f ON f.id = m.sender_id WHERE m.public_id = $1";
+    let hop = match tx.find::<(i64, Option<String>, String)>(sql, values![task.message]).await? {
+        Some((ttl, trace, from)) => {
+            let trace = match row::parse(trace)? {
+                Some(trace) => trace,
+                None => vec![row::name(&from)?],
+            };
+            Hop { ttl: u8::try_from(ttl).unwrap_or(0), trace }
+        }
+        None => route::fresh(by),
+    };
+    let update = Update::new(task.task_ref(state), task.message, note.as_deref(), now);
+    let side = Side { from: task.assignee, from_name: by, to: task.owner };
+    post_update(tx, task, side, hop, update, task.callback.clone()).await
+}
+
+/// Who tells whom of a task.
+struct Side<'a> {
+    from: i64,
+    from_name: &'a AgentName,
+    to: i64,
+}
+
+/// Sends an update to one side of a task, unless that agent is gone.
+async fn post_update(
+    tx: &mut dyn Tx,
+    task: &TaskRow,
+    side: Side<'_>,
+    hop: Hop,
+    mut update: Update,
+    callback: Option<String>,
+) -> Tried<()> {
+    let sql = "SELECT s.id, s.subject FROM sessions s, agents o
+               WHERE s.public_id = $1 AND o.id = $2 AND o.deleted_at IS NULL";
+    let Some((session, subject)) = tx.find::<(i64, String)>(sql, values![task.session, side.to]).await? else {
+        return Ok(());
+    };
+    update.at = tx.stamp(update.at);
+    let row = update.columns(side.from_name, side.from, side.from, hop, callback)?;
+    if let Some((agent, number)) = tx.post(session, row, side.to).await? {
+        let event = Event::NewMessage(update.event(side.from_name.clone(), task.session, &subject));
+        tx.put_news(News { agent, entry: Entry { event, cursor: number.into() } });
+    }
+    Ok(())
+}
+
+/// Marks open tasks past their deadline, and tells both sides.
+async fn sweep(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
+    let no = tx.dialect().no;
+    let sql = select(
+        tx,
+        &format!("WHERE t.overdue = {no} AND {OPEN} AND t.deadline < $1 ORDER BY t.deadline, t.id LIMIT $2"),
+    );
+    let due: Vec<TaskRow> = tx.rows(&sql, values![now, SOME]).await?;
+    let sides: Vec<i64> = due.iter().flat_map(|task| [task.owner, task.assignee]).collect();
+    tx.lock(&sides).await?;
+    let mut marked = 0;
+    let mark = format!(
+        "UPDATE tasks SET overdue = TRUE
+         WHERE id = $1 AND overdue = {no} AND state IN ('pending', 'accepted', 'working')"
+    );
+    for task in due {
+        if tx.execute(&mark, values![task.row]).await? == 0 {
+            continue;
+        }
+        marked += 1;
+        // As it is under the locks.
+        let task = find(tx, task.owner, task.id).await?;
+        for side in [task.owner, task.assignee] {
+            tx.tell(side, Event::TaskOverdue { task: task.clone().task(side)? }, now).await?;
+        }
+    }
+    Ok(marked)
+}
+
+/// The other sides of the open tasks that an agent was given or gave.
+pub(super) async fn sides_of_open(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
+    let sql = format!(
+        "SELECT t.owner_id FROM tasks t WHERE t.assignee_id = $1 AND {OPEN}
+         UNION SELECT t.assignee_id FROM tasks t WHERE t.owner_id = $1 AND {OPEN}"
+    );
+    let found: Vec<(i64,)> = db.rows(&sql, values![agent]).await?;
+    Ok(found.into_iter().map(|(side,)| side).collect())
+}
+
+/// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.
+pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) -> Tried<()> {
+    let open = open_of(tx, caller.key.0).await?;
+    end(tx, open, &refusals::left_the_office(&caller.name), now).await
+}
+
+/// The open tasks that an agent was given or gave.
+async fn open_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<TaskRow>> {
+    let mut open: Vec<TaskRow> = Vec::new();
+    for side in ["assignee_id", "owner_id"] {
+        let sql = select(db, &format!("WHERE t.{side} = $1 AND {OPEN} ORDER BY t.id"));
+        open.extend(db.rows::<TaskRow>(&sql, values![agent]).await?);
+    }
+    Ok(open)
+}
+
+/// Ends the open tasks between an agent and those it may not write to any more. The mailboxes of all sides are locked.
+pub(super) async fn end_without_consent(tx: &mut dyn Tx, agent: i64, note: &str, now: Timestamp) -> Tried<()> {
+    let mut ended = Vec::new();
+    for task in open_of(tx, agent).await? {
+        if !consent(tx, task.owner, task.assignee).await?.is_given() {
+            ended.push(task);
+        }
+    }
+    end(tx, ended, note, now).await
+}
+
+/// Ends the open tasks between two agents whose connection ends. Both mailboxes are locked.
+pub(super) async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, now: Timestamp) -> Tried<()> {
+    let sql = select(tx, &format!("WHERE t.assignee_id = $1 AND t.owner_id = $2 AND {OPEN} ORDER BY t.id"));
+    let mut open: Vec<TaskRow> = Vec::new();
+    for (assignee, owner) in [(other, caller.key.0), (caller.key.0, other)] {
+        open.extend(tx.rows::<TaskRow>(&sql, values![assignee, owner]).await?);
+    }
+    end(tx, open, &refusals::ended_the_connection(&caller.name), now).await
+}
+
+/// Ends tasks, and tells both sides.
+async fn end(tx: &mut dyn Tx, open: Vec<TaskRow>, note: &str, now: Timestamp) -> Tried<()> {
+    for task in open {
+        let state = task.state()?.ended_by_office();
+        move_task(tx, &task, &row::name(&task.assignee_name)?, state, Some(note.to_owned()), now).await?;
+        let owner = row::name(&task.owner_name)?;
+        let update = Update::new(task.task_ref(state), task.message, Some(note), now);
+        let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
+        post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
+    }
+    Ok(())
+}

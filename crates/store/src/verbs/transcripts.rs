@@ -1,0 +1,242 @@
+//! Transcripts: lines by many agents under one key. A key belongs to its owner: two agents may each have one of the same
+//! key. Without an owner the caller's own is meant; another's is named by its owner, who shares it.
+
+use amb_core::doc::{Access, Appended, NumberedLine};
+use amb_core::transcript::{Line, TranscriptKey};
+use amb_core::{AgentName, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+
+use super::agents::agent_named;
+use super::connections::consent;
+use super::once::once;
+use crate::engine::{Changes, Db, Engine, Look, NewLine, Query, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::outgoing::json;
+use crate::quota::Stored;
+use crate::types::{Agent, to_micros};
+use crate::{StoreError, refusals, row};
+
+/// Shared records of group chats.
+#[async_trait]
+pub trait Transcripts: Engine {
+    /// Adds a line, written by the caller. One with a message id that is there already changes nothing. The caller's own is
+    /// made with its first line.
+    async fn transcript_append(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        line: Line,
+        now: Timestamp,
+    ) -> Result<Appended> {
+        refusals::check_text("message_id", line.message_id.as_deref())?;
+        let asked = (caller.clone(), owner.cloned(), key.clone(), line, to_micros(now));
+        let appended = write(self, Changes::Logs, asked, |tx, (caller, owner, key, line, now)| {
+            once!(tx, caller, *now, append(tx, caller, owner.as_ref(), key, line, *now))
+        });
+        Ok(appended.await?.answer)
+    }
+
+    /// The last lines, oldest first.
+    async fn transcript_recent(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        let asked = (caller.clone(), owner.cloned(), key.clone(), limit);
+        let mut lines = read(self, Look::Long, asked, |db, (caller, owner, key, limit)| {
+            lines(db, caller, owner.as_ref(), key, None, *limit).boxed()
+        })
+        .await?;
+        lines.reverse();
+        Ok(lines)
+    }
+
+    /// The lines after a place, oldest first.
+    async fn transcript_after(
+        &self,
+        caller: &Agent,
+        owner: Option<&AgentName>,
+        key: &TranscriptKey,
+        after: u64,
+        limit: usize,
+    ) -> Result<Vec<NumberedLine>> {
+        let asked = (caller.clone(), owner.cloned(), key.clone(), after, limit);
+        read(self, Look::Long, asked, |db, (caller, owner, key, after, limit)| {
+            lines(db, caller, owner.as_ref(), key, Some(*after), *limit).boxed()
+        })
+        .await
+    }
+
+    /// Lets another agent, which the caller may write to, read or write a transcript of the caller's; `None` takes that back,
+    /// and so does the end of the connection.
+    async fn transcript_share(
+        &self,
+        caller: &Agent,
+        key: &TranscriptKey,
+        with: &AgentName,
+        access: Option<Access>,
+        _now: Timestamp,
+    ) -> Result<()> {
+        let asked = (caller.clone(), key.clone(), with.clone(), access);
+        let shared = write(self, Changes::Logs, asked, |tx, (caller, key, with, access)| {
+            share(tx, caller, key, with, *access).boxed()
+        });
+        Ok(shared.await?.answer)
+    }
+}
+
+impl<E: Engine> Transcripts for E {}
+
+/// The transcript of this owner and key, and what the caller may do with it.
+async fn find(
+    db: &mut dyn Db,
+    caller: &Agent,
+    owner: Option<&AgentName>,
+    key: &TranscriptKey,
+) -> Tried<Option<(i64, Option<Access>)>> {
+    let me = caller.key.0;
+    let owner = match owner {
+        None => me,
+        Some(name) => match agent_named(db, name).await? {
+            Some(owner) => owner.key.0,
+            None => return Ok(None),
+        },
+    };
+    let sql = "SELECT t.id, x.may_write FROM transcripts t
+               LEFT JOIN transcript_access x ON x.transcript_id = t.id AND x.agent_id = $3
+               WHERE t.owner_id = $1 AND t.key = $2";
+    let found: Option<(i64, Option<bool>)> = db.find(sql, values![owner, key.as_str(), me]).await?;
+    Ok(found.map(|(id, may_write)| {
+        let access = match may_write {
+            _ if owner == me => Some(Access::Write),
+            Some(true) => Some(Access::Write),
+            Some(false) => Some(Access::Read),
+            None => None,
+        };
+        (id, access)
+    }))
+}
+
+async fn append(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    owner: Option<&AgentName>,
+    key: &TranscriptKey,
+    line: &Line,
+    now: Timestamp,
+) -> Tried<Appended> {
+    let me = caller.key.0;
+    let own = match owner {
+        None => true,
+        Some(name) => agent_named(tx, name).await?.is_some_and(|owner| owner.key == caller.key),
+    };
+    if own {
+        let sql = "INSERT INTO transcripts (key, owner_id, created_at) VALUES ($1, $2, $3)
+                   ON CONFLICT (owner_id, key) DO NOTHING";
+        if find(tx, caller, owner, key).await?.is_none() {
+            tx.execute(sql, values![key.as_str(), me, now]).await?;
+        }
+    } else {
+        // Whoever ends the connection, or takes the access back, holds the caller's lock: this line is written before that is
+        // answered, or finds that it may not be.
+        tx.lock(&[me]).await?;
+    }
+    let id = match find(tx, caller, owner, key).await? {
+        Some((id, Some(Access::Write))) => id,
+        Some((_, Some(Access::Read))) => return Err(refusals::read_only_transcript(key).into()),
+        _ => return Err(refusals::no_transcript(owner, key).into()),
+    };
+    let number = |place: i64| u64::try_from(place).unwrap_or(0);
+    let last = tx.last_line(id).await?;
+    if let Some(message_id) = &line.message_id
+        && let Some(known) = tx.find_line(id, message_id).await?
+    {
+        return Ok(Appended { number: number(known), duplicate: true });
+    }
+    // The office knows who writes; what the line says of it is not kept.
+    let ts = line.ts.or_else(|| Some(now.as_millisecond() as f64));
+    let text = json(&Line { ts, author: None, ..line.clone() })?;
+    let (place, stored) = (last + 1, Stored::message(1, text.len()));
+    tx.check_quota(me, stored).await?;
+    let message_id = line.message_id.as_deref();
+    tx.add_line(NewLine { transcript: id, place, author: me, message_id, text: &text, now }).await?;
+    tx.charge(me, stored).await?;
+    Ok(Appended { number: number(place), duplicate: false })
+}
+
+async fn share(
+    tx: &mut dyn Tx,
+    caller: &Agent,
+    key: &TranscriptKey,
+    with: &AgentName,
+    access: Option<Access>,
+) -> Tried<()> {
+    let me = caller.key.0;
+    let (id, _) = find(tx, caller, None, key).await?.ok_or_else(|| refusals::no_transcript(None, key))?;
+    let peer = agent_named(tx, with).await?.ok_or_else(|| refusals::no_agent(with))?.key.0;
+    // A revocation takes both locks too: it comes before, and is found, or after, and takes this back.
+    tx.lock(&[me, peer]).await?;
+    match access {
+        Some(access) => {
+            consent(tx, me, peer).await?.check(with)?;
+            let sql = "INSERT INTO transcript_access (transcript_id, agent_id, may_write) VALUES ($1, $2, $3)
+                       ON CONFLICT (transcript_id, agent_id) DO UPDATE SET may_write = excluded.may_write";
+            tx.execute(sql, values![id, peer, access == Access::Write]).await?;
+        }
+        None => {
+            let sql = "DELETE FROM transcript_access WHERE transcript_id = $1 AND agent_id = $2";
+            tx.execute(sql, values![id, peer]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes back what an agent and those it may not write to any more shared with each other.
+pub(super) async fn unshare_without_consent(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
+    let sql = "SELECT t.owner_id FROM transcript_access x JOIN transcripts t ON t.id = x.transcript_id
+               WHERE x.agent_id = $1
+               UNION SELECT x.agent_id FROM transcripts t JOIN transcript_access x ON x.transcript_id = t.id
+               WHERE t.owner_id = $1";
+    for (other,) in tx.rows::<(i64,)>(sql, values![agent]).await? {
+        if !consent(tx, agent, other).await?.is_given() {
+            unshare(tx, agent, other).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes back what two agents shared with each other.
+pub(super) async fn unshare(tx: &mut dyn Tx, a: i64, b: i64) -> Tried<()> {
+    let sql = "DELETE FROM transcript_access WHERE agent_id = $2
+               AND transcript_id IN (SELECT id FROM transcripts WHERE owner_id = $1)";
+    for (owner, agent) in [(a, b), (b, a)] {
+        tx.execute(sql, values![owner, agent]).await?;
+    }
+    Ok(())
+}
+
+/// The lines after a place, or the last ones from the newest on.
+async fn lines(
+    db: &mut dyn Db,
+    caller: &Agent,
+    owner: Option<&AgentName>,
+    key: &TranscriptKey,
+    after: Option<u64>,
+    limit: usize,
+) -> Tried<Vec<NumberedLine>> {
+    let Some((id, Some(_))) = find(db, caller, owner, key).await? else {
+        return Err(refusals::no_transcript(owner, key).into());
+    };
+    let place = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
+    let found = db.lines(id, place, after.is_none(), limit).await?;
+    let line = |(place, line, author): (i64, String, String)| {
+        let mut line: Line = serde_json::from_str(&line).map_err(StoreError::internal)?;
+        line.author = Some(row::name(&author)?);
+        Ok(NumberedLine { number: u64::try_from(place).unwrap_or(0), line })
+    };
+    Ok(found.into_iter().map(line).collect::<Result<_>>()?)
+}
