@@ -1,10 +1,16 @@
-//! What a verb reads from stdin.
+//! What a verb reads: from stdin, or as a person writes it in an editor.
 
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, IsTerminal, Read};
+use std::path::{Path, PathBuf};
 
 use amb_core::limits::MAX_MESSAGE_BYTES;
+use anyhow::Context;
 
 use crate::failure::Failure;
+use crate::{home, local};
+
+/// What follows this line in the editor is for whoever writes.
+const SCISSORS: &str = "# ------ 8< ------ what follows is not sent";
 
 /// All of stdin as text, but at most one byte more than a message holds: so that too much is told apart from just enough.
 pub(crate) fn stdin() -> Result<String, Failure> {
@@ -15,5 +21,71 @@ pub(crate) fn stdin() -> Result<String, Failure> {
             Err(Failure::usage("what came on stdin is not UTF-8; put such content in a file and name it with --file"))
         }
         Err(error) => Err(error.into()),
+    }
+}
+
+/// A text that was given, read from stdin or written in an editor.
+#[derive(Debug)]
+pub(crate) struct Composed {
+    pub(crate) text: String,
+    /// What was written in an editor stays there until it is sent.
+    draft: Option<PathBuf>,
+}
+
+impl Composed {
+    /// The text as an argument says it (`-` is stdin); without one, stdin where that is no terminal, else an editor.
+    pub(crate) fn read(argument: Option<&str>, hint: &str) -> Result<Self, Failure> {
+        let plain = |text: String| Self { text, draft: None };
+        match argument {
+            Some("-") => stdin().map(plain),
+            Some(text) => Ok(plain(text.to_owned())),
+            None if std::io::stdin().is_terminal() => Self::edit(hint),
+            None => {
+                let text = stdin()?;
+                match text.trim().is_empty() {
+                    true => Err(Failure::usage("say something: TEXT, - for stdin, --file or --data")),
+                    false => Ok(plain(text)),
+                }
+            }
+        }
+    }
+
+    fn edit(hint: &str) -> Result<Self, Failure> {
+        let path = home::state_dir()?.join(format!("unsent-{}.md", std::process::id()));
+        local::make_private(path.parent().context("no directory")?)?;
+        local::write(&path, format!("\n{SCISSORS}\n# {hint}\n# An empty text is not sent.\n").as_bytes())?;
+        run_editor(&path)?;
+        let text = fs_err::read_to_string(&path)?;
+        let text = text.split(SCISSORS).next().unwrap_or_default().trim().to_owned();
+        let composed = Self { text, draft: Some(path) };
+        if composed.text.is_empty() {
+            composed.sent();
+            return Err(Failure::usage("nothing was written, and nothing is sent"));
+        }
+        Ok(composed)
+    }
+
+    /// Nobody needs the draft any more.
+    pub(crate) fn sent(self) {
+        if let Some(draft) = self.draft {
+            let _ = fs_err::remove_file(draft);
+        }
+    }
+
+    /// What to tell where it could not be sent.
+    pub(crate) fn kept(&self) -> Option<String> {
+        self.draft.as_ref().map(|draft| format!("what you wrote is kept in {}", draft.display()))
+    }
+}
+
+/// The editor that the user has chosen, which may come with arguments.
+fn run_editor(path: &Path) -> Result<(), Failure> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let editor = variable("VISUAL").or_else(|| variable("EDITOR")).unwrap_or_else(|| "vi".into());
+    let mut shell = std::process::Command::new("sh");
+    let status = shell.arg("-c").arg(format!("{editor} \"$1\"")).arg("sh").arg(path).status();
+    match status.context("the editor")? {
+        status if status.success() => Ok(()),
+        status => Err(Failure::usage(format!("{editor} ended with {status}; nothing is sent"))),
     }
 }

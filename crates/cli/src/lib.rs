@@ -12,9 +12,11 @@ mod database;
 mod env_file;
 mod failure;
 mod home;
+mod ids;
 mod init;
 mod input;
 mod keys;
+mod last;
 mod local;
 mod log_file;
 mod nats;
@@ -24,6 +26,7 @@ mod profile;
 #[cfg(test)]
 mod reference;
 mod saved;
+mod table;
 mod verbs;
 mod waking;
 

@@ -239,7 +239,7 @@ fn remember(url: &str) -> Result<()> {
 }
 
 /// Replaces a file whole.
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
     let draft = path.with_extension(format!("tmp{}", std::process::id()));
     let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
     file.write_all(bytes)?;

@@ -154,10 +154,22 @@ impl OfficeArgs {
         self.me.clone().ok_or_else(|| Failure::usage("say who you are: --as NAME, or AMB_AS in the environment"))
     }
 
+    /// How a verb names the same server again; nothing where it is found without being named.
+    fn server_flag(&self) -> String {
+        match (&self.server, self.origin) {
+            (Some(server), Origin::Said) => format!(" --server {server}"),
+            _ => String::new(),
+        }
+    }
+
     /// The key that speaks at a server: of the agent that was named, else the environment's, else the only one there is.
     pub(crate) fn key(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
         let missing = |name: &AgentName| {
-            let hint = format!("no key for {name} at {server}; `amb register {name} --server {server}` makes one");
+            let known = keys::agents(server).unwrap_or_default();
+            let hint = match nearest(name.as_str(), known.iter().map(AgentName::as_str)) {
+                Some(near) => format!("no key for {name} at {server}; did you mean {near:?}?"),
+                None => format!("no key for {name} at {server}; `amb register {name}{}` makes one", self.server_flag()),
+            };
             Failure::Office(OfficeError::new(amb_core::Code::Unauthorized, hint))
         };
         if let Some(name) = &self.me {
@@ -169,7 +181,10 @@ impl OfficeArgs {
         }
         match keys::agents(server)?.as_slice() {
             [only] => keys::find(server, only)?.ok_or_else(|| missing(only)),
-            [] => Err(Failure::usage(format!("nobody of yours is at {server}; `amb register NAME --server {server}`"))),
+            [] => {
+                let flag = self.server_flag();
+                Err(Failure::usage(format!("nobody of yours is at {server}; `amb register NAME{flag}`")))
+            }
             several => {
                 let names: Vec<_> = several.iter().map(AgentName::as_str).collect();
                 Err(Failure::usage(format!("say who you are with --as; at {server} you have {}", names.join(", "))))

@@ -4,7 +4,6 @@ use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::sync::Mutex;
 
-use comfy_table::{ContentArrangement, Table, presets};
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tracing_subscriber::filter::{LevelFilter, Targets};
@@ -12,17 +11,37 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::log_file::LogFile;
+use crate::table::{self, Tone};
 
 /// How a verb speaks.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// For programs.
     pub(crate) json: bool,
+    /// Whether stdout is a terminal, and so a person reads it.
+    pub(crate) for_person: bool,
+    /// Whether colours are shown there.
+    colour: bool,
 }
 
 impl Output {
     pub(crate) fn new(json: bool) -> Self {
-        Self { json }
+        let for_person = !json && io::stdout().is_terminal();
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { json, for_person, colour: for_person && !dumb && !no_colour() }
+    }
+
+    /// The text in the colour of its tone, where colours are shown.
+    pub(crate) fn paint(self, tone: Tone, text: &str) -> String {
+        if self.colour { tone.paint(text) } else { text.to_owned() }
+    }
+
+    /// Drives the terminal of whoever types; nothing where nobody does.
+    #[allow(clippy::print_stderr)]
+    pub(crate) fn raw(self, text: &str) {
+        if self.for_person && io::stdin().is_terminal() && io::stderr().is_terminal() {
+            eprint!("{text}");
+        }
     }
 
     /// One JSON document, readable.
@@ -50,7 +69,7 @@ impl Output {
 
     /// A line of what is known about one thing, under its first line.
     pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
-        self.say(format!("  {name:<9}  {}", visible(text)))
+        self.say(format!("  {}  {}", self.paint(Tone::Quiet, &format!("{name:<9}")), visible(text)))
     }
 
     /// Talk: never data.
@@ -67,21 +86,16 @@ impl Output {
         if self.json {
             eprintln!("{}", serde_json::json!({ "error": { "code": code, "detail": detail } }));
         } else {
-            eprintln!("amb: {}", visible(detail));
+            let red = io::stderr().is_terminal() && !no_colour();
+            let program = if red { Tone::Bad.paint("amb:") } else { "amb:".to_owned() };
+            eprintln!("{program} {}", visible(detail));
         }
     }
 
     /// A table without lines that a script would have to strip.
     pub(crate) fn table(self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
-        let mut table = Table::new();
-        table
-            .load_style(presets::NOTHING)
-            .set_content_arrangement(ContentArrangement::Dynamic)
-            .set_header(head.to_vec());
-        for row in rows {
-            table.add_row(row.iter().map(|cell| visible(cell)).collect::<Vec<_>>());
-        }
-        self.say(table.trim_fmt())
+        let width = if self.for_person { table::terminal_width() } else { None };
+        self.say(table::render(head, rows, width, self.colour))
     }
 }
 
@@ -102,7 +116,7 @@ pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
         Some(Err(error)) => (Targets::new().with_default(level), Some(error)),
         None => (Targets::new().with_default(level), None),
     };
-    let colour = io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+    let colour = io::stderr().is_terminal() && !no_colour();
     let lines = tracing_subscriber::fmt::layer().with_ansi(colour);
     match file {
         Some(path) => {
@@ -114,6 +128,11 @@ pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
     if let Some(error) = wrong {
         tracing::warn!(%error, "AMB_LOG is no filter such as `warn,amb_server=debug`");
     }
+}
+
+/// Whether the user wants no colours anywhere: https://no-color.org.
+fn no_colour() -> bool {
+    std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
 /// Text of others as a terminal may show it: no escape sequence, no bidi trick, one line.

@@ -1,23 +1,27 @@
 //! `amb ack`: this mail is handled.
 
-use amb_core::MessageId;
-
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::ids;
 use crate::output::Output;
 
 /// Mark messages as handled; doing it twice is no error
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  amb --as ben ack 0199c0de-...")]
 pub(crate) struct Ack {
-    /// The messages
-    #[arg(required = true)]
-    ids: Vec<MessageId>,
+    /// The messages, or as much of the beginning of their ids as no other recent one has
+    #[arg(required = true, value_name = "IDS")]
+    ids: Vec<String>,
 }
 
 impl Ack {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let changed = office.open().await?.ack(&self.ids).await?;
+        let mailbox = office.open().await?;
+        let mut ids = Vec::new();
+        for id in &self.ids {
+            ids.push(ids::message(&*mailbox, id).await?);
+        }
+        let changed = mailbox.ack(&ids).await?;
         if output.json {
             return Ok(output.document(&serde_json::json!({ "acknowledged": changed }))?);
         }

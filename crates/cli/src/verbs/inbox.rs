@@ -5,6 +5,8 @@ use amb_core::{Mailbox, doc};
 use crate::args::OfficeArgs;
 use crate::codes::Codes;
 use crate::failure::Failure;
+use crate::ids::Short;
+use crate::last;
 use crate::output::Output;
 use crate::output::{ago, preview};
 
@@ -33,12 +35,15 @@ impl Inbox {
         if inbox.sessions.is_empty() && inbox.pending_connections.is_empty() {
             output.note(if self.unread { "nothing unread" } else { "no mail" });
         }
-        if !inbox.sessions.is_empty() {
+        if let Some(newest) = inbox.sessions.first() {
+            last::note(&*mailbox, &newest.session_id);
+            let ids = inbox.sessions.iter().map(|session| session.session_id.as_str());
+            let short = Short::of(ids, output.for_person);
             let rows = inbox.sessions.iter().map(|session| {
                 let last = session.recent_messages.first();
                 let last = last.map_or(String::new(), |m| format!("{}: {}", m.sender_name, preview(&m.content, 50)));
                 vec![
-                    session.session_id.to_string(),
+                    short.show(session.session_id.as_str()),
                     session.other_agent_name.to_string(),
                     session.unread_count.to_string(),
                     ago(session.last_message_at),

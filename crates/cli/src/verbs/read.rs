@@ -2,41 +2,73 @@
 
 use amb_core::doc::MessageView;
 use amb_core::mailbox::HistoryPage;
-use amb_core::{Kind, MessageId, Part, Priority, SessionId, limits};
+use amb_core::{Kind, Part, Priority, limits};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::output::Output;
-use crate::output::visible;
+use crate::ids::{self, Short};
+use crate::last;
+use crate::output::{Output, ago, visible};
+use crate::table::Tone;
 
 /// Read a session, and mark what is shown as read
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  amb --as ben read 0199c0de-... --limit 50")]
+#[command(after_help = "\
+Examples:
+  amb read ann                              the newest conversation with ann
+  amb --as ben read 0199c0de --limit 50     by the beginning of its id, as `amb inbox` shows it")]
 pub(crate) struct Read {
-    /// The session, as `amb inbox` shows it
-    session: SessionId,
+    /// The agent whose newest session it is, or the session, or as much of the beginning of its id as no other has
+    #[arg(value_name = "SESSION")]
+    session: String,
     /// How many messages, the newest
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::MAX_HISTORY)))]
     limit: u32,
     /// Only messages before this one
     #[arg(long, value_name = "ID")]
-    before: Option<MessageId>,
+    before: Option<String>,
 }
 
 impl Read {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let page = HistoryPage { limit: self.limit, before: self.before };
-        let history = office.open().await?.read(&self.session, page).await?;
+        let mailbox = office.open().await?;
+        let session = ids::session(&*mailbox, &self.session).await?;
+        let before = match &self.before {
+            Some(before) => Some(ids::message(&*mailbox, before).await?),
+            None => None,
+        };
+        let history = mailbox.read(&session, HistoryPage { limit: self.limit, before }).await?;
         if output.json {
             return Ok(output.document(&history)?);
         }
-        output.say(format!("# {}", visible(&history.subject)))?;
+        last::note(&*mailbox, &session);
+        output.say(output.paint(Tone::Strong, &format!("# {}", visible(&history.subject))))?;
+        let short = Short::of(history.messages.iter().map(|message| message.id.as_str()), output.for_person);
         for message in history.messages.iter().rev() {
-            output.say(format!("\n{}", heading(message)))?;
+            let line = if output.for_person { title(message, short, output) } else { heading(message) };
+            output.say(format!("\n{line}"))?;
             output.say(body(&message.content, &message.parts))?;
         }
         Ok(())
     }
+}
+
+/// For a person: when it was, as one would say it, and ids as short as they can be typed.
+fn title(message: &MessageView, short: Short, output: Output) -> String {
+    let name = output.paint(Tone::Strong, message.sender_name.as_str());
+    let mut line = format!("{name}  {}", ago(message.created_at));
+    if message.kind != Kind::Message {
+        line.push_str(&format!("  [{}]", visible(message.kind.as_str())));
+    }
+    if let Some(task) = &message.task {
+        let state = task.state.to_string();
+        line.push_str(&format!("  task {} is {}", task.id, output.paint(Tone::of_state(&state), &state)));
+    }
+    if message.priority != Priority::Normal {
+        line.push_str(&format!("  {}", output.paint(Tone::Bad, &message.priority.to_string())));
+    }
+    line.push_str(&output.paint(Tone::Quiet, &format!("  {}", short.show(message.id.as_str()))));
+    line
 }
 
 fn heading(message: &MessageView) -> String {

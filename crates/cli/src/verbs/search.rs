@@ -5,6 +5,7 @@ use amb_core::{AgentName, Timestamp};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::ids::Short;
 use crate::output::Output;
 use crate::output::{ago, preview};
 
@@ -44,8 +45,9 @@ impl Search {
             output.note("nothing found");
             return Ok(());
         }
-        let rows = hits.into_iter().map(|hit| {
-            let (session, from) = (hit.session_id.to_string(), hit.sender_name.to_string());
+        let short = Short::of(hits.iter().map(|hit| hit.session_id.as_str()), output.for_person);
+        let rows = hits.iter().map(|hit| {
+            let (session, from) = (short.show(hit.session_id.as_str()), hit.sender_name.to_string());
             vec![session, from, ago(hit.created_at), preview(&hit.subject, 30), preview(&hit.snippet, 60)]
         });
         output.table(&["SESSION", "FROM", "SENT", "SUBJECT", "TEXT"], rows)?;

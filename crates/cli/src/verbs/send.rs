@@ -3,13 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::message::NO_SUBJECT;
-use amb_core::{AgentName, CorrelationId, Draft, Kind, MessageId, Part, Priority, SessionId, Timestamp};
+use amb_core::{AgentName, CorrelationId, Draft, Kind, Mailbox, Part, Priority, Timestamp};
 use amb_dir::DirOptions;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::input::stdin;
-use crate::output::Output;
+use crate::ids;
+use crate::input::Composed;
+use crate::output::{Output, preview};
 
 /// Send a message or a task; when this answers, it is durable
 #[derive(Debug, clap::Args)]
@@ -22,15 +23,15 @@ Examples:
 pub(crate) struct Send {
     /// Who shall receive it
     to: AgentName,
-    /// What to say; - reads it from stdin
+    /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
     text: Option<String>,
     /// The subject; the same subject continues the same session. Not used with --session, nor for a reply, which belongs to
     /// the session of what it answers
     #[arg(long, value_name = "S")]
     subject: Option<String>,
-    /// Continue this session
+    /// Continue this session: its id, or as much of the beginning as no other has
     #[arg(long, value_name = "ID")]
-    session: Option<SessionId>,
+    session: Option<String>,
     /// message, task, or a label such as work_assignment
     #[arg(long, value_name = "KIND", default_value_t = Kind::Message)]
     kind: Kind,
@@ -42,10 +43,10 @@ pub(crate) struct Send {
     deadline: Option<Deadline>,
     /// The message this answers
     #[arg(long, value_name = "ID")]
-    reply_to: Option<MessageId>,
+    reply_to: Option<String>,
     /// The message this passes on; its ttl and trace go on
     #[arg(long, value_name = "ID", conflicts_with = "reply_to")]
-    relay_of: Option<MessageId>,
+    relay_of: Option<String>,
     /// For scripts that answer by themselves: the reply costs a hop of what it answers, so that two that answer each other
     /// stop
     #[arg(long)]
@@ -73,36 +74,55 @@ pub(crate) struct Send {
 impl Send {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
-        let draft = self.draft()?;
+        let composed = match self.text.is_none() && !(self.files.is_empty() && self.data.is_empty()) {
+            true => None,
+            false => Some(Composed::read(self.text.as_deref(), &format!("to {}", self.to))?),
+        };
+        let draft = self.draft(&*mailbox, composed.as_ref()).await?;
         let to = draft.to.clone();
-        let sent = mailbox.send(draft).await?;
+        let sent = match mailbox.send(draft).await {
+            Ok(sent) => sent,
+            Err(error) => {
+                composed.iter().filter_map(Composed::kept).for_each(|kept| output.note(kept));
+                return Err(error.into());
+            }
+        };
+        composed.into_iter().for_each(Composed::sent);
         if output.json {
             return Ok(output.document(&sent)?);
         }
         match &sent.reason {
             Some(reason) => output.say(format!("{} was rejected for {to}: {reason}", sent.message_id))?,
+            None if output.for_person => {
+                let task = sent.task.as_ref().map_or(String::new(), |task| format!(", task {}", task.id));
+                output.say(format!("sent to {to}, in {:?}{task}", preview(&sent.subject, 60)))?;
+            }
             None => output.say(format!("sent {} to {to} in session {}", sent.message_id, sent.session_id))?,
         }
         Ok(())
     }
 
-    fn draft(self) -> Result<Draft, Failure> {
-        let mut parts = Vec::new();
-        match self.text.as_deref() {
-            Some("-") => parts.push(Part::text(stdin()?)),
-            Some(text) => parts.push(Part::text(text)),
-            None if self.files.is_empty() && self.data.is_empty() => {
-                return Err(Failure::usage("say something: TEXT, - for stdin, --file or --data"));
-            }
-            None => {}
-        }
+    async fn draft(self, mailbox: &dyn Mailbox, composed: Option<&Composed>) -> Result<Draft, Failure> {
+        let mut parts: Vec<Part> = composed.into_iter().map(|composed| Part::text(composed.text.as_str())).collect();
+        let session = match &self.session {
+            Some(session) => Some(ids::session(mailbox, session).await?),
+            None => None,
+        };
+        let reply_to = match &self.reply_to {
+            Some(id) => Some(ids::message(mailbox, id).await?),
+            None => None,
+        };
+        let relay_of = match &self.relay_of {
+            Some(id) => Some(ids::message(mailbox, id).await?),
+            None => None,
+        };
         parts.extend(self.data.into_iter().map(Part::data));
         for file in &self.files {
             parts.push(Part::file(reachable(file)?));
         }
         // A reply goes into the session of what it answers.
         let mut subject = self.subject;
-        if self.session.is_none() && self.reply_to.is_none() {
+        if session.is_none() && reply_to.is_none() {
             subject.get_or_insert_with(|| NO_SUBJECT.into());
         }
         let (deadline, deadline_in) = match self.deadline {
@@ -114,14 +134,14 @@ impl Send {
             to: self.to,
             kind: self.kind,
             subject,
-            session: self.session,
+            session,
             parts,
             priority: self.priority,
             deadline,
             deadline_in,
             callback: self.callback,
-            reply_to: self.reply_to,
-            relay_of: self.relay_of,
+            reply_to,
+            relay_of,
             correlation_id: self.correlation_id,
             metadata: Default::default(),
             idempotency_key: self.idempotency_key,

@@ -82,7 +82,7 @@ impl Status {
         }
         let state = if report.ready { "runs" } else { "runs, but takes no mail" };
         output.say(format!("the office {state} at {}", record.url))?;
-        output.field("process", &format!("{}, since {}", record.pid, ago(record.started_at)))?;
+        output.field("process", &format!("{}, started {}", record.pid, ago(record.started_at)))?;
         report.lines(output)
     }
 }

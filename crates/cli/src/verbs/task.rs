@@ -1,10 +1,11 @@
 //! `amb task`: the tasks given and taken.
 
 use amb_core::mailbox::TaskFilter;
-use amb_core::{Task as Work, TaskId, TaskState};
+use amb_core::{Task as Work, TaskState};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
+use crate::ids::{self, Short};
 use crate::output::Output;
 use crate::output::{ago, preview};
 
@@ -13,8 +14,8 @@ use crate::output::{ago, preview};
 #[command(after_help = "\
 Examples:
   amb --as ben task list --open
-  amb --as ben task accept 0199c0de-...
-  amb --as ben task done 0199c0de-... 'sort_by_mtime() is in utils.py'")]
+  amb --as ben task accept 0199c0de
+  amb --as ben task done 0199c0de 'sort_by_mtime() is in utils.py'")]
 pub(crate) struct Task {
     #[command(subcommand)]
     action: Action,
@@ -51,8 +52,8 @@ enum Action {
 
 #[derive(Debug, clap::Args)]
 struct Move {
-    /// The task
-    id: TaskId,
+    /// The task, or as much of the beginning of its id as no other has
+    id: String,
     /// What to tell its owner
     note: Option<String>,
 }
@@ -71,7 +72,9 @@ impl Task {
             Action::Done(step) => (step, TaskState::Completed),
             Action::Fail(step) => (step, TaskState::Failed),
         };
-        let task = office.open().await?.set_task_state(&step.id, state, step.note).await?;
+        let mailbox = office.open().await?;
+        let id = ids::task(&*mailbox, &step.id).await?;
+        let task = mailbox.set_task_state(&id, state, step.note).await?;
         if output.json {
             return Ok(output.document(&task)?);
         }
@@ -88,12 +91,21 @@ fn list(tasks: &[Work], output: Output) -> Result<(), Failure> {
         output.note("no tasks");
         return Ok(());
     }
+    let short = Short::of(tasks.iter().map(|task| task.id.as_str()), output.for_person);
     let rows = tasks.iter().map(|task| {
         let state = if task.overdue { format!("{} (overdue)", task.state) } else { task.state.to_string() };
         let subject = task.subject.as_deref().unwrap_or_default();
         let note = task.note.as_deref().unwrap_or_default();
         let (owner, assignee) = (task.owner.to_string(), task.assignee.to_string());
-        vec![task.id.to_string(), owner, assignee, state, ago(task.updated_at), preview(subject, 30), preview(note, 40)]
+        vec![
+            short.show(task.id.as_str()),
+            owner,
+            assignee,
+            state,
+            ago(task.updated_at),
+            preview(subject, 30),
+            preview(note, 40),
+        ]
     });
     output.table(&["TASK", "OWNER", "FOR", "STATE", "CHANGED", "SUBJECT", "NOTE"], rows)?;
     Ok(())

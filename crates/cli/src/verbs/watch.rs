@@ -114,6 +114,9 @@ impl Watch {
                     true => output.line_of(&entry)?,
                     false => output.say(describe(&entry.event) + code)?,
                 }
+                if let (false, Event::NewMessage(mail)) = (output.json, &entry.event) {
+                    crate::last::note(mailbox, &mail.session_id);
+                }
                 left -= 1;
             }
         }
@@ -250,7 +253,7 @@ fn describe(event: &Event) -> String {
     }
 }
 
-async fn heartbeats(mailbox: Arc<dyn Mailbox>) {
+pub(crate) async fn heartbeats(mailbox: Arc<dyn Mailbox>) {
     loop {
         if let Err(error) = unless_unregistered(mailbox.heartbeat().await) {
             tracing::warn!(%error, "no heartbeat");

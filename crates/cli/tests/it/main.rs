@@ -41,6 +41,7 @@ mod server_proxy;
 mod server_replicas;
 mod server_verbs;
 mod setup_prompt;
+mod short;
 mod wake;
 mod wake_turns;
 mod wake_world;

@@ -1,0 +1,216 @@
+//! Ids as people type them: whole, or as much of the beginning as only one has.
+
+use std::collections::BTreeSet;
+
+use amb_core::doc::{Inbox, SessionSummary};
+use amb_core::mailbox::{Mailbox, TaskFilter};
+use amb_core::suggest::nearest;
+use amb_core::{Code, MessageId, OfficeError, SessionId, TaskId};
+
+use crate::failure::Failure;
+use crate::output::preview;
+
+/// Pages of an inbox that are looked through for the beginning of an id; older sessions need the whole one.
+const MOST_PAGES: usize = 50;
+/// Of an ambiguous beginning, this many candidates are told.
+const MOST_TOLD: usize = 5;
+/// A short id has at least this many characters.
+const SHORTEST: usize = 8;
+/// How long an id of ours is when it is written whole.
+const WHOLE: usize = 36;
+
+/// Whether nobody needs to look what this is the beginning of.
+fn is_whole(text: &str) -> bool {
+    text.len() == WHOLE && uuid::Uuid::parse_str(text).is_ok()
+}
+
+/// The one candidate that is this, or begins with it. Each comes with what a person knows it by.
+fn pick(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Option<String>, Failure> {
+    let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
+    for (id, about) in candidates {
+        if id == wanted {
+            return Ok(Some(id.clone()));
+        }
+        if id.starts_with(wanted) && seen.insert(id) {
+            found.push((id, about));
+        }
+    }
+    match found.as_slice() {
+        [] => Ok(None),
+        [(only, _)] => Ok(Some((*only).clone())),
+        several => {
+            let told = several.iter().take(MOST_TOLD).map(|(id, about)| format!("{id} ({about})"));
+            let mut told = told.collect::<Vec<_>>().join(", ");
+            if several.len() > MOST_TOLD {
+                told.push_str(&format!(" and {} more", several.len() - MOST_TOLD));
+            }
+            Err(Failure::usage(format!("{wanted:?} is the beginning of several {what}: {told}; say more of it")))
+        }
+    }
+}
+
+/// The inbox with the pages behind the first, as many as are looked through.
+pub(crate) async fn whole_inbox(mailbox: &dyn Mailbox) -> Result<Inbox, Failure> {
+    let mut inbox = mailbox.inbox(false).await?;
+    for _ in 1..MOST_PAGES {
+        let Some(next) = inbox.next.take() else { break };
+        let page = mailbox.inbox_after(false, &next).await?;
+        inbox.sessions.extend(page.sessions);
+        inbox.next = page.next;
+    }
+    Ok(inbox)
+}
+
+fn about(session: &SessionSummary) -> String {
+    format!("{}, {:?}", session.other_agent_name, preview(&session.subject, 30))
+}
+
+/// Whether this is the conversation's other side: an agent, or a group by its name.
+pub(crate) fn is_with(session: &SessionSummary, name: &str) -> bool {
+    session.other_agent_name.as_str() == name || session.group.as_deref() == Some(name)
+}
+
+/// The session that a person means: by its id, by the beginning of it, or by the name of the agent or group, whose newest
+/// session it is then.
+pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<SessionId, Failure> {
+    if is_whole(text) {
+        return Ok(parse(text)?);
+    }
+    let inbox = whole_inbox(mailbox).await?;
+    let candidates: Vec<_> =
+        inbox.sessions.iter().map(|session| (session.session_id.to_string(), about(session))).collect();
+    if let Some(exact) = inbox.sessions.iter().find(|session| session.session_id.as_str() == text) {
+        return Ok(exact.session_id.clone());
+    }
+    if let Some(newest) = inbox.sessions.iter().find(|session| is_with(session, text)) {
+        return Ok(newest.session_id.clone());
+    }
+    if let Some(id) = pick("sessions", text, &candidates)? {
+        return Ok(parse(&id)?);
+    }
+    let names = inbox.sessions.iter().map(|session| session.other_agent_name.to_string());
+    let mut names: BTreeSet<String> = names.collect();
+    names.extend(mailbox.agents().await?.into_iter().map(|agent| agent.name.to_string()));
+    if names.contains(text) {
+        let detail = format!("no conversation with {text} yet; `amb send {text} TEXT` begins one");
+        return Err(OfficeError::new(Code::NotFound, detail).into());
+    }
+    match nearest(text, names.iter().map(String::as_str)) {
+        Some(near) => {
+            let detail = format!("no session or agent {text:?}; did you mean {near:?}?");
+            Err(OfficeError::new(Code::NotFound, detail).into())
+        }
+        // Another system's id, perhaps of a session that is too old to be listed: the office knows.
+        None => Ok(parse(text)?),
+    }
+}
+
+/// The task that a person means.
+pub(crate) async fn task(mailbox: &dyn Mailbox, text: &str) -> Result<TaskId, Failure> {
+    if is_whole(text) {
+        return Ok(parse(text)?);
+    }
+    let tasks = mailbox.tasks(TaskFilter::default()).await?;
+    let candidates: Vec<_> = tasks
+        .iter()
+        .map(|task| {
+            let subject = preview(task.subject.as_deref().unwrap_or_default(), 30);
+            (task.id.to_string(), format!("{} for {}, {subject:?}, {}", task.owner, task.assignee, task.state))
+        })
+        .collect();
+    match pick("tasks", text, &candidates)? {
+        Some(id) => Ok(parse(&id)?),
+        None => match nearest(text, candidates.iter().map(|(id, _)| id.as_str())) {
+            Some(near) => {
+                let detail = format!("no task {text:?}; did you mean {near:?}? `amb task list` shows yours");
+                Err(OfficeError::new(Code::NotFound, detail).into())
+            }
+            None => Ok(parse(text)?),
+        },
+    }
+}
+
+/// The message that a person means, of the newest ones of each session.
+pub(crate) async fn message(mailbox: &dyn Mailbox, text: &str) -> Result<MessageId, Failure> {
+    if is_whole(text) {
+        return Ok(parse(text)?);
+    }
+    let inbox = whole_inbox(mailbox).await?;
+    let candidates: Vec<_> = inbox
+        .sessions
+        .iter()
+        .flat_map(|session| &session.recent_messages)
+        .map(|message| {
+            (message.id.to_string(), format!("{}: {:?}", message.sender_name, preview(&message.content, 30)))
+        })
+        .collect();
+    let found = pick("messages", text, &candidates)?;
+    Ok(parse(found.as_deref().unwrap_or(text))?)
+}
+
+fn parse<T: std::str::FromStr<Err = amb_core::id::BadId>>(text: &str) -> Result<T, OfficeError> {
+    text.parse().map_err(|error: amb_core::id::BadId| OfficeError::invalid(format!("{text:?}: {error}")))
+}
+
+/// How ids of one list are written so that a person can tell them apart and type them.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Short(usize);
+
+impl Short {
+    /// Short enough for a person to type, and long enough that no two of these look the same; whole for programs.
+    pub(crate) fn of<'a>(ids: impl IntoIterator<Item = &'a str>, for_person: bool) -> Self {
+        if !for_person {
+            return Self(usize::MAX);
+        }
+        let mut ids: Vec<&str> = ids.into_iter().collect();
+        ids.sort_unstable();
+        ids.dedup();
+        let same = |pair: &[&str]| match pair {
+            [one, other] => one.chars().zip(other.chars()).take_while(|(a, b)| a == b).count(),
+            _ => 0,
+        };
+        Self(ids.windows(2).map(same).max().map_or(SHORTEST, |same| (same + 1).max(SHORTEST)))
+    }
+
+    pub(crate) fn show(self, id: &str) -> String {
+        let mut cut: String = id.chars().take(self.0).collect();
+        // Not at a hyphen, which would be typed for nothing.
+        if cut.ends_with('-') && cut.len() < id.len() {
+            cut = id.chars().take(self.0 + 1).collect();
+        }
+        cut
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn candidates(ids: &[&str]) -> Vec<(String, String)> {
+        ids.iter().map(|id| ((*id).to_owned(), "ann".to_owned())).collect()
+    }
+
+    #[test]
+    fn a_beginning_that_only_one_has_is_that_one() {
+        let ids = candidates(&["0199aa", "0199ab", "02"]);
+        assert_eq!(pick("tasks", "02", &ids).unwrap().as_deref(), Some("02"));
+        assert_eq!(pick("tasks", "0199ab", &ids).unwrap().as_deref(), Some("0199ab"));
+        assert_eq!(pick("tasks", "03", &ids).unwrap(), None);
+        let words = pick("tasks", "0199", &ids).unwrap_err().sentence();
+        assert!(words.contains("0199aa (ann), 0199ab (ann)"), "{words}");
+        let whole = candidates(&["01", "0199"]);
+        assert_eq!(pick("tasks", "01", &whole).unwrap().as_deref(), Some("01"), "a whole id is no beginning");
+        assert_eq!(pick("tasks", "019", &candidates(&["0199", "0199"])).unwrap().as_deref(), Some("0199"));
+    }
+
+    #[test]
+    fn short_ids_of_one_list_differ() {
+        let ids = ["0199c0de-1a2b-7000-8000-000000000001", "0199c0de-1a2c-7000-8000-000000000002"];
+        let short = Short::of(ids, true);
+        assert_eq!(ids.map(|id| short.show(id)), ["0199c0de-1a2b", "0199c0de-1a2c"]);
+        assert_eq!(Short::of([ids[0]], true).show(ids[0]), "0199c0de");
+        assert_eq!(Short::of(ids, false).show(ids[0]), ids[0], "programs get the whole id");
+        let near = ["0199c0de-1", "0199c0de-2"];
+        assert_eq!(Short::of(near, true).show(near[0]), "0199c0de-1");
+    }
+}

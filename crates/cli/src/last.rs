@@ -1,0 +1,58 @@
+//! Which conversation was shown last, so that `amb reply` knows what is answered.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use amb_core::mailbox::Mailbox;
+use amb_core::{SessionId, Timestamp};
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::{home, local};
+
+/// Mailboxes for which this is remembered; the oldest is forgotten first.
+const MOST: usize = 100;
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+struct Shown {
+    session: SessionId,
+    at: Timestamp,
+}
+
+type Known = BTreeMap<String, Shown>;
+
+fn path() -> Result<PathBuf> {
+    Ok(home::state_dir()?.join("last-shown.json"))
+}
+
+fn read() -> Known {
+    let bytes = path().ok().and_then(|path| fs_err::read(path).ok());
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
+fn key(mailbox: &dyn Mailbox) -> String {
+    format!("{} {}", mailbox.describe(), mailbox.me())
+}
+
+/// The session that was shown last to the user of this mailbox.
+pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
+    read().remove(&key(mailbox)).map(|shown| shown.session)
+}
+
+/// Notes that a session was shown. Where that cannot be written down, `amb reply` has to be told.
+pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
+    let written = || -> Result<()> {
+        let path = path()?;
+        local::make_private(path.parent().context("no directory")?)?;
+        let mut known = read();
+        known.insert(key(mailbox), Shown { session: session.clone(), at: Timestamp::now() });
+        while known.len() > MOST {
+            let oldest = known.iter().min_by_key(|(_, shown)| shown.at).map(|(key, _)| key.clone());
+            oldest.and_then(|key| known.remove(&key));
+        }
+        local::write(&path, &serde_json::to_vec_pretty(&known)?)
+    };
+    if let Err(error) = written() {
+        tracing::debug!("what was shown is not remembered: {error:#}");
+    }
+}

@@ -1,0 +1,355 @@
+//! `amb chat`: a conversation in the terminal.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use amb_core::doc::MessageView;
+use amb_core::event::{Event, NewMessage};
+use amb_core::mailbox::{HistoryPage, Mailbox};
+use amb_core::suggest::unknown_agent;
+use amb_core::{AgentName, Backoff, Code, Cursor, Draft, Kind, MessageId, OfficeError, Part, SessionId, limits};
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::{Output, ago, span, visible};
+use crate::table::Tone;
+use crate::verbs::watch::{heartbeats, interrupted};
+use crate::{ids, last};
+
+/// How long one look at the log waits. Only a bound: mail ends the wait at once.
+const WAIT: Duration = Duration::from_secs(30);
+/// How often it is looked whether the other one is there.
+const PRESENCE: Duration = Duration::from_secs(10);
+/// The subject of a conversation that begins here.
+const SUBJECT: &str = "Chat";
+
+/// Talk with an agent: each line is a message, answers come as they are sent
+///
+/// Goes on with the newest conversation with that agent, and shows whether it is there, what it answers, and when it has read
+/// what you wrote. Ctrl-D ends it. In a pipe each line of stdin is sent, and with --wait an answer is waited for.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb chat codex
+  amb chat codex --subject 'The failing test'
+  echo 'are you done?' | amb chat codex --wait 2m")]
+pub(crate) struct Chat {
+    /// With whom
+    agent: AgentName,
+    /// Begin, or go on with, the conversation that has this subject
+    #[arg(long, value_name = "S")]
+    subject: Option<String>,
+    /// How many of the last messages to show first
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=i64::from(limits::MAX_HISTORY)))]
+    last: u32,
+    /// At the end of stdin, wait this long for an answer, such as 90s or 5m
+    #[arg(long, value_name = "SPAN", value_parser = wait)]
+    wait: Option<Duration>,
+}
+
+fn wait(text: &str) -> Result<Duration, String> {
+    span(text).and_then(|span| span.try_into().ok()).ok_or_else(|| "a span such as 90s, 5m or 1h".into())
+}
+
+impl Chat {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let mailbox = office.open().await?;
+        let mut talk = Talk::begin(&self, Arc::clone(&mailbox), output).await?;
+        let beating = tokio::spawn(heartbeats(Arc::clone(&mailbox)));
+        let ended = tokio::select! {
+            ended = talk.go_on(self.wait) => ended,
+            interrupted = interrupted() => interrupted.map_err(Failure::from),
+        };
+        beating.abort();
+        if let Err(error) = mailbox.leave().await {
+            tracing::debug!(%error, "no goodbye; others see it when the heartbeats stay away");
+        }
+        ended
+    }
+}
+
+/// A conversation under way.
+struct Talk {
+    mailbox: Arc<dyn Mailbox>,
+    output: Output,
+    with: AgentName,
+    subject: String,
+    session: Option<SessionId>,
+    /// The last message of the other, which is what is answered.
+    heard: Option<MessageId>,
+    /// Shown at the beginning, and so not again when the log tells of it.
+    shown: HashSet<MessageId>,
+    /// Sent here: whose receipts are told.
+    sent: HashSet<MessageId>,
+    presence: Option<String>,
+    cursor: Cursor,
+}
+
+impl Talk {
+    async fn begin(chat: &Chat, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
+        // The place in the log before anything is shown, so that nothing falls between the two.
+        let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
+        let inbox = ids::whole_inbox(&*mailbox).await?;
+        let found = inbox.sessions.iter().find(|session| {
+            let same = chat.subject.as_ref().is_none_or(|subject| *subject == session.subject);
+            same && ids::is_with(session, chat.agent.as_str())
+        });
+        let mut talk = Self {
+            mailbox,
+            output,
+            with: chat.agent.clone(),
+            subject: found
+                .map_or_else(|| chat.subject.clone(), |found| Some(found.subject.clone()))
+                .unwrap_or_else(|| SUBJECT.into()),
+            session: found.map(|found| found.session_id.clone()),
+            heard: None,
+            shown: HashSet::new(),
+            sent: HashSet::new(),
+            presence: None,
+            cursor,
+        };
+        talk.look_for_presence(found.is_none()).await?;
+        talk.show_last(chat.last).await?;
+        talk.prompt();
+        Ok(talk)
+    }
+
+    /// What was said before, marked as read.
+    async fn show_last(&mut self, count: u32) -> Result<(), Failure> {
+        let Some(session) = self.session.clone().filter(|_| count > 0) else { return Ok(()) };
+        let history = self.mailbox.read(&session, HistoryPage::newest(count)?).await?;
+        last::note(&*self.mailbox, &session);
+        if !self.output.json {
+            self.output.note(self.output.paint(Tone::Quiet, &format!("# {}", visible(&history.subject))));
+        }
+        for message in history.messages.iter().rev() {
+            self.shown.insert(message.id.clone());
+            if message.sender_name == self.with {
+                self.heard = Some(message.id.clone());
+            }
+            self.show(message)?;
+        }
+        Ok(())
+    }
+
+    fn show(&self, message: &MessageView) -> Result<(), Failure> {
+        if self.output.json {
+            return Ok(self.output.line_of(message)?);
+        }
+        let mine = message.sender_name == *self.mailbox.me();
+        let name = if mine { "you".to_owned() } else { visible(message.sender_name.as_str()) };
+        let tone = if mine { Tone::Quiet } else { Tone::Strong };
+        let kind = match &message.kind {
+            Kind::Message => String::new(),
+            kind => format!(" [{}]", visible(kind.as_str())),
+        };
+        let mut lines = message.content.lines();
+        let first = lines.next().map(visible).unwrap_or_default();
+        let when = match ago(message.created_at) {
+            now if now == "now" => String::new(),
+            when => self.output.paint(Tone::Quiet, &format!("  ({when})")),
+        };
+        self.output.say(format!("{}{kind}: {first}{when}", self.output.paint(tone, &name)))?;
+        lines.try_for_each(|line| self.output.say(format!("    {}", visible(line))))?;
+        for part in &message.parts {
+            match part {
+                Part::Text { .. } => {}
+                Part::Data { data } => self.output.say(format!("    data: {}", visible(&data.to_string())))?,
+                Part::File { path, .. } => self.output.say(format!("    file: {}", visible(path)))?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells whether the other one is there, when that has changed. Somebody whom nobody knows is an error at first.
+    async fn look_for_presence(&mut self, must_be_known: bool) -> Result<(), Failure> {
+        let agents = self.mailbox.agents().await?;
+        let Some(agent) = agents.iter().find(|agent| agent.name == self.with) else {
+            if must_be_known {
+                let known = agents.iter().map(|agent| agent.name.as_str());
+                return Err(OfficeError::new(Code::NotFound, unknown_agent(self.with.as_str(), known)).into());
+            }
+            return Ok(());
+        };
+        let status = agent.presence.status.to_string();
+        if self.presence.as_ref() != Some(&status) {
+            let seen = match agent.presence.last_seen {
+                Some(seen) if status == "offline" => format!(" (seen {}); mail waits for it", ago(seen)),
+                _ => String::new(),
+            };
+            let told = format!("{} is {}{seen}", self.with, self.output.paint(Tone::of_state(&status), &status));
+            self.aside(&told);
+            self.presence = Some(status);
+        }
+        Ok(())
+    }
+
+    async fn go_on(&mut self, wait: Option<Duration>) -> Result<(), Failure> {
+        let mut lines = BufReader::new(tokio::io::stdin()).lines();
+        let mut events = follow(Arc::clone(&self.mailbox), self.cursor.clone(), self.output);
+        let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE, PRESENCE);
+        // Set when stdin has ended: until then everything goes on.
+        let mut until: Option<Instant> = None;
+        loop {
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                line = lines.next_line(), if until.is_none() => match line? {
+                    Some(line) => self.send(line.trim_end()).await?,
+                    None if wait.is_some() && !self.sent.is_empty() => until = wait.map(|wait| Instant::now() + wait),
+                    None => return Ok(()),
+                },
+                event = events.recv() => {
+                    let event = event.unwrap_or_else(|| Err(OfficeError::unavailable("the office is gone")))?;
+                    if self.hear(event).await? && until.is_some() {
+                        return Ok(());
+                    }
+                }
+                _ = presence.tick(), if until.is_none() => {
+                    if let Err(error) = self.look_for_presence(false).await {
+                        tracing::debug!(error = %error.sentence(), "no presence");
+                    }
+                }
+                () = over => {
+                    let detail = format!("{} has not answered yet; `amb chat {}` shows what comes", self.with, self.with);
+                    return Err(OfficeError::unavailable(detail).into());
+                }
+            }
+        }
+    }
+
+    async fn send(&mut self, line: &str) -> Result<(), Failure> {
+        if line.trim().is_empty() {
+            self.prompt();
+            return Ok(());
+        }
+        let subject = self.session.is_none().then(|| self.subject.clone());
+        let draft = Draft {
+            session: self.session.clone(),
+            subject,
+            reply_to: self.heard.clone().filter(|_| self.session.is_some()),
+            ..Draft::text(self.with.clone(), "", line)
+        };
+        let sent = self.mailbox.send(draft).await?;
+        self.session = Some(sent.session_id.clone());
+        last::note(&*self.mailbox, &sent.session_id);
+        self.sent.insert(sent.message_id.clone());
+        if self.output.json {
+            self.output.line_of(&sent)?;
+        }
+        self.prompt();
+        Ok(())
+    }
+
+    /// Shows what concerns this conversation. Returns whether the other one said something.
+    async fn hear(&mut self, event: Event) -> Result<bool, Failure> {
+        match event {
+            Event::NewMessage(mail)
+                if mail.from_agent == self.with || self.session.as_ref() == Some(&mail.session_id) =>
+            {
+                let id = mail.message_id.clone();
+                if self.shown.contains(&id) {
+                    return Ok(false);
+                }
+                if self.session.as_ref().is_none_or(|session| *session == mail.session_id) {
+                    self.session = Some(mail.session_id.clone());
+                    self.heard = Some(id.clone());
+                }
+                self.clear();
+                self.show(&view(mail))?;
+                self.prompt();
+                self.mailbox.ack(std::slice::from_ref(&id)).await?;
+                Ok(true)
+            }
+            Event::Receipt { message_id, receipt } if self.sent.contains(&message_id) => {
+                let state = format!("{:?}", receipt.state).to_lowercase();
+                match self.output.json {
+                    true => self.output.line_of(&Event::Receipt { message_id, receipt })?,
+                    false => self.aside(&self.output.paint(Tone::Quiet, &state)),
+                }
+                Ok(false)
+            }
+            _ => Ok(false),
+        }
+    }
+
+    /// Something beside the conversation: on stderr, and the line that is being typed goes on under it.
+    fn aside(&self, text: &str) {
+        self.clear();
+        self.output.note(format!("  {text}"));
+        self.prompt();
+    }
+
+    fn clear(&self) {
+        self.output.raw("\r\x1b[K");
+    }
+
+    fn prompt(&self) {
+        self.output.raw("> ");
+    }
+}
+
+fn view(mail: NewMessage) -> MessageView {
+    MessageView {
+        id: mail.message_id,
+        sender_name: mail.from_agent,
+        content: mail.content,
+        created_at: mail.created_at,
+        is_read: false,
+        kind: mail.kind,
+        priority: mail.priority,
+        parts: mail.parts,
+        task: mail.task,
+        reply_to: mail.reply_to,
+        correlation_id: mail.correlation_id,
+        callback: None,
+        metadata: Default::default(),
+        truncated: false,
+    }
+}
+
+/// What happens in the mailbox from a place in its log on.
+pub(crate) fn follow(
+    mailbox: Arc<dyn Mailbox>,
+    mut cursor: Cursor,
+    output: Output,
+) -> mpsc::Receiver<Result<Event, OfficeError>> {
+    let (told, events) = mpsc::channel(64);
+    tokio::spawn(async move {
+        let (mut backoff, mut is_away) = (Backoff::default(), false);
+        loop {
+            let page = match mailbox.events(Some(cursor.clone()), WAIT).await {
+                Ok(page) => page,
+                Err(error) if error.is_passing() => {
+                    if !is_away {
+                        output.error(error.code().as_str(), &format!("{error}; going on when the office is back"));
+                        is_away = true;
+                    }
+                    let wait = backoff.pause();
+                    tokio::time::sleep(error.wait().unwrap_or(wait).max(wait)).await;
+                    continue;
+                }
+                Err(error) => {
+                    let _ = told.send(Err(error)).await;
+                    return;
+                }
+            };
+            (backoff, is_away) = (Backoff::default(), false);
+            cursor = page.cursor;
+            for entry in page.events {
+                if told.send(Ok(entry.event)).await.is_err() {
+                    return;
+                }
+            }
+        }
+    });
+    events
+}

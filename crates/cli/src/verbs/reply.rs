@@ -1,0 +1,77 @@
+//! `amb reply`: answer in the last conversation.
+
+use amb_core::doc::SessionSummary;
+use amb_core::{AgentName, Code, Draft, OfficeError};
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::input::Composed;
+use crate::output::{Output, preview};
+use crate::{ids, last};
+
+/// Answer in the conversation that was shown last
+///
+/// That is the one that `amb read`, `amb chat` or `amb inbox` (its newest) showed last; where none did, the one in which mail
+/// came last. It says to whom the answer went.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb read ann
+  amb reply 'yes, go on'
+  amb reply --to ben 'no'
+  git diff | amb reply")]
+pub(crate) struct Reply {
+    /// What to say; - reads it from stdin. Without it, stdin where that is no terminal, else your editor ($EDITOR)
+    text: Option<String>,
+    /// Answer in another conversation: the agent, or the session or the beginning of its id
+    #[arg(long, value_name = "WHOM")]
+    to: Option<String>,
+}
+
+impl Reply {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let mailbox = office.open().await?;
+        let inbox = ids::whole_inbox(&*mailbox).await?;
+        let me = mailbox.me();
+        let session = match &self.to {
+            Some(wanted) => Some(ids::session(&*mailbox, wanted).await?),
+            None => last::shown(&*mailbox),
+        };
+        let shown = session.and_then(|id| inbox.sessions.iter().find(|session| session.session_id == id));
+        let came = inbox.sessions.iter().find(|session| last_of_other(session, me).is_some());
+        let session = shown.or(came).ok_or_else(|| {
+            OfficeError::new(Code::NotFound, "no conversation to answer in; `amb send AGENT TEXT` begins one")
+        })?;
+        let with = session.group.clone().unwrap_or_else(|| session.other_agent_name.to_string());
+        let hint = format!("to {with}, in {:?}", preview(&session.subject, 60));
+        let composed = Composed::read(self.text.as_deref(), &hint)?;
+        let draft = Draft {
+            session: Some(session.session_id.clone()),
+            subject: None,
+            reply_to: last_of_other(session, me),
+            ..Draft::text(with.parse().map_err(OfficeError::from)?, "", composed.text.as_str())
+        };
+        let sent = match mailbox.send(draft).await {
+            Ok(sent) => sent,
+            Err(error) => {
+                composed.kept().into_iter().for_each(|kept| output.note(kept));
+                return Err(error.into());
+            }
+        };
+        composed.sent();
+        if output.json {
+            return Ok(output.document(&sent)?);
+        }
+        output.say(format!("sent to {with}, in {:?}", preview(&session.subject, 60)))?;
+        if let Some(other) = came.filter(|came| came.unread_count > 0 && came.session_id != session.session_id) {
+            let from = &other.other_agent_name;
+            output.note(format!("{from} wrote too, and you have not read it: `amb read {from}`"));
+        }
+        Ok(())
+    }
+}
+
+/// The newest message of the session that somebody else sent.
+fn last_of_other(session: &SessionSummary, me: &AgentName) -> Option<amb_core::MessageId> {
+    session.recent_messages.iter().find(|message| message.sender_name != *me).map(|message| message.id.clone())
+}
