@@ -12,6 +12,7 @@ mod database;
 mod env_file;
 mod failure;
 mod home;
+mod household;
 mod ids;
 mod init;
 mod input;

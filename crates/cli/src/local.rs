@@ -20,7 +20,7 @@ use tokio::net::TcpListener;
 
 use crate::database::default_url;
 use crate::failure::Failure;
-use crate::{home, keys};
+use crate::{home, household, keys};
 
 /// Where it listens if nothing else does.
 pub(crate) const LISTEN: &str = "127.0.0.1:8000";
@@ -167,6 +167,7 @@ impl Held {
         let server: ServerUrl = url.parse()?;
         if let Some(before) = last().filter(|before| *before != server.to_string()) {
             keys::moved(&before, &server.to_string())?;
+            household::moved(&before, &server.to_string())?;
         }
         remember(&server.to_string())?;
         let pid = i32::try_from(std::process::id()).context("a process id")?;

@@ -17,6 +17,7 @@ pub(crate) mod down;
 pub(crate) mod export;
 pub(crate) mod group;
 pub(crate) mod hook;
+pub(crate) mod household;
 pub(crate) mod inbox;
 pub(crate) mod init;
 pub(crate) mod log;

@@ -1,7 +1,9 @@
 //! `amb admin`: what the operator of a network office does to its database.
 
-use amb_core::{AgentName, Code, OfficeError};
-use amb_server::ApiKey;
+use std::sync::Arc;
+
+use amb_core::{AgentName, Code, OfficeError, Timestamp};
+use amb_server::{ApiKey, HouseholdToken};
 use amb_store::{DatabaseUrl, PostgresStore, SqliteStore, Store};
 use serde_json::json;
 
@@ -24,6 +26,7 @@ pub(crate) struct Admin {
 #[derive(Debug, clap::Subcommand)]
 enum AdminVerb {
     Key(IssueKey),
+    Household(FoundHousehold),
     AdvanceCursors(AdvanceCursors),
 }
 
@@ -42,6 +45,46 @@ struct IssueKey {
     name: AgentName,
     #[command(flatten)]
     database: DatabaseArgs,
+}
+
+/// Found a household and print its owner's token
+///
+/// A household is one owner's agents and that person, who write to each other without codes. Give the token to that owner: it
+/// registers agents (`amb join URL TOKEN`, then `amb register NAME --server URL --household`) and makes the person. `amb serve` on
+/// a loopback address founds the first household by itself. With SQLite stop the server first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb admin household --database-url postgres://mailbox:secret@localhost/agent_mailbox
+  amb admin household --renew ann         a new owner's token for ann's household; the old one is void")]
+struct FoundHousehold {
+    /// Found none, but replace the owner's token of the household that this agent or person is in
+    #[arg(long, value_name = "NAME")]
+    renew: Option<AgentName>,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+impl FoundHousehold {
+    async fn run(self, output: Output) -> Result<(), Failure> {
+        let token = HouseholdToken::fresh()?;
+        let store = open(&self.database).await?;
+        let done = match &self.renew {
+            Some(member) => store.renew_household(member, token.hash(), Timestamp::now()).await.map(|()| None),
+            None => store.found_household(token.hash(), false, Timestamp::now()).await,
+        };
+        store.close().await;
+        let id = done?;
+        if output.json {
+            return Ok(output.document(&json!({ "id": id, "token": token.reveal() }))?);
+        }
+        output.say(token.reveal())?;
+        output.note(match &self.renew {
+            Some(member) => format!("the new owner's token of {member}'s household; the one before is void"),
+            None => "the owner's token of a new household; it is not shown again".to_owned(),
+        });
+        Ok(())
+    }
 }
 
 /// Put the numbers of every log forward, after the database was put back to an earlier state
@@ -75,6 +118,7 @@ impl Admin {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             AdminVerb::Key(verb) => verb.run(output).await,
+            AdminVerb::Household(verb) => verb.run(output).await,
             AdminVerb::AdvanceCursors(verb) => verb.run(output).await,
         }
     }
@@ -83,25 +127,10 @@ impl Admin {
 impl IssueKey {
     async fn run(self, output: Output) -> Result<(), Failure> {
         let key = ApiKey::fresh()?;
-        let agent = match self.database.place()? {
-            DatabaseUrl::Sqlite(path) => {
-                // Opening a file that is missing would make an empty office.
-                if !path.exists() {
-                    let detail = format!("there is no database at {}; --database-url says where", shown(&path));
-                    return Err(OfficeError::not_found(detail).into());
-                }
-                let store = SqliteStore::open(&path).await.map_err(|error| match error.code() {
-                    Code::Conflict => OfficeError::new(
-                        Code::Conflict,
-                        format!("a server has {} open; stop it, run this again, then start it", shown(&path)),
-                    )
-                    .caused_by(error),
-                    _ => error,
-                })?;
-                issue(&store, &self.name, &key).await
-            }
-            DatabaseUrl::Postgres(url) => issue(&PostgresStore::open(&url).await?, &self.name, &key).await,
-        }?;
+        let store = open(&self.database).await?;
+        let agent = store.issue_key(&self.name, key.to_keep()).await;
+        store.close().await;
+        let agent = agent?;
         if output.json {
             return Ok(output.document(&json!({ "name": agent.name, "api_key": key.reveal() }))?);
         }
@@ -111,8 +140,24 @@ impl IssueKey {
     }
 }
 
-async fn issue(store: &dyn Store, name: &AgentName, key: &ApiKey) -> Result<amb_store::Agent, OfficeError> {
-    let agent = store.issue_key(name, key.to_keep()).await;
-    store.close().await;
-    agent
+/// The office's database. One that is missing is not made: that would be an empty office.
+async fn open(database: &DatabaseArgs) -> Result<Arc<dyn Store>, Failure> {
+    match database.place()? {
+        DatabaseUrl::Sqlite(path) => {
+            if !path.exists() {
+                let detail = format!("there is no database at {}; --database-url says where", shown(&path));
+                return Err(OfficeError::not_found(detail).into());
+            }
+            let store = SqliteStore::open(&path).await.map_err(|error| match error.code() {
+                Code::Conflict => OfficeError::new(
+                    Code::Conflict,
+                    format!("a server has {} open; stop it, run this again, then start it", shown(&path)),
+                )
+                .caused_by(error),
+                _ => error,
+            })?;
+            Ok(Arc::new(store))
+        }
+        DatabaseUrl::Postgres(url) => Ok(Arc::new(PostgresStore::open(&url).await?)),
+    }
 }

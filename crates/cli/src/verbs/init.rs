@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::init::{Account, Client, Config, Hooks, PROGRAM, Places, Scope, diff, server_at};
 use crate::output::Output;
-use crate::{home, keys, profile};
+use crate::{home, household, keys, profile};
 
 /// Give a client its mailbox: shows the change, keeps a backup, registers the agent
 #[derive(Debug, clap::Args)]
@@ -385,7 +385,16 @@ async fn register(
                 let card = section.map_or_else(Card::default, |section| section.card(Card::default()));
                 // The same variable that `amb register` reads.
                 let token = std::env::var("AMB_REGISTRATION_TOKEN").ok();
-                let registered = amb_client::register(server, name, card, None, token.as_deref(), None).await?;
+                let household = household::joining(&office, server, false)?;
+                let registered = amb_client::register(
+                    server,
+                    name,
+                    card,
+                    None,
+                    token.as_deref(),
+                    household.as_ref().map(|token| token.expose_secret()),
+                )
+                .await?;
                 keys::keep(server, name, registered.api_key.expose_secret())?
             }
         };

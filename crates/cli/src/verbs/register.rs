@@ -6,15 +6,16 @@ use serde_json::json;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::keys;
 use crate::output::Output;
+use crate::{household, keys};
 
 /// Register an agent, or change what it says about itself
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb register coder --description 'writes and tests code' --capability rust --capability python
-  amb register coder --allow-from researcher --max-concurrent-tasks 1")]
+  amb register coder --allow-from researcher --max-concurrent-tasks 1
+  amb register coder --server https://mail.example.org --household")]
 pub(crate) struct Register {
     /// The agent's name; --as where not given
     name: Option<AgentName>,
@@ -36,6 +37,10 @@ pub(crate) struct Register {
     /// At a server where registration needs it: the token that its operator gave out
     #[arg(long, value_name = "TOKEN", env = "AMB_REGISTRATION_TOKEN", hide_env_values = true)]
     registration_token: Option<String>,
+    /// At a server: join your household there, whose members write to each other without codes; its token is the one that
+    /// `amb serve` or `amb join` kept, or AMB_HOUSEHOLD_TOKEN. At the local office and at saved ones this goes without saying
+    #[arg(long)]
+    household: bool,
 }
 
 impl Register {
@@ -52,8 +57,17 @@ impl Register {
             // A name that this user has a key for is its own: only the card changes.
             Some(server) if keys::find(server, &name)?.is_none() => {
                 card.check()?;
+                let household = household::joining(&office, server, self.household)?;
                 let token = self.registration_token.as_deref();
-                let registered = amb_client::register(server, &name, card, self.owner_contact, token, None).await?;
+                let registered = amb_client::register(
+                    server,
+                    &name,
+                    card,
+                    self.owner_contact,
+                    token,
+                    household.as_ref().map(ExposeSecret::expose_secret),
+                )
+                .await?;
                 let path = keys::keep(server, &name, registered.api_key.expose_secret())?;
                 if output.json {
                     let document = json!({ "id": registered.id, "name": registered.name, "key_file": path });

@@ -4,9 +4,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use amb_core::Quotas;
+use amb_core::{Quotas, Timestamp};
 use amb_dir::{DirOffice, DirOptions};
-use amb_server::{Config, Listeners, Registration, TlsFiles, serve};
+use amb_server::{Config, HouseholdToken, Listeners, Registration, TlsFiles, serve};
+use amb_store::Store;
 use anyhow::{Context, Result};
 use serde::Deserialize;
 use tokio::net::TcpListener;
@@ -15,6 +16,7 @@ use crate::args::OfficeArgs;
 use crate::database::default_url;
 use crate::env_file;
 use crate::failure::Failure;
+use crate::household;
 use crate::local::{self, Held, LISTEN};
 use crate::nats::NatsArgs;
 use crate::output::Output;
@@ -132,6 +134,10 @@ struct Settings {
     /// of its own directory]
     #[arg(long, env = "AMB_MOUNT_OPEN", num_args = 0..=1, default_missing_value = "true")]
     mount_open: Option<bool>,
+    /// Found no household at the start [default: an office that only this machine reaches founds one if it has none, and keeps
+    /// its token in your configuration directory]
+    #[arg(long, env = "AMB_NO_HOUSEHOLD", num_args = 0..=1, default_missing_value = "true")]
+    no_household: Option<bool>,
     /// The certificate chain, in PEM
     #[arg(long, value_name = "FILE", env = "AMB_TLS_CERT", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
@@ -184,6 +190,7 @@ impl Settings {
             trust_forwarded_for: self.trust_forwarded_for.or(other.trust_forwarded_for),
             mount_open: self.mount_open.or(other.mount_open),
             mounts: if self.mounts.is_empty() { other.mounts } else { self.mounts },
+            no_household: self.no_household.or(other.no_household),
             tls_cert: self.tls_cert.or(other.tls_cert),
             tls_key: self.tls_key.or(other.tls_key),
         }
@@ -300,6 +307,9 @@ impl Serve {
         let store = amb_store::open(&url).await?;
         // A URL of PostgreSQL may hold a password.
         let place = url.strip_prefix("sqlite:").unwrap_or("PostgreSQL");
+        if address.ip().is_loopback() && settings.no_household != Some(true) {
+            found_household(&*store, &format!("{scheme}://{address}"), output).await?;
+        }
         // Whoever reads that it listens may stop it at once.
         let shutdown = interruption()?;
         if let Some(local) = &local
@@ -334,6 +344,28 @@ impl Settings {
             Err(error) => Err(error),
         }
     }
+}
+
+/// Founds a household where there is none, for the agents of whoever runs this office. Where its token cannot be kept there is
+/// none: nobody could ever join it.
+async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result<(), Failure> {
+    if store.has_household().await? {
+        return Ok(());
+    }
+    let (server, token) = (url.parse()?, HouseholdToken::fresh()?);
+    if let Err(error) = household::keep(&server, token.reveal()) {
+        tracing::warn!(
+            error = %format!("{error:#}"),
+            "no household was founded, since its token cannot be kept; `amb admin household` founds one and prints it"
+        );
+        return Ok(());
+    }
+    // Another process on the same database may have been quicker.
+    match store.found_household(token.hash(), true, Timestamp::now()).await? {
+        Some(_) => output.note("your agents here are a household: `amb household` lists them"),
+        None => household::forget(&server, token.reveal())?,
+    }
+    Ok(())
 }
 
 fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_local: bool) -> Result<()> {

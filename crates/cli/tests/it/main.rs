@@ -7,6 +7,7 @@ mod bridge_run;
 mod demo;
 mod directory;
 mod hook;
+mod household;
 mod init;
 mod init_clients;
 mod keeping;

@@ -41,6 +41,8 @@ pub(crate) fn serve_command_at(listen: &str, database_url: &str) -> Command {
     command
         .args(["serve", "--listen", listen, "--rate-limits", "off", "--database-url", database_url])
         .env_remove("AMB_CONFIG")
+        // The home of whoever runs the tests is not theirs to write to.
+        .env("AMB_NO_HOUSEHOLD", "true")
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .kill_on_drop(true);

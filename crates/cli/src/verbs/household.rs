@@ -1,0 +1,231 @@
+//! `amb household`, `amb invite` and `amb join`: one owner's agents and machines.
+
+use amb_client::{Client, ServerUrl};
+use amb_core::doc::{Household as Document, Machine};
+use amb_core::{AgentName, Mailbox, OfficeError};
+use serde_json::json;
+use uuid::Uuid;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::household;
+use crate::output::{Output, visible};
+use crate::saved::{self, Place};
+
+/// Your agents and machines, which write to each other without codes
+///
+/// A household is one owner's agents and that person. `amb serve` on your own machine founds one; agents that are registered there
+/// join it, and agents of other machines by `amb invite`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb household                           who is in it, and by which machine
+  amb household remove coder              coder becomes a stranger
+  amb household remove --machine 01980c5e-…   that machine's token is void, and its agents are strangers")]
+pub(crate) struct Household {
+    #[command(subcommand)]
+    verb: Option<HouseholdVerb>,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum HouseholdVerb {
+    /// Who is in it, and by which machine
+    List,
+    /// Say under which name you write as the household's person; only where nobody did yet
+    Person {
+        /// The name
+        name: AgentName,
+    },
+    /// Take an agent out, or a whole machine
+    Remove {
+        /// The agent
+        #[arg(required_unless_present = "machine")]
+        name: Option<AgentName>,
+        /// The machine, by the id that `amb household` shows: its token becomes void
+        #[arg(long, value_name = "ID", conflicts_with = "name")]
+        machine: Option<Uuid>,
+    },
+}
+
+/// The household's office, as a server.
+fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
+    office.server.as_ref().ok_or_else(|| {
+        OfficeError::unsupported(
+            "a directory has no household: its agents all write to each other, as far as allow_from goes",
+        )
+        .into()
+    })
+}
+
+/// The mailbox of whoever was named; else the person's, claimed on first use; else of the only agent there is.
+async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
+    let server = server(office)?;
+    let mut office = office.clone();
+    if office.me.is_none() && crate::profile::key_from_env().is_none() {
+        office.me = household::claim_person(server).await?;
+    }
+    Ok(Client::open(server.clone(), office.key(server)?).await?)
+}
+
+impl Household {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        match self.verb {
+            None | Some(HouseholdVerb::List) => list(&open(office).await?.household().await?, output),
+            Some(HouseholdVerb::Person { name }) => {
+                let server = server(office)?;
+                let person = household::claim(server, &name, &household::token_asked_for(server)?).await?;
+                if output.json {
+                    return Ok(output.document(&json!({ "person": person }))?);
+                }
+                Ok(output.say(format!("you write as {person} here"))?)
+            }
+            Some(HouseholdVerb::Remove { name, machine }) => {
+                let mailbox = open(office).await?;
+                let removed = match (&name, machine) {
+                    (_, Some(id)) => {
+                        mailbox.revoke_machine(id).await?;
+                        format!("machine {id}")
+                    }
+                    (Some(name), None) => {
+                        mailbox.leave_household(name).await?;
+                        name.to_string()
+                    }
+                    (None, None) => return Err(Failure::usage("say whom: a name, or --machine ID")),
+                };
+                if output.json {
+                    return Ok(output.document(&json!({ "removed": name, "machine": machine }))?);
+                }
+                Ok(output.say(format!("{removed} is out of the household; its agents are strangers now"))?)
+            }
+        }
+    }
+}
+
+fn list(household: &Document, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.document(household)?);
+    }
+    let label = |id: Option<Uuid>| {
+        let machine = household.machines.iter().find(|machine| Some(machine.id) == id);
+        machine.map_or_else(|| "-".to_owned(), |machine| visible(&machine.label))
+    };
+    let members = household.members.iter().map(|member| {
+        let who = if member.person { "person" } else { "agent" };
+        vec![member.name.to_string(), who.to_owned(), member.presence.status.to_string(), label(member.machine)]
+    });
+    output.table(&["MEMBER", "", "STATUS", "MACHINE"], members)?;
+    let machines = household.machines.iter().map(|machine: &Machine| {
+        let state = match machine.revoked_at {
+            Some(at) => format!("revoked {at}"),
+            None => "good".to_owned(),
+        };
+        vec![visible(&machine.label), machine.id.to_string(), machine.created_at.to_string(), state]
+    });
+    output.say("")?;
+    Ok(output.table(&["MACHINE", "ID", "SINCE", "TOKEN"], machines)?)
+}
+
+/// Let agents of another machine into your household
+///
+/// Prints the one command to run there. Its token is shown once; `amb household remove --machine ID` takes it back.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb invite laptop
+  amb household remove --machine ID       takes it back")]
+pub(crate) struct Invite {
+    /// What to call that machine
+    #[arg(default_value = "machine")]
+    label: String,
+}
+
+impl Invite {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let server = server(office)?;
+        let machine = open(office).await?.add_machine(&self.label).await?;
+        let command = format!("amb join {server} {}", machine.token);
+        if output.json {
+            let document = json!({ "id": machine.id, "label": machine.label, "server": server.to_string(), "token": machine.token, "command": command });
+            return Ok(output.document(&document)?);
+        }
+        output.say(command)?;
+        output.note(format!(
+            "run this on {}; the token is not shown again, and `amb household remove --machine {}` takes it back",
+            visible(&machine.label),
+            machine.id
+        ));
+        if is_loopback(server) {
+            output
+                .note(format!("{server} is reached from this machine alone: let it listen elsewhere, or use a tunnel"));
+        }
+        Ok(())
+    }
+}
+
+fn is_loopback(server: &ServerUrl) -> bool {
+    let text = server.to_string();
+    ["//127.", "//localhost", "//[::1]"].iter().any(|host| text.contains(host))
+}
+
+/// Join a household from this machine, with the token that `amb invite` printed
+///
+/// The token is kept in a file that only you read, and the office is added to your profile. Agents that you register there are
+/// members.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb join https://mail.example.org ambh_…
+  amb --office mail-example-org register coder
+  amb register coder --server https://mail.example.org --household")]
+pub(crate) struct Join {
+    /// The office
+    url: ServerUrl,
+    /// The token; - reads it from stdin
+    token: String,
+}
+
+impl Join {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let token = match self.token.as_str() {
+            "-" => std::io::read_to_string(std::io::stdin())?,
+            token => token.to_owned(),
+        };
+        let token = token.trim();
+        if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(Failure::usage("this is no token; `amb invite` prints the whole command"));
+        }
+        let path = household::keep(&self.url, token)?;
+        let name = self.save()?;
+        if output.json {
+            let document = json!({ "server": self.url.to_string(), "office": name, "token_file": path });
+            return Ok(output.document(&document)?);
+        }
+        output.say(format!(
+            "agents that you register at {} join the household: amb --office {name} register NAME",
+            self.url
+        ))?;
+        output.note(format!(
+            "`amb office use {name}` makes it the one that verbs use; the token is kept in {}",
+            path.display()
+        ));
+        Ok(())
+    }
+
+    /// Adds the office to the profile, under the name of its host, unless it is there.
+    fn save(&self) -> Result<String, Failure> {
+        let (profile, url) = (saved::read()?, self.url.to_string());
+        if let Some((name, _)) = profile.offices.iter().find(|(_, place)| place.server.as_deref() == Some(&url)) {
+            return Ok(name.clone());
+        }
+        let host = url.split("//").last().unwrap_or_default();
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let host: String = host.chars().map(plain).take(40).collect();
+        let host = host.trim_matches('-');
+        let numbered = (2..100).map(|number| format!("{host}-{number}"));
+        let free = std::iter::once(host.to_owned()).chain(numbered).find(|name| !profile.offices.contains_key(name));
+        let name = free
+            .ok_or_else(|| Failure::usage("too many offices at this host are saved; `amb office list` shows them"))?;
+        saved::save(&name, &Place { server: Some(url), ..Place::default() })?;
+        Ok(name)
+    }
+}

@@ -1,0 +1,184 @@
+//! A household and a stranger at one office, through the binary: each person has a home of its own.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Output;
+
+use amb_testing::PostgresDatabase;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::mcp_client::amb;
+use crate::server_office::{Office, serve_command, soon};
+
+/// Somebody at a machine of their own.
+struct User(TempDir);
+
+impl User {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    async fn run(&self, args: &[&str]) -> Output {
+        soon(amb(self.0.path()).env("USER", "ann").args(args).output()).await.unwrap()
+    }
+
+    async fn does(&self, args: &[&str]) -> String {
+        let ended = self.run(args).await;
+        assert!(ended.status.success(), "{args:?}: {}", said(&ended));
+        String::from_utf8(ended.stdout).unwrap()
+    }
+
+    /// The exit code of what must not succeed, and what was said.
+    async fn fails(&self, args: &[&str]) -> (i32, String) {
+        let ended = self.run(args).await;
+        assert!(!ended.status.success(), "{args:?}: {}", said(&ended));
+        (ended.status.code().unwrap(), said(&ended))
+    }
+
+    async fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.does(&[args, &["--json"]].concat()).await).unwrap()
+    }
+
+    fn tokens(&self) -> Value {
+        let path = self.0.path().join(".config/amb/household.json");
+        assert_eq!(fs_err::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        serde_json::from_slice(&fs_err::read(path).unwrap()).unwrap()
+    }
+}
+
+fn said(ended: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&ended.stdout), String::from_utf8_lossy(&ended.stderr))
+}
+
+/// An office on loopback that this user runs.
+async fn office_of(user: &User, database: &str) -> Office {
+    let mut command = serve_command(database);
+    command.env("HOME", user.0.path()).env_remove("XDG_CONFIG_HOME").env_remove("AMB_NO_HOUSEHOLD");
+    Office::start_with(command).await
+}
+
+fn sqlite(home: &Path) -> String {
+    format!("sqlite:{}", home.join("mail.db").display())
+}
+
+#[tokio::test]
+async fn a_household_writes_without_codes_and_a_stranger_needs_one() {
+    let (ann, stranger) = (User::new(), User::new());
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    for name in ["coder", "writer"] {
+        ann.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    stranger.does(&["register", "stranger", "--server", &url]).await;
+    let send = |from: &'static str, to: &'static str| {
+        ["--server", url.as_str(), "--as", from, "send", to, "hello", "--subject", "Plan"]
+    };
+    ann.does(&send("coder", "writer")).await;
+    ann.does(&send("writer", "coder")).await;
+    assert_eq!(stranger.fails(&send("stranger", "coder")).await.0, 4);
+    assert_eq!(ann.fails(&send("coder", "stranger")).await.0, 4);
+    let (status, text) = stranger.fails(&["register", "spy", "--household", "--server", &url]).await;
+    assert!(status == 3 && text.contains("amb invite"), "{text}");
+
+    // The person: claimed by the first command that speaks for the user.
+    let household = ann.json(&["household", "--server", &url]).await;
+    let members: Vec<_> = household["members"].as_array().unwrap().iter().map(|m| (&m["name"], &m["person"])).collect();
+    assert_eq!(format!("{members:?}").matches("Bool(true)").count(), 1, "{members:?}");
+    assert_eq!(household["members"][0]["name"], "ann");
+    ann.does(&send("ann", "coder")).await;
+    ann.does(&send("coder", "ann")).await;
+    assert_eq!(ann.tokens()[&url.trim_end_matches('/')]["person"], "ann");
+    let agents = ann.json(&["agents", "--as", "coder", "--server", &url]).await;
+    assert_eq!((&agents["agents"][0]["name"], &agents["agents"][0]["person"]), (&"ann".into(), &true.into()));
+
+    let code = stranger.does(&["--as", "stranger", "connect", "coder", "--server", &url]).await;
+    ann.does(&["--as", "coder", "approve", code.trim(), "--server", &url]).await;
+    stranger.does(&send("stranger", "coder")).await;
+    assert_eq!(stranger.fails(&send("stranger", "writer")).await.0, 4, "a code is for one");
+    assert_eq!(ann.fails(&["household", "person", "bea", "--server", &url]).await.0, 5);
+    office.terminate();
+    office.ended().await;
+    // The next start founds no second one.
+    office_of(&ann, &sqlite(ann.0.path())).await;
+    assert_eq!(ann.tokens().as_object().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_office_that_shall_found_no_household_has_none() {
+    let ann = User::new();
+    let mut command = serve_command(&sqlite(ann.0.path()));
+    command
+        .env("HOME", ann.0.path())
+        .env_remove("XDG_CONFIG_HOME")
+        .env_remove("AMB_NO_HOUSEHOLD")
+        .arg("--no-household");
+    let office = Office::start_with(command).await;
+    assert!(!ann.0.path().join(".config/amb/household.json").exists());
+    assert_eq!(ann.fails(&["register", "coder", "--household", "--server", &office.url("")]).await.0, 3);
+    ann.does(&["register", "coder", "--server", &office.url("")]).await;
+}
+
+/// Invites a second machine, and revokes it at another replica where there is one.
+async fn another_machine(ann: &User, at: &Office, revoked_at: &Office) {
+    let (url, other) = (at.url(""), revoked_at.url(""));
+    ann.does(&["register", "coder", "--household", "--server", &url]).await;
+    let command = ann.does(&["invite", "laptop", "--server", &url]).await;
+    let laptop = User::new();
+    let words: Vec<&str> = command.split_whitespace().collect();
+    assert_eq!(words[..2], ["amb", "join"]);
+    laptop.does(&words[1..]).await;
+    laptop.does(&["register", "there", "--household", "--server", &url]).await;
+    let send = ["--as", "there", "send", "coder", "hello", "--subject", "Plan", "--server"];
+    laptop.does(&[&send[..], &[url.as_str()]].concat()).await;
+    // A machine that was invited has no person of its own, and invites nobody.
+    assert_eq!(laptop.fails(&["--as", "there", "invite", "more", "--server", &url]).await.0, 4);
+    let household = ann.json(&["household", "--server", &url]).await;
+    let machines = household["machines"].as_array().unwrap();
+    let machine = machines.iter().find(|machine| machine["label"] == "laptop").unwrap()["id"].as_str().unwrap();
+    // The key and the token of the same office under its other address.
+    for file in ["household.json", "keys.json"] {
+        let path = ann.0.path().join(".config/amb").join(file);
+        let text = fs_err::read_to_string(&path).unwrap();
+        fs_err::write(&path, text.replace(url.trim_end_matches('/'), other.trim_end_matches('/'))).unwrap();
+    }
+    ann.does(&["household", "remove", "--machine", machine, "--server", &other]).await;
+    assert_eq!(laptop.fails(&[&send[..], &[url.as_str()]].concat()).await.0, 4, "revoked");
+    assert_eq!(laptop.fails(&["register", "late", "--household", "--server", &url]).await.0, 4);
+}
+
+#[tokio::test]
+async fn a_revoked_machine_is_out() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    another_machine(&ann, &office, &office).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_machine_revoked_at_one_replica_is_out_at_the_other() {
+    let (ann, database) = (User::new(), PostgresDatabase::fresh().await);
+    let (one, other) = (office_of(&ann, &database.url()).await, office_of(&ann, &database.url()).await);
+    assert_eq!(ann.tokens().as_object().unwrap().len(), 1, "of two replicas one founds the household");
+    another_machine(&ann, &one, &other).await;
+}
+
+#[tokio::test]
+async fn the_operator_founds_a_household_and_renews_its_token() {
+    let (operator, bea) = (User::new(), User::new());
+    let database = PostgresDatabase::fresh().await;
+    let office = Office::start(&database.url()).await;
+    let url = office.url("");
+    let token = operator.does(&["admin", "household", "--database-url", &database.url()]).await;
+    bea.does(&["join", &url, token.trim()]).await;
+    bea.does(&["register", "coder", "--household", "--server", &url]).await;
+    assert_eq!(
+        bea.json(&["household", "--server", &url]).await["members"][0]["name"],
+        "ann",
+        "by the name of the user"
+    );
+    let renew = ["admin", "household", "--renew", "coder", "--database-url", &database.url()];
+    let renewed = operator.does(&renew).await;
+    assert_eq!(bea.fails(&["register", "writer", "--household", "--server", &url]).await.0, 4);
+    bea.does(&["join", &url, renewed.trim()]).await;
+    bea.does(&["register", "writer", "--household", "--server", &url]).await;
+}
