@@ -27,18 +27,25 @@ pub(super) struct Actor {
 }
 
 impl Actor {
-    /// Registers an agent and connects it.
+    /// Registers an agent, in a household where its token is given, and opens its log.
     pub(super) async fn come(
         server: &ServerUrl,
         screen: &mut Screen,
         name: &str,
         description: &str,
+        household: Option<&str>,
     ) -> Result<Self, Failure> {
         screen.act().await;
         let card = Card { description: description.into(), ..Card::default() };
-        let registered =
-            amb_client::register(server, &AgentName::parse(name).map_err(OfficeError::from)?, card, None, None, None)
-                .await?;
+        let registered = amb_client::register(
+            server,
+            &AgentName::parse(name).map_err(OfficeError::from)?,
+            card,
+            None,
+            None,
+            household,
+        )
+        .await?;
         let mailbox = Client::open(server.clone(), registered.api_key).await?;
         // Others see at once that it is there; by its calls alone they would within seconds.
         mailbox.heartbeat().await?;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_client::ServerUrl;
-use amb_server::{Config, serve};
+use amb_core::Timestamp;
+use amb_server::{Config, HouseholdToken, serve};
 use amb_store::Store;
 use anyhow::Context;
 use tempfile::TempDir;
@@ -19,6 +20,7 @@ use crate::failure::Failure;
 pub(super) struct TemporaryOffice {
     directory: TempDir,
     server: ServerUrl,
+    household: HouseholdToken,
     store: Arc<dyn Store>,
     closing: oneshot::Sender<()>,
     serving: JoinHandle<std::io::Result<()>>,
@@ -33,6 +35,8 @@ impl TemporaryOffice {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port on 127.0.0.1")?;
         let server: ServerUrl = format!("http://{}", listener.local_addr()?).parse()?;
         let store = amb_store::open(&format!("sqlite:{}", directory.path().join("office.db").display())).await?;
+        let household = HouseholdToken::fresh()?;
+        store.found_household(household.hash(), true, Timestamp::now()).await?;
         let (closing, closed) = oneshot::channel();
         // Nobody's work is cut short: the three agents are gone before the office closes.
         let config = Config { shutdown_grace: Duration::from_secs(1), ..Config::default() };
@@ -40,12 +44,17 @@ impl TemporaryOffice {
             // A sender that is dropped closes the office too.
             let _ = closed.await;
         }));
-        Ok(Self { directory, server, store, closing, serving })
+        Ok(Self { directory, server, household, store, closing, serving })
     }
 
     /// Where agents reach it.
     pub(super) fn server(&self) -> &ServerUrl {
         &self.server
+    }
+
+    /// With this the agents of one owner register.
+    pub(super) fn household(&self) -> &str {
+        self.household.reveal()
     }
 
     /// Where its mail rests.

@@ -16,16 +16,19 @@ pub(super) async fn play(office: &TemporaryOffice, screen: &mut Screen) -> Resul
     let server = office.server();
     screen.begin(&server.to_string(), &office.place())?;
 
-    screen.chapter("Three agents come to the office").await?;
-    let mut planner = Actor::come(server, screen, "planner", "splits the work and gives it out").await?;
-    let mut coder = Actor::come(server, screen, "coder", "writes and tests code").await?;
-    let mut reviewer = Actor::come(server, screen, "reviewer", "reads changes; belongs to somebody else").await?;
+    screen.chapter("Three agents come to the office: two of yours, and a stranger").await?;
+    let mine = Some(office.household());
+    let mut planner = Actor::come(server, screen, "planner", "yours; splits the work", mine).await?;
+    let mut coder = Actor::come(server, screen, "coder", "yours; writes and tests code", mine).await?;
+    let mut reviewer = Actor::come(server, screen, "reviewer", "somebody else's; reads changes", None).await?;
 
-    screen.chapter("Strangers cannot write to each other until one approves").await?;
-    let unasked = Draft::text(coder.name().clone(), "Hello", "have you a minute?");
-    planner.send_refused(screen, unasked, Code::NotConnected).await?;
-    connect(screen, &mut planner, &mut coder, "same project").await?;
-    connect(screen, &mut coder, &mut reviewer, "will you review it?").await?;
+    screen.chapter("Yours write to each other at once; a stranger asks first").await?;
+    let begun = Draft::text(coder.name().clone(), "Hello", "have you a minute?");
+    let begun = planner.send(screen, begun).await?;
+    coder.receives(screen, &begun.message_id).await?;
+    let unasked = Draft::text(coder.name().clone(), "Hello", "buy my reviews!");
+    reviewer.send_refused(screen, unasked, Code::NotConnected).await?;
+    connect(screen, &mut reviewer, &mut coder, "may I review it?").await?;
 
     screen.chapter("A task, its progress and its result").await?;
     delegate(screen, &mut planner, &mut coder).await?;
@@ -67,7 +70,7 @@ async fn delegate(screen: &mut Screen, planner: &mut Actor, coder: &mut Actor) -
     let id = sent.task.context("the office opened no task")?.id;
     let steps = [
         (TaskState::Accepted, None),
-        (TaskState::Working, Some("running all of them with timings")),
+        (TaskState::Working, Some("running all with timings")),
         (TaskState::Working, Some("140 of 200 done")),
         (TaskState::Completed, Some("test_import, 4.1 s of 4.9 s")),
     ];
@@ -86,7 +89,7 @@ async fn catch_up(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) 
     screen.answered(coder.name(), "agents", &agents, &format!("looks who is here: {}", here.join(", ")))?;
     let first = Draft::text(reviewer.name().clone(), "Fixture", "I load the fixture once. Is that safe?");
     let first = coder.send(screen, first).await?;
-    let second = Draft::text(reviewer.name().clone(), "Fixture", "The change is on the branch fast-import.");
+    let second = Draft::text(reviewer.name().clone(), "Fixture", "The change is on branch fast-import.");
     let second = coder.send(screen, second).await?;
     screen.act().await;
     let waiting = coder.mailbox.message(&second.message_id).await?;
