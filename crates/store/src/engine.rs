@@ -260,6 +260,7 @@ pub struct NewLine<'a> {
 }
 
 /// Statements whose rows have a type.
+#[allow(clippy::manual_async_fn)] // An async fn of a trait does not say that its future is Send.
 pub(crate) trait Query: Db {
     /// All rows.
     fn rows<'a, T: FromRow + Send>(

@@ -69,7 +69,7 @@ pub trait Agents: Engine {
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
         let asked = (agents.to_vec(), to_micros(now));
         let noted = write(self, Changes::Logs, asked, |tx, (agents, now)| tx.seen(agents, true, *now));
-        Ok(noted.await?.answer)
+        noted.await.map(|done| done.answer)
     }
 
     /// The caller is offline until it is seen again.
@@ -78,7 +78,7 @@ pub trait Agents: Engine {
         let left = write(self, Changes::Logs, asked, |tx, (caller, now)| {
             async move { tx.seen(&[*caller], false, *now).await }.boxed()
         });
-        Ok(left.await?.answer)
+        left.await.map(|done| done.answer)
     }
 
     /// Replaces the caller's key, if `shown` is its current key. The old one works until `old_until`, if that is given.
@@ -97,7 +97,7 @@ pub trait Agents: Engine {
         let rotated = write(self, Changes::Logs, asked, |tx, (caller, shown, new, until, now)| {
             rotate(tx, *caller, *shown, new, *until, *now).boxed()
         });
-        Ok(rotated.await?.answer)
+        rotated.await.map(|done| done.answer)
     }
 
     /// Gives an agent a new key and ends all it had, without asking for one: for the office's operator. `not_found` where

@@ -45,7 +45,7 @@ pub trait Households: Engine {
         let asked = (member.clone(), owner, to_micros(now));
         let renewed =
             write(self, Changes::All, asked, |tx, (member, owner, now)| renew(tx, member, *owner, *now).boxed());
-        Ok(renewed.await?.answer)
+        renewed.await.map(|done| done.answer)
     }
 
     /// The household that the caller is in; `not_found` where it is in none.

@@ -47,7 +47,8 @@ pub trait Receipts: Engine {
     /// Gives claimed messages back.
     async fn release(&self, caller: &Agent, ids: &[MessageId]) -> Result<()> {
         let asked = (caller.clone(), ids.to_vec());
-        Ok(write(self, Changes::Logs, asked, |tx, (caller, ids)| release(tx, caller, ids).boxed()).await?.answer)
+        let released = write(self, Changes::Logs, asked, |tx, (caller, ids)| release(tx, caller, ids).boxed());
+        released.await.map(|done| done.answer)
     }
 
     /// Gives those of these messages that are still held a lease of this length from now on.
@@ -56,7 +57,7 @@ pub trait Receipts: Engine {
         let renewed = write(self, Changes::Logs, asked, |tx, (caller, ids, lease, now)| {
             renew(tx, caller, ids, *lease, *now).boxed()
         });
-        Ok(renewed.await?.answer)
+        renewed.await.map(|done| done.answer)
     }
 }
 

@@ -85,7 +85,7 @@ pub trait Transcripts: Engine {
         let shared = write(self, Changes::Logs, asked, |tx, (caller, key, with, access)| {
             share(tx, caller, key, with, *access).boxed()
         });
-        Ok(shared.await?.answer)
+        shared.await.map(|done| done.answer)
     }
 }
 
