@@ -23,7 +23,6 @@ pub mod inbox;
 pub mod json;
 pub mod nanobot;
 mod parts;
-mod quick;
 pub mod registry;
 pub mod stamp;
 pub mod transcript;

@@ -146,12 +146,7 @@ impl NatsBroker {
             };
             return Ok(envelope.write().map_err(rejected)?.into());
         }
-        let mut written = Ok(());
-        let bytes = self.wire.pad.write(message.size_hint(), |sheet| {
-            written = message.write_to(|piece| sheet.extend_from_slice(piece));
-        });
-        written.map_err(rejected)?;
-        Ok(bytes)
+        Ok(self.wire.pad.copy(&message.write().map_err(rejected)?))
     }
 
     async fn send(&self, subject: &str, payload: Bytes) -> Result<PublishOutcome, BrokerError> {

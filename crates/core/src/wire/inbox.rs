@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::json::{Fields, Json, Pick};
 use super::stamp::{Stamp, Strict, instant};
-use super::{WireError, compact, quick};
+use super::{WireError, compact};
 use crate::error::OfficeError;
 use crate::id::GoalId;
 
@@ -50,14 +50,6 @@ fn lenient<'de, D: Deserializer<'de>>(de: D) -> Result<Timestamp, D::Error> {
 impl InboxMessage {
     /// Reads a payload, bare or in an envelope.
     pub fn parse(bytes: &[u8]) -> Result<Self, WireError> {
-        match quick::read(bytes) {
-            Some(message) => Ok(message),
-            None => Self::parse_any(bytes),
-        }
-    }
-
-    /// The same for whatever form.
-    pub(super) fn parse_any(bytes: &[u8]) -> Result<Self, WireError> {
         match Seen::from_bytes(bytes)? {
             Seen { payload: Some(Json::Map(inner)), body: None, .. } => Seen::from_fields(inner).into_message(),
             bare => bare.into_message(),
@@ -66,19 +58,7 @@ impl InboxMessage {
 
     /// Writes the bare form.
     pub fn write(&self) -> Result<Vec<u8>, WireError> {
-        let mut out = Vec::with_capacity(self.size_hint());
-        self.write_to(|piece| out.extend_from_slice(piece))?;
-        Ok(out)
-    }
-
-    /// Writes the bare form, piece by piece, to wherever the caller keeps it.
-    pub fn write_to(&self, put: impl FnMut(&[u8])) -> Result<(), WireError> {
-        quick::write(self, put)
-    }
-
-    /// About how many bytes the bare form has; seldom more.
-    pub fn size_hint(&self) -> usize {
-        384 + self.body.len() + self.body.len() / 8
+        compact(self, 384 + self.body.len() + self.body.len() / 8)
     }
 }
 
