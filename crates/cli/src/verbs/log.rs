@@ -73,6 +73,7 @@ impl Line {
             Event::NewMessage(mail) => mail.kind.as_str(),
             Event::Receipt { .. } => "receipt",
             Event::TaskOverdue { .. } => "task_overdue",
+            Event::HouseholdChanged { .. } => "household",
             _ => "connection",
         }
     }
@@ -83,7 +84,7 @@ impl Line {
             Event::NewMessage(mail) => &mail.from_agent,
             Event::ConnectionRequest { from_agent, .. } => from_agent,
             Event::ConnectionApproved { connected_agent, .. } => connected_agent,
-            Event::ConnectionChanged { agent, .. } => agent,
+            Event::ConnectionChanged { agent, .. } | Event::HouseholdChanged { agent, .. } => agent,
             Event::Receipt { receipt, .. } => &receipt.recipient,
             Event::TaskOverdue { task } if task.owner == self.agent => &task.assignee,
             Event::TaskOverdue { task } => &task.owner,
@@ -119,6 +120,7 @@ impl Line {
             Event::ConnectionRequest { .. } => format!("{other} asks {me} for a connection"),
             Event::ConnectionApproved { .. } => format!("{other} approved {me}'s request"),
             Event::ConnectionChanged { status, .. } => format!("{me} and {other}: {}", status.as_str()),
+            Event::HouseholdChanged { change, .. } => format!("{other} {} the household of {me}", change.as_str()),
             Event::Receipt { receipt, .. } => {
                 let state = format!("{:?}", receipt.state).to_lowercase();
                 output.paint(Tone::Quiet, &format!("{} → {}  {state}", self.agent, receipt.recipient))
