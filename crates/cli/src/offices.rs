@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
 use crate::output::Output;
 use crate::verbs::init::enlist;
-use crate::{consent, home, keys, profile};
+use crate::{consent, home, household, keys, profile};
 
 /// Where the chipset keeps its mail, below a project.
 pub(crate) const CHIPSET_ROOT: &str = ".chipset/state/mail";
@@ -28,7 +28,7 @@ impl OfficeArgs {
     /// The caller's mailbox, with options for the case that the office is a directory.
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
-            Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key(server)?).await?)),
+            Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key_of_speaker(server).await?).await?)),
             None => {
                 let mailbox = self.directory(options)?.mailbox(self.speaker()?);
                 // Whoever does something is there; a server notes the same of every request. It is no more than a note:
@@ -160,6 +160,18 @@ impl OfficeArgs {
             (Some(server), Origin::Said) => format!(" --server {server}"),
             _ => String::new(),
         }
+    }
+
+    /// The key of whoever speaks at a server. Where nobody was named, that is the person of the household there; at a server
+    /// that was named, only where it is not clear which agent is meant.
+    pub(crate) async fn key_of_speaker(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
+        if self.me.is_none() && profile::key_from_env().is_none() {
+            let is_clear = self.origin == Origin::Said && keys::agents(server)?.len() == 1;
+            if !is_clear && let Some(person) = household::claim_person(server).await? {
+                return OfficeArgs { me: Some(person), ..self.clone() }.key(server);
+            }
+        }
+        self.key(server)
     }
 
     /// The key that speaks at a server: of the agent that was named, else the environment's, else the only one there is.

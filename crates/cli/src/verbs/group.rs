@@ -65,7 +65,7 @@ impl Group {
             let detail = "a directory has no groups; --server URL names an office that has";
             return Err(OfficeError::unsupported(detail).into());
         };
-        let mailbox = Client::open(server.clone(), office.key(server)?).await?;
+        let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
         let groups = match self.verb {
             GroupVerb::List => {
                 let groups = mailbox.groups().await?;

@@ -35,7 +35,9 @@ impl Inbox {
         if inbox.sessions.is_empty() && inbox.pending_connections.is_empty() {
             output.note(if self.unread { "nothing unread" } else { "no mail" });
         }
-        if let Some(newest) = inbox.sessions.first() {
+        let unread = inbox.sessions.iter().find(|session| session.unread_count > 0);
+        if let Some(newest) = unread.or(inbox.sessions.first()) {
+            // What `amb reply` answers: the newest that was not read, since what one wrote oneself needs no answer.
             last::note(&*mailbox, &newest.session_id);
             let ids = inbox.sessions.iter().map(|session| session.session_id.as_str());
             let short = Short::of(ids, output.for_person);

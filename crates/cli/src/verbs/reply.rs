@@ -1,6 +1,6 @@
 //! `amb reply`: answer in the last conversation.
 
-use amb_core::doc::SessionSummary;
+use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::{AgentName, Code, Draft, OfficeError};
 
 use crate::args::OfficeArgs;
@@ -11,8 +11,8 @@ use crate::{ids, last};
 
 /// Answer in the conversation that was shown last
 ///
-/// That is the one that `amb read`, `amb chat` or `amb inbox` (its newest) showed last; where none did, the one in which mail
-/// came last. It says to whom the answer went.
+/// That is the one that `amb read`, `amb chat`, `amb watch` or `amb inbox` (its newest with unread mail) showed last; where none
+/// did, the one in which mail came last. It says to whom the answer went.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -38,7 +38,8 @@ impl Reply {
             None => last::shown(&*mailbox),
         };
         let shown = session.and_then(|id| inbox.sessions.iter().find(|session| session.session_id == id));
-        let came = inbox.sessions.iter().find(|session| last_of_other(session, me).is_some());
+        let heard = |session: &&SessionSummary| last_of_other(session, me).map(|message| message.created_at);
+        let came = inbox.sessions.iter().filter(|session| heard(session).is_some()).max_by_key(heard);
         let session = shown.or(came).ok_or_else(|| {
             OfficeError::new(Code::NotFound, "no conversation to answer in; `amb send AGENT TEXT` begins one")
         })?;
@@ -48,7 +49,7 @@ impl Reply {
         let draft = Draft {
             session: Some(session.session_id.clone()),
             subject: None,
-            reply_to: last_of_other(session, me),
+            reply_to: last_of_other(session, me).map(|message| message.id.clone()),
             ..Draft::text(with.parse().map_err(OfficeError::from)?, "", composed.text.as_str())
         };
         let sent = match mailbox.send(draft).await {
@@ -72,6 +73,6 @@ impl Reply {
 }
 
 /// The newest message of the session that somebody else sent.
-fn last_of_other(session: &SessionSummary, me: &AgentName) -> Option<amb_core::MessageId> {
-    session.recent_messages.iter().find(|message| message.sender_name != *me).map(|message| message.id.clone())
+fn last_of_other<'a>(session: &'a SessionSummary, me: &AgentName) -> Option<&'a MessageView> {
+    session.recent_messages.iter().find(|message| message.sender_name != *me)
 }

@@ -174,7 +174,7 @@ async fn share(
         Shared::Write => Some(Access::Write),
         Shared::None => None,
     };
-    let mailbox = Client::open(server.clone(), office.key(server)?).await?;
+    let mailbox = Client::open(server.clone(), office.key_of_speaker(server).await?).await?;
     mailbox.share_transcript(key, agent, access).await?;
     output.note(match shared {
         Shared::Read => format!("{agent} may read {key}"),

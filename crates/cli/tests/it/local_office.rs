@@ -185,3 +185,20 @@ async fn verbs_take_the_office_that_is_named_before_the_one_that_runs() {
     home.amb(&["down"]).await;
     assert_eq!(names(home.json(&["agents"]).await), ["nano"]);
 }
+
+#[tokio::test]
+async fn whoever_says_no_name_at_the_local_office_speaks_as_the_person() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    home.amb(&["register", "ben"]).await;
+    home.amb(&["send", "ann", "look at the failing test"]).await;
+    let inbox = home.json(&["--as", "ann", "inbox"]).await;
+    assert_eq!(inbox["sessions"][0]["other_agent_name"], "person", "{inbox}");
+    home.amb(&["--as", "ann", "reply", "done"]).await;
+    let mine = home.amb(&["read", "ann"]).await;
+    assert!(mine.contains("look at the failing test") && mine.contains("done"), "{mine}");
+    // Own agents need no code, and a name beside the office still speaks for itself.
+    home.amb(&["--as", "ann", "send", "ben", "hello"]).await;
+    assert_eq!(home.json(&["--as", "ben", "inbox"]).await["sessions"][0]["other_agent_name"], "ann");
+}
