@@ -30,10 +30,11 @@ pub(crate) struct Cli {
 
 const AFTER_HELP: &str = "\
 Examples:
-  amb --dir mail register ann                    two agents in a directory, nothing to start
-  amb --dir mail register ben
-  amb --dir mail --as ann send ben 'hello'
-  amb --dir mail --as ben inbox
+  amb up                           the office on this machine, in the background
+  amb register ann                 an agent
+  amb --as ann send ben 'hello'    a message
+  amb --as ben inbox
+  amb --dir mail register ann      or in a directory, with nothing to start
 
 Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed, 5 refused or conflict,
 6 out of reach or too often (try again), 7 not in this office.";
@@ -144,6 +145,7 @@ verbs! {
     Export(export),
     Archive(archive),
     Office(office),
+    Dashboard(dashboard),
     Doctor(doctor),
     Backup(backup),
     Restore(restore),
@@ -152,4 +154,7 @@ verbs! {
     Peers(peers),
     Peer(peers),
     Completions(completions),
+    Man(man),
+    #[command(hide = true)]
+    Complete(complete),
 }

@@ -25,7 +25,7 @@ fn describe(page: &mut String, command: &Command, path: &str) {
     let help = shown.term_width(100).render_long_help().to_string();
     let help: Vec<&str> = help.lines().map(str::trim_end).collect();
     let _ = write!(page, "\n## `{path}`\n\n```text\n{}\n```\n", help.join("\n").trim_end());
-    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help") {
+    for sub in command.get_subcommands().filter(|sub| sub.get_name() != "help" && !sub.is_hide_set()) {
         describe(page, sub, &format!("{path} {}", sub.get_name()));
     }
 }

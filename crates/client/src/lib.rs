@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod dashboard;
 mod health;
 mod household;
 mod http;
@@ -28,6 +29,7 @@ mod registration;
 mod socket;
 mod url;
 
+pub use dashboard::DashboardLink;
 pub use health::{Health, health};
 pub use mailbox::Client;
 pub use registration::{Registered, claim_person, register};

@@ -1,41 +1,132 @@
 //! `amb doctor`: what is wrong, and how to mend it.
 
-use crate::args::OfficeArgs;
-use crate::failure::Failure;
-use crate::output::{Output, visible};
+mod clients;
+mod machine;
+mod server;
 
-/// Find what is wrong with a directory's mail, and mend it with --mend
+use serde::Serialize;
+
+use crate::args::{OfficeArgs, Origin};
+use crate::failure::Failure;
+use crate::home;
+use crate::output::{Output, visible};
+use crate::table::Tone;
+
+/// Find what is wrong with an office and its doors, and say how to mend it
 ///
-/// Looks for temporary files that a crash left, messages that do not parse, stale leases and a broken registry, and tells
-/// what was put aside in corrupt/ and refused/, which only a person can judge. Exit code 1 where something is wrong and
-/// was not mended.
+/// At a server, or where none was named: whether the office is up and takes mail, whether your key opens it, whether the
+/// clocks agree, whether there is room on the disk, whether your keys are yours alone, whether the clients that `amb init`
+/// set up can start `amb`, and whether a wake-up failed.
+///
+/// In a directory: temporary files that a crash left, messages that do not parse, stale leases and a broken registry, and
+/// what was put aside in corrupt/ and refused/, which only a person can judge. --mend mends what can be mended there.
+///
+/// Exit code 1 where something is wrong and was not mended.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  amb doctor --mend")]
+#[command(
+    after_help = "Examples:\n  amb doctor\n  amb --server https://mail.example --as ann doctor\n  amb --dir mail doctor --mend"
+)]
 pub(crate) struct Doctor {
-    /// Mend what can be mended; nothing is deleted that could be mail
+    /// In a directory: mend what can be mended; nothing is deleted that could be mail
     #[arg(long)]
     mend: bool,
 }
 
+/// One thing that was looked at.
+#[derive(Debug, Serialize)]
+pub(crate) struct Check {
+    /// What was looked at: office, key, clock, disk, keys, client, wake-up.
+    what: &'static str,
+    /// `ok`, `note` or `problem`.
+    state: &'static str,
+    detail: String,
+    /// What to do about it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+impl Check {
+    fn ok(what: &'static str, detail: impl Into<String>) -> Self {
+        Self { what, state: "ok", detail: detail.into(), remedy: None }
+    }
+
+    fn note(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: "note", detail: detail.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn problem(what: &'static str, detail: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what, state: "problem", detail: detail.into(), remedy: Some(remedy.into()) }
+    }
+
+    fn is_problem(&self) -> bool {
+        self.state == "problem"
+    }
+}
+
 impl Doctor {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let directory = office.directory(amb_dir::DirOptions::default())?;
-        let findings = amb_dir::doctor::examine(&directory, self.mend).await?;
+        let by_name = office.server.is_some() && office.origin != Origin::Local;
+        // Where a server was named, no directory was meant; where one merely runs, nanobot's mailboxes may be there as well.
+        let directory = match by_name {
+            true => None,
+            false => match office.directory(amb_dir::DirOptions::default()) {
+                Ok(directory) => Some(directory),
+                Err(_) if office.dir.is_none() && office.layout.is_none() && !has_directory() => None,
+                Err(error) => return Err(error),
+            },
+        };
+        let mut checks = Vec::new();
+        if office.dir.is_none() && office.layout.is_none() {
+            checks.extend(server::look(office).await?);
+            checks.extend(machine::look(office));
+            checks.extend(clients::look(office));
+        }
+        let findings = match &directory {
+            Some(directory) => amb_dir::doctor::examine(directory, self.mend).await?,
+            None => Vec::new(),
+        };
         let open = findings.iter().filter(|finding| !finding.mended).count();
+        let problems = checks.iter().filter(|check| check.is_problem()).count();
         if output.json {
-            output.document(&serde_json::json!({ "findings": findings }))?;
+            let mut document = serde_json::json!({ "findings": findings });
+            if !checks.is_empty() {
+                document["checks"] = serde_json::to_value(&checks)?;
+            }
+            output.document(&document)?;
         } else {
+            checks.iter().try_for_each(|check| show(check, output))?;
             for finding in &findings {
                 let end = if finding.mended { "mended".to_owned() } else { format!("to mend: {}", finding.remedy) };
                 output.say(visible(&format!("{}: {} ({end})", finding.path.display(), finding.detail)))?;
             }
-            if findings.is_empty() {
+            if findings.is_empty() && problems == 0 {
                 output.say("nothing is wrong")?;
             }
         }
-        match open {
-            0 => Ok(()),
-            _ => Err(anyhow::anyhow!("{open} to mend; run with --mend, or see what each line says").into()),
+        match (open, problems) {
+            (0, 0) => Ok(()),
+            (0, problems) => Err(anyhow::anyhow!("{problems} to mend; each line above says how").into()),
+            (open, 0) => Err(anyhow::anyhow!("{open} to mend; run with --mend, or see what each line says").into()),
+            (open, problems) => Err(anyhow::anyhow!("{} to mend; each line above says how", open + problems).into()),
         }
     }
+}
+
+/// Whether there are mailboxes in files that nobody has to name.
+fn has_directory() -> bool {
+    home::nanobot_mailboxes().is_ok_and(|root| root.is_dir())
+        || std::path::Path::new(crate::offices::CHIPSET_ROOT).is_dir()
+}
+
+fn show(check: &Check, output: Output) -> Result<(), Failure> {
+    let tone = match check.state {
+        "note" => Tone::Active,
+        state => Tone::of_state(state),
+    };
+    let state = output.paint(tone, &format!("{:<7}", check.state));
+    output.say(format!("{state}  {:<7}  {}", check.what, visible(&check.detail)))?;
+    if let Some(remedy) = &check.remedy {
+        output.say(format!("                  → {}", visible(remedy)))?;
+    }
+    Ok(())
 }

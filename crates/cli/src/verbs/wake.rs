@@ -3,6 +3,8 @@
 mod status;
 mod test;
 
+pub(crate) use status::failures;
+
 use clap::ValueEnum;
 
 use crate::args::OfficeArgs;

@@ -202,3 +202,39 @@ async fn whoever_says_no_name_at_the_local_office_speaks_as_the_person() {
     home.amb(&["--as", "ann", "send", "ben", "hello"]).await;
     assert_eq!(home.json(&["--as", "ben", "inbox"]).await["sessions"][0]["other_agent_name"], "ann");
 }
+
+#[tokio::test]
+async fn the_doctor_says_what_is_wrong_and_what_to_do() {
+    let home = Home::new();
+    let (code, _) = home.refused(&["doctor"]).await;
+    assert_eq!(code, 1, "no office is a problem");
+    let told = String::from_utf8(home.run(&["doctor"]).await.stdout).unwrap();
+    assert!(told.contains("`amb up`"), "{told}");
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    let well = home.json(&["--as", "ann", "doctor"]).await;
+    let states: Vec<_> =
+        well["checks"].as_array().unwrap().iter().map(|check| check["state"].as_str().unwrap()).collect();
+    assert!(states.len() >= 4 && !states.contains(&"problem"), "{well}");
+    // A client that starts what is not there, and keys that others can read.
+    let keys = home.root.path().join(".config/amb/keys.json");
+    fs_err::set_permissions(&keys, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    fs_err::write(home.root.path().join(".mcp.json"), r#"{"mcpServers":{"mailbox":{"command":"/gone/amb"}}}"#).unwrap();
+    let ended = home.run(&["--as", "ann", "doctor"]).await;
+    let told = String::from_utf8(ended.stdout).unwrap();
+    assert_eq!(ended.status.code(), Some(1), "{told}");
+    assert!(told.contains("chmod 600") && told.contains("amb init claude-code"), "{told}");
+}
+
+#[tokio::test]
+async fn completions_and_manual_pages_are_made() {
+    let home = Home::new();
+    home.json(&["up"]).await;
+    home.amb(&["register", "ann"]).await;
+    assert_eq!(home.amb(&["--as", "ann", "complete", "agents"]).await.trim(), "ann");
+    home.amb(&["down"]).await;
+    assert_eq!(home.amb(&["complete", "agents"]).await, "", "a shell is told nothing rather than an error");
+    home.amb(&["man", "pages"]).await;
+    let page = fs_err::read_to_string(home.root.path().join("pages/amb-send.1")).unwrap();
+    assert!(page.contains(".TH"), "{page}");
+}

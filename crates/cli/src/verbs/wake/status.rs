@@ -87,6 +87,21 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Rings that failed in sessions that still run: whose, when, and why.
+pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> {
+    let mut failures = Vec::new();
+    for (agent, place) in mailboxes(office).unwrap_or_default() {
+        for ledger in place.ledgers().unwrap_or_default() {
+            if state(&ledger) == "failed"
+                && let Some(failed) = ledger.failed
+            {
+                failures.push((agent.clone(), failed.at, failed.detail));
+            }
+        }
+    }
+    failures
+}
+
 /// One word for how it stands. `rung` says that a ring was handed over, never that it was seen.
 fn state(ledger: &RingLedger) -> &'static str {
     let is_over = !ledger.process.is_some_and(|process| process.is_alive());

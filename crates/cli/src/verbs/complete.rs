@@ -1,0 +1,69 @@
+//! `amb complete`: names for a shell's completion. Hidden: the scripts of `amb completions` call it.
+
+use std::time::Duration;
+
+use amb_core::mailbox::TaskFilter;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::{keys, saved};
+
+/// Whoever presses a key does not wait longer.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// More than this nobody picks from.
+const MOST: usize = 200;
+
+/// Print names that can stand at a place of the command line, one a line; nothing where they cannot be had
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb complete agents")]
+pub(crate) struct Complete {
+    #[arg(value_enum)]
+    what: What,
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum What {
+    /// Agents that you can write to
+    Agents,
+    /// Agents of yours, whose keys are kept
+    Mine,
+    /// Tasks that have not ended
+    Tasks,
+    /// Saved offices
+    Offices,
+}
+
+impl Complete {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let names = tokio::time::timeout(PATIENCE, self.names(office)).await;
+        // A shell that completes shows no errors.
+        let names = names.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
+        if output.json {
+            return Ok(output.document(&names)?);
+        }
+        names.iter().take(MOST).try_for_each(|name| output.say(crate::output::visible(name)))?;
+        Ok(())
+    }
+
+    async fn names(&self, office: &OfficeArgs) -> Result<Vec<String>, Failure> {
+        Ok(match self.what {
+            What::Agents => {
+                let agents = office.open_to_look().await?.agents().await?;
+                agents.into_iter().map(|agent| agent.name.to_string()).collect()
+            }
+            What::Mine => match &office.server {
+                Some(server) => keys::agents(server)?.into_iter().map(|name| name.to_string()).collect(),
+                None => {
+                    let agents = office.open_to_look().await?.agents().await?;
+                    agents.into_iter().map(|agent| agent.name.to_string()).collect()
+                }
+            },
+            What::Tasks => {
+                let open = TaskFilter { open: true, ..TaskFilter::default() };
+                office.open().await?.tasks(open).await?.into_iter().map(|task| task.id.to_string()).collect()
+            }
+            What::Offices => saved::read()?.offices.into_keys().chain([saved::LOCAL.to_owned()]).collect(),
+        })
+    }
+}

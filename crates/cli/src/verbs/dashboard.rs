@@ -1,0 +1,61 @@
+//! `amb dashboard`: the office's pages for people, in a browser.
+
+use std::process::Stdio;
+
+use amb_client::Client;
+use amb_core::OfficeError;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Print a link that opens the dashboard once, and open it
+///
+/// The link signs one browser in and is void after five minutes. It is opened where this runs in a terminal with a screen.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  amb dashboard\n  amb dashboard --no-open")]
+pub(crate) struct Dashboard {
+    /// Only print the link
+    #[arg(long)]
+    no_open: bool,
+}
+
+impl Dashboard {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let Some(server) = &office.server else {
+            let detail = "a directory has no dashboard; `amb up` starts an office that has, or --server URL names one";
+            return Err(OfficeError::unsupported(detail).into());
+        };
+        let link = Client::open(server.clone(), office.key_of_speaker(server).await?).await?.dashboard_link().await?;
+        if output.json {
+            return Ok(output.document(&link)?);
+        }
+        output.say(&link.url)?;
+        output.note("it works once, within five minutes");
+        if !self.no_open && output.for_person {
+            open(&link.url);
+        }
+        Ok(())
+    }
+}
+
+/// Opens an address in a browser, where there is a screen to show one. Where it does not work the link was printed.
+fn open(url: &str) {
+    let has_screen = cfg!(target_os = "macos")
+        || ["DISPLAY", "WAYLAND_DISPLAY"]
+            .iter()
+            .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    if !has_screen {
+        return;
+    }
+    let started = std::process::Command::new(program)
+        .arg(url)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if let Err(error) = started {
+        tracing::debug!(%error, "no browser was started");
+    }
+}

@@ -1,0 +1,68 @@
+//! The clients that `amb init` set up: whether each can start `amb`, and whether its wake-ups arrive.
+
+use std::path::Path;
+
+use clap::ValueEnum;
+
+use super::Check;
+use crate::args::OfficeArgs;
+use crate::init::{Client, Item, Scope, Setting, server_at};
+use crate::output::ago;
+use crate::verbs::init::places;
+use crate::verbs::wake::failures;
+
+/// The name under which `amb init` puts the mailbox into a client's configuration unless it is told another.
+const NAME: &str = "mailbox";
+
+pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
+    let Ok(places) = places() else { return Vec::new() };
+    let mut checks = Vec::new();
+    for client in Client::value_variants() {
+        let name = client.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
+        for scope in [Scope::User, Scope::Project] {
+            // Some clients have one configuration only.
+            let Ok((path, format)) = client.place(scope, &places) else { continue };
+            let Ok(text) = fs_err::read_to_string(&path) else { continue };
+            let setting = Setting::new(&client.path(NAME), Item::text(""));
+            match server_at(format, &text, &setting) {
+                Ok(Some(command)) => checks.push(started(&name, &path, &command)),
+                Ok(None) => {}
+                Err(error) => checks.push(Check::problem(
+                    "client",
+                    format!("{name}: {} cannot be read: {error:#}", path.display()),
+                    "mend the file: the client itself cannot read it either",
+                )),
+            }
+        }
+    }
+    for (agent, at, detail) in failures(office) {
+        checks.push(Check::problem(
+            "wake-up",
+            format!("{agent}: {}: {detail}", ago(at)),
+            "`amb wake status` shows how it stands; `amb wake test` in a shell of the client tries its door",
+        ));
+    }
+    checks
+}
+
+/// Whether what the client starts is there.
+fn started(client: &str, path: &Path, command: &str) -> Check {
+    let is_address = command.contains("://");
+    let found = is_address || is_program(command);
+    match found {
+        true => Check::ok("client", format!("{client}: {} starts {command}", path.display())),
+        false => Check::problem(
+            "client",
+            format!("{client}: {} starts {command}, which is not there", path.display()),
+            format!("`amb init {client}` writes it anew with where amb is now"),
+        ),
+    }
+}
+
+fn is_program(command: &str) -> bool {
+    if command.contains('/') {
+        return Path::new(command).is_file();
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|directory| directory.join(command).is_file())
+}

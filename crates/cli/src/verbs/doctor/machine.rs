@@ -1,0 +1,79 @@
+//! This machine: room on the disk, and who can read the keys.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::Check;
+use crate::args::{OfficeArgs, Origin};
+use crate::database::bytes;
+use crate::{home, local};
+
+/// With less room than this mail is refused soon.
+const LITTLE: u64 = 100_000_000;
+/// With less than this it is time to look.
+const SOME: u64 = 1_000_000_000;
+
+pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
+    let mut checks = Vec::new();
+    if office.origin == Origin::Local
+        && let Some(record) = local::running()
+    {
+        checks.extend(disk(Path::new(&record.store)));
+    }
+    if let Ok(directory) = home::config_dir() {
+        checks.extend(["keys.json", "household.json"].iter().filter_map(|name| secret(&directory.join(name))));
+    }
+    checks
+}
+
+fn disk(path: &Path) -> Option<Check> {
+    let room = rustix::fs::statvfs(path).ok()?;
+    Some(judge(path, room.f_bavail.saturating_mul(room.f_frsize)))
+}
+
+fn judge(path: &Path, free: u64) -> Check {
+    let detail = format!("{} free where {} is", bytes(free), path.display());
+    let remedy =
+        "make room, or move the office (`amb backup`, `amb move`); `amb serve --keep-read-mail DAYS` keeps it small";
+    match free {
+        0..LITTLE => Check::problem("disk", detail, remedy),
+        LITTLE..SOME => Check::note("disk", detail, remedy),
+        _ => Check::ok("disk", detail),
+    }
+}
+
+/// A file with secrets that others can read.
+fn secret(path: &Path) -> Option<Check> {
+    let mode = fs_err::metadata(path).ok()?.permissions().mode();
+    Some(match mode & 0o077 {
+        0 => Check::ok("keys", format!("{} is yours alone", path.display())),
+        _ => Check::problem(
+            "keys",
+            format!("others can read {}", path.display()),
+            format!("chmod 600 {}", path.display()),
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_room_is_a_problem_and_some_is_a_note() {
+        let state = |free| judge(Path::new("/m"), free).state;
+        assert_eq!((state(10), state(500_000_000), state(5_000_000_000)), ("problem", "note", "ok"));
+    }
+
+    #[test]
+    fn keys_that_others_can_read_are_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("keys.json");
+        assert!(secret(&path).is_none());
+        fs_err::write(&path, "{}").unwrap();
+        fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert!(secret(&path).unwrap().is_problem());
+        fs_err::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(!secret(&path).unwrap().is_problem());
+    }
+}

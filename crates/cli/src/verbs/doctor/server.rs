@@ -1,0 +1,103 @@
+//! The office at a server: whether it is there, lets one in, and has the same time.
+
+use amb_client::{Client, Health, ServerUrl};
+use amb_core::{Code, Timestamp};
+use jiff::SignedDuration;
+
+use super::Check;
+use crate::args::{OfficeArgs, Origin};
+use crate::failure::Failure;
+
+/// Clocks may differ by this much before deadlines and presence begin to look wrong. An answer tells the time to the second.
+const SKEW: SignedDuration = SignedDuration::from_secs(5);
+
+pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<Check>, Failure> {
+    let Some(server) = &office.server else {
+        let remedy = "`amb up` starts one on this machine";
+        return Ok(match super::has_directory() {
+            true => vec![Check::note("office", "no local office runs; verbs use nanobot's mailboxes", remedy)],
+            false => vec![Check::problem("office", "no office runs here", remedy)],
+        });
+    };
+    let health = match amb_client::health(server).await {
+        Ok(health) => health,
+        Err(error) => {
+            let remedy = match office.origin {
+                Origin::Local => "`amb down`, then `amb up`; `amb status` shows its log",
+                _ => "start it (`amb serve`), or see whether the address is right: `amb office list`",
+            };
+            return Ok(vec![Check::problem("office", error.detail(), remedy)]);
+        }
+    };
+    let mut checks = vec![is_up(server, &health)];
+    checks.extend(health.clock.map(|there| clock(there, Timestamp::now(), health.took)));
+    checks.push(key(office, server).await);
+    Ok(checks)
+}
+
+fn is_up(server: &ServerUrl, health: &Health) -> Check {
+    if let Some(problem) = &health.problem {
+        let detail = format!("{server} takes no mail: {problem}");
+        return Check::problem(
+            "office",
+            detail,
+            "see its log (`amb status` says where); a full disk is the usual reason",
+        );
+    }
+    let (mine, version) = (env!("CARGO_PKG_VERSION"), health.version.as_deref().unwrap_or("?"));
+    match version == mine {
+        true => Check::ok("office", format!("{server} is up, version {version}, {} ms", health.took.as_millis())),
+        false => Check::note(
+            "office",
+            format!("{server} runs version {version}, and this is {mine}"),
+            "start the office anew with this version, or install the same one on both sides",
+        ),
+    }
+}
+
+fn clock(there: Timestamp, here: Timestamp, took: std::time::Duration) -> Check {
+    let apart = here.duration_since(there);
+    let within = SKEW.saturating_add(SignedDuration::try_from(took).unwrap_or_default());
+    match apart.abs() <= within {
+        true => Check::ok("clock", "this machine and the office have the same time"),
+        false => {
+            let which = if apart.is_positive() { "ahead of" } else { "behind" };
+            Check::problem(
+                "clock",
+                format!("this machine is {} s {which} the office", apart.abs().as_secs()),
+                "let both clocks follow NTP (`timedatectl set-ntp true`); deadlines and presence depend on them",
+            )
+        }
+    }
+}
+
+async fn key(office: &OfficeArgs, server: &ServerUrl) -> Check {
+    let key = match office.key_of_speaker(server).await {
+        Ok(key) => key,
+        Err(error) => return Check::note("key", error.sentence(), "`amb register NAME` makes an agent and its key"),
+    };
+    match Client::open(server.clone(), key).await {
+        Ok(client) => Check::ok("key", format!("you speak as {}", amb_core::Mailbox::me(&client))),
+        Err(error) if error.code() == Code::Unauthorized => Check::problem(
+            "key",
+            format!("{server} does not take your key: {}", error.detail()),
+            "was the database replaced? Take the agent out of keys.json in your configuration directory and register it anew",
+        ),
+        Err(error) => Check::problem("key", error.detail(), "try again; the office answers its health check"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_that_differ_by_more_than_seconds_are_told() {
+        let here: Timestamp = "2026-11-18T12:00:00Z".parse().unwrap();
+        let there = |seconds: i64| here.checked_sub(SignedDuration::from_secs(seconds)).unwrap();
+        assert!(!clock(there(2), here, Default::default()).is_problem());
+        let ahead = clock(there(90), here, Default::default());
+        assert!(ahead.is_problem() && ahead.detail.contains("90 s ahead"), "{ahead:?}");
+        assert!(clock(there(-90), here, Default::default()).detail.contains("behind"));
+    }
+}

@@ -1,0 +1,31 @@
+//! `amb man`: manual pages.
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::CommandFactory;
+use serde_json::json;
+
+use crate::args::{Cli, OfficeArgs};
+use crate::failure::Failure;
+use crate::output::Output;
+
+/// Write manual pages into a directory, one for each verb
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb man ~/.local/share/man/man1 && man amb-send")]
+pub(crate) struct Man {
+    /// Where; made if it is not there
+    dir: PathBuf,
+}
+
+impl Man {
+    pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        fs_err::create_dir_all(&self.dir)?;
+        clap_mangen::generate_to(Cli::command(), &self.dir).with_context(|| self.dir.display().to_string())?;
+        if output.json {
+            return Ok(output.document(&json!({ "dir": self.dir }))?);
+        }
+        output.say(format!("amb.1 and a page for each verb are in {}", self.dir.display()))?;
+        Ok(())
+    }
+}
