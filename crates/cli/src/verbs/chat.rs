@@ -65,6 +65,8 @@ impl Chat {
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
+        // What follows begins on a line of its own.
+        talk.clear();
         if let Err(error) = mailbox.leave().await {
             tracing::debug!(%error, "no goodbye; others see it when the heartbeats stay away");
         }
@@ -86,6 +88,8 @@ struct Talk {
     /// Sent here: whose receipts are told.
     sent: HashSet<MessageId>,
     presence: Option<String>,
+    /// Whether what was said before is shown, and so lines are taken.
+    is_open: bool,
     cursor: Cursor,
 }
 
@@ -110,10 +114,12 @@ impl Talk {
             shown: HashSet::new(),
             sent: HashSet::new(),
             presence: None,
+            is_open: false,
             cursor,
         };
         talk.look_for_presence(found.is_none()).await?;
         talk.show_last(chat.last).await?;
+        talk.is_open = true;
         talk.prompt();
         Ok(talk)
     }
@@ -293,7 +299,9 @@ impl Talk {
     }
 
     fn prompt(&self) {
-        self.output.raw("> ");
+        if self.is_open {
+            self.output.raw("> ");
+        }
     }
 }
 
