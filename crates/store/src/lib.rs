@@ -23,6 +23,7 @@ mod advance;
 mod budget;
 mod columns;
 mod copy;
+mod dashboard;
 mod engine;
 mod error;
 mod known;
@@ -49,6 +50,11 @@ mod verbs;
 
 pub use advance::advance_cursors;
 pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
+pub use dashboard::{
+    Browser, Conversation, ConversationLine, ConversationQuery, Dashboard, HouseholdConnection, HouseholdKey, Lane,
+    MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
+    WaitingRequest,
+};
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;

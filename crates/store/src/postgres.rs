@@ -35,6 +35,7 @@
 
 mod agents;
 mod batch;
+mod dashboard;
 mod deliveries;
 mod engine;
 mod error;

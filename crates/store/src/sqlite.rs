@@ -7,6 +7,7 @@ mod agents;
 mod backup;
 mod cache;
 mod checkpoint;
+mod dashboard;
 mod deliveries;
 mod disk;
 mod disk_space;

@@ -6,6 +6,7 @@ use amb_core::{Draft, Entry, MessageId, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
+use crate::dashboard::Dashboard;
 use crate::error::Result;
 use crate::query::{ExportQuery, InboxPage, MessageQuery, ReadPlace, Removed};
 use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
@@ -22,7 +23,7 @@ use crate::verbs::{Agents, Connections, Groups, Households, Receipts, SendMany, 
 /// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
 #[async_trait]
 pub trait Store:
-    Agents + Households + Connections + SendMany + Sessions + Receipts + Tasks + Groups + Transcripts
+    Agents + Households + Connections + SendMany + Sessions + Receipts + Tasks + Groups + Transcripts + Dashboard
 {
     /// Whether the database answers, and takes writes.
     async fn ready(&self) -> Result<()>;

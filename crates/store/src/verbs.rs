@@ -12,12 +12,15 @@ mod tasks;
 mod transcripts;
 
 pub use agents::Agents;
+pub(crate) use agents::agent_named;
 pub use connections::Connections;
-pub(crate) use connections::{consent, pair, pending};
+pub(crate) use connections::{ConnectionRow, connection, consent, pair, pending};
 pub use groups::Groups;
+pub(crate) use groups::groups_by_id;
 pub use history::Sessions;
 pub use household::Households;
 pub use mail::SendMany;
 pub use receipts::Receipts;
 pub use tasks::Tasks;
 pub use transcripts::Transcripts;
+pub(crate) use transcripts::numbered_line;

@@ -282,3 +282,13 @@ pub struct Rotated {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub previous_key_until: Option<Timestamp>,
 }
+
+/// A link that signs a browser in to the dashboard.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct DashboardLink {
+    /// Where to go with a browser. Works once.
+    pub url: String,
+    /// Until when it works.
+    pub expires_at: Timestamp,
+}

@@ -86,6 +86,16 @@ pub fn line(text: &str) -> Cow<'_, str> {
     show(text, Place::Line)
 }
 
+/// The text with everything that nobody would see written out; its lines stay as they are: for bodies.
+///
+/// ```
+/// use amb_core::render::visible::text;
+/// assert_eq!(text("a\nb\u{202e}c"), "a\nb⟨U+202E⟩c");
+/// ```
+pub fn text(text: &str) -> Cow<'_, str> {
+    show(text, Place::Body)
+}
+
 fn show(text: &str, place: Place) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);

@@ -36,7 +36,7 @@ macro_rules! place {
 }
 
 /// All tables, those that others refer to first.
-pub(super) const TABLES: [Table; 20] = [
+pub(super) const TABLES: [Table; 21] = [
     Table {
         name: "households",
         key: &["id"],
@@ -99,6 +99,13 @@ pub(super) const TABLES: [Table; 20] = [
                 "max(agents.log_floor, coalesce((SELECT max(number) FROM deliveries d WHERE d.agent_id = agents.id), 0), coalesce((SELECT max(number) FROM events e WHERE e.agent_id = agents.id), 0))",
             ),
         ],
+    },
+    Table {
+        name: "operators",
+        key: &["agent_id"],
+        from: "operators",
+        order: ("agent_id", "agent_id"),
+        columns: &[("agent_id", Number, ""), ("since", Instant, "")],
     },
     Table {
         name: "presence",

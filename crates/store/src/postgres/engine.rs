@@ -7,7 +7,7 @@ use amb_core::doc::{History, Sent};
 use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
-use deadpool_postgres::{GenericClient, Object, Transaction};
+use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
@@ -107,10 +107,10 @@ async fn lines<C: GenericClient>(
 }
 
 /// A connection that a verb reads on.
-pub(super) struct Reading<'a>(pub(super) &'a Object);
+pub(super) struct Reading<'a, C>(pub(super) &'a C);
 
 #[async_trait]
-impl Db for Reading<'_> {
+impl<C: GenericClient + Sync> Db for Reading<'_, C> {
     async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<Vec<Row>> {
         query(self.0, sql, values).await
     }
@@ -404,7 +404,7 @@ impl Engine for PostgresStore {
 
     async fn read(&self, _: Look, mut verb: Read) -> Result<()> {
         let client = InUse::new(self.client().await?);
-        let Ok(seen) = tokio::time::timeout(PATIENCE, verb(&mut Reading(&client))).await else {
+        let Ok(seen) = tokio::time::timeout(PATIENCE, verb(&mut Reading(&*client))).await else {
             return Err(unavailable());
         };
         client.finished();

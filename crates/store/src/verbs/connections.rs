@@ -408,17 +408,26 @@ struct Link(Connection);
 
 impl FromRow for Link {
     fn from_row(mut row: Row) -> Result<Self> {
-        let (id, name, status): (Uuid, String, String) = (row.take()?, row.take()?, row.take()?);
-        Ok(Self(Connection {
-            connection_id: id.into(),
-            agent_name: row::name(&name)?,
-            status: serde_json::from_value(status.into()).map_err(StoreError::internal)?,
-            outgoing: row.take()?,
-            message: row.take()?,
-            created_at: row.take()?,
-            updated_at: row.take()?,
-        }))
+        let found = (row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?);
+        connection(found).map(Self)
     }
+}
+
+/// The columns of [`LINKS`].
+pub(crate) type ConnectionRow = (Uuid, String, String, bool, Option<String>, Timestamp, Timestamp);
+
+/// A connection from its columns.
+pub(crate) fn connection(found: ConnectionRow) -> Result<Connection> {
+    let (id, name, status, outgoing, message, created_at, updated_at) = found;
+    Ok(Connection {
+        connection_id: id.into(),
+        agent_name: row::name(&name)?,
+        status: serde_json::from_value(status.into()).map_err(StoreError::internal)?,
+        outgoing,
+        message,
+        created_at,
+        updated_at,
+    })
 }
 
 /// With each peer the present state: what is active, waits or is blocked, or else what was last.

@@ -224,9 +224,19 @@ async fn load(db: &mut dyn Db, id: i64) -> Tried<Group> {
 }
 
 async fn list(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Group>> {
-    let mut groups = Vec::new();
-    for id in groups_of(db, caller.key.0).await? {
-        groups.push(load(db, id).await?);
+    let ids = groups_of(db, caller.key.0).await?;
+    load_all(db, &ids).await
+}
+
+async fn load_all(db: &mut dyn Db, ids: &[i64]) -> Tried<Vec<Group>> {
+    let mut groups = Vec::with_capacity(ids.len());
+    for id in ids {
+        groups.push(load(db, *id).await?);
     }
     Ok(groups)
+}
+
+/// The groups of these rows.
+pub(crate) async fn groups_by_id(engine: &(impl Engine + ?Sized), ids: Vec<i64>) -> Result<Vec<Group>> {
+    read(engine, Look::Long, ids, |db, ids| load_all(db, ids).boxed()).await
 }

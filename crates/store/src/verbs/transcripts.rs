@@ -233,10 +233,14 @@ async fn lines(
     };
     let place = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
     let found = db.lines(id, place, after.is_none(), limit).await?;
-    let line = |(place, line, author): (i64, String, String)| {
-        let mut line: Line = serde_json::from_str(&line).map_err(StoreError::internal)?;
-        line.author = Some(row::name(&author)?);
-        Ok(NumberedLine { number: u64::try_from(place).unwrap_or(0), line })
-    };
+    let line =
+        |(place, line, author): (i64, String, String)| numbered_line(u64::try_from(place).unwrap_or(0), &line, &author);
     Ok(found.into_iter().map(line).collect::<Result<_>>()?)
+}
+
+/// A line with its place and the author that the office knows.
+pub(crate) fn numbered_line(number: u64, line: &str, author: &str) -> Result<NumberedLine> {
+    let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
+    line.author = Some(row::name(author)?);
+    Ok(NumberedLine { number, line })
 }
