@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::concurrency::ConcurrencyLimit;
 use crate::config::Config;
+use crate::dashboard::{Loops, Ring, Watchers};
 use crate::deliveries::Deliveries;
 use crate::heartbeats::Heartbeats;
 use crate::hub::Hub;
@@ -52,6 +53,12 @@ pub(crate) struct Inner {
     pub(crate) transcripts: broadcast::Sender<TranscriptKey>,
     /// Notified when there may be mail to index.
     pub(crate) mail_came: Notify,
+    /// Pages that are open.
+    pub(crate) watchers: Watchers,
+    /// Loops that were stopped.
+    pub(crate) loops: Loops,
+    /// Figures of the last hour.
+    pub(crate) ring: Ring,
     /// Mounted directories.
     pub(crate) mounts: Vec<Mount>,
     /// Cancelled when the office shuts down: long polls return, sockets are closed.
@@ -87,6 +94,9 @@ impl App {
             deliveries: Deliveries::default(),
             transcripts: broadcast::Sender::new(TRANSCRIPT_HINTS),
             mail_came: Notify::new(),
+            watchers: Watchers::default(),
+            loops: Loops::default(),
+            ring: Ring::default(),
             closing: CancellationToken::new(),
             tasks: TaskTracker::new(),
             mounts,
@@ -107,6 +117,7 @@ impl App {
             return;
         }
         self.hub.publish(news);
+        self.watchers.hint(news);
         self.replicas.hint(news);
         self.mail_came.notify_one();
         for mount in &self.mounts {
@@ -133,6 +144,7 @@ impl App {
     /// Another replica wrote to this agent's log, which has entries up to this number now.
     pub(crate) fn grew(&self, agent: AgentKey, up_to: u64) {
         self.hub.hint(agent, up_to);
+        self.watchers.grew(agent);
         self.mounts.iter().for_each(|mount| mount.hint(agent));
     }
 

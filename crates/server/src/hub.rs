@@ -192,6 +192,11 @@ impl Hub {
         agents.extend(self.subscribers.read().keys());
     }
 
+    /// How many listeners there are.
+    pub(crate) fn count(&self) -> usize {
+        self.subscribers.read().values().map(Vec::len).sum()
+    }
+
     /// The listeners of one agent, or of all, and how far each is.
     pub(crate) fn subscribers(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Subscriber>)> {
         let subscribers = self.subscribers.read();

@@ -9,6 +9,7 @@ use amb_store::News;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
+use crate::dashboard;
 use crate::replicas;
 
 /// How often idle cells of the limits are forgotten and figures folded.
@@ -45,6 +46,7 @@ pub(crate) fn start(app: &App) {
     app.tasks.spawn(keeping(app.clone()));
     app.tasks.spawn(deliveries(app.clone()));
     app.tasks.spawn(index(app.clone()));
+    app.tasks.spawn(dashboard::sample(app.clone()));
     for mount in &app.mounts {
         app.tasks.spawn(mount.clone().run(
             app.store.clone(),

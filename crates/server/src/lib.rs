@@ -14,6 +14,7 @@ mod body;
 mod caller;
 mod concurrency;
 mod config;
+mod dashboard;
 mod deliveries;
 mod drain;
 mod hangup;

@@ -143,6 +143,7 @@ pub(crate) async fn answer(
     // The path alone: the query of /ws may hold a key, and no other is worth a line.
     let path = uri.path();
     app.metrics.answered(path, status.as_u16(), took);
+    app.ring.counters.answered(path, status.as_u16(), took);
     if let Some(Cause(cause)) = response.extensions_mut().remove::<Cause>() {
         let source = std::error::Error::source(&*cause).map(|source| format!("{source:#}"));
         tracing::error!(

@@ -82,9 +82,13 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, "malformed", detail)
     }
 
-    #[cfg(test)]
     pub(crate) fn status(&self) -> StatusCode {
         self.status
+    }
+
+    /// What to do, in a sentence.
+    pub(crate) fn detail(&self) -> &str {
+        &self.detail
     }
 }
 

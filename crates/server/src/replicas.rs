@@ -71,6 +71,11 @@ impl ReplicaHints {
         self.grew.notify_one();
     }
 
+    /// Processes on this database, this one among them.
+    pub(crate) fn count(&self) -> u32 {
+        self.others.load(Ordering::Relaxed) + 1
+    }
+
     fn hears(&self) -> bool {
         self.broadcast.get().is_some_and(NatsBroadcast::is_subscribed)
     }

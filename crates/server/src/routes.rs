@@ -4,6 +4,7 @@ pub(crate) mod agents;
 pub(crate) mod approve;
 pub(crate) mod connect;
 pub(crate) mod connections;
+pub(crate) mod dashboard_links;
 pub(crate) mod events;
 pub(crate) mod export;
 pub(crate) mod groups;
@@ -32,7 +33,7 @@ use tower_http::cors::{AllowOrigin, CorsLayer};
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::{openapi, ws};
+use crate::{dashboard, openapi, ws};
 
 /// Declares every route once: the router, the OpenAPI document and the labels of the metrics are made from this list.
 macro_rules! routes {
@@ -97,6 +98,7 @@ routes! {
     "/household/machines", post household::add_machine;
     "/household/machines/{id}", delete household::revoke_machine;
     "/household/members/{name}", delete household::leave;
+    "/dashboard/links", post dashboard_links::dashboard_link;
     "/health", get health::health;
     "/health/live", get health::live;
     "/health/ready", get health::ready;
@@ -111,10 +113,12 @@ pub(crate) fn router(app: &App) -> io::Result<Router> {
         .fallback(no_route)
         .method_not_allowed_fallback(no_method)
         .with_state(app.clone());
-    match cors(&app.config.cors_origins)? {
-        Some(cors) => Ok(router.layer(cors)),
-        None => Ok(router),
-    }
+    let router = match cors(&app.config.cors_origins)? {
+        Some(cors) => router.layer(cors),
+        None => router,
+    };
+    // Behind the layer: no web page of others has business with these.
+    Ok(router.merge(dashboard::router(app)))
 }
 
 async fn no_route() -> Response {

@@ -288,7 +288,7 @@ impl Serve {
         }
         let local = settings.hold_local(self.background.is_some()).await?;
         let nats = nats.is_named().then(|| nats.options()).transpose()?;
-        let config = Config { nats, ..settings.config()? };
+        let mut config = Config { nats, ..settings.config()? };
         for directory in &config.mounts {
             // Before anybody is told that the office is open.
             DirOffice::open(directory, DirOptions::default())?;
@@ -310,6 +310,7 @@ impl Serve {
         if address.ip().is_loopback() && settings.no_household != Some(true) {
             found_household(&*store, &format!("{scheme}://{address}"), output).await?;
         }
+        config.owner_is_operator = address.ip().is_loopback();
         // Whoever reads that it listens may stop it at once.
         let shutdown = interruption()?;
         if let Some(local) = &local

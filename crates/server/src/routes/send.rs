@@ -13,6 +13,7 @@ use axum::extract::State;
 use crate::app::App;
 use crate::body::Body;
 use crate::caller::Caller;
+use crate::dashboard::Stopped;
 use crate::once::Once;
 use crate::problem::Problem;
 use crate::query::uuid;
@@ -139,6 +140,9 @@ pub(crate) async fn send(
 
 /// The same error, with the name that was perhaps meant: only a connected agent's, which is no news to the caller.
 async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) -> Problem {
+    if error.code() == Code::LoopRefused {
+        app.loops.note(Stopped::now(caller, to, &error));
+    }
     if error.code() != Code::NotConnected {
         return error.into();
     }

@@ -8,6 +8,7 @@ mod agents;
 mod bounds;
 mod connections;
 mod consent;
+mod dashboard;
 mod directory;
 mod events;
 mod flows;

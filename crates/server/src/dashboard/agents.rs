@@ -1,0 +1,110 @@
+//! `GET /dashboard/agents`: all agents of the household. `GET /dashboard/agents/{name}`: one of them, whole.
+
+use amb_core::{AgentName, Quotas, Timestamp};
+use amb_store::{ConversationLine, ConversationQuery, HouseholdConnection, Member, MemberDetails};
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::frame::{Frame, PageError, page};
+use super::overview::by_activity;
+use super::session::{Nothing, Posted, Visitor};
+use crate::app::App;
+use crate::key::ApiKey;
+use crate::query::{Params, Segment};
+
+/// Agents on a page.
+const PAGE: usize = 100;
+/// Conversations shown with an agent.
+const TALKS: u32 = 8;
+
+#[derive(serde::Deserialize)]
+pub(super) struct AgentsQuery {
+    #[serde(default)]
+    page: usize,
+}
+
+#[derive(Template)]
+#[template(path = "agents.html")]
+struct Agents {
+    frame: Frame,
+    members: Vec<Member>,
+    total: usize,
+    next: Option<usize>,
+    previous: Option<usize>,
+}
+
+pub(super) async fn agents(
+    State(app): State<App>,
+    visitor: Visitor,
+    Params(query): Params<AgentsQuery>,
+) -> Result<Response, PageError> {
+    let members = by_activity(app.store.members(visitor.household()?, Timestamp::now()).await?);
+    let total = members.len();
+    let from = query.page.saturating_mul(PAGE).min(total);
+    page(&Agents {
+        frame: Frame::new(&visitor, "Agents", "Agents"),
+        members: members.into_iter().skip(from).take(PAGE).collect(),
+        total,
+        next: (from + PAGE < total).then_some(query.page + 1),
+        previous: query.page.checked_sub(1),
+    })
+}
+
+#[derive(Template)]
+#[template(path = "agent.html")]
+struct AgentPage {
+    frame: Frame,
+    details: MemberDetails,
+    talks: Vec<ConversationLine>,
+    links: Vec<HouseholdConnection>,
+    quotas: Quotas,
+    allow_from: String,
+    /// A new key, shown once.
+    new_key: Option<String>,
+}
+
+pub(super) async fn agent(
+    State(app): State<App>,
+    visitor: Visitor,
+    Segment(name): Segment,
+) -> Result<Response, PageError> {
+    shown(&app, &visitor, &super::write::name(&name)?, None).await
+}
+
+async fn shown(app: &App, visitor: &Visitor, name: &AgentName, new_key: Option<String>) -> Result<Response, PageError> {
+    let (household, now) = (visitor.household()?, Timestamp::now());
+    let (_, details) = app.store.member(household, name, now).await?;
+    let talks = ConversationQuery { agent: Some(name.clone()), limit: TALKS, ..ConversationQuery::default() };
+    let (talks, mut links) =
+        tokio::try_join!(app.store.conversations(household, talks), app.store.links(household, 500))?;
+    links.retain(|link| link.agent == *name);
+    let allow_from = serde_json::to_string(&details.member.card.allow_from).unwrap_or_default();
+    page(&AgentPage {
+        frame: Frame::new(visitor, "Agents", name.to_string()),
+        details,
+        talks,
+        links,
+        quotas: app.config.quotas,
+        allow_from,
+        new_key,
+    })
+}
+
+/// `POST /dashboard/agents/{name}/key`: a new key, shown once; all that the agent had end at once.
+pub(super) async fn new_key(
+    State(app): State<App>,
+    Segment(name): Segment,
+    Posted(visitor, Nothing {}): Posted<Nothing>,
+) -> Result<Response, PageError> {
+    let name = super::write::name(&name)?;
+    let (agent, details) = app.store.member(visitor.household()?, &name, Timestamp::now()).await?;
+    if details.member.person {
+        return Err(PageError::not_found("your own key is renewed where you use it: amb admin key"));
+    }
+    let key = ApiKey::fresh()?;
+    app.store.issue_key(&agent.name, key.to_keep()).await?;
+    app.hub.evict(agent.key);
+    tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, "gave an agent a new key");
+    shown(&app, &visitor, &name, Some(key.reveal().to_owned())).await
+}

@@ -1,0 +1,233 @@
+//! `GET /dashboard/conversations/{session}`: a conversation as a readable exchange; and what the person does in it.
+
+use std::collections::HashSet;
+
+use amb_core::doc::MessageWithReceipts;
+use amb_core::render::visible;
+use amb_core::{AgentName, MessageId, Part, Priority, ReceiptState, SessionId, Timestamp};
+use amb_store::Conversation;
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+use serde::Deserialize;
+use uuid::Uuid;
+
+use super::frame::{Frame, PageError, download, page};
+use super::html::{self, Html, bytes, line};
+use super::markdown::{MAX_SHOWN, formatted};
+use super::picture;
+use super::session::Visitor;
+use crate::app::App;
+use crate::query::{Params, Segment, uuid};
+
+/// Messages on a page.
+const PAGE: u32 = 50;
+/// Characters of data that are shown; the rest is a download.
+const MAX_DATA: usize = 4_000;
+/// Characters that all messages of a page have together, beyond which each is shown by its beginning.
+const MAX_PAGE: usize = 60_000;
+
+#[derive(Deserialize)]
+pub(super) struct PageQuery {
+    before: Option<MessageId>,
+}
+
+#[derive(Template)]
+#[template(path = "conversation.html")]
+struct ConversationPage {
+    frame: Frame,
+    talk: Conversation,
+    members: HashSet<AgentName>,
+    mails: Vec<Mail>,
+    older: Option<String>,
+    newer: Option<String>,
+    /// Whom the person can write to from here; `None` on older pages.
+    write_to: Option<Vec<String>>,
+    /// Whether the person is in the conversation.
+    in_it: bool,
+    once: String,
+}
+
+impl ConversationPage {
+    fn is_member(&self, name: &AgentName) -> bool {
+        self.members.contains(name)
+    }
+}
+
+/// A small word about a message.
+struct Chip {
+    text: String,
+    tone: &'static str,
+}
+
+struct Data {
+    index: usize,
+    size: String,
+    text: String,
+}
+
+/// A message as it is shown.
+struct Mail {
+    id: MessageId,
+    from: AgentName,
+    to: AgentName,
+    to_group: Option<String>,
+    at: Timestamp,
+    mine: bool,
+    chips: Vec<Chip>,
+    body: Html,
+    /// Characters that are not shown.
+    cut: usize,
+    data: Vec<Data>,
+    files: Vec<String>,
+    path: Html,
+    receipts: Vec<Html>,
+}
+
+impl Mail {
+    fn of(mail: MessageWithReceipts, group: Option<&String>, me: &AgentName, most: usize, now: Timestamp) -> Self {
+        let MessageWithReceipts { message, receipts } = mail;
+        let text = message.text();
+        let (shown, cut) = visible::clip(&text, most);
+        let mut chips = Vec::new();
+        if let Some(task) = &message.task {
+            chips.push(Chip { text: format!("task {}", task.state.as_str()), tone: html::task_tone(&task.state) });
+        } else if message.kind.as_str() != "message" {
+            chips.push(Chip { text: line(message.kind.as_str(), 40), tone: "" });
+        }
+        match message.priority {
+            Priority::Urgent => chips.push(Chip { text: "urgent".to_owned(), tone: "bad" }),
+            Priority::High => chips.push(Chip { text: "high".to_owned(), tone: "warn" }),
+            Priority::Low => chips.push(Chip { text: "low".to_owned(), tone: "" }),
+            Priority::Normal => {}
+        }
+        if message.is_automatic() {
+            chips.push(Chip { text: "automatic".to_owned(), tone: "" });
+        }
+        let mut files = Vec::new();
+        let mut data = Vec::new();
+        for (index, part) in message.parts.iter().enumerate() {
+            match part {
+                Part::Text { .. } => {}
+                Part::File { path, .. } => files.push(line(path, 300)),
+                Part::Data { data: value } => {
+                    let whole = serde_json::to_string_pretty(value).unwrap_or_default();
+                    let (head, left) = visible::clip(&whole, MAX_DATA);
+                    let end = if left > 0 { "\n…" } else { "" };
+                    let text = format!("{}{end}", visible::text(head));
+                    data.push(Data { index, size: bytes(&(whole.len() as u64)), text });
+                }
+            }
+        }
+        let receipts = receipts.iter().map(|receipt| receipt_words(receipt, &now)).collect();
+        Self {
+            path: picture::path(&message.trace, &message.to, message.ttl, group.map(String::as_str)),
+            body: formatted(shown),
+            cut,
+            mine: message.from == *me,
+            to_group: group.cloned(),
+            id: message.id,
+            from: message.from,
+            to: message.to,
+            at: message.sent_at,
+            chips,
+            data,
+            files,
+            receipts,
+        }
+    }
+}
+
+/// How far a message has come, in words.
+fn receipt_words(receipt: &amb_core::Receipt, now: &Timestamp) -> Html {
+    let (sign, word, at) = match receipt.state {
+        ReceiptState::Read => ("✓✓", "read by", receipt.read_at),
+        ReceiptState::Delivered => ("✓", "delivered to", receipt.delivered_at),
+        ReceiptState::Queued => ("·", "waits for", Some(receipt.queued_at)),
+    };
+    let at = at.map(|at| html::ago(&at, now).0).unwrap_or_default();
+    Html(format!("{sign} {word} {} {at}", html::escape(receipt.recipient.as_str())))
+}
+
+pub(super) async fn conversation(
+    State(app): State<App>,
+    visitor: Visitor,
+    Segment(session): Segment,
+    Params(query): Params<PageQuery>,
+) -> Result<Response, PageError> {
+    let (household, now) = (visitor.household()?, Timestamp::now());
+    let session = SessionId::from(uuid("path.session", &session)?);
+    let (talk, members) = tokio::try_join!(
+        app.store.conversation(household, &session, query.before.as_ref(), PAGE),
+        app.store.members(household, now)
+    )?;
+    read_by_person(&app, &visitor, &talk, now).await?;
+    let (talk, mut write_to) = (talk, None);
+    let me = &visitor.viewer.agent.name;
+    let members: HashSet<AgentName> = members.into_iter().map(|member| member.name).collect();
+    let in_it = talk.members.contains(me);
+    if query.before.is_none() {
+        write_to = Some(match &talk.group {
+            Some(group) if in_it => vec![group.clone()],
+            _ => talk.members.iter().filter(|name| *name != me).map(ToString::to_string).collect(),
+        });
+    }
+    let at = format!("/dashboard/conversations/{}", talk.id);
+    let oldest = talk.messages.first().map(|mail| mail.message.id.clone());
+    let older = oldest.filter(|_| talk.older).map(|id| format!("{at}?before={id}"));
+    let most = MAX_SHOWN.min(MAX_PAGE / talk.messages.len().max(1)).max(400);
+    let mails = talk.messages.iter().cloned();
+    let mails = mails.map(|mail| Mail::of(mail, talk.group.as_ref(), me, most, now)).collect();
+    page(&ConversationPage {
+        frame: Frame::new(&visitor, "Conversations", line(&talk.subject, 60)),
+        mails,
+        older,
+        newer: query.before.is_some().then_some(at),
+        write_to: write_to.filter(|names| !names.is_empty()),
+        in_it,
+        once: Uuid::now_v7().to_string(),
+        members,
+        talk,
+    })
+}
+
+/// What came to the person has been read once it is shown to them.
+async fn read_by_person(app: &App, visitor: &Visitor, talk: &Conversation, now: Timestamp) -> Result<(), PageError> {
+    let me = &visitor.viewer.agent;
+    let is_mine = |mail: &&MessageWithReceipts| {
+        mail.receipts.iter().any(|receipt| receipt.recipient == me.name && receipt.state != ReceiptState::Read)
+    };
+    let unread: Vec<_> = talk.messages.iter().filter(is_mine).map(|mail| mail.message.id.clone()).collect();
+    if !unread.is_empty() {
+        app.publish(app.store.ack(me, &unread, now).await?);
+    }
+    Ok(())
+}
+
+/// `GET /dashboard/messages/{id}/text`: the whole text of a message, as a download.
+pub(super) async fn text(
+    State(app): State<App>,
+    visitor: Visitor,
+    Segment(id): Segment,
+) -> Result<Response, PageError> {
+    let id = MessageId::from(uuid("path.id", &id)?);
+    let mail = app.store.mail(visitor.household()?, &id).await?;
+    Ok(download(&format!("message-{id}.txt"), mail.message.text()))
+}
+
+/// `GET /dashboard/messages/{id}/data/{index}`: a data part of a message, as a download.
+pub(super) async fn data(
+    State(app): State<App>,
+    visitor: Visitor,
+    axum::extract::Path((id, index)): axum::extract::Path<(String, usize)>,
+) -> Result<Response, PageError> {
+    let id = MessageId::from(uuid("path.id", &id)?);
+    let mail = app.store.mail(visitor.household()?, &id).await?;
+    match mail.message.parts.get(index) {
+        Some(Part::Data { data }) => {
+            let text = serde_json::to_string_pretty(data).unwrap_or_default();
+            Ok(download(&format!("message-{id}-{index}.json"), text))
+        }
+        _ => Err(PageError::not_found("this message has no such data")),
+    }
+}

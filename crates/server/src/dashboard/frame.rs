@@ -1,0 +1,207 @@
+//! What all pages share: the frame around them, the headers they go out with, and how failures are shown.
+
+use amb_core::{AgentName, Code, OfficeError, Timestamp};
+use askama::Template;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{Html as HtmlResponse, IntoResponse, Redirect, Response};
+
+use super::session::Visitor;
+use crate::problem::Problem;
+
+/// Nothing but our own files, no inline script or style, no frame around us, forms to ourselves alone.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// What stands around a page.
+pub(super) struct Frame {
+    pub(super) title: String,
+    page: &'static str,
+    pub(super) who: AgentName,
+    household: bool,
+    operator: bool,
+    pub(super) csrf: String,
+    pub(super) flash: Option<Flash>,
+    pub(super) now: Timestamp,
+}
+
+/// What came of the last thing that was done.
+pub(super) struct Flash {
+    pub(super) bad: bool,
+    pub(super) text: String,
+}
+
+/// A page in the list of pages.
+pub(super) struct NavItem {
+    pub(super) name: &'static str,
+    pub(super) href: &'static str,
+    pub(super) key: &'static str,
+    pub(super) icon: &'static str,
+    pub(super) here: bool,
+}
+
+const OVERVIEW: (&str, &str, &str, &str) = ("Overview", "/dashboard", "o", "M3 9l7-6 7 6v8H12v-5H8v5H3z");
+const HOUSEHOLD: [(&str, &str, &str, &str); 6] = [
+    ("Conversations", "/dashboard/conversations", "c", "M3 4h14v9H9l-4 4v-4H3z"),
+    ("Tasks", "/dashboard/tasks", "t", "M4 5h2M4 10h2M4 15h2M9 5h8M9 10h8M9 15h8"),
+    (
+        "Network",
+        "/dashboard/network",
+        "n",
+        "M5 7a2 2 0 100-4 2 2 0 000 4zM15 7a2 2 0 100-4 2 2 0 000 4zM10 17a2 2 0 100-4 2 2 0 000 4zM7 5h6M6 7l3 6M14 7l-3 6",
+    ),
+    ("Agents", "/dashboard/agents", "a", "M10 10a3 3 0 100-6 3 3 0 000 6zM4 17c0-3 3-5 6-5s6 2 6 5"),
+    (
+        "Groups",
+        "/dashboard/groups",
+        "g",
+        "M7 9a2.5 2.5 0 100-5 2.5 2.5 0 000 5zM14 10a2 2 0 100-4 2 2 0 000 4zM2 16c0-3 2.500-4.500 5-4.500s5 1.500 5 4.500M13 12.500c2.500 0 5 1 5 3.500",
+    ),
+    ("Connections", "/dashboard/connections", "k", "M8 12l4-4M7 9l-2 2a3 3 0 004 4l2-2M13 11l2-2a3 3 0 00-4-4L9 7"),
+];
+const HEALTH: (&str, &str, &str, &str) = ("Health", "/dashboard/health", "h", "M2 10h4l2-5 4 10 2-5h4");
+
+impl Frame {
+    pub(super) fn new(visitor: &Visitor, page: &'static str, title: impl Into<String>) -> Self {
+        Self {
+            title: title.into(),
+            page,
+            who: visitor.viewer.agent.name.clone(),
+            household: visitor.viewer.household.is_some(),
+            operator: visitor.viewer.operator,
+            csrf: visitor.csrf(),
+            flash: visitor.flash(),
+            now: Timestamp::now(),
+        }
+    }
+
+    /// The pages that this visitor can go to.
+    pub(super) fn nav(&self) -> Vec<NavItem> {
+        let household = self.household.then_some(std::iter::once(OVERVIEW).chain(HOUSEHOLD)).into_iter().flatten();
+        let pages = household.chain(self.operator.then_some(HEALTH));
+        pages.map(|(name, href, key, icon)| NavItem { name, href, key, icon, here: name == self.page }).collect()
+    }
+}
+
+/// A page as it goes out.
+pub(super) fn page(template: &impl Template) -> Result<Response, PageError> {
+    with_status(StatusCode::OK, template)
+}
+
+fn with_status(status: StatusCode, template: &impl Template) -> Result<Response, PageError> {
+    let text = template.render().map_err(OfficeError::internal)?;
+    let mut response = (status, HtmlResponse(text)).into_response();
+    guard(&mut response);
+    Ok(response)
+}
+
+/// Adds the headers that every answer of the dashboard has.
+pub(super) fn guard(response: &mut Response) {
+    let headers = response.headers_mut();
+    for (name, value) in [
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        (header::CACHE_CONTROL, "no-store"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        // Nothing to other hosts. Without any, browsers call the origin of our own forms `null`, which is refused.
+        (header::REFERRER_POLICY, "same-origin"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+        (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+        (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    ] {
+        headers.insert(name, HeaderValue::from_static(value));
+    }
+}
+
+/// After a form: to the page that shows what came of it.
+pub(super) fn onward(to: &str) -> Response {
+    let mut response = Redirect::to(to).into_response();
+    guard(&mut response);
+    response
+}
+
+/// A download: never shown by the browser itself.
+pub(super) fn download(name: &str, text: String) -> Response {
+    let disposition = format!("attachment; filename=\"{name}\"");
+    let mut response = text.into_response();
+    guard(&mut response);
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
+    if let Ok(value) = HeaderValue::from_str(&disposition) {
+        headers.insert(header::CONTENT_DISPOSITION, value);
+    }
+    response
+}
+
+/// A page without the frame: for those who are not in, and for failures.
+#[derive(Template)]
+#[template(path = "gate.html")]
+pub(super) struct Gate<'a> {
+    pub(super) title: &'a str,
+    pub(super) text: &'a str,
+    /// What to run.
+    pub(super) command: Option<&'a str>,
+    /// Where to go, and what that is called.
+    pub(super) link: Option<(&'a str, &'a str)>,
+    /// Go there at once.
+    pub(super) at_once: bool,
+}
+
+impl Gate<'_> {
+    pub(super) fn response(&self, status: StatusCode) -> Response {
+        match with_status(status, self) {
+            Ok(response) => response,
+            Err(_) => status.into_response(),
+        }
+    }
+}
+
+/// A failure, as a page.
+pub(super) struct PageError(Problem);
+
+impl<E: Into<Problem>> From<E> for PageError {
+    fn from(error: E) -> Self {
+        Self(error.into())
+    }
+}
+
+impl PageError {
+    /// Nothing at this address.
+    pub(super) fn not_found(what: &str) -> Self {
+        OfficeError::new(Code::NotFound, what.to_owned()).into()
+    }
+
+    /// Whether whoever sent the form can mend it.
+    pub(super) fn is_the_callers(&self) -> bool {
+        self.0.status().is_client_error() && self.0.status() != StatusCode::UNAUTHORIZED
+    }
+
+    /// What went wrong, for the page that has the form.
+    pub(super) fn text(&self) -> &str {
+        self.0.detail()
+    }
+}
+
+impl IntoResponse for PageError {
+    fn into_response(self) -> Response {
+        let status = self.0.status();
+        let title = match status {
+            StatusCode::NOT_FOUND => "There is nothing here",
+            StatusCode::UNAUTHORIZED => "Sign in",
+            StatusCode::FORBIDDEN => "That is not yours to see",
+            StatusCode::TOO_MANY_REQUESTS => "Too often",
+            status if status.is_server_error() => "The office failed",
+            _ => "That did not work",
+        };
+        let out = status == StatusCode::UNAUTHORIZED;
+        let text = self.0.detail().to_owned();
+        let command = out.then_some("amb dashboard");
+        let link = (!out).then_some(("/dashboard", "To the overview"));
+        let mut response = Gate { title, text: &text, command, link, at_once: false }.response(status);
+        // The cause rides on the response to where requests are logged.
+        let problem = self.0.into_response();
+        response.extensions_mut().extend(problem.extensions().clone());
+        if let Some(wait) = problem.headers().get(header::RETRY_AFTER) {
+            response.headers_mut().insert(header::RETRY_AFTER, wait.clone());
+        }
+        response
+    }
+}

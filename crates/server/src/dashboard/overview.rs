@@ -1,0 +1,64 @@
+//! `GET /dashboard`: who is there, what needs a person, what is said.
+
+use amb_core::{Status, Timestamp};
+use amb_store::{Member, Needs, SaidLine};
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::frame::{Frame, PageError, onward, page};
+use super::html::several;
+use super::session::Visitor;
+use crate::app::App;
+
+/// Agents on this page; the others are on a page of their own.
+const SHOWN: usize = 24;
+/// Lines of what is said.
+const SAID: u32 = 30;
+
+#[derive(Template)]
+#[template(path = "overview.html")]
+struct Overview {
+    frame: Frame,
+    counts: String,
+    members: Vec<Member>,
+    /// Members that are not the person.
+    agent_count: usize,
+    shown: usize,
+    needs: Needs,
+    need_count: usize,
+    said: Vec<SaidLine>,
+}
+
+pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
+    if visitor.viewer.household.is_none() {
+        return Ok(onward("/dashboard/health"));
+    }
+    let (household, now) = (visitor.household()?, Timestamp::now());
+    let (members, needs, said) = tokio::try_join!(
+        app.store.members(household, now),
+        app.store.needs(household, now),
+        app.store.said(household, SAID)
+    )?;
+    let agent_count = members.iter().filter(|member| !member.person).count();
+    let here = members.iter().filter(|member| !member.person && member.presence.status != Status::Offline);
+    let unread: u64 = members.iter().filter(|member| !member.person).map(|member| member.unread).sum();
+    let counts = format!("{}, {} here, {unread} unread", several(agent_count, "agent"), here.count());
+    let need_count = needs.requests.len() + needs.tasks.len() + needs.unread.len();
+    let members = by_activity(members);
+    let frame = Frame::new(&visitor, "Overview", "Overview");
+    page(&Overview { frame, counts, members, agent_count, shown: SHOWN, needs, need_count, said })
+}
+
+/// Who works first, then who is there, then who was there last.
+pub(super) fn by_activity(mut members: Vec<Member>) -> Vec<Member> {
+    members.sort_by_key(|member| {
+        let rank = match member.presence.status {
+            Status::Busy => 0,
+            Status::Idle => 1,
+            _ => 2,
+        };
+        (member.person, rank, std::cmp::Reverse(member.unread), std::cmp::Reverse(member.presence.last_seen))
+    });
+    members
+}

@@ -1,0 +1,102 @@
+//! `GET /dashboard/tasks`: a board by state, and when open tasks are due. `GET /dashboard/tasks/{id}`: one task and its chain.
+
+use amb_core::{Task, TaskId, TaskState};
+use amb_store::Lane;
+use askama::Template;
+use axum::extract::State;
+use axum::response::Response;
+
+use super::frame::{Frame, PageError, page};
+use super::html::{Html, line};
+use super::picture;
+use super::session::Visitor;
+use crate::app::App;
+use crate::query::{Segment, uuid};
+
+/// Tasks of one state on the board.
+const EACH: u32 = 20;
+/// Bars in the timeline.
+const BARS: usize = 14;
+
+#[derive(Template)]
+#[template(path = "tasks.html")]
+struct Board {
+    frame: Frame,
+    lanes: Vec<ShownLane>,
+    empty: bool,
+    timeline: Option<Html>,
+}
+
+struct ShownLane {
+    name: &'static str,
+    count: u64,
+    tasks: Vec<Task>,
+}
+
+pub(super) async fn board(State(app): State<App>, visitor: Visitor) -> Result<Response, PageError> {
+    let lanes = app.store.board(visitor.household()?, EACH).await?;
+    let frame = Frame::new(&visitor, "Tasks", "Tasks");
+    let mut due: Vec<&Task> = lanes
+        .iter()
+        .filter(|lane| !lane.state.is_terminal())
+        .flat_map(|lane| &lane.tasks)
+        .filter(|task| task.deadline.is_some())
+        .collect();
+    due.sort_by_key(|task| task.deadline);
+    due.truncate(BARS);
+    let timeline = (!due.is_empty()).then(|| picture::timeline(&due, frame.now));
+    let empty = lanes.iter().all(|lane| lane.count == 0);
+    page(&Board { frame, timeline, empty, lanes: shown(lanes) })
+}
+
+/// The lanes of the board: what was refused and what failed share one.
+fn shown(lanes: Vec<Lane>) -> Vec<ShownLane> {
+    let mut shown: Vec<ShownLane> = Vec::new();
+    for lane in lanes {
+        let name = match lane.state {
+            TaskState::Pending => "Waiting",
+            TaskState::Accepted => "Accepted",
+            TaskState::Working => "In work",
+            TaskState::Completed => "Done",
+            _ => "Refused or failed",
+        };
+        match shown.last_mut().filter(|last| last.name == name) {
+            Some(last) => {
+                last.count += lane.count;
+                last.tasks.extend(lane.tasks);
+                last.tasks.sort_by_key(|task| std::cmp::Reverse(task.updated_at));
+                last.tasks.truncate(EACH as usize);
+            }
+            None => shown.push(ShownLane { name, count: lane.count, tasks: lane.tasks }),
+        }
+    }
+    shown
+}
+
+#[derive(Template)]
+#[template(path = "task.html")]
+struct TaskPage {
+    frame: Frame,
+    task: Task,
+    note: Option<Html>,
+    chain: Option<Html>,
+}
+
+pub(super) async fn task(
+    State(app): State<App>,
+    visitor: Visitor,
+    Segment(id): Segment,
+) -> Result<Response, PageError> {
+    let id = TaskId::from(uuid("path.id", &id)?);
+    let mut chain = app.store.chain(visitor.household()?, &id).await?;
+    let here = chain.first().cloned().ok_or_else(|| PageError::not_found("there is no such task"))?;
+    // The first giver's first.
+    chain.sort_by_key(|task| task.created_at);
+    let drawn = (chain.len() > 1).then(|| picture::chain(&chain, &here));
+    page(&TaskPage {
+        frame: Frame::new(&visitor, "Tasks", line(here.subject.as_deref().unwrap_or("Task"), 60)),
+        note: here.note.as_deref().map(super::markdown::formatted),
+        chain: drawn,
+        task: here,
+    })
+}

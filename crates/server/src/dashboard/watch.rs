@@ -1,0 +1,144 @@
+//! Who looks at which household: told that something changed there, so that its pages look again.
+//!
+//! A hint says of what kind the change is, never what it is: pages read that from the store. So hints can be dropped, doubled
+//! and put together, and a thousand changes a second are a few hints.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
+
+use amb_core::{AgentName, Event};
+use amb_store::{AgentKey, Member, News};
+use parking_lot::RwLock;
+use tokio::sync::Notify;
+
+/// Streams that are open at once in the whole office.
+const MAX_WATCHERS: usize = 512;
+
+/// Mail was sent, or read.
+const MAIL: u8 = 1;
+/// A task changed.
+const TASKS: u8 = 2;
+/// A connection, or who is in the household.
+const TIES: u8 = 4;
+const ALL: u8 = MAIL | TASKS | TIES;
+
+/// All who look.
+#[derive(Default)]
+pub(crate) struct Watchers {
+    /// So that a send asks nothing but this where nobody looks.
+    count: AtomicUsize,
+    list: RwLock<Vec<Arc<Watcher>>>,
+}
+
+/// One stream.
+pub(crate) struct Watcher {
+    members: RwLock<(HashSet<AgentKey>, HashSet<AgentName>)>,
+    changed: AtomicU8,
+    wake: Notify,
+}
+
+impl Watchers {
+    /// Tells those whose household this concerns.
+    pub(crate) fn hint(&self, news: &[News]) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for watcher in self.list.read().iter() {
+            let members = watcher.members.read();
+            let mut changed = 0;
+            for News { agent, entry } in news {
+                let sent_by_member = match &entry.event {
+                    Event::NewMessage(mail) => members.1.contains(&mail.from_agent),
+                    _ => false,
+                };
+                if sent_by_member || members.0.contains(agent) {
+                    changed |= kind_of(&entry.event);
+                }
+            }
+            drop(members);
+            watcher.note(changed);
+        }
+    }
+
+    /// The same for what another process wrote, of which only the log is known.
+    pub(crate) fn grew(&self, agent: AgentKey) {
+        if self.count.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        for watcher in self.list.read().iter() {
+            if watcher.members.read().0.contains(&agent) {
+                watcher.note(ALL);
+            }
+        }
+    }
+
+    /// Takes a place, given back when the answer is dropped; `None` where there are too many.
+    pub(super) fn watch(&self, members: &[Member]) -> Option<Place<'_>> {
+        let mut list = self.list.write();
+        if list.len() >= MAX_WATCHERS {
+            return None;
+        }
+        let watcher = Arc::new(Watcher {
+            members: RwLock::new(names_of(members)),
+            changed: AtomicU8::new(0),
+            wake: Notify::new(),
+        });
+        list.push(watcher.clone());
+        self.count.store(list.len(), Ordering::Relaxed);
+        Some(Place { watchers: self, watcher })
+    }
+}
+
+fn names_of(members: &[Member]) -> (HashSet<AgentKey>, HashSet<AgentName>) {
+    (members.iter().map(|member| member.key).collect(), members.iter().map(|member| member.name.clone()).collect())
+}
+
+fn kind_of(event: &Event) -> u8 {
+    match event {
+        Event::NewMessage(mail) if mail.task.is_some() => MAIL | TASKS,
+        Event::NewMessage(_) | Event::Receipt { .. } => MAIL,
+        Event::TaskOverdue { .. } => TASKS,
+        _ => TIES,
+    }
+}
+
+impl Watcher {
+    fn note(&self, changed: u8) {
+        if changed != 0 {
+            self.changed.fetch_or(changed, Ordering::AcqRel);
+            self.wake.notify_one();
+        }
+    }
+
+    /// Waits until something changed.
+    pub(super) async fn woken(&self) {
+        self.wake.notified().await;
+    }
+
+    /// What changed since this was asked last, in words; empty where nothing did.
+    pub(super) fn take(&self) -> String {
+        let changed = self.changed.swap(0, Ordering::AcqRel);
+        let words = [(MAIL, "mail"), (TASKS, "tasks"), (TIES, "ties")];
+        words.iter().filter(|(bit, _)| changed & bit != 0).map(|(_, word)| *word).collect::<Vec<_>>().join(" ")
+    }
+
+    /// Who is in the household now.
+    pub(super) fn set_members(&self, members: &[Member]) {
+        *self.members.write() = names_of(members);
+    }
+}
+
+/// A place that is given back when this is dropped.
+pub(super) struct Place<'a> {
+    watchers: &'a Watchers,
+    pub(super) watcher: Arc<Watcher>,
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        let mut list = self.watchers.list.write();
+        list.retain(|watcher| !Arc::ptr_eq(watcher, &self.watcher));
+        self.watchers.count.store(list.len(), Ordering::Relaxed);
+    }
+}
