@@ -1,0 +1,294 @@
+// Stories of the dashboard in a real browser. Started by scripts/dashboard, which says where everything is.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { mkdirSync, readFileSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createServer } from 'node:net';
+import { join } from 'node:path';
+
+const { OFFICE, WORK, TOOLS, CHROMIUM, OUT } = process.env;
+const load = createRequire(join(TOOLS, 'package.json'));
+const { chromium } = load('playwright-core');
+const axe = readFileSync(load.resolve('axe-core/axe.min.js'), 'utf8');
+const pictures = process.argv.includes('--screenshots');
+
+// ---- the office
+
+const port = await new Promise((done) => {
+  const probe = createServer().listen(0, '127.0.0.1', () => { const { port } = probe.address(); probe.close(() => done(port)); });
+});
+const base = `http://127.0.0.1:${port}`;
+let office;
+const open = () => new Promise((done, fail) => {
+  office = spawn(OFFICE, [`127.0.0.1:${port}`, `sqlite:${join(WORK, 'mail.db')}`, join(WORK, 'token')], { stdio: ['ignore', 'pipe', 'pipe'] });
+  let said = '';
+  office.stderr.on('data', (text) => { said += text; });
+  office.stdout.on('data', (text) => { if (String(text).includes('listening on')) done(); });
+  office.on('exit', (code) => fail(new Error(`the office ended with ${code}: ${said}`)));
+});
+const close = () => new Promise((done) => { office.removeAllListeners('exit'); office.on('exit', done); office.kill('SIGINT'); });
+
+const call = async (path, body, key, headers = {}) => {
+  const answer = await fetch(base + path, { method: body === undefined ? 'GET' : 'POST', headers: { 'Content-Type': 'application/json', ...(key ? { 'X-API-Key': key } : {}), ...headers }, body: body === undefined ? undefined : JSON.stringify(body) });
+  const text = await answer.text();
+  assert(answer.ok, `${path}: ${answer.status} ${text}`);
+  return text ? JSON.parse(text) : null;
+};
+const send = (key, to, subject, content, more = {}) => call('/messages/send', { to, subject, content, ...more }, key);
+
+// ---- the stories
+
+const done = [];
+const story = async (name, tell) => {
+  const from = Date.now();
+  await tell();
+  done.push(name);
+  console.log(`ok  ${name} (${((Date.now() - from) / 1000).toFixed(1)} s)`);
+};
+const complaints = [];
+const watch = (page) => {
+  page.on('console', (message) => { if (/Content Security Policy|Refused to/.test(message.text())) complaints.push(message.text()); });
+  page.on('pageerror', (error) => complaints.push(String(error)));
+  page.on('dialog', (dialog) => { complaints.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
+  page.on('request', (request) => { if (!request.url().startsWith(base)) complaints.push(`a request to ${request.url()}`); });
+};
+const pages = () => ['/dashboard', '/dashboard/conversations', `/dashboard/conversations/${story.session}`, '/dashboard/tasks', `/dashboard/tasks/${story.task}`, '/dashboard/network', '/dashboard/agents', '/dashboard/agents/coder', '/dashboard/groups', '/dashboard/transcripts/coder/standup', '/dashboard/connections', '/dashboard/write', '/dashboard/health'];
+
+await open();
+let browser;
+try {
+  const token = readFileSync(join(WORK, 'token'), 'utf8');
+  const { api_key: pat } = await call('/household/person', { name: 'pat' }, null, { 'X-Household-Token': token });
+  const register = async (name, more = {}) => (await call('/agents/register', { name, household_token: token, ...more })).api_key;
+  const coder = await register('coder', { description: 'Writes Rust, and tests for it', capabilities: ['rust', 'review'] });
+  const tester = await register('tester', { description: 'Runs everything twice' });
+  const writer = await register('writer', { description: 'Keeps the documentation readable' });
+  const scout = (await call('/agents/register', { name: 'scout' })).api_key;
+  const link = async () => (await call('/dashboard/links', {}, pat)).url;
+
+  browser = await chromium.launch({ executablePath: CHROMIUM, args: ['--no-sandbox', '--disable-gpu'] });
+  const context = await browser.newContext({ viewport: { width: 1280, height: 900 } });
+  const page = await context.newPage();
+  watch(page);
+  const first = await link();
+
+  await story('a link signs in, and is refused the second time', async () => {
+    await page.goto(first);
+    await page.waitForURL(`${base}/dashboard`);
+    await page.getByRole('heading', { name: 'Overview' }).waitFor();
+    const other = await browser.newContext();
+    const again = await other.newPage();
+    assert.equal((await again.goto(first)).status(), 410);
+    assert.equal((await again.goto(`${base}/dashboard`)).status(), 401);
+    await other.close();
+  });
+
+  await story('mail arrives without reloading', async () => {
+    await page.evaluate(() => { window.same = true; });
+    story.session = (await send(coder, 'tester', 'Release 1.4', 'The build is green. Could you run the **long** tests?\n\n- with PostgreSQL\n- with two replicas')).session_id;
+    await page.locator('#stream').getByText('The build is green').waitFor();
+    assert(await page.evaluate(() => window.same), 'the page was not loaded again');
+    await send(tester, 'coder', 'Release 1.4', 'Both pass. `history` took 41 s, as before.', { session_id: story.session });
+    await page.locator('#stream').getByText('Both pass').waitFor();
+  });
+
+  await story('a connection is approved with its code', async () => {
+    const { verification_code: code } = await call('/connections/request', { target_agent_name: 'coder', message: 'I found a crash in your parser' }, scout);
+    await page.locator('#needs').getByText('scout wants to connect with coder').waitFor();
+    await page.goto(`${base}/dashboard/connections`);
+    await page.getByLabel('Code that scout told you').fill(code);
+    await page.getByRole('button', { name: 'Approve' }).click();
+    await page.getByText('Approved: they are connected now.').waitFor();
+    await send(scout, 'coder', 'A crash', 'With an empty file it panics.');
+  });
+
+  await story('the person writes and sees the answer', async () => {
+    await page.goto(`${base}/dashboard/write?to=coder`);
+    await page.getByLabel('Subject').fill('Plan for today');
+    await page.getByLabel('Message').fill('What will you do first?');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.getByText('Sent.').waitFor();
+    const inbox = await call('/inbox', undefined, coder);
+    const mine = inbox.sessions.find((session) => session.subject === 'Plan for today');
+    assert.equal(mine.other_agent_name, 'pat');
+    await send(coder, 'pat', 'Plan for today', 'The crash that scout found, then the release.', { session_id: mine.session_id });
+    await page.locator('#exchange').getByText('then the release').waitFor();
+    await page.getByLabel('Message').fill('Good. Go on.');
+    await page.getByRole('button', { name: 'Send' }).click();
+    await page.locator('#exchange').getByText('Good. Go on.').waitFor();
+  });
+
+  await story('a task is followed across the board', async () => {
+    const given = await send(coder, 'writer', 'Write the release notes', 'From the change log, for people.', { kind: 'task', deadline_in: 5400 });
+    story.task = given.task.id;
+    await page.goto(`${base}/dashboard/tasks`);
+    const lane = (name) => page.locator('.lane', { has: page.getByRole('heading', { name: new RegExp(`^${name}`) }) });
+    await lane('Waiting').getByText('Write the release notes').waitFor();
+    for (const [state, name] of [['accepted', 'Accepted'], ['working', 'In work']]) {
+      await call(`/tasks/${story.task}/state`, { state }, writer);
+      await lane(name).getByText('Write the release notes').waitFor();
+    }
+    const piece = await send(writer, 'tester', 'Check the examples', 'Run each command of the notes.', { kind: 'task', relay_of: given.message_id, deadline_in: 3600 });
+    await call(`/tasks/${piece.task.id}/state`, { state: 'completed', note: 'All nine run.' }, tester);
+    await lane('Done').getByText('Check the examples').waitFor();
+    await page.goto(`${base}/dashboard/tasks/${story.task}`);
+    await page.locator('#chain').getByText('Check the examples').waitFor();
+  });
+
+  await story('two browsers at once see the same', async () => {
+    const other = await browser.newContext();
+    const second = await other.newPage();
+    watch(second);
+    await second.goto(await link());
+    await second.waitForURL(`${base}/dashboard`);
+    await page.goto(`${base}/dashboard`);
+    await send(writer, 'coder', 'Docs', 'Seen by two at once');
+    await Promise.all([page, second].map((each) => each.locator('#stream').getByText('Seen by two at once').waitFor()));
+    await other.close();
+  });
+
+  await story('after a restart nothing is missed', async () => {
+    await page.goto(`${base}/dashboard`);
+    await page.locator('#live-state[data-state=on]').waitFor();
+    await close();
+    await page.locator('#live-state[data-state=off]').waitFor();
+    await open();
+    // Before the page has come back, as far as it is quick enough.
+    await send(writer, 'pat', 'While you were away', 'Sent right after the restart');
+    await page.locator('#stream').getByText('Sent right after the restart').waitFor();
+    await page.locator('#live-state[data-state=on]').waitFor();
+  });
+
+  await story('keys go from page to page', async () => {
+    await page.goto(`${base}/dashboard`);
+    await page.keyboard.press('g');
+    await page.keyboard.press('c');
+    await page.waitForURL(`${base}/dashboard/conversations`);
+    await page.keyboard.press('j');
+    await page.keyboard.press('Enter');
+    await page.waitForURL(/conversations\/[0-9a-f-]{36}/);
+    await page.keyboard.press('?');
+    await page.getByRole('heading', { name: 'Keys' }).waitFor();
+    await page.keyboard.press('Escape');
+  });
+
+  const hostile = ['<script>document.title="owned"</script>', '<img src=x onerror="document.title=\'owned\'">', '[x](javascript:document.title="owned")', '"><svg onload=document.title="owned">', '</textarea></div></main><style>*{display:none!important}</style>', '\u202egnp.exe\u202c', 'z\u0336\u0321a\u0334l\u0310'.repeat(40) + '\u0321\u0336\u0310'.repeat(200), 'x'.repeat(9000), '<meta http-equiv=refresh content="0;url=https://evil.example">', '<base href=https://evil.example/>', '<form action=https://evil.example><button>Send</button></form>'];
+  await story('hostile mail changes nothing but its own text', async () => {
+    for (const [index, text] of hostile.entries()) {
+      await send(coder, 'tester', `${index} ${text}`.slice(0, 250), text, { parts: [{ type: 'text', text }, { type: 'data', data: { text } }, { type: 'file', path: text.slice(0, 200) }] });
+    }
+    const long = await send(coder, 'tester', 'One long line', '', { parts: [{ type: 'text', text: 'y'.repeat(99_000) }] });
+    await call('/transcripts/standup', { role: 'user', sender: hostile[1], content: hostile[0] }, coder);
+    await call('/transcripts/standup', { role: 'assistant', sender: 'coder', content: 'Yesterday: the parser. Today: the release.' }, coder);
+    await call('/groups', { name: 'release-team' }, coder);
+    const hits = await call('/inbox', undefined, tester);
+    const sessions = hits.sessions.map((session) => `/dashboard/conversations/${session.session_id}`);
+    for (const path of [...pages(), ...sessions, `/dashboard/conversations/${long.session_id}`]) {
+      await page.goto(base + path);
+      assert(!(await page.title()).includes('owned'), path);
+      assert.equal(await page.locator('nav a').first().isVisible(), true, `${path} is shown`);
+      const box = await page.evaluate(() => ({ wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, odd: document.querySelectorAll('main script, main style, main iframe, main img, main form[action^="http"], main a[href^="javascript"]').length }));
+      assert.deepEqual(box, { wide: 0, odd: 0 }, path);
+    }
+  });
+
+  await story('pages are read without JavaScript', async () => {
+    const plain = await browser.newContext({ javaScriptEnabled: false });
+    const reader = await plain.newPage();
+    await reader.goto(await link());
+    await reader.waitForURL(`${base}/dashboard`);
+    await reader.getByText('The build is green').first().waitFor();
+    for (const path of pages()) {
+      assert.equal((await reader.goto(base + path)).status(), 200, path);
+      assert((await reader.locator('main').innerText()).length > 40, path);
+    }
+    await reader.goto(`${base}/dashboard/conversations/${story.session}`);
+    await reader.getByText('Both pass').waitFor();
+    await plain.close();
+  });
+
+  await story('axe finds nothing on any page, light and dark', async () => {
+    for (const scheme of ['light', 'dark']) {
+      await page.emulateMedia({ colorScheme: scheme });
+      for (const path of pages()) {
+        await page.goto(base + path);
+        // Through the debugger's own world: the page's policy lets no script in.
+        await page.evaluate(axe);
+        const { violations } = await page.evaluate(() => window.axe.run(document, { resultTypes: ['violations'] }));
+        const told = violations.map((found) => `${found.id}: ${found.help}: ${found.nodes.slice(0, 3).map((node) => node.html.slice(0, 160)).join(' | ')}`);
+        assert.deepEqual(told, [], `${path} (${scheme})`);
+      }
+    }
+    await page.emulateMedia({ colorScheme: 'light' });
+  });
+
+  await story('pages are small and quick', async () => {
+    const fresh = await browser.newContext();
+    const visitor = await fresh.newPage();
+    await visitor.goto(await link());
+    await visitor.waitForURL(`${base}/dashboard`);
+    for (const path of pages()) {
+      await visitor.goto(base + path, { waitUntil: 'load' });
+      const { bytes, files, paint } = await visitor.evaluate(() => {
+        const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
+        const own = all.filter((entry) => !entry.name.includes('/events') && entry.initiatorType !== 'fetch');
+        return { bytes: own.reduce((sum, entry) => sum + entry.encodedBodySize, 0), files: own.length, paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0 };
+      });
+      console.log(`    ${path.replace(/[0-9a-f-]{36}/, '…').padEnd(38)} ${(bytes / 1000).toFixed(1).padStart(6)} KB in ${files} files, first paint ${paint.toFixed(0)} ms`);
+      assert(bytes < 60_000, `${path} has ${bytes} bytes`);
+    }
+    await fresh.close();
+  });
+
+  await story('a thousand messages a second leave the page responsive', async () => {
+    await page.goto(`${base}/dashboard`);
+    await page.locator('#live-state[data-state=on]').waitFor();
+    await page.evaluate(() => {
+      window.frames_ = { drawn: 0, late: 0, longest: 0 };
+      let last = performance.now();
+      const frame = (now) => { const took = now - last; last = now; window.frames_.drawn += 1; if (took > 50) window.frames_.late += 1; window.frames_.longest = Math.max(window.frames_.longest, took); requestAnimationFrame(frame); };
+      requestAnimationFrame(frame);
+      window.loads_ = performance.getEntriesByType('resource').length;
+    });
+    const from = Date.now();
+    let sent = 0;
+    await Promise.all(Array.from({ length: 24 }, async (_, lane) => {
+      while (Date.now() - from < 3000) { await send(lane % 2 ? coder : writer, 'tester', `Load ${lane % 6}`, `number ${sent}`); sent += 1; }
+    }));
+    const seconds = (Date.now() - from) / 1000;
+    await send(coder, 'tester', 'Load 0', 'the last of them');
+    await page.locator('#stream').getByText('the last of them').waitFor();
+    const { frames, looks } = await page.evaluate(() => ({ frames: window.frames_, looks: performance.getEntriesByType('resource').length - window.loads_ }));
+    console.log(`    ${(sent / seconds).toFixed(0)} messages a second: ${frames.drawn} frames drawn, ${frames.late} late, longest ${frames.longest.toFixed(0)} ms, ${looks} looks at the office`);
+    assert(looks < seconds * 3 + 5, 'hints are put together');
+  });
+
+  assert.deepEqual(complaints, [], 'nothing was refused by the policy, thrown or asked for elsewhere');
+
+  if (pictures) {
+    mkdirSync(OUT, { recursive: true });
+    const shots = [['overview', '/dashboard'], ['conversations', '/dashboard/conversations'], ['conversation', `/dashboard/conversations/${story.session}`], ['tasks', '/dashboard/tasks'], ['task', `/dashboard/tasks/${story.task}`], ['network', '/dashboard/network'], ['agents', '/dashboard/agents'], ['agent', '/dashboard/agents/coder'], ['groups', '/dashboard/groups'], ['transcript', '/dashboard/transcripts/coder/standup'], ['connections', '/dashboard/connections'], ['write', '/dashboard/write'], ['health', '/dashboard/health']];
+    let total = 0;
+    for (const scheme of ['light', 'dark']) {
+      for (const [size, width, height] of [['wide', 1200, 760], ['narrow', 390, 760]]) {
+        const shooter = await browser.newContext({ viewport: { width, height }, colorScheme: scheme, reducedMotion: 'reduce' });
+        const shot = await shooter.newPage();
+        await shot.goto(await link());
+        await shot.waitForURL(`${base}/dashboard`);
+        for (const [name, path] of shots) {
+          await shot.goto(base + path);
+          await shot.locator('#live-state[data-state=on]').waitFor({ state: 'attached' });
+          const file = join(OUT, `${name}-${size}-${scheme}.jpg`);
+          await shot.screenshot({ path: file, type: 'jpeg', quality: 60 });
+          total += statSync(file).size;
+        }
+        await shooter.close();
+      }
+    }
+    console.log(`ok  ${(total / 1e6).toFixed(2)} MB of pictures in docs/dashboard`);
+  }
+  console.log(`${done.length} stories told`);
+} finally {
+  await browser?.close();
+  await close();
+}
