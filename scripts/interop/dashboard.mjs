@@ -105,7 +105,7 @@ try {
   await story('the person writes and sees the answer', async () => {
     await page.goto(`${base}/dashboard/write?to=coder`);
     await page.getByLabel('Subject').fill('Plan for today');
-    await page.getByLabel('Message').fill('What will you do first?');
+    await page.getByRole('textbox', { name: 'Message' }).fill('What will you do first?');
     await page.getByRole('button', { name: 'Send' }).click();
     await page.getByText('Sent.').waitFor();
     const inbox = await call('/inbox', undefined, coder);
@@ -113,7 +113,7 @@ try {
     assert.equal(mine.other_agent_name, 'pat');
     await send(coder, 'pat', 'Plan for today', 'The crash that scout found, then the release.', { session_id: mine.session_id });
     await page.locator('#exchange').getByText('then the release').waitFor();
-    await page.getByLabel('Message').fill('Good. Go on.');
+    await page.getByRole('textbox', { name: 'Message' }).fill('Good. Go on.');
     await page.getByRole('button', { name: 'Send' }).click();
     await page.locator('#exchange').getByText('Good. Go on.').waitFor();
   });
