@@ -185,7 +185,7 @@ try {
     const sessions = hits.sessions.map((session) => `/dashboard/conversations/${session.session_id}`);
     for (const path of [...pages(), ...sessions, `/dashboard/conversations/${long.session_id}`]) {
       await page.goto(base + path);
-      assert(!(await page.title()).includes('owned'), path);
+      assert.notEqual(await page.title(), 'owned', path);
       assert.equal(await page.locator('nav a').first().isVisible(), true, `${path} is shown`);
       const box = await page.evaluate(() => ({ wide: document.documentElement.scrollWidth - document.documentElement.clientWidth, odd: document.querySelectorAll('main script, main style, main iframe, main img, main form[action^="http"], main a[href^="javascript"]').length }));
       assert.deepEqual(box, { wide: 0, odd: 0 }, path);

@@ -1,20 +1,11 @@
 //! The dashboard: pages for people.
 
+use amb_core::doc::DashboardLink;
 use amb_core::mailbox::Result;
-use amb_core::{Code, OfficeError, Timestamp};
-use serde::{Deserialize, Serialize};
+use amb_core::{Code, OfficeError};
 use serde_json::json;
 
 use crate::Client;
-
-/// A link to the dashboard.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct DashboardLink {
-    /// Where to go with a browser. Works once.
-    pub url: String,
-    /// Until when it works.
-    pub expires_at: Timestamp,
-}
 
 impl Client {
     /// A link that signs a browser in to the dashboard, once.

@@ -29,7 +29,6 @@ mod registration;
 mod socket;
 mod url;
 
-pub use dashboard::DashboardLink;
 pub use health::{Health, health};
 pub use mailbox::Client;
 pub use registration::{Registered, claim_person, register};

@@ -70,9 +70,10 @@
     $('.live-text', shown).textContent = said[now];
   };
   if (body.dataset.events && window.EventSource) {
-    let was = false;
     const stream = new EventSource(body.dataset.events);
-    stream.addEventListener('open', () => { state('on'); if (was) soon(); was = true; });
+    stream.addEventListener('open', () => state('on'));
+    // Said once the office watches for this page: what happened since the page was made is looked at now.
+    stream.addEventListener('hello', soon);
     stream.addEventListener('error', () => { state(stream.readyState === EventSource.CLOSED ? 'out' : 'off'); });
     stream.addEventListener('changed', soon);
     stream.addEventListener('bye', () => { stream.close(); state('out'); });

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use amb_core::doc::DashboardLink;
 use amb_core::{Code, OfficeError};
 use serde::Serialize;
 use serde_json::json;
@@ -31,6 +32,9 @@ pub(crate) struct Report {
     #[serde(flatten)]
     record: Record,
     log: PathBuf,
+    /// With `amb up`: a link that signs the person of the household in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) dashboard: Option<DashboardLink>,
     /// Why it does not take mail.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
@@ -47,6 +51,7 @@ impl Report {
             started: None,
             record: record.clone(),
             log: local::log_file()?,
+            dashboard: None,
             problem,
         })
     }
@@ -56,6 +61,9 @@ impl Report {
         let size = fs_err::metadata(&self.record.store).map(|file| format!(" ({})", bytes(file.len())));
         output.field("mail", &format!("{}{}", self.record.store, size.unwrap_or_default()))?;
         output.field("log", &self.log.display().to_string())?;
+        if let Some(link) = &self.dashboard {
+            output.field("dashboard", &format!("{} (once, within five minutes; then `amb dashboard`)", link.url))?;
+        }
         if let Some(problem) = &self.problem {
             output.field("problem", problem)?;
         }

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use amb_client::Client;
 use amb_core::OfficeError;
+use amb_core::doc::DashboardLink;
 use anyhow::Context;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -13,9 +15,10 @@ use tokio::process::Command;
 use crate::args::{OfficeArgs, Origin};
 use crate::database::Progress;
 use crate::failure::Failure;
+use crate::local::Record;
 use crate::output::Output;
 use crate::verbs::status::Report;
-use crate::{home, local, log_file};
+use crate::{home, household, keys, local, log_file};
 
 /// How long an office may take until it listens: a large database may have to be migrated first.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -46,6 +49,10 @@ impl Up {
         };
         let mut report = Report::of(&record).await?;
         report.started = Some(started);
+        report.dashboard = dashboard_link(&record).await.unwrap_or_else(|error| {
+            tracing::debug!(?error, "no link to the dashboard");
+            None
+        });
         if output.json {
             return Ok(output.document(&report)?);
         }
@@ -62,6 +69,14 @@ impl Up {
         output.note("next: `amb register NAME` for each agent, or `amb init CLIENT` for a client such as claude-code");
         Ok(())
     }
+}
+
+/// A link to the dashboard for the person of the household; `None` where this machine has no household here.
+async fn dashboard_link(record: &Record) -> Result<Option<DashboardLink>, Failure> {
+    let server = record.server()?;
+    let Some(person) = household::claim_person(&server).await? else { return Ok(None) };
+    let Some(key) = keys::find(&server, &person)? else { return Ok(None) };
+    Ok(Some(Client::open(server, key).await?.dashboard_link().await?))
 }
 
 /// Starts the office and waits until it says that it listens.

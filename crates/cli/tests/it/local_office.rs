@@ -74,6 +74,7 @@ async fn up_starts_an_office_that_verbs_find_and_down_ends_it() {
     let home = Home::new();
     let up = home.json(&["up"]).await;
     assert_eq!((&up["running"], &up["ready"], &up["started"]), (&true.into(), &true.into(), &true.into()), "{up}");
+    assert!(up["dashboard"]["url"].as_str().unwrap().starts_with(up["url"].as_str().unwrap()), "{up}");
     assert!(up["store"].as_str().unwrap().starts_with(home.root.path().to_str().unwrap()), "{up}");
     home.amb(&["register", "ann"]).await;
     home.amb(&["register", "ben"]).await;

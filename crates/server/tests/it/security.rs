@@ -80,9 +80,14 @@ impl World {
         let peer = &self.peer.name;
         Some(match (method, path) {
             ("get" | "delete", _) => return None,
-            (_, "/agents/me/heartbeat" | "/agents/me/leave" | "/groups/{name}/join" | "/groups/{name}/leave") => {
-                return None;
-            }
+            (
+                _,
+                "/agents/me/heartbeat"
+                | "/agents/me/leave"
+                | "/groups/{name}/join"
+                | "/groups/{name}/leave"
+                | "/dashboard/links",
+            ) => return None,
             ("post", "/agents/register") => json!({"name": format!("new-{new}")}),
             ("post", "/agents/me/rotate-key") => json!({}),
             ("post", "/household/person") => json!({"name": format!("ann-{new}")}),
