@@ -182,7 +182,8 @@ async fn verbs_take_the_office_that_is_named_before_the_one_that_runs() {
     // nanobot's mailboxes come after it, and serve again when it has ended.
     let nanobot = home.root.path().join(".nanobot/mailboxes");
     home.amb(&["--dir", nanobot.to_str().unwrap(), "register", "nano"]).await;
-    assert_eq!(names(home.json(&["--as", "ann", "agents"]).await), ["ann"]);
+    let here = names(home.json(&["--as", "ann", "agents"]).await);
+    assert!(here.contains(&"ann".to_owned()) && !here.contains(&"nano".to_owned()), "{here:?}");
     home.amb(&["down"]).await;
     assert_eq!(names(home.json(&["agents"]).await), ["nano"]);
 }
@@ -232,7 +233,8 @@ async fn completions_and_manual_pages_are_made() {
     let home = Home::new();
     home.json(&["up"]).await;
     home.amb(&["register", "ann"]).await;
-    assert_eq!(home.amb(&["--as", "ann", "complete", "agents"]).await.trim(), "ann");
+    let names = home.amb(&["--as", "ann", "complete", "agents"]).await;
+    assert!(names.lines().any(|name| name == "ann"), "{names}");
     home.amb(&["down"]).await;
     assert_eq!(home.amb(&["complete", "agents"]).await, "", "a shell is told nothing rather than an error");
     home.amb(&["man", "pages"]).await;
