@@ -31,7 +31,7 @@ pub enum Broadcast {
     Missed,
 }
 
-/// See the [module](self).
+/// Sends short messages to the other processes of one office, and receives theirs.
 pub struct NatsBroadcast {
     client: Client,
     subject: String,
