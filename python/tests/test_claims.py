@@ -46,10 +46,12 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 INTERRUPTED = """
-import sys
+import signal, sys
 from agent_mailbox import Mailbox
 mailbox = Mailbox.directory(sys.argv[1], "ann")
 mailbox.register()
+# A shell that runs the tests in the background has it ignored.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 try:
     print("ready", flush=True)
     while True:
