@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use amb_client::{ExposeSecret, SecretString, ServerUrl};
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::{Deserialize, Serialize};
 
@@ -41,12 +41,7 @@ fn path() -> Result<PathBuf> {
 }
 
 fn read() -> Result<Known> {
-    let path = path()?;
-    match fs_err::read(&path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Known::new()),
-        Err(error) => Err(error.into()),
-    }
+    keys::read_or_default(&path()?)
 }
 
 /// The token with which agents of this machine join the household at a server: the environment's, else the one that is kept.
@@ -85,7 +80,7 @@ pub(crate) fn person(server: &ServerUrl) -> Result<Option<AgentName>> {
     Ok(read()?.remove(&server.to_string()).and_then(|known| known.person))
 }
 
-/// Keeps a token, durably, before anybody is told that it is kept.
+/// Stores a token; returns once it is on disk.
 pub(crate) fn keep(server: &ServerUrl, token: &str) -> Result<PathBuf> {
     change(|known| {
         let membership = Membership { token: token.to_owned(), person: None, since: Timestamp::now() };

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use amb_client::{SecretString, ServerUrl};
 use amb_core::AgentName;
 use anyhow::{Context, Result};
 use fs_err::os::unix::fs::OpenOptionsExt as _;
+use serde::de::DeserializeOwned;
 
 use crate::{home, local};
 
@@ -18,10 +19,14 @@ fn path() -> Result<PathBuf> {
 }
 
 fn read() -> Result<Known> {
-    let path = path()?;
-    match fs_err::read(&path) {
+    read_or_default(&path()?)
+}
+
+/// Reads a JSON file of this user; the default where there is none yet.
+pub(crate) fn read_or_default<T: Default + DeserializeOwned>(path: &Path) -> Result<T> {
+    match fs_err::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Known::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
         Err(error) => Err(error.into()),
     }
 }
@@ -43,7 +48,7 @@ pub(crate) fn all() -> Result<BTreeMap<String, Vec<String>>> {
     Ok(read()?.into_iter().map(|(server, keys)| (server, names(keys))).collect())
 }
 
-/// Keeps a key, durably, before anybody is told that it is kept.
+/// Stores a key; returns once it is on disk.
 pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<PathBuf> {
     change(|known| {
         known.entry(server.to_string()).or_default().insert(name.clone(), key.to_owned());

@@ -1,7 +1,7 @@
 //! The local office: the one that `amb up` starts, or `amb serve` with neither an address nor a database. How it is found
 //! by the other verbs.
 //!
-//! Whoever serves it holds a lock for as long as its process lives, so the kernel itself says whether it runs; beside the
+//! The serving process holds a lock for as long as its process lives, so the kernel itself says whether it runs; beside the
 //! lock lies a record with its address. Both are named after its database, so that two homes have two local offices.
 
 use std::fs::TryLockError;
@@ -179,7 +179,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Whoever reads a record that stays sees by the lock that nobody is there.
+        // A record that stays is harmless: readers check the lock too.
         let _ = fs_err::remove_file(&self.files.record);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) enum Tone {
     Good,
     /// Under way.
     Active,
-    /// Somebody should look.
+    /// Needs attention.
     Bad,
     /// Of little weight.
     Quiet,

@@ -9,7 +9,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::{keys, saved};
 
-/// Whoever presses a key does not wait longer.
+/// Longest time that a completion may take.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// More than this nobody picks from.
 const MOST: usize = 200;
