@@ -224,7 +224,7 @@ impl Bridge {
             Some(until) => Some(until),
             None if self.has_room() => {
                 let look = self.announced.next_look().map(|wait| Instant::now() + wait);
-                self.queue.next_due(Instant::now()).into_iter().chain(self.requests.due()).chain(look).min()
+                self.queue.next_due().into_iter().chain(self.requests.due()).chain(look).min()
             }
             None => None,
         };

@@ -78,11 +78,10 @@ impl Queue {
         self.waiting.iter().any(|(_, held)| held.mail.id == *id)
     }
 
-    /// Whether a mail of this thread failed so lately that the rest of it waits.
-    fn is_held_back(&self, session: &SessionId, now: Instant) -> bool {
-        self.waiting
-            .iter()
-            .any(|(_, held)| held.session == *session && held.holds_until.is_some_and(|until| until > now))
+    /// Until when the mail of this session waits, because one of it failed. It may lie in the past.
+    fn held_back_until(&self, session: &SessionId) -> Option<Instant> {
+        let failed = self.waiting.iter().filter(|(_, held)| held.session == *session);
+        failed.filter_map(|(_, held)| held.holds_until).max()
     }
 
     /// To be tried then.
@@ -127,21 +126,21 @@ impl Queue {
             *most = (*most).min(priority);
         }
         let can_begin = |at: usize| {
-            self.parked
-                .get(at)
-                .is_some_and(|held| !self.is_busy(&held.conversation) && !self.is_held_back(&held.session, now))
+            self.parked.get(at).is_some_and(|held| {
+                !self.is_busy(&held.conversation) && self.held_back_until(&held.session).is_none_or(|until| until <= now)
+            })
         };
         let (_, first) = threads.into_values().filter(|(_, at)| can_begin(*at)).min()?;
         self.parked.remove(first)
     }
 
-    /// When there is something to do for which no event comes: the next try of a mail whose conversation is free is due, or a
-    /// thread is held back no longer.
-    pub(crate) fn next_due(&self, now: Instant) -> Option<Instant> {
+    /// When there is something to do for which no event comes: the next try of a mail whose conversation is free is due, or mail
+    /// that waits for its turn is held back no longer. It may lie in the past: a hold can end after the last call of `next`.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
         let free = self.waiting.iter().filter(|(_, held)| !self.is_busy(&held.conversation));
         let tries = free.map(|(at, _)| *at);
-        let held_back = self.waiting.iter().filter_map(|(_, held)| held.holds_until.filter(|until| *until > now));
-        tries.chain(held_back).min()
+        let parked = self.parked.iter().filter(|held| !self.is_busy(&held.conversation));
+        tries.chain(parked.filter_map(|held| self.held_back_until(&held.session))).min()
     }
 
     /// Takes out the mail of a conversation that waits for it to be free.
@@ -209,8 +208,19 @@ mod tests {
         queue.park(held("behind", "session-1", 2, Priority::Urgent));
         queue.park(held("other", "session-2", 3, Priority::Normal));
         assert_eq!(order(&mut queue), ["other"]);
-        let until = queue.next_due(now).unwrap();
+        let until = queue.next_due().unwrap();
         assert!(until < now + HOUR + Duration::from_secs(60), "it is looked at again when the time is over");
         assert_eq!(queue.next(until).unwrap().mail.id.as_str(), "behind");
+        assert_eq!(queue.next_due(), Some(now + HOUR * 2), "only the next try is left");
+    }
+
+    #[test]
+    fn a_hold_that_ends_between_looking_and_waiting_is_not_missed() {
+        let mut queue = Queue::new(Duration::ZERO);
+        let before = Instant::now();
+        queue.wait(before + HOUR, held("failed", "session-1", 1, Priority::Normal));
+        queue.park(held("behind", "session-1", 2, Priority::Normal));
+        assert!(queue.next(before - Duration::from_secs(1)).is_none(), "held back at the moment of the look");
+        assert!(queue.next_due().unwrap() <= Instant::now(), "due at once, although the hold is over");
     }
 }
