@@ -32,6 +32,10 @@ pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
     }
 }
 
+fn client() -> Client {
+    Client::builder().no_proxy().build().unwrap()
+}
+
 pub(crate) struct Desk {
     pub(crate) host: String,
     pub(crate) metrics: String,
@@ -154,7 +158,7 @@ impl Desk {
         let mut desk = Self {
             host: String::new(),
             metrics: String::new(),
-            http: Client::builder().no_proxy().build().unwrap(),
+            http: client(),
             store,
             closing: None,
             serving: None,
@@ -171,6 +175,8 @@ impl Desk {
 
     /// The same on another address, where it is called by a loopback address.
     pub(crate) async fn start_on(&mut self, address: &str, config: Config) {
+        // Without connections to an office that closed: on the same port, a request on one of those fails.
+        self.http = client();
         let office = TcpListener::bind(address).await.unwrap();
         let metrics = TcpListener::bind("127.0.0.1:0").await.unwrap();
         self.host = format!("127.0.0.1:{}", office.local_addr().unwrap().port());
