@@ -29,6 +29,11 @@ impl Consent {
         !self.blocked && (self.same_household || self.connected)
     }
 
+    /// Whether a message between the two is marked as the person's: its sender is one, and of the recipient's own household.
+    pub fn marks_person(self, sender_is_person: bool) -> bool {
+        sender_is_person && self.same_household
+    }
+
     /// Refuses what needs consent and has none.
     ///
     /// # Errors
@@ -49,12 +54,13 @@ pub fn may_write(consent: Consent, from: &AgentName, to: &AgentName, heard: bool
 
 /// The two have no active connection and no household in common.
 pub fn not_connected(to: &AgentName) -> OfficeError {
-    let detail = format!("no active connection with {to}; ask for one, and send when it is approved");
+    let detail = format!("no active connection with {}; ask for one, and send when it is approved", to.quoted());
     OfficeError::new(Code::NotConnected, detail)
 }
 
 /// The recipient does not hear this sender: by its `allow_from`, or because it blocked a request.
 pub fn not_heard(from: &AgentName, to: &AgentName) -> OfficeError {
+    let (from, to) = (from.quoted(), to.quoted());
     let detail = format!("{to} does not take mail from {from}; only {to} can change that, by its allow_from");
     OfficeError::new(Code::NotAllowed, detail)
 }

@@ -7,13 +7,15 @@ mod pages;
 pub use household::*;
 pub use pages::*;
 
+use std::borrow::Cow;
+
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Object;
 use crate::card::{Card, Presence};
 use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
-use crate::message::{Callback, Kind, Message, Part, Priority};
+use crate::message::{Callback, Kind, Message, NO_SUBJECT, Part, Priority};
 use crate::name::AgentName;
 use crate::receipt::Receipt;
 use crate::task::TaskRef;
@@ -26,27 +28,27 @@ fn is_default<T: Default + PartialEq>(value: &T) -> bool {
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct Inbox {
-    /// Threads, the one with the newest message first.
+    /// Sessions, the one with the newest message first.
     pub sessions: Vec<SessionSummary>,
     /// Agents that want to connect with the caller.
     pub pending_connections: Vec<PendingConnection>,
-    /// Where there are more threads: what to give as `before` for the next page.
+    /// Where there are more sessions: what to give as `before` for the next page.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<SessionId>,
 }
 
 impl Inbox {
-    /// Messages the caller has not read, over all threads.
+    /// Messages the caller has not read, over all sessions.
     pub fn unread(&self) -> u64 {
         self.sessions.iter().map(|session| session.unread_count).sum()
     }
 }
 
-/// One thread in an inbox.
+/// One session in an inbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct SessionSummary {
-    /// Which thread.
+    /// Which session.
     pub session_id: SessionId,
     /// What it is about.
     pub subject: String,
@@ -63,7 +65,39 @@ pub struct SessionSummary {
     pub group: Option<String>,
 }
 
-/// One message as a member of its thread sees it.
+/// Characters of what a session without a subject is called.
+const TITLE_CHARS: usize = 40;
+
+impl SessionSummary {
+    /// What to call it in a list: its subject, or the first words of the oldest message that is here where it has none.
+    pub fn title(&self) -> Cow<'_, str> {
+        let oldest = self.recent_messages.last().filter(|message| !message.content.trim().is_empty());
+        match oldest {
+            Some(oldest) if self.subject == NO_SUBJECT => {
+                let words = oldest.content.split_whitespace();
+                let (mut title, mut left) = (String::new(), TITLE_CHARS);
+                for word in words {
+                    let Some(rest) = left.checked_sub(word.chars().count() + 1) else {
+                        if title.is_empty() {
+                            title.extend(word.chars().take(TITLE_CHARS));
+                        }
+                        title.push('…');
+                        break;
+                    };
+                    if !title.is_empty() {
+                        title.push(' ');
+                    }
+                    title.push_str(word);
+                    left = rest;
+                }
+                Cow::Owned(title)
+            }
+            _ => Cow::Borrowed(&self.subject),
+        }
+    }
+}
+
+/// One message as a member of its session sees it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct MessageView {
@@ -77,6 +111,9 @@ pub struct MessageView {
     pub created_at: Timestamp,
     /// Whether its recipient has read it.
     pub is_read: bool,
+    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from_person: bool,
     /// What it is for, where that is not a plain message.
     #[serde(default, skip_serializing_if = "is_default")]
     pub kind: Kind,
@@ -101,7 +138,7 @@ pub struct MessageView {
     /// Whatever else the sender said to programs.
     #[serde(default, skip_serializing_if = "Object::is_empty")]
     pub metadata: Object,
-    /// In an inbox: whether something of it was cut or left out; its thread's history and `GET /messages/{id}` have it whole.
+    /// In an inbox: whether something of it was cut or left out; its session's history and `GET /messages/{id}` have it whole.
     #[serde(default, skip_serializing_if = "is_default")]
     pub truncated: bool,
 }
@@ -122,6 +159,7 @@ impl MessageView {
             content: message.text(),
             created_at: message.sent_at,
             is_read,
+            from_person: message.from_person,
             kind: message.kind.clone(),
             priority: message.priority,
             parts: if plain { Vec::new() } else { message.parts.clone() },
@@ -155,7 +193,7 @@ pub struct PendingConnection {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct History {
-    /// Which thread.
+    /// Which session.
     pub session_id: SessionId,
     /// What it is about.
     pub subject: String,
@@ -169,9 +207,9 @@ pub struct History {
 pub struct Sent {
     /// The message.
     pub message_id: MessageId,
-    /// Its thread.
+    /// Its session.
     pub session_id: SessionId,
-    /// The thread's subject.
+    /// The session's subject.
     pub subject: String,
     /// When the office accepted it.
     pub created_at: Timestamp,
@@ -181,6 +219,9 @@ pub struct Sent {
     /// For a task that was rejected at once: why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// The recipient is paused by its household's person: the message is accepted, and waits until it is resumed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
 }
 
 /// The answer to a request for a connection.
@@ -299,6 +340,9 @@ pub struct AgentEntry {
     /// Whether it is a person. The office marks it so; no agent can be.
     #[serde(default, skip_serializing_if = "is_default")]
     pub person: bool,
+    /// Whether its household's person paused it. Mail to it is accepted, and waits until it is resumed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub paused: bool,
 }
 
 /// A message with the receipts that the caller may see.
@@ -318,9 +362,9 @@ pub struct MessageWithReceipts {
 pub struct SearchHit {
     /// The message.
     pub message_id: MessageId,
-    /// Its thread.
+    /// Its session.
     pub session_id: SessionId,
-    /// The thread's subject.
+    /// The session's subject.
     pub subject: String,
     /// Who sent it.
     pub sender_name: AgentName,
@@ -328,4 +372,30 @@ pub struct SearchHit {
     pub created_at: Timestamp,
     /// The words around the hit.
     pub snippet: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_without_a_subject_is_called_by_its_first_words() {
+        let thread = |subject: &str, oldest: &str| -> String {
+            let message = |content: &str| serde_json::json!({"id": "m", "sender_name": "ann", "content": content, "created_at": "2026-02-22T10:05:00Z", "is_read": true});
+            let thread: SessionSummary = serde_json::from_value(serde_json::json!({
+                "session_id": "s", "subject": subject, "other_agent_name": "ann", "unread_count": 0,
+                "last_message_at": "2026-02-22T10:05:00Z", "recent_messages": [message("newest"), message(oldest)],
+            }))
+            .unwrap();
+            thread.title().into_owned()
+        };
+        assert_eq!(thread("Plan", "hello"), "Plan");
+        assert_eq!(thread(NO_SUBJECT, "which test\n fails?"), "which test fails?");
+        assert_eq!(
+            thread(NO_SUBJECT, "look at the failing test of the importer, please, it is the third"),
+            "look at the failing test of the…"
+        );
+        assert_eq!(thread(NO_SUBJECT, &"x".repeat(99)), format!("{}…", "x".repeat(40)));
+        assert_eq!(thread(NO_SUBJECT, " \n"), NO_SUBJECT);
+    }
 }

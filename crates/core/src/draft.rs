@@ -20,10 +20,10 @@ pub struct Draft {
     /// What it is for.
     #[serde(default)]
     pub kind: Kind,
-    /// The thread's subject. Needed for a new thread, unless the office has a default; an existing thread keeps its own.
+    /// The session's subject. Needed for a new session, unless the office has a default; an existing session keeps its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
-    /// An existing thread to continue. Where there is none, a reply continues the thread of what it answers.
+    /// An existing session to continue. Where there is none, a reply continues the session of what it answers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
     /// The content.
@@ -67,7 +67,7 @@ pub struct Accepted {
     pub from: AgentName,
     /// When it was accepted.
     pub at: Timestamp,
-    /// The thread it lies in.
+    /// The session it lies in.
     pub session: SessionId,
     /// The subject to be written down, where there is one.
     pub subject: Option<String>,
@@ -101,7 +101,7 @@ impl Draft {
         Self { kind: Kind::Task, ..Self::text(to, subject, text) }
     }
 
-    /// A reply to a message the caller received, in the same thread.
+    /// A reply to a message the caller received, in the same session.
     pub fn reply(parent: &Message, text: impl Into<String>) -> Self {
         Self {
             session: parent.session.clone(),
@@ -141,6 +141,7 @@ impl Draft {
         Message {
             id: accepted.id,
             from: accepted.from,
+            from_person: false,
             to: this.to,
             sent_at: accepted.at,
             kind: this.kind,

@@ -13,6 +13,7 @@ use crate::id::{ConnectionId, CorrelationId, MessageId, SessionId};
 use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::receipt::Receipt;
+use crate::stepping_in::SteppedIn;
 use crate::task::{Task, TaskRef};
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -162,18 +163,26 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<AgentName>,
     },
+    /// The household's person stepped in: told to everybody concerned, and to the person.
+    SteppedIn(SteppedIn),
+    /// Something that a newer office tells of and this version does not know. Whoever reads a log goes on behind it.
+    #[serde(other, skip_serializing)]
+    Unknown,
 }
 
 /// Mail that came in.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 pub struct NewMessage {
-    /// Its thread.
+    /// Its session.
     pub session_id: SessionId,
-    /// The thread's subject.
+    /// The session's subject.
     pub subject: String,
     /// Who sent it.
     pub from_agent: AgentName,
+    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub from_person: bool,
     /// Its text.
     pub content: String,
     /// Which message.
@@ -206,6 +215,7 @@ impl NewMessage {
         let MessageView {
             id,
             sender_name,
+            from_person,
             content,
             created_at,
             kind,
@@ -220,6 +230,7 @@ impl NewMessage {
             session_id,
             subject,
             from_agent: sender_name,
+            from_person,
             content,
             message_id: id,
             created_at,
@@ -244,6 +255,7 @@ mod tests {
                 session_id: "s".parse().unwrap(),
                 subject: "Project collaboration".into(),
                 from_agent: "alice-agent".parse().unwrap(),
+                from_person: false,
                 content: "Hello Bob!".into(),
                 message_id: "m".parse().unwrap(),
                 created_at: "2026-02-22T10:05:00Z".parse().unwrap(),
@@ -262,6 +274,23 @@ mod tests {
         });
         assert_eq!(serde_json::to_value(&entry).unwrap(), json);
         assert_eq!(serde_json::from_value::<Entry>(json).unwrap(), entry);
+    }
+
+    #[test]
+    fn a_page_with_a_kind_that_is_not_known_is_read_all_the_same() {
+        let page: EventPage = serde_json::from_value(serde_json::json!({
+            "events": [
+                {"type": "household_changed", "agent": "ann", "change": "joined", "cursor": 3},
+                {"type": "of_tomorrow", "agent": {"any": ["thing"]}, "cursor": 4},
+            ],
+            "cursor": 4,
+        }))
+        .unwrap();
+        assert_eq!(page.events.len(), 2);
+        assert!(matches!(page.events[0].event, Event::HouseholdChanged { .. }));
+        assert_eq!(page.events[1], Entry { event: Event::Unknown, cursor: 4.into() });
+        let broken = serde_json::json!({"events": [{"type": "household_changed", "cursor": 3}], "cursor": 3});
+        assert!(serde_json::from_value::<EventPage>(broken).is_err(), "a kind that is known has all of its fields");
     }
 
     #[test]

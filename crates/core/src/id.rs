@@ -124,7 +124,7 @@ text_id! {
     MessageId
 }
 text_id! {
-    /// One thread: a subject between its members.
+    /// One session: a subject between its members.
     SessionId
 }
 text_id! {

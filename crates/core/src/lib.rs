@@ -13,6 +13,7 @@
 //! | [`task`] | the life of a task and the office's part of accepting one |
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
 //! | [`send`] | deciding a send, for every office |
+//! | [`stepping_in`] | what a household's person may do, and what decides about it |
 //! | [`doc`] | the documents offices answer with; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
 //! | [`quota`] | how much mail may be stored, and for whom |
@@ -41,6 +42,7 @@ pub mod route;
 #[cfg(feature = "openapi")]
 mod schema;
 pub mod send;
+pub mod stepping_in;
 pub mod suggest;
 pub mod task;
 pub mod transcript;

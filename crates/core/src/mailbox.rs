@@ -31,7 +31,7 @@ use crate::transcript::{Line, TranscriptKey};
 /// The answer of a verb.
 pub type Result<T, E = OfficeError> = std::result::Result<T, E>;
 
-/// Which part of a thread to read.
+/// Which part of a session to read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HistoryPage {
     /// How many messages, 1–50.
@@ -102,7 +102,7 @@ pub struct SearchQuery {
     /// Only from this agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<AgentName>,
-    /// Only in threads whose subject has these words.
+    /// Only in sessions whose subject has these words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// Only at or after this moment.
@@ -136,6 +136,11 @@ pub trait Mailbox: Send + Sync {
     /// The agent of this name, if the caller may know of it.
     async fn agent(&self, name: &AgentName) -> Result<Option<AgentEntry>> {
         Ok(self.agents().await?.into_iter().find(|agent| agent.name == *name))
+    }
+
+    /// Whether the person of the caller's household paused it: its mail waits, and nobody is to be woken for it.
+    async fn is_paused(&self) -> Result<bool> {
+        Ok(false)
     }
 
     /// A sign of life.
@@ -184,16 +189,16 @@ pub trait Mailbox: Send + Sync {
     /// task update that says the same is in the caller's own mailbox.
     async fn send(&self, draft: Draft) -> Result<Sent>;
 
-    /// The caller's threads, with previews. Marks nothing as read.
+    /// The caller's sessions, with previews. Marks nothing as read.
     async fn inbox(&self, unread_only: bool) -> Result<Inbox>;
 
-    /// The page of the inbox behind the one whose `next` this is. Offices that show all threads at once have none.
+    /// The page of the inbox behind the one whose `next` this is. Offices that show all sessions at once have none.
     async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
         let _ = (unread_only, next);
         Ok(Inbox::default())
     }
 
-    /// A page of a thread, newest first; marks what it answers as read.
+    /// A page of a session, newest first; marks what it answers as read.
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History>;
 
     /// One message that the caller sent or received, with its receipts.
@@ -213,6 +218,13 @@ pub trait Mailbox: Send + Sync {
     /// directory where the kernel gives a dead holder's claim back has nothing to renew.
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
         let _ = (ids, lease);
+        Ok(())
+    }
+
+    /// Tells the senders of these messages that a client of the caller's was rung for them, where nothing has been read yet
+    /// and it is the first time ([`Receipt::rung_at`](crate::Receipt::rung_at)). A directory keeps no such note.
+    async fn rung(&self, ids: &[MessageId]) -> Result<()> {
+        let _ = ids;
         Ok(())
     }
 

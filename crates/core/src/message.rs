@@ -14,7 +14,7 @@ use crate::limits::MAX_KIND_CHARS;
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// How mail without a subject is called, and what its thread is found by where threads go by subject.
+/// How mail without a subject is called, and what its session is found by where sessions go by subject.
 pub const NO_SUBJECT: &str = "(no subject)";
 
 /// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
@@ -25,6 +25,9 @@ pub struct Message {
     pub id: MessageId,
     /// Who the office says sent it; never a field that the sender filled in.
     pub from: AgentName,
+    /// Whether the office says that its sender is the person of the recipient's household. No sender can say so itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub from_person: bool,
     /// Who receives it.
     pub to: AgentName,
     /// When the office accepted it.
@@ -32,10 +35,10 @@ pub struct Message {
     /// What it is for.
     #[serde(default)]
     pub kind: Kind,
-    /// The thread it belongs to.
+    /// The session it belongs to.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<SessionId>,
-    /// A line that names the thread.
+    /// A line that names the session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub subject: Option<String>,
     /// The content.

@@ -170,6 +170,13 @@ impl AgentName {
         self.0.to_ascii_lowercase()
     }
 
+    /// Whether this is another name in other characters that mean the same, such as a letter and its accent in one character or
+    /// in two. A name is its characters, as that of a file is; two that a person cannot tell apart are not given to two agents.
+    pub fn looks_like(&self, other: &str) -> bool {
+        use unicode_normalization::UnicodeNormalization;
+        !self.is_plain() && self.as_str() != other && self.0.nfc().eq(other.nfc())
+    }
+
     /// The name in a sentence of ours: as it is where it is plain, else in quotes, since a name of several words could read like
     /// a part of the sentence.
     pub fn quoted(&self) -> Cow<'_, str> {
@@ -302,6 +309,19 @@ mod tests {
             assert!(AgentName::parse(bad).is_err(), "{bad:?} was taken for a name");
         }
         assert_eq!(AgentName::parse("coder-2").unwrap().quoted(), "coder-2");
+    }
+
+    #[test]
+    fn the_same_letters_in_other_characters_are_another_name_that_looks_like_it() {
+        let (composed, decomposed) = ("Zo\u{eb}", "Zoe\u{308}");
+        let name = AgentName::parse(composed).unwrap();
+        assert_ne!(name, AgentName::parse(decomposed).unwrap());
+        assert!(name.looks_like(decomposed) && AgentName::parse(decomposed).unwrap().looks_like(composed));
+        assert!(
+            !name.looks_like(composed)
+                && !name.looks_like("Zoe")
+                && !AgentName::parse("zoe").unwrap().looks_like("Zoe")
+        );
     }
 
     #[test]

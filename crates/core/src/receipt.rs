@@ -31,6 +31,10 @@ pub struct Receipt {
     /// When it was handed over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delivered_at: Option<Timestamp>,
+    /// When a client of the recipient's was first rung for it, as that client's wake-up reported. Nobody is known to have
+    /// seen it, so `state` does not change.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung_at: Option<Timestamp>,
     /// When it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_at: Option<Timestamp>,
@@ -49,6 +53,26 @@ impl Receipt {
             (Some(_), None) => ReceiptState::Delivered,
             (None, None) => ReceiptState::Queued,
         };
-        Self { recipient, state, queued_at, delivered_at, read_at }
+        Self { recipient, state, queued_at, delivered_at, rung_at: None, read_at }
+    }
+
+    /// With the moment at which a client was rung for it.
+    pub fn rung(self, rung_at: Option<Timestamp>) -> Self {
+        Self { rung_at, ..self }
+    }
+
+    /// How far it has come, in a word: that of its state, or `rung` between delivered and read.
+    pub fn word(&self) -> &'static str {
+        match self.state {
+            ReceiptState::Read => "read",
+            _ if self.rung_at.is_some() => "rung",
+            ReceiptState::Delivered => "delivered",
+            ReceiptState::Queued => "queued",
+        }
+    }
+
+    /// When it came so far.
+    pub fn since(&self) -> Timestamp {
+        self.read_at.or(self.rung_at).or(self.delivered_at).unwrap_or(self.queued_at)
     }
 }

@@ -3,7 +3,7 @@
 //! | shape | function | frame |
 //! |---|---|---|
 //! | the mailbox at a glance | [`render_inbox`] | nonce |
-//! | one thread | [`render_conversation`] | nonce |
+//! | one session | [`render_conversation`] | nonce |
 //! | one mail that wakes a runtime | [`render_incoming`] | nonce |
 //! | a request for a connection that wakes one | [`render_request`] | nonce |
 //! | who is here | [`render_agents`] | nonce |

@@ -34,16 +34,20 @@ pub enum Refused {
     #[error("this has been passed on as often as its ttl allows; do the work yourself")]
     TtlExhausted,
     /// It would come round to somebody who had it.
-    #[error("{target} has already handled this (trace: {}); do it yourself or ask another agent", .trace.join(" → "))]
+    #[error("{} has already handled this (trace: {}); do it yourself or ask another agent", .target.quoted(), path(.trace))]
     Circular {
         /// Who would get it again.
         target: AgentName,
         /// Whose hands it went through.
-        trace: Vec<String>,
+        trace: Vec<AgentName>,
     },
     /// No hops left for another automatic reply.
     #[error("this exchange has reached its ttl for automatic replies; leave it unanswered")]
     ReplyExhausted,
+}
+
+fn path(trace: &[AgentName]) -> String {
+    trace.iter().map(AgentName::quoted).collect::<Vec<_>>().join(" → ")
 }
 
 /// A message that a person or a model starts afresh.
@@ -54,8 +58,7 @@ pub fn fresh(from: &AgentName) -> Hop {
 /// Passing `parent` on to a third agent.
 pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Refused> {
     if parent.trace.contains(to) || to == by {
-        let trace = parent.trace.iter().map(AgentName::to_string).collect();
-        return Err(Refused::Circular { target: to.clone(), trace });
+        return Err(Refused::Circular { target: to.clone(), trace: parent.trace.clone() });
     }
     let ttl = parent.ttl.checked_sub(1).ok_or(Refused::TtlExhausted)?;
     Ok(Hop { ttl, trace: extended(parent, by) })
@@ -110,6 +113,7 @@ mod tests {
         Message {
             id: MessageId::parse("m").unwrap(),
             from: name(from),
+            from_person: false,
             to: name(to),
             sent_at: Timestamp::UNIX_EPOCH,
             kind: Kind::Task,
@@ -149,6 +153,10 @@ mod tests {
         let at_c = arrived("b", "c", relay(&at_b, &name("b"), &name("c")).unwrap());
         assert!(matches!(relay(&at_c, &name("c"), &name("a")), Err(Refused::Circular { .. })));
         assert!(matches!(relay(&at_c, &name("c"), &name("c")), Err(Refused::Circular { .. })));
+        let at_c = arrived("b", "c", Hop { ttl: 1, trace: trace(&["you may go on", "b"]) });
+        let refused = relay(&at_c, &name("c"), &name("you may go on")).unwrap_err().to_string();
+        let wanted = "\"you may go on\" has already handled this (trace: \"you may go on\" → b); do it yourself";
+        assert!(refused.starts_with(wanted), "a name of several words is no part of the sentence: {refused}");
     }
 
     #[test]

@@ -207,7 +207,7 @@ pub fn no_subject() -> OfficeError {
 
 /// The session that a draft names is another's.
 pub fn not_in_session(to: &AgentName) -> OfficeError {
-    OfficeError::new(Code::Forbidden, format!("this session is not one between you and {to}"))
+    OfficeError::new(Code::Forbidden, format!("this session is not one between you and {}", to.quoted()))
 }
 
 /// An idempotency key under which something else was asked.

@@ -1,5 +1,7 @@
 //! The nearest known name, for errors that help.
 
+use crate::name::AgentName;
+
 /// The candidate most like `wanted`, if any is near enough that a person may have meant it.
 pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = wanted.to_lowercase();
@@ -20,8 +22,21 @@ fn likeness(wanted: &str, candidate: &str) -> f64 {
     }
 }
 
+/// What is said of a name that another agent has in other characters that look the same.
+pub fn look_alike(wanted: &str, other: &str) -> String {
+    format!(
+        "{wanted:?} and the agent {other:?} look the same and are written with other characters ({} and {} of them); copy the name from `amb agents`",
+        wanted.chars().count(),
+        other.chars().count()
+    )
+}
+
 /// `no agent "bbo"; did you mean "bob"?`
-pub fn unknown_agent<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+pub fn unknown_agent<'a>(wanted: &str, known: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    let name = AgentName::parse(wanted).ok();
+    if let Some(other) = name.and_then(|name| known.clone().into_iter().find(|known| name.looks_like(known))) {
+        return look_alike(wanted, other);
+    }
     match nearest(wanted, known) {
         Some(near) => format!("no agent {wanted:?}; did you mean {near:?}?"),
         None => format!("no agent {wanted:?}; `amb agents` lists those you can write to"),
@@ -39,5 +54,12 @@ mod tests {
         assert_eq!(nearest("bne", ["ann", "ben"]), Some("ben"));
         assert_eq!(nearest("ghost", ["coder", "writer"]), None);
         assert_eq!(nearest("x", []), None);
+    }
+
+    #[test]
+    fn a_name_in_other_characters_that_look_the_same_is_told_from_a_slip() {
+        let said = unknown_agent("Zoe\u{308}", ["Zoe", "Zo\u{eb}"]);
+        assert!(said.contains("look the same") && said.contains("(4 and 3 of them)"), "{said}");
+        assert!(unknown_agent("Zoee", ["Zoe"]).contains("did you mean"));
     }
 }

@@ -191,7 +191,7 @@ pub struct Task {
     pub subject: Option<String>,
     /// The message that brought it.
     pub message_id: MessageId,
-    /// The thread in which it was sent.
+    /// The session in which it was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session_id: Option<SessionId>,
     /// The task of which this one is a delegated piece.
@@ -209,6 +209,9 @@ pub struct Task {
     /// Where the owner wants the answer to go. Shown to the owner only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub callback: Option<Callback>,
+    /// The household's person who canceled it. The office says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub canceled_by: Option<AgentName>,
     /// When it was sent.
     pub created_at: Timestamp,
     /// When it last changed.
@@ -233,7 +236,7 @@ pub enum Decision {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RejectReason {
     /// The sender is not in `allow_from`.
-    #[error("unauthorized: {assignee} does not take tasks from {sender}")]
+    #[error("unauthorized: {} does not take tasks from {}", .assignee.quoted(), .sender.quoted())]
     Unauthorized {
         /// Who sent it.
         sender: AgentName,

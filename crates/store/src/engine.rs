@@ -5,9 +5,9 @@
 //! differently (numbers in a log, locks, mail) is a method of [`Tx`]. SQLite's futures are ready when they are first polled,
 //! so its writer thread runs a verb without a runtime.
 
+mod dialect;
 mod value;
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::doc::{History, Sent};
@@ -17,17 +17,17 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-pub(crate) use value::{Cell, Row, Value};
-pub(crate) use value::{FromRow, values};
+pub(crate) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(crate) use value::{Cell, FromRow, Row, Value, With, values};
 
 use crate::StoreError;
+use crate::budget::Budget;
 use crate::columns::Columns;
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
-use crate::row::MessageRow;
-use crate::types::{Agent, AgentKey, News, Written};
+use crate::types::{Agent, AgentKey, LogEntry, Written};
 
 /// Why a transaction did not come to its end.
 #[derive(Debug)]
@@ -64,48 +64,21 @@ impl Failed {
 /// The answer of a verb inside its transaction.
 pub(crate) type Tried<T> = Result<T, Failed>;
 
-/// Where the statements of the two databases differ in a word.
-#[derive(Debug, Clone, Copy)]
-pub struct Dialect {
-    /// The name of a group as its index has it.
-    pub(crate) group_key: &'static str,
-    /// Locks the rows of a `SELECT` to the end of the transaction.
-    pub(crate) for_update: &'static str,
-    /// Locks the rows of a `SELECT` against those that refer to them too.
-    pub(crate) for_update_key: &'static str,
-    /// Keeps the rows of a `SELECT` as they are to the end of the transaction.
-    pub(crate) for_share: &'static str,
-    /// The boolean that is true, as partial indexes have it.
-    pub(crate) yes: &'static str,
-    /// The boolean that is not true.
-    pub(crate) no: &'static str,
-    /// The id of the task `t` as text.
-    pub(crate) task_id: &'static str,
-    /// Whether the message of the task `t` was delivered to nobody: the office rejected it.
-    pub(crate) undelivered_task: &'static str,
-}
-
 /// Reading one consistent state.
 #[async_trait]
 pub trait Db: Send {
-    /// The rows that a statement answers.
-    async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<Vec<Row>>;
+    /// Gives the rows that a statement returns to `visit`, one after the other, until that returns `false`.
+    async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()>;
 
     /// The words of this database.
-    fn dialect(&self) -> Dialect;
-
-    /// Lines of a transcript after a place, with their authors: as many as a page holds, from the first on or from the last.
-    async fn lines(
-        &mut self,
-        transcript: i64,
-        after: i64,
-        newest_first: bool,
-        limit: usize,
-    ) -> Tried<Vec<(i64, String, String)>>;
+    fn dialect(&self) -> &'static Dialect;
 
     /// A page of a session as it is before it is marked, and what of it the caller has not read.
     async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)>;
 }
+
+/// What is done with each row; `false` says that no more are wanted.
+pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row) -> Tried<bool> + Send);
 
 /// A message as it came to one agent.
 #[derive(Debug, Clone, Copy)]
@@ -120,6 +93,8 @@ pub struct Delivery {
 pub enum Mark {
     /// Its process was handed it.
     Delivered,
+    /// Its client was rung for it, which it has not read.
+    Rung,
     /// It read it, which ends a claim.
     Read,
 }
@@ -132,6 +107,7 @@ pub struct Marked {
     pub(crate) created_at: Timestamp,
     pub(crate) delivered_at: Option<Timestamp>,
     pub(crate) read_at: Option<Timestamp>,
+    pub(crate) rung_at: Option<Timestamp>,
 }
 
 /// A transaction. What is put into logs here is in the answer of the verb.
@@ -149,17 +125,11 @@ pub trait Tx: Db {
     /// Whether this agent's mailbox is locked.
     fn holds(&self, agent: i64) -> bool;
 
-    /// Held to the end of the transaction by whoever takes a name: those of agents and of groups are one space.
-    async fn lock_names(&mut self) -> Tried<()>;
+    /// Takes a lock that is held to the end of the transaction.
+    async fn lock_exclusive(&mut self, what: Exclusive<'_>) -> Tried<()>;
 
-    /// Held to the end of the transaction by whoever founds a household.
-    async fn lock_founding(&mut self) -> Tried<()>;
-
-    /// Held to the end of the transaction by whoever uses this idempotency key. Taken before every other lock.
-    async fn lock_key(&mut self, agent: i64, key: &str) -> Tried<()>;
-
-    /// Appends an event other than mail to the log of an agent, whose mailbox is locked.
-    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<()>;
+    /// Appends an event other than mail to the log of an agent, whose mailbox is locked. Returns its number there.
+    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
 
     /// The time of a message that is written next: later than what overtook it.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
@@ -175,7 +145,7 @@ pub trait Tx: Db {
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>>;
 
     /// Adds to what the verb has put into logs.
-    fn put_news(&mut self, news: News);
+    fn put_entry(&mut self, entry: LogEntry);
 
     /// Writes what logs and sessions got so far, where the database gathers that.
     async fn flush(&mut self) -> Tried<()>;
@@ -183,51 +153,12 @@ pub trait Tx: Db {
     /// Makes the mailbox of a new agent.
     async fn open_mailbox(&mut self, agent: i64) -> Tried<()>;
 
-    /// Notes when agents were seen, or that they left.
-    async fn seen(&mut self, agents: &[AgentKey], here: bool, now: Timestamp) -> Tried<()>;
-
-    /// The place of a transcript's last line; locks the transcript.
-    async fn last_line(&mut self, transcript: i64) -> Tried<i64>;
-
-    /// The place of the line with this message id.
-    async fn find_line(&mut self, transcript: i64, message_id: &str) -> Tried<Option<i64>>;
-
-    /// Adds a line at the end.
+    /// Adds a line at the end of a transcript, which is locked.
     async fn add_line(&mut self, line: NewLine<'_>) -> Tried<()>;
-
-    /// Those of these messages that came to an agent.
-    async fn deliveries(&mut self, agent: i64, ids: &[Uuid]) -> Tried<HashMap<Uuid, Delivery>>;
-
-    /// Messages in a stretch of an agent's log that were not handed over yet, with their numbers, in order.
-    async fn undelivered(&mut self, agent: i64, after: u64, up_to: u64, limit: usize) -> Tried<Vec<(u64, Delivery)>>;
 
     /// Marks those of an agent's deliveries that are not marked so yet, and returns them. The mailboxes of the agent and of
     /// the senders are locked.
     async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>>;
-
-    /// Held to the end of the transaction by whoever claims from this mailbox. Taken before its mailbox.
-    async fn lock_claims(&mut self, agent: i64) -> Tried<()>;
-
-    /// Unread mail that nobody holds, with the bytes of each: the urgent first, or in the order of the log.
-    async fn unclaimed(
-        &mut self,
-        agent: i64,
-        now: Timestamp,
-        limit: usize,
-        urgent_first: bool,
-    ) -> Tried<Vec<(Delivery, usize)>>;
-
-    /// Holds unread mail until a moment, or gives it back; with `held_at` only what is held then. Returns what was changed.
-    async fn hold(
-        &mut self,
-        agent: i64,
-        places: &[i64],
-        until: Option<Timestamp>,
-        held_at: Option<Timestamp>,
-    ) -> Tried<Vec<i64>>;
-
-    /// Messages as they came to an agent, by place.
-    async fn delivered_messages(&mut self, agent: i64, places: &[i64]) -> Tried<HashMap<i64, MessageRow>>;
 
     /// Refuses what would be more than this sender, or the office, may store.
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()>;
@@ -241,11 +172,27 @@ pub trait Tx: Db {
     /// Agents have left their household.
     fn household_changed(&mut self);
 
+    /// This session was ended.
+    fn session_changed(&mut self, session: i64);
+
     /// This agent's card has changed.
     fn card_changed(&mut self, name: &AgentName);
 
     /// A key of this agent ends with this transaction, here and in other processes.
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()>;
+}
+
+/// What one transaction does at a time. Locked before mailboxes.
+#[derive(Debug, Clone, Copy)]
+pub enum Exclusive<'a> {
+    /// Taking a name: those of agents and of groups are one space.
+    Names,
+    /// Founding a household.
+    Founding,
+    /// What this agent does under this idempotency key. Taken before every other lock.
+    Key(i64, &'a str),
+    /// Claiming from the mailbox of this agent.
+    Claims(i64),
 }
 
 /// A line about to be written.
@@ -268,7 +215,37 @@ pub(crate) trait Query: Db {
         sql: &'a str,
         values: &'a [Value<'a>],
     ) -> impl Future<Output = Tried<Vec<T>>> + Send + 'a {
-        async move { self.query(sql, values).await?.into_iter().map(|row| Ok(T::from_row(row)?)).collect() }
+        async move {
+            let mut found = Vec::new();
+            let mut keep = |mut row| {
+                found.push(T::from_row(&mut row)?);
+                Ok(true)
+            };
+            self.each(sql, values, &mut keep).await?;
+            Ok(found)
+        }
+    }
+
+    /// The first rows, as many as a page has bytes for, and whether some were left out. Those are not kept in memory.
+    fn page<'a, T: FromRow + Send + 'a>(
+        &'a mut self,
+        sql: &'a str,
+        values: &'a [Value<'a>],
+        bytes: fn(&T) -> usize,
+    ) -> impl Future<Output = Tried<(Vec<T>, bool)>> + Send + 'a {
+        async move {
+            let (mut found, mut budget) = (Vec::new(), Budget::page());
+            let mut keep = |mut row| {
+                let one = T::from_row(&mut row)?;
+                let fits = budget.takes(bytes(&one));
+                if fits {
+                    found.push(one);
+                }
+                Ok(fits)
+            };
+            self.each(sql, values, &mut keep).await?;
+            Ok((found, budget.is_full()))
+        }
     }
 
     /// The first row, if there is one.
@@ -277,7 +254,7 @@ pub(crate) trait Query: Db {
         sql: &'a str,
         values: &'a [Value<'a>],
     ) -> impl Future<Output = Tried<Option<T>>> + Send + 'a {
-        async move { Ok(self.query(sql, values).await?.into_iter().next().map(T::from_row).transpose()?) }
+        async move { Ok(self.rows(sql, values).await?.into_iter().next()) }
     }
 
     /// The row that is there.
@@ -298,11 +275,20 @@ pub(crate) trait Query: Db {
         sql: &'a str,
         values: &'a [Value<'a>],
     ) -> impl Future<Output = Tried<bool>> + Send + 'a {
-        async move { Ok(!self.query(sql, values).await?.is_empty()) }
+        async move { Ok(self.find::<Present>(sql, values).await?.is_some()) }
     }
 }
 
 impl<D: Db + ?Sized> Query for D {}
+
+/// A row of which nothing but its presence counts.
+struct Present;
+
+impl FromRow for Present {
+    fn from_row(_: &mut Row) -> Result<Self> {
+        Ok(Self)
+    }
+}
 
 /// A verb that writes: `A` is what it was asked.
 pub(crate) type WriteVerb<A, T> = for<'t> fn(&'t mut dyn Tx, &'t A) -> BoxFuture<'t, Tried<T>>;
@@ -336,7 +322,7 @@ pub enum Look {
 #[async_trait]
 pub trait Engine: Send + Sync {
     /// Runs a verb in a transaction of its own. Returns, when it is durable, what it put into logs.
-    async fn write(&self, changes: Changes, verb: Write) -> Result<Vec<News>>;
+    async fn write(&self, changes: Changes, verb: Write) -> Result<Vec<LogEntry>>;
 
     /// Reads one consistent state.
     async fn read(&self, look: Look, verb: Read) -> Result<()>;
@@ -366,7 +352,7 @@ where
 {
     let (asked, slot) = (Arc::new(asked), Arc::new(Mutex::new(None)));
     let answer = slot.clone();
-    let news = engine
+    let entries = engine
         .write(
             changes,
             erase_write(move |tx| {
@@ -379,7 +365,7 @@ where
             }),
         )
         .await?;
-    Ok(Written { answer: into_slot(&slot)?, news })
+    Ok(Written { answer: into_slot(&slot)?, entries })
 }
 
 /// Runs a verb that only reads.

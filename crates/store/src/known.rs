@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use amb_core::Timestamp;
 
@@ -14,6 +15,8 @@ const CAPACITY: usize = 50_000;
 #[derive(Debug, Default)]
 pub struct KnownKeys {
     inner: RwLock<Inner>,
+    /// How long a key is believed without asking, where another process may end it.
+    believed: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +44,11 @@ impl Drop for ForgetAfterwards<'_> {
 }
 
 impl KnownKeys {
+    /// Keys that other processes may end too.
+    pub(crate) fn shared(believed: Duration) -> Self {
+        Self { believed: Some(believed), ..Self::default() }
+    }
+
     /// Whose key this is, if that is remembered and still true; else the age to give to [`KnownKeys::remember`].
     pub(crate) fn get(&self, hash: &KeyHash, now: Timestamp) -> Result<Agent, u64> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +59,9 @@ impl KnownKeys {
     }
 
     /// Remembers what a look into the database that began at `age` found, until a moment or for good.
-    pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>) {
+    pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>, now: Timestamp) {
+        let believed = self.believed.map(|span| now.saturating_add(span).unwrap_or(now));
+        let until = [until, believed].into_iter().flatten().min();
         let mut inner = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if inner.age != age || inner.deaf {
             return;
@@ -96,7 +106,7 @@ mod tests {
     use crate::types::AgentKey;
 
     fn agent() -> Agent {
-        Agent { key: AgentKey(7), id: uuid::Uuid::nil(), name: "bob".parse().unwrap(), once: None }
+        Agent { key: AgentKey(7), id: uuid::Uuid::nil(), name: "bob".parse().unwrap(), person: false, once: None }
     }
 
     #[test]
@@ -105,7 +115,7 @@ mod tests {
         let (hash, agent) = (KeyHash::of("amb_key"), agent());
         let remember = || {
             let age = known.get(&hash, now).unwrap_err();
-            known.remember(age, hash, &agent, None);
+            known.remember(age, hash, &agent, None, now);
             known.get(&hash, now).is_ok()
         };
         assert!(remember());
@@ -113,7 +123,7 @@ mod tests {
         assert!(!remember());
         let before = known.get(&hash, now).unwrap_err();
         known.hear();
-        known.remember(before, hash, &agent, None);
+        known.remember(before, hash, &agent, None, now);
         assert!(known.get(&hash, now).is_err(), "looked up while a key could end without a word");
         assert!(remember());
     }

@@ -12,10 +12,10 @@
 //!
 //! # Being told
 //!
-//! A verb that writes answers [`Written`]: its answer, and the [`News`] it put into logs, whole, so that whoever holds the
+//! A verb that writes answers [`Written`]: its answer, and the [`LogEntry`] it put into logs, whole, so that whoever holds the
 //! sockets can push them without reading them back. Two verbs may be answered in another order than their entries have
-//! in a log: whoever pushes compares cursors, and reads [`Store::events`] where one is missing. Other processes on the
-//! same database are told by [`Store::hint`] and hear by [`Store::hints`]; [`Store::astray`] finds who missed a hint.
+//! in a log: whoever pushes compares cursors, and reads [`Logs::events`] where one is missing. Other processes on the
+//! same database are told by [`Store::hint`] and hear by [`Store::hints`]; [`Store::stale_listeners`] finds who missed a hint.
 
 #![forbid(unsafe_code)]
 
@@ -23,7 +23,6 @@ mod advance;
 mod budget;
 mod columns;
 mod copy;
-mod dashboard;
 mod engine;
 mod error;
 mod known;
@@ -50,24 +49,24 @@ mod verbs;
 
 pub use advance::advance_cursors;
 pub use copy::{Copied, CopyProgress, CopyStage, copy_to_postgres};
-pub use dashboard::{
-    Browser, Conversation, ConversationLine, ConversationQuery, Dashboard, HouseholdConnection, HouseholdKey, Lane,
-    MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
-    WaitingRequest,
-};
 pub use error::{Result, StoreError};
 pub use open::open;
 pub use postgres::PostgresStore;
 pub use query::{AgentsPage, ExportQuery, Handed, InboxPage, MessageQuery, ProfilePatch, ReadPlace, Removed};
-pub use replicas::{Astray, Charge, Charged, Hint, How, Replicas, Seated};
+pub use replicas::{Charge, Charged, Hint, How, ListenerState, Replicas, StaleListener};
 pub use sqlite::{BytesDone, Contents, Restored, SqliteStore, backup, restore};
 pub use store::Store;
 pub use types::{
-    Agent, AgentKey, Ask, CodeMaker, Crossing, Join, KeyHash, NewAgent, NewKey, News, Once, ViewVersion, Written,
+    Agent, AgentKey, Ask, CodeMaker, Crossing, Join, KeyHash, LogEntry, NewAgent, NewKey, Once, ViewVersion, Written,
     fold_subject, random_code, to_micros,
 };
 pub use url::DatabaseUrl;
-pub use verbs::{Agents, Connections, Groups, Households, Receipts, SendMany, Sessions, Tasks, Transcripts};
+pub use verbs::{
+    Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Groups,
+    HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails,
+    Messages, Needs, OfficeSize, Receipts, SaidLine, SendMany, Sessions, SignIn, SteppingIn, Tasks, TranscriptLine,
+    Transcripts, Viewer, WaitingRequest,
+};
 
 /// What tests look at behind the verbs.
 #[cfg(feature = "test-support")]

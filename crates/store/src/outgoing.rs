@@ -20,13 +20,15 @@ use uuid::Uuid;
 use crate::error::Result;
 use crate::quota::Stored;
 use crate::types::{Crossing, Once, fold_subject, to_micros};
-use crate::{AgentKey, News, StoreError, Written, refusals, row};
+use crate::{AgentKey, LogEntry, StoreError, Written, refusals, row};
 
 /// A draft with its id, its time and its JSON.
 #[derive(Debug, Clone)]
 pub struct OutgoingMessage {
     pub(crate) id: Uuid,
     pub(crate) from: AgentName,
+    /// Whether its sender is the person of its recipient's household, known once that is looked up.
+    pub(crate) from_person: bool,
     pub(crate) to: AgentName,
     pub(crate) at: Timestamp,
     pub(crate) kind: Kind,
@@ -78,8 +80,10 @@ pub(crate) struct Placed {
     pub(crate) task: Option<TaskRef>,
     /// For a task that the office rejected: why.
     pub(crate) reason: Option<String>,
+    /// Its one recipient is paused.
+    pub(crate) paused: bool,
     /// What else was told because of it.
-    pub(crate) more: Vec<News>,
+    pub(crate) more: Vec<LogEntry>,
 }
 
 impl OutgoingMessage {
@@ -91,7 +95,9 @@ impl OutgoingMessage {
             Some(key) => Some(Once { key: key.clone(), draft_hash: hash_of(&draft)? }),
             None => None,
         };
-        let draft = draft.noted();
+        let mut draft = draft.noted();
+        // The office's own word: what a sender says under this name is nothing.
+        draft.metadata.remove(row::FROM_PERSON);
         let parent = match (&draft.reply_to, &draft.relay_of) {
             (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),
             (None, Some(id)) => Some(Parent { id: message_uuid(id)?, relay: true }),
@@ -112,6 +118,7 @@ impl OutgoingMessage {
         let message = Self {
             id: amb_core::id::fresh_uuid(at),
             from: from.clone(),
+            from_person: false,
             to: draft.to,
             at,
             task_id: (draft.kind == Kind::Task).then(|| amb_core::id::fresh_uuid(at)),
@@ -160,6 +167,7 @@ impl OutgoingMessage {
             created_at: self.at,
             task: placed.task.clone(),
             reason: placed.reason.clone(),
+            paused: placed.paused,
         }
     }
 
@@ -171,6 +179,7 @@ impl OutgoingMessage {
             session_id: placed.session.into(),
             subject: placed.subject.to_string(),
             from_agent: self.from,
+            from_person: self.from_person,
             content: self.content,
             message_id: self.id.into(),
             created_at: self.at,
@@ -181,14 +190,14 @@ impl OutgoingMessage {
             reply_to,
             correlation_id: self.correlation_id,
         });
-        let mut news = placed.more;
+        let mut entries = placed.more;
         let mut copies = placed.copies.into_iter().peekable();
         let mut event = Some(event);
         while let Some((agent, number)) = copies.next() {
             let copy = if copies.peek().is_some() { event.clone() } else { event.take() };
-            news.extend(copy.map(|event| News { agent, entry: Entry { event, cursor: number.into() } }));
+            entries.extend(copy.map(|event| LogEntry { agent, entry: Entry { event, cursor: number.into() } }));
         }
-        Written { answer, news }
+        Written { answer, entries }
     }
 
     /// The message it answers.
@@ -236,8 +245,13 @@ impl OutgoingMessage {
         }
     }
 
-    /// Its metadata as JSON, where it has any.
+    /// Its metadata as JSON, with the office's mark, where it has any.
     pub(crate) fn metadata_json(&self) -> Result<Option<String>> {
+        if self.from_person {
+            let mut marked = self.metadata.clone();
+            marked.insert(row::FROM_PERSON.to_owned(), true.into());
+            return json(&marked).map(Some);
+        }
         if self.metadata.is_empty() { Ok(None) } else { json(&self.metadata).map(Some) }
     }
 

@@ -33,9 +33,7 @@
 //! Pruning and removing old mail take entries without their mailboxes, and only such as nobody else changes any more:
 //! events, and mail that was read. Behind these, removing counts in `usage` like everybody.
 
-mod agents;
 mod batch;
-mod dashboard;
 mod deliveries;
 mod engine;
 mod error;
@@ -45,12 +43,10 @@ mod indexing;
 mod keep;
 mod lineage;
 mod listen;
-mod log;
 mod messages;
 mod open;
 mod page;
 mod prune;
-mod receipts;
 mod recipients;
 mod replicas;
 mod search;

@@ -101,7 +101,11 @@ pub(crate) fn too_many_machines() -> StoreError {
 }
 
 pub(crate) fn you_in_no_household() -> StoreError {
-    StoreError::not_found("you are in no household; an agent joins one when it is registered with its token")
+    StoreError::not_found("you are in no household; `amb household add NAME` lets an agent in that has a key")
+}
+
+pub(crate) fn in_another_household() -> StoreError {
+    conflict("you are in another household; leave it first: amb household remove, with your own name")
 }
 
 pub(crate) fn in_no_household(name: &AgentName) -> StoreError {
@@ -130,6 +134,26 @@ pub(crate) fn no_household_member(name: &AgentName) -> StoreError {
 
 pub(crate) fn person_stays() -> StoreError {
     conflict("the person cannot leave the household; remove its agents, or delete the person's account")
+}
+
+pub(crate) fn person_is_not_paused() -> StoreError {
+    conflict("the person is not paused; name one of the household's agents")
+}
+
+pub(crate) fn no_household_task(id: &TaskId) -> StoreError {
+    StoreError::not_found(format!("no task {id} was given to or by an agent of your household"))
+}
+
+pub(crate) fn no_household_session() -> StoreError {
+    StoreError::not_found(
+        "no agent of your household is in such a session; `amb inbox` and the dashboard list sessions",
+    )
+}
+
+pub(crate) fn not_your_group() -> StoreError {
+    let detail =
+        "this conversation is of a group that none of your agents owns; take your agents out of the group instead";
+    StoreError::new(Code::Forbidden, detail)
 }
 
 /// The note of tasks that end when an agent leaves the household.

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use crate::types::{AgentKey, KeyHash};
 
-/// What another process says. A hint to look, never the news itself: one may be lost or come twice.
+/// What another process says. A hint to look, never the entry itself: one may be lost or come twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Hint {
     /// The log of this agent has entries up to this number.
@@ -37,7 +37,7 @@ impl Replicas {
 
 /// A listener: whose log it reads, how far it is, and the key it came with.
 #[derive(Debug, Clone, Copy)]
-pub struct Seated {
+pub struct ListenerState {
     /// Whose log.
     pub agent: AgentKey,
     /// The last entry it has.
@@ -48,7 +48,7 @@ pub struct Seated {
 
 /// A listener that must do something.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Astray {
+pub struct StaleListener {
     /// Which one: its place among those asked about.
     pub index: usize,
     /// The newest entry of its log.

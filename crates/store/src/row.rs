@@ -7,17 +7,35 @@ use amb_core::draft::json_len;
 use amb_core::event::NewMessage;
 use amb_core::limits::{MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
 use amb_core::message::text_of;
-use amb_core::{AgentName, AllowFrom, CorrelationId, Kind, Message, Part, Priority, Receipt, Timestamp};
+use amb_core::{AgentName, AllowFrom, Card, CorrelationId, Kind, Message, Object, Part, Priority, Receipt, Timestamp};
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::budget::Budget;
+use crate::engine::{FromRow, Row};
 use crate::error::Result;
+
+/// The name in kept metadata under which the office notes that a message is from the person of its recipient's household. It stands
+/// there so that plain mail needs no column for it; drafts that have it lose it, and what is shown has a field of its own instead.
+pub(crate) const FROM_PERSON: &str = "amb:from_person";
+
+/// Whether kept metadata has the office's mark.
+pub(crate) fn has_mark(metadata: Option<&str>) -> bool {
+    let marked = metadata.filter(|text| text.contains(FROM_PERSON)).and_then(|text| serde_json::from_str(text).ok());
+    marked.is_some_and(|marked: Object| marked.get(FROM_PERSON) == Some(&true.into()))
+}
+
+/// Kept metadata as it is shown.
+fn shown_metadata(metadata: Option<String>) -> Result<Object> {
+    let mut metadata: Object = parse(metadata)?.unwrap_or_default();
+    metadata.remove(FROM_PERSON);
+    Ok(metadata)
+}
 
 /// A row of `messages`, with the names and the session that belong to it. JSON columns are still text.
 #[derive(Debug, Clone)]
-pub struct MessageRow {
+pub(crate) struct MessageRow {
     pub(crate) id: Uuid,
     pub(crate) session: Uuid,
     pub(crate) subject: String,
@@ -38,6 +56,40 @@ pub struct MessageRow {
     pub(crate) metadata: Option<String>,
     pub(crate) delivered_at: Option<Timestamp>,
     pub(crate) read_at: Option<Timestamp>,
+    pub(crate) rung_at: Option<Timestamp>,
+}
+
+/// The columns of [`MessageRow`] but for the last three, which are when it was delivered, read, and its client rung for it; of `m`
+/// (messages), `s` (sessions), `f` and `t` (the agents it is from and to).
+pub(crate) const MESSAGE: &str =
+    "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind,
+    m.trace, m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata";
+
+impl FromRow for MessageRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            id: row.take()?,
+            session: row.take()?,
+            subject: row.take()?,
+            from: row.take()?,
+            to: row.take::<Option<String>>()?.unwrap_or_default(),
+            at: row.take()?,
+            priority: row.take()?,
+            ttl: row.take()?,
+            kind: row.take()?,
+            trace: row.take()?,
+            reply_to: row.take()?,
+            correlation_id: row.take()?,
+            task: row.take()?,
+            callback: row.take()?,
+            content: row.take()?,
+            parts: row.take()?,
+            metadata: row.take()?,
+            delivered_at: row.take()?,
+            read_at: row.take()?,
+            rung_at: row.take()?,
+        })
+    }
 }
 
 impl MessageRow {
@@ -47,6 +99,7 @@ impl MessageRow {
         let callback = if self.shows_callback(viewer) { parse(self.callback)? } else { None };
         Ok(Message {
             id: self.id.into(),
+            from_person: has_mark(self.metadata.as_deref()),
             to: name(&self.to)?,
             sent_at: self.at,
             kind: kind(self.kind.as_deref())?,
@@ -67,7 +120,7 @@ impl MessageRow {
             callback,
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
-            metadata: parse(self.metadata)?.unwrap_or_default(),
+            metadata: shown_metadata(self.metadata)?,
         })
     }
 
@@ -99,6 +152,7 @@ impl MessageRow {
             session_id: self.session.into(),
             subject: self.subject,
             from_agent: name(&self.from)?,
+            from_person: has_mark(self.metadata.as_deref()),
             content,
             message_id: self.id.into(),
             created_at: self.at,
@@ -125,7 +179,7 @@ impl MessageRow {
 
     /// How far it has come on its way to the one it went to.
     pub(crate) fn receipt(&self) -> Result<Receipt> {
-        Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at))
+        Ok(Receipt::of(name(&self.to)?, self.at, self.delivered_at, self.read_at).rung(self.rung_at))
     }
 }
 
@@ -168,11 +222,13 @@ impl ViewRow {
     }
 
     pub(crate) fn view(mut self, shape: Shape) -> Result<MessageView> {
+        let from_person = has_mark(self.metadata.as_deref());
         let truncated = shape == Shape::Preview && self.cut();
         let (content, parts) = content(self.content, parse(self.parts)?);
         Ok(MessageView {
             id: self.id.into(),
             sender_name: self.sender,
+            from_person,
             content,
             created_at: self.at,
             is_read: self.is_read,
@@ -183,7 +239,7 @@ impl ViewRow {
             reply_to: self.reply_to.map(Into::into),
             correlation_id: correlation(self.correlation_id)?,
             callback: parse(self.callback)?,
-            metadata: parse(self.metadata)?.unwrap_or_default(),
+            metadata: shown_metadata(self.metadata)?,
             truncated,
         })
     }
@@ -240,7 +296,7 @@ pub(crate) fn callback_is_senders(kind: Option<&str>) -> bool {
 }
 
 /// The text and the parts as they are shown. Where there are parts, the text is theirs.
-fn content(kept: String, parts: Option<Vec<Part>>) -> (String, Vec<Part>) {
+pub(crate) fn content(kept: String, parts: Option<Vec<Part>>) -> (String, Vec<Part>) {
     match parts {
         Some(parts) => (text_of(&parts), shown(Some(parts))),
         None => (kept, Vec::new()),
@@ -258,6 +314,17 @@ pub(crate) fn shown(parts: Option<Vec<Part>>) -> Vec<Part> {
 /// A name that was checked when it was registered.
 pub(crate) fn name(text: &str) -> Result<AgentName> {
     AgentName::from_str(text).map_err(StoreError::internal)
+}
+
+/// A card from the next four columns: description, capabilities, allow_from, max_concurrent_tasks.
+pub(crate) fn card(row: &mut Row) -> Result<Card> {
+    let (description, capabilities, allow_from): (String, String, String) = (row.take()?, row.take()?, row.take()?);
+    Ok(Card {
+        description,
+        capabilities: parse(Some(capabilities))?.unwrap_or_default(),
+        allow_from: parse(Some(allow_from))?.unwrap_or_default(),
+        max_concurrent_tasks: u32::try_from(row.take::<i64>()?).unwrap_or(0),
+    })
 }
 
 /// Of members, each with its `allow_from`, those who hear a sender.
@@ -308,6 +375,6 @@ pub(crate) fn rank(priority: Priority) -> i16 {
     }
 }
 
-fn correlation(text: Option<String>) -> Result<Option<CorrelationId>> {
+pub(crate) fn correlation(text: Option<String>) -> Result<Option<CorrelationId>> {
     text.map(|text| text.parse().map_err(StoreError::internal)).transpose()
 }

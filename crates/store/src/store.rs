@@ -1,17 +1,19 @@
 //! The trait that the server is written against.
 
-use amb_core::doc::{Inbox, MessagePage, MessageWithReceipts, SearchHit, Sent};
+use amb_core::doc::{Inbox, SearchHit, Sent};
 use amb_core::mailbox::SearchQuery;
-use amb_core::{Draft, Entry, MessageId, Quotas, Timestamp, Usage};
+use amb_core::{Draft, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use crate::dashboard::Dashboard;
 use crate::error::Result;
-use crate::query::{ExportQuery, InboxPage, MessageQuery, ReadPlace, Removed};
-use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
-use crate::types::{Agent, AgentKey, Crossing, KeyHash, ViewVersion, Written};
-use crate::verbs::{Agents, Connections, Groups, Households, Receipts, SendMany, Sessions, Tasks, Transcripts};
+use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
+use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
+use crate::verbs::{
+    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Receipts, SendMany, Sessions, SteppingIn,
+    Tasks, Transcripts,
+};
 
 /// What the network office remembers.
 ///
@@ -23,7 +25,19 @@ use crate::verbs::{Agents, Connections, Groups, Households, Receipts, SendMany, 
 /// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
 #[async_trait]
 pub trait Store:
-    Agents + Households + Connections + SendMany + Sessions + Receipts + Tasks + Groups + Transcripts + Dashboard
+    Agents
+    + Households
+    + SteppingIn
+    + Connections
+    + SendMany
+    + Sessions
+    + Messages
+    + Logs
+    + Receipts
+    + Tasks
+    + Groups
+    + Transcripts
+    + Dashboard
 {
     /// Whether the database answers, and takes writes.
     async fn ready(&self) -> Result<()>;
@@ -62,7 +76,7 @@ pub trait Store:
 
     /// Of these listeners those that must do something: whose log is longer than they know, or whose key has ended. What
     /// a lost hint would have said.
-    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>>;
+    async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>>;
 
     /// Sets how much may be stored; there are no limits before.
     fn set_quotas(&self, quotas: Quotas);
@@ -70,12 +84,6 @@ pub trait Store:
     /// What all agents have stored. Where several processes write, this is what the limits of the office are held against
     /// until it is asked for again: once in some seconds.
     async fn office_usage(&self) -> Result<Usage>;
-
-    // Who is here.
-
-    /// Whose key this is; `None` where nobody's. Cheap enough to be asked at every request: answered from memory where
-    /// it was asked before, and never longer than a second after a key stopped being one.
-    async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>>;
 
     // Mail.
 
@@ -112,28 +120,11 @@ pub trait Store:
     /// `before` that is no session of the caller's is `not_found`.
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox>;
 
-    // The log.
-
-    /// The entries after `since`, oldest first, at most `limit`.
-    async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>>;
-
-    /// The number of the newest entry; 0 where there never was one.
-    async fn event_head(&self, agent: AgentKey) -> Result<u64>;
-
-    /// The cursor from which a listener goes on that names this one. The same, where the log reaches so far. A cursor beyond
-    /// the end is of a database that was put back to an earlier state since, or of another one: then that of the last message
-    /// which is known to have been handed over, so that mail which came since is not passed over.
-    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64>;
+    // Keeping it.
 
     /// Removes, some at a time, what nobody will ask for again: events other than mail, and answers to idempotent sends,
     /// from before this moment. Answers how many rows went; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64>;
-
-    /// One message that the caller sent or received, with its receipts.
-    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts>;
-
-    /// Messages that came to the caller, newest first. Marks nothing.
-    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage>;
 
     // Search. Indexing happens behind the send path: let a background task call `index_mail` until it answers 0.
 
@@ -143,13 +134,8 @@ pub trait Store:
     /// Makes some of the mail that came since findable. Answers how many messages; 0 when done.
     async fn index_mail(&self) -> Result<u64>;
 
-    // Keeping it.
-
     /// Removes some of the messages that all recipients read before this moment, never the newest of a session or one that
     /// brought a task that is not done. Looks at a few hundred after `from`; a round begins without it, and goes on with
     /// the answer's `next` until there is none.
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed>;
-
-    /// A page of the caller's mail, sent and received, session by session; empty at the end.
-    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>>;
 }

@@ -34,6 +34,7 @@ pub(crate) struct TaskRow {
     pub(crate) overdue: bool,
     pub(crate) note: Option<String>,
     pub(crate) callback: Option<String>,
+    pub(crate) canceled_by: Option<String>,
     pub(crate) created_at: Timestamp,
     pub(crate) updated_at: Timestamp,
     /// The office rejected it when it was sent, so that its assignee never got it.
@@ -73,6 +74,7 @@ impl TaskRow {
             overdue: self.overdue,
             note: self.note,
             callback: if viewer == self.owner { row::parse(self.callback)? } else { None },
+            canceled_by: self.canceled_by.map(|by| row::name(&by)).transpose()?,
             created_at: self.created_at,
             updated_at: self.updated_at,
             subject: self.subject,
@@ -96,12 +98,14 @@ pub(crate) struct Update {
     pub(crate) task: TaskRef,
     /// The message that brought the task.
     pub(crate) reply_to: Uuid,
+    /// Whether the person of the other one's household moved it.
+    pub(crate) from_person: bool,
 }
 
 impl Update {
     pub(crate) fn new(task: TaskRef, message: Uuid, note: Option<&str>, now: Timestamp) -> Self {
         let content = note.filter(|note| !note.is_empty()).map_or_else(|| task.state.to_string(), str::to_owned);
-        Self { id: fresh_uuid(now), at: now, content, task, reply_to: message }
+        Self { id: fresh_uuid(now), at: now, content, task, reply_to: message, from_person: false }
     }
 
     /// Columns to insert for it. The office charges `payer`.
@@ -131,7 +135,7 @@ impl Update {
             callback,
             content: Cow::Owned(self.content.clone()),
             parts: None,
-            metadata: None,
+            metadata: self.from_person.then(|| json(&serde_json::json!({ row::FROM_PERSON: true }))).transpose()?,
         })
     }
 
@@ -141,6 +145,7 @@ impl Update {
             session_id: session.into(),
             subject: subject.to_owned(),
             from_agent: from,
+            from_person: self.from_person,
             content: self.content,
             message_id: self.id.into(),
             created_at: self.at,

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 /// An agent within one store: short, `Copy`, good as the key of a map. Means nothing outside this database.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct AgentKey(pub(crate) i64);
 
 impl AgentKey {
@@ -44,6 +44,8 @@ pub struct Agent {
     pub id: Uuid,
     /// Its name.
     pub name: AgentName,
+    /// Whether it is a person, which never changes.
+    pub person: bool,
     /// The idempotency key of its request, where that has one. Verbs that create something heed it.
     pub once: Option<Once>,
 }
@@ -198,7 +200,7 @@ impl From<u64> for ViewVersion {
 
 /// Something that was put into an agent's log.
 #[derive(Debug, Clone, PartialEq)]
-pub struct News {
+pub struct LogEntry {
     /// Whose log.
     pub agent: AgentKey,
     /// What, and at which cursor. The cursor is always a number.
@@ -211,23 +213,23 @@ pub struct Written<T> {
     /// What the caller asked for.
     pub answer: T,
     /// What the verb put into logs, in the order of each log. Empty where it changed nothing, such as a repeated send.
-    pub news: Vec<News>,
+    pub entries: Vec<LogEntry>,
 }
 
 impl<T> Written<T> {
     /// An answer that changed no log.
     pub fn quiet(answer: T) -> Self {
-        Self { answer, news: Vec::new() }
+        Self { answer, entries: Vec::new() }
     }
 }
 
 impl<T> Written<Vec<T>> {
-    /// Several answers as one, with the news of all.
+    /// Several answers as one, with the log entries of all.
     pub(crate) fn gather(all: impl IntoIterator<Item = Written<T>>) -> Self {
         let mut gathered = Self::quiet(Vec::new());
         for one in all {
             gathered.answer.push(one.answer);
-            gathered.news.extend(one.news);
+            gathered.entries.extend(one.entries);
         }
         gathered
     }

@@ -2,25 +2,36 @@
 
 mod agents;
 mod connections;
+mod dashboard;
 mod groups;
 mod history;
 mod household;
+mod log;
 mod mail;
+mod messages;
 mod once;
 mod receipts;
+mod stepping_in;
 mod tasks;
 mod transcripts;
 
 pub use agents::Agents;
-pub(crate) use agents::agent_named;
+pub(crate) use agents::{agent_named, by_key, row_of};
 pub use connections::Connections;
-pub(crate) use connections::{ConnectionRow, connection, consent, pair, pending};
+pub(crate) use connections::{consent, pair, pending};
+pub use dashboard::{
+    Browser, Conversation, ConversationLine, ConversationQuery, Dashboard, HouseholdConnection, HouseholdKey, Lane,
+    MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
+    WaitingRequest,
+};
 pub use groups::Groups;
-pub(crate) use groups::groups_by_id;
+pub(crate) use groups::{audience, find as group_named, joined};
 pub use history::Sessions;
 pub use household::Households;
+pub use log::Logs;
 pub use mail::SendMany;
+pub use messages::Messages;
 pub use receipts::Receipts;
+pub use stepping_in::SteppingIn;
 pub use tasks::Tasks;
 pub use transcripts::Transcripts;
-pub(crate) use transcripts::numbered_line;

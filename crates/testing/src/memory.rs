@@ -127,6 +127,7 @@ impl State {
             registered_at: Some(agent.registered_at),
             household: false,
             person: false,
+            paused: false,
         }
     }
 

@@ -17,6 +17,7 @@ pub mod mail;
 pub mod quotas;
 pub mod races;
 pub mod receipts;
+pub mod stepping_in;
 pub mod tasks;
 pub mod threads;
 
@@ -216,6 +217,8 @@ macro_rules! store_conformance {
                 a_household_is_founded_once_and_its_members_write_without_a_code,
                 a_wrong_token_registers_nobody,
                 the_person_is_made_once_with_the_owners_token,
+                mail_of_the_person_is_marked_by_the_office_alone,
+                an_agent_that_is_registered_joins_later,
                 a_revoked_machine_is_out_at_once,
                 members_leave_and_are_removed,
                 the_directory_shows_the_household_first,
@@ -223,6 +226,18 @@ macro_rules! store_conformance {
                 an_owners_token_that_was_renewed_is_void,
                 who_may_write_to_whom,
                 after_a_machine_was_revoked_no_send_gets_through,
+            ]
+            stepping_in: [
+                a_paused_agents_mail_waits_and_arrives_in_order_when_it_is_resumed,
+                only_the_person_steps_in_and_only_at_home,
+                a_conversation_that_a_person_ended_takes_no_more_mail,
+                a_groups_conversation_is_ended_by_its_owners_person_alone,
+                after_a_conversation_was_ended_no_send_gets_through,
+                a_canceled_task_says_who_did_it_to_both_sides,
+                a_reassigned_task_is_new_mail_with_the_original_text,
+                a_task_moves_only_to_who_can_have_it,
+                a_task_ends_in_one_way_however_many_act_at_once,
+                nothing_is_claimed_after_a_pause_was_answered,
             ]
             directory: [
                 the_directory_shows_whom_one_may_see,
@@ -236,6 +251,7 @@ macro_rules! store_conformance {
             ]
             receipts: [
                 a_receipt_says_queued_then_delivered_then_read,
+                a_ring_is_told_to_the_sender_once_and_reads_nothing,
                 an_ack_is_for_all_or_none,
                 messages_are_listed_by_condition_and_page,
                 a_claimed_message_is_held_by_one_until_its_lease_ends,

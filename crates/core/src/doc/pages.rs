@@ -240,6 +240,9 @@ pub struct Profile {
     pub previous_key_until: Option<Timestamp>,
     /// How much mail it has stored, and how much it may.
     pub usage: OwnUsage,
+    /// Whether operators of this office can read all mail: it was started so, and everybody is told.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub operators_read_mail: bool,
 }
 
 /// How much mail of an agent is stored.
@@ -269,6 +272,9 @@ pub struct Registered {
     /// Its key: keep it, it is shown only once.
     #[cfg_attr(feature = "openapi", schema(pattern = "^amb_[0-9a-f]{64}$"))]
     pub api_key: String,
+    /// Whether operators of this office can read all mail: it was started so, and everybody is told.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub operators_read_mail: bool,
 }
 
 /// The new key, shown this once.

@@ -1,5 +1,6 @@
 //! Who is here. A card is its owner's own praise, so it stands in a frame like any other text of somebody else's.
 
+use super::content::person;
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use crate::doc::AgentEntry;
@@ -20,6 +21,7 @@ pub fn render_agents(agents: &[AgentEntry], me: &AgentName, nonce: &Nonce) -> St
         let attributes = [
             ("name", Some(agent.name.as_str())),
             ("this_agent", (agent.name == *me).then_some("yes")),
+            person(agent.person && agent.household),
             ("status", Some(agent.presence.status.as_str())),
             ("tasks", Some(tasks.as_str())),
             ("capabilities", (!capabilities.is_empty()).then_some(capabilities.as_str())),
@@ -52,6 +54,7 @@ mod tests {
             registered_at: None,
             household: false,
             person: false,
+            paused: false,
         }
     }
 
@@ -67,6 +70,15 @@ mod tests {
              <agent-5eed5eed5eed name=\"bob\" this_agent=\"yes\" status=\"idle\" tasks=\"0/3\"/>\n"
         );
         assert_eq!(render_agents(&[], &me, &nonce()), "Nobody is here yet.\n");
+    }
+
+    #[test]
+    fn the_person_of_the_household_is_marked() {
+        let kim = AgentEntry { household: true, person: true, ..agent("kim", "", &[]) };
+        let stranger = AgentEntry { person: true, ..agent("eve", "", &[]) };
+        let shown = render_agents(&[kim, stranger], &"bob".parse().unwrap(), &nonce());
+        assert!(shown.contains("name=\"kim\" person=\"yes\" status"), "{shown}");
+        assert!(shown.contains("name=\"eve\" status"), "another household's person is a stranger: {shown}");
     }
 
     proptest! {

@@ -34,6 +34,12 @@ pub(crate) fn imitates_you(name: &str) -> bool {
     letters == "you" || letters.contains("thisagent")
 }
 
+/// The mark of a mail whose sender is the person of the reader's household, says the office. An attribute, so that no text can
+/// imitate it.
+pub(crate) fn person(from_person: bool) -> Attribute<'static> {
+    ("person", from_person.then_some("yes"))
+}
+
 /// The content as one text: `text` where there are no parts, else each part in turn; data as JSON, a file by its path.
 pub fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
     if parts.is_empty() {

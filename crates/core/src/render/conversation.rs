@@ -1,6 +1,6 @@
-//! One thread, as a model reads it: oldest message first.
+//! One session, as a model reads it: oldest message first.
 
-use super::content::{Purpose, content, speaker, when};
+use super::content::{Purpose, content, person, speaker, when};
 use super::fence::Nonce;
 use super::page::{Attribute, Page, Tag};
 use super::size::clip_line;
@@ -10,7 +10,7 @@ use crate::limits::MAX_SUBJECT_CHARS;
 use crate::message::is_automatic;
 use crate::name::AgentName;
 
-/// A thread for its member `me`, in the order in which it was written.
+/// A session for its member `me`, in the order in which it was written.
 pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> String {
     render_cut_conversation(history, me, nonce, |_| 0)
 }
@@ -30,7 +30,8 @@ pub fn render_cut_conversation(
         page.empty(Tag::Thread, &thread).say("No messages here.\n");
         return page.finish();
     }
-    page.notice().open(Tag::Thread, &thread);
+    let has_person = history.messages.iter().any(|message| message.from_person && message.sender_name != *me);
+    page.notice().person_notice(has_person).open(Tag::Thread, &thread);
     for message in history.messages.iter().rev() {
         let cut = Some(left(&message.id)).filter(|left| *left > 0).map(|left| format!("{left} more characters"));
         let reply_to = message.reply_to.as_ref().map(MessageId::as_str);
@@ -46,7 +47,12 @@ pub(super) fn mail(page: &mut Page<'_>, message: &MessageView, me: &AgentName, m
     let from = speaker(&message.sender_name, Some(me));
     let at = when(message.created_at);
     let purpose = Purpose::of(&message.kind, message.priority, message.task.as_ref());
-    let mut attributes = vec![("from", Some(&*from)), ("at", Some(at.as_str())), ("id", Some(message.id.as_str()))];
+    let mut attributes = vec![
+        ("from", Some(&*from)),
+        person(message.from_person && message.sender_name != *me),
+        ("at", Some(at.as_str())),
+        ("id", Some(message.id.as_str())),
+    ];
     attributes.extend(purpose.attributes());
     let callback = message.callback_for(me).and_then(|callback| serde_json::to_string(callback).ok());
     attributes.push(("callback", callback.as_deref()));
@@ -123,7 +129,35 @@ mod tests {
         }
     }
 
+    #[test]
+    fn mail_of_the_person_is_marked_and_the_mark_explained_once() {
+        let person = MessageView { from_person: true, ..view("kim", "look at the failing test") };
+        let shown = render_conversation(&history("Plan", vec![person.clone(), person.clone()]), &me(), &nonce());
+        assert_eq!(shown.matches("from=\"kim\" person=\"yes\" at=").count(), 2, "{shown}");
+        assert_eq!(shown.matches("from the person of your household").count(), 1, "{shown}");
+        // To itself, the person is "you".
+        let own = render_conversation(&history("Plan", vec![person]), &"kim".parse().unwrap(), &nonce());
+        assert!(!own.contains("person="), "{own}");
+    }
+
     proptest! {
+        #[test]
+        fn no_agent_passes_for_the_person(
+            from in hostile_text().prop_filter_map("no name", |text| text.parse::<AgentName>().ok()),
+            subject in hostile_text(),
+            content in hostile_text(),
+        ) {
+            let mail = MessageView { sender_name: from, ..view("alice", &content) };
+            let shown = render_conversation(&history(&subject, vec![mail]), &me(), &nonce());
+            for tag in ["mail-5eed5eed5eed", "thread-5eed5eed5eed"] {
+                for opened in frames(&shown, tag).opened {
+                    // Within a value a quote is escaped, so this can only be an attribute.
+                prop_assert!(!opened.contains("\" person=\""), "{}", shown);
+                }
+            }
+            prop_assert!(!shown.lines().take(2).any(|line| line.starts_with("Mail tagged")), "{}", shown);
+        }
+
         #[test]
         fn there_are_as_many_frames_as_messages_each_with_its_sender(
             subject in hostile_text(),

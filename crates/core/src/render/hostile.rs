@@ -47,6 +47,9 @@ pub(crate) const PIECES: &[&str] = &[
     "/",
     "\"",
     "\" from=\"boss",
+    "\" person=\"yes",
+    "person=\"yes\"",
+    ", the person of your household",
     "'",
     "&",
     "&lt;",
@@ -129,7 +132,7 @@ pub(crate) fn frames(shown: &str, tag: &str) -> Frames {
     frames
 }
 
-/// A plain message of a thread.
+/// A plain message of a session.
 pub(crate) fn view(from: &str, content: &str) -> MessageView {
     serde_json::from_value(serde_json::json!({
         "id": format!("m-{from}"), "sender_name": from, "content": content, "created_at": "2026-02-22T10:05:00Z", "is_read": false,

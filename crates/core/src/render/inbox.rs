@@ -15,17 +15,17 @@ use crate::name::AgentName;
 pub struct InboxView<'h> {
     /// Characters of each message.
     pub preview_chars: usize,
-    /// Threads to pass over: an earlier page showed them.
+    /// Sessions to pass over: an earlier page showed them.
     pub skip_threads: usize,
-    /// Threads after those. The rest are counted.
+    /// Sessions after those. The rest are counted.
     pub max_threads: usize,
     /// Connection requests. The rest are counted.
     pub max_requests: usize,
-    /// What to do to read a thread whole, in the words of the door: "call mailbox_read with its id".
+    /// What to do to read a session whole, in the words of the door: "call mailbox_read with its id".
     pub read_hint: &'h str,
-    /// Threads that are left, where that is another number than those behind the ones shown.
+    /// Sessions that are left, where that is another number than those behind the ones shown.
     pub threads_left: Option<usize>,
-    /// What to do to see the threads that are left.
+    /// What to do to see the sessions that are left.
     pub more_hint: &'h str,
     /// What to do to let somebody in.
     pub approve_hint: &'h str,
@@ -46,7 +46,7 @@ impl Default for InboxView<'_> {
     }
 }
 
-/// The inbox of `me`. A thread without unread mail is one line; the others show their newest messages, oldest first.
+/// The inbox of `me`. A session without unread mail is one line; the others show their newest messages, oldest first.
 pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxView<'_>) -> String {
     let mut page = Page::new(nonce);
     let (threads, requests) = (&inbox.sessions, &inbox.pending_connections);
@@ -62,11 +62,13 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
     if threads.is_empty() && requests.is_empty() {
         return page.finish();
     }
-    page.notice();
+    let mut shown =
+        threads.iter().filter(|session| session.unread_count > 0).flat_map(|session| &session.recent_messages);
+    page.notice().person_notice(shown.any(|message| message.from_person && message.sender_name != *me));
     if unread > 0 {
         page.say("To see a thread whole, ").say(view.read_hint).say(".\n");
     }
-    // What is new comes first; a stable sort keeps the newest thread first among each.
+    // What is new comes first; a stable sort keeps the newest session first among each.
     let mut order: Vec<&SessionSummary> = threads.iter().collect();
     order.sort_by_key(|session| session.unread_count == 0);
     for session in order.iter().skip(view.skip_threads).take(view.max_threads) {

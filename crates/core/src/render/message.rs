@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use jiff::Timestamp;
 
-use super::content::{Purpose, content, speaker, when};
+use super::content::{Purpose, content, person, speaker, when};
 use super::fence::Nonce;
 use super::page::{Page, Tag};
 use crate::event::NewMessage;
@@ -18,9 +18,11 @@ use crate::task::TaskRef;
 pub struct Incoming<'m> {
     /// Who the office says sent it.
     pub from: &'m AgentName,
-    /// Its thread.
+    /// Whether the office says that this is the person of the household.
+    pub from_person: bool,
+    /// Its session.
     pub session: Option<&'m SessionId>,
-    /// The thread's subject. `None` for a later mail of a thread that the reader knows.
+    /// The session's subject. `None` for a later mail of a session that the reader knows.
     pub subject: Option<&'m str>,
     /// Which message.
     pub id: &'m MessageId,
@@ -39,7 +41,7 @@ pub struct Incoming<'m> {
 }
 
 impl<'m> Incoming<'m> {
-    /// The same without its subject, for a reader that knows the thread.
+    /// The same without its subject, for a reader that knows the session.
     pub fn without_subject(self) -> Self {
         Self { subject: None, ..self }
     }
@@ -49,6 +51,7 @@ impl<'m> From<&'m Message> for Incoming<'m> {
     fn from(message: &'m Message) -> Self {
         Self {
             from: &message.from,
+            from_person: message.from_person,
             session: message.session.as_ref(),
             subject: message.subject.as_deref(),
             id: &message.id,
@@ -66,6 +69,7 @@ impl<'m> From<&'m NewMessage> for Incoming<'m> {
     fn from(event: &'m NewMessage) -> Self {
         Self {
             from: &event.from_agent,
+            from_person: event.from_person,
             session: Some(&event.session_id),
             subject: Some(&event.subject),
             id: &event.message_id,
@@ -87,6 +91,7 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
     let purpose = Purpose::of(mail.kind, mail.priority, mail.task);
     let mut attributes = vec![
         ("from", Some(&*from)),
+        person(mail.from_person),
         ("at", Some(at.as_str())),
         ("id", Some(mail.id.as_str())),
         ("session", mail.session.map(SessionId::as_str)),
@@ -100,6 +105,9 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
         true => page.say(&from),
         false => page.say("\"").say(&from).say("\""),
     };
+    if mail.from_person {
+        page.say(", the person of your household");
+    }
     page.say("\n").notice();
     page.open(Tag::Mail, &attributes);
     if let Some(subject) = mail.subject {
@@ -120,6 +128,7 @@ mod tests {
             session_id: "s-1".parse().unwrap(),
             subject: subject.into(),
             from_agent: "alice".parse().unwrap(),
+            from_person: false,
             content: content.into(),
             message_id: "m-1".parse().unwrap(),
             created_at: "2026-02-22T10:05:00.5Z".parse().unwrap(),
@@ -178,7 +187,33 @@ mod tests {
         }
     }
 
+    #[test]
+    fn mail_of_the_person_says_so() {
+        let mail = NewMessage { from_person: true, ..event("Plan", "look at the failing test") };
+        let shown = render_incoming(&mail, &nonce());
+        assert!(shown.starts_with("[Mailbox] New message from alice, the person of your household\n"), "{shown}");
+        assert!(shown.contains("<mail-5eed5eed5eed from=\"alice\" person=\"yes\" at="), "{shown}");
+    }
+
     proptest! {
+        #[test]
+        fn no_agent_passes_for_the_person(
+            from in hostile_text().prop_filter_map("no name", |text| text.parse().ok()),
+            subject in hostile_text(),
+            content in hostile_text(),
+        ) {
+            let mail = NewMessage { from_agent: from, ..event(&subject, &content) };
+            let shown = render_incoming(&mail, &nonce());
+            let head = shown.lines().next().unwrap_or_default();
+            let named = head.strip_prefix("[Mailbox] New message from ").unwrap();
+            prop_assert!(mail.from_agent.is_plain() || (named.starts_with('"') && named.ends_with('"')), "{}", head);
+            prop_assert!(!(mail.from_agent.is_plain() && named.contains("person of your household")), "{}", head);
+            for opened in frames(&shown, "mail-5eed5eed5eed").opened {
+                // Within a value a quote is escaped, so this can only be an attribute.
+                prop_assert!(!opened.contains("\" person=\""), "{}", shown);
+            }
+        }
+
         #[test]
         fn an_honest_mail_comes_through_byte_for_byte(content in "[ -~äöü你好\n\t]{0,200}") {
             let nonce = Nonce::fresh();

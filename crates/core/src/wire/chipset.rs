@@ -114,6 +114,7 @@ impl Seen<'_> {
             correlation_id: None,
             metadata: Object::new(),
             from,
+            from_person: false,
         };
         if let Some(amb) = self.amb {
             add(&mut message, amb.map("amb")?)?;

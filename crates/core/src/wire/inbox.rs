@@ -17,7 +17,7 @@ pub const MIN_BODY_CHARS: usize = 1;
 /// Longest body.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// The subject of mail that stands in for a live message: all of it between two agents is one thread.
+/// The subject of mail that stands in for a live message: all of it between two agents is one session.
 pub const MAIL_SUBJECT: &str = "Peer message";
 
 /// One message from one live goal to another agent's goal.

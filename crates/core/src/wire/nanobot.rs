@@ -137,6 +137,7 @@ impl Seen<'_> {
             metadata,
             id,
             from,
+            from_person: false,
             kind,
         })
     }

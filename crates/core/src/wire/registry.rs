@@ -216,6 +216,7 @@ impl Entry {
             registered_at: self.registered_at.map(|stamp| stamp.at()),
             household: false,
             person: false,
+            paused: false,
         }
     }
 }

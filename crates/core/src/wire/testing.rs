@@ -136,6 +136,7 @@ pub(crate) fn message() -> impl Strategy<Value = Message> {
         Message {
             id,
             from,
+            from_person: false,
             to,
             sent_at,
             kind,

@@ -21,6 +21,10 @@ pub enum Value<'a> {
     Flag(bool),
     /// A hash.
     Bytes(&'a [u8]),
+    /// Numbers, for [`Dialect::in_list`](super::Dialect).
+    Ints(&'a [i64]),
+    /// Ids, for [`Dialect::in_ids`](super::Dialect).
+    Ids(&'a [Uuid]),
 }
 
 macro_rules! value_from {
@@ -46,6 +50,9 @@ value_from! {
     Option<Timestamp> => |it| Value::Time(it),
     bool => |it| Value::Flag(it),
     &'a [u8] => |it| Value::Bytes(it),
+    &'a [i64] => |it| Value::Ints(it),
+    &'a Vec<i64> => |it| Value::Ints(it),
+    &'a Vec<Uuid> => |it| Value::Ids(it),
 }
 
 /// The parameters of a statement, in order.
@@ -150,13 +157,23 @@ impl<T: FromCell> FromCell for Option<T> {
 
 /// What a row holds.
 pub(crate) trait FromRow: Sized {
-    fn from_row(row: Row) -> Result<Self>;
+    /// Takes as many columns as it has.
+    fn from_row(row: &mut Row) -> Result<Self>;
+}
+
+/// What two stretches of columns hold.
+pub(crate) struct With<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A: FromRow, B: FromRow> FromRow for With<A, B> {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self(A::from_row(row)?, B::from_row(row)?))
+    }
 }
 
 macro_rules! tuple_from_row {
     ($($name:ident)+) => {
         impl<$($name: FromCell),+> FromRow for ($($name,)+) {
-            fn from_row(mut row: Row) -> Result<Self> {
+            fn from_row(row: &mut Row) -> Result<Self> {
                 Ok(($(row.take::<$name>()?,)+))
             }
         }

@@ -10,6 +10,7 @@ mod known;
 use amb_core::doc::Sent;
 use amb_core::route::Hop;
 use amb_core::send::{Accepted, Place};
+use amb_core::stepping_in::check_open;
 use amb_core::task::RejectReason;
 use amb_core::{Entry, Event, TaskState};
 use deadpool_postgres::{GenericClient, Object};
@@ -26,7 +27,7 @@ use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, json};
 use crate::quota::Account;
 use crate::tasks::Update;
-use crate::types::{Agent, News};
+use crate::types::{Agent, LogEntry};
 
 /// What became of a message.
 #[derive(Debug)]
@@ -201,14 +202,17 @@ impl Known {
             Place::Session(session) => session,
             Place::Subject => self.session_of(caller, peer, message)?,
         };
+        check_open(session.ended_by.as_deref())?;
         // By the name that it has: traces and answers know no other.
-        let message = OutgoingMessage { to: peer.name.clone(), ..message.clone() };
+        let from_person = self.consent_with(caller, peer).marks_person(caller.person);
+        let message = OutgoingMessage { to: peer.name.clone(), from_person, ..message.clone() };
         let mut placed = Placed {
             session: session.public_id,
             subject: session.subject.clone(),
             copies: Vec::new(),
             task: None,
             reason: None,
+            paused: peer.paused && !matches!(task, Some((_, Some(_)))),
             more: Vec::new(),
         };
         match task {
@@ -266,7 +270,7 @@ impl Known {
             let copies = pages.post(heads, session.id, columns, To::One(caller.key.0));
             placed.more.extend(copies.into_iter().map(|(agent, number)| {
                 let event = update.clone().event(peer.name.clone(), session.public_id, &session.subject);
-                News { agent, entry: Entry { event: Event::NewMessage(event), cursor: number.into() } }
+                LogEntry { agent, entry: Entry { event: Event::NewMessage(event), cursor: number.into() } }
             }));
         }
         placed.task = Some(task);

@@ -1,47 +1,32 @@
 //! PostgreSQL as the verbs use it: one transaction a verb, tried again when another was in its way, and never waited for
 //! without an end.
 
-use std::collections::HashMap;
-
 use amb_core::doc::{History, Sent};
 use amb_core::mailbox::HistoryPage;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
+use futures_util::TryStreamExt;
 use tokio_postgres::types::private::BytesMut;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 use uuid::Uuid;
 
 use super::batch::{self, Outcome};
 use super::error::unavailable;
-use super::page::rows_of_page;
 use super::transact::{InUse, PATIENCE, TRIES};
 use super::write::{Heads, Pages, To};
 use super::{PostgresStore, deliveries, groups, inbox, replicas, usage};
 use crate::columns::Columns;
 use crate::engine::{
-    Cell, Changes, Db, Delivery, Dialect, Engine, Failed, Look, Mark, Marked, NewLine, Query, Read, Row, Tried, Tx,
-    Value, Write,
+    Cell, Changes, Db, Delivery, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query,
+    Read, Row, Tried, Tx, Value, Visit, Write, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::refusals;
-use crate::row::MessageRow;
-use crate::types::{Agent, AgentKey, News, Written};
-
-const DIALECT: Dialect = Dialect {
-    group_key: r#"lower(name COLLATE "C")"#,
-    for_update: " FOR NO KEY UPDATE",
-    for_update_key: " FOR UPDATE",
-    for_share: " FOR SHARE",
-    yes: "TRUE",
-    no: "FALSE",
-    task_id: "t.public_id::text",
-    undelivered_task: "EXISTS (SELECT FROM messages m WHERE m.public_id = t.message_public_id
-                               AND m.delivery_number IS NULL)",
-};
+use crate::types::{Agent, AgentKey, LogEntry, Written};
 
 /// Of two processes that start at once on an empty database, one founds the household. Any fixed number will do.
 const FOUNDING: i64 = 0x616d_625f_686f_6d65;
@@ -55,6 +40,8 @@ impl ToSql for Value<'_> {
             Value::Time(it) => it.to_sql_checked(ty, out),
             Value::Flag(it) => it.to_sql_checked(ty, out),
             Value::Bytes(it) => it.to_sql_checked(ty, out),
+            Value::Ints(it) => it.to_sql_checked(ty, out),
+            Value::Ids(it) => it.to_sql_checked(ty, out),
         }
     }
 
@@ -83,27 +70,16 @@ fn cells(row: &tokio_postgres::Row) -> Tried<Row> {
     Ok(Row::new(cells.into_iter().map(Option::unwrap_or_default).collect()))
 }
 
-async fn query<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>]) -> Tried<Vec<Row>> {
+async fn each<C: GenericClient>(client: &C, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
     let statement = client.prepare_cached(sql).await?;
-    let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as &(dyn ToSql + Sync)).collect();
-    client.query(&statement, &values).await?.iter().map(cells).collect()
-}
-
-async fn lines<C: GenericClient>(
-    client: &C,
-    transcript: i64,
-    after: i64,
-    newest_first: bool,
-    limit: usize,
-) -> Tried<Vec<(i64, String, String)>> {
-    let order = if newest_first { "DESC" } else { "ASC" };
-    let sql = format!(
-        "SELECT l.seq, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
-         WHERE l.transcript_id = $1 AND l.seq > $2 ORDER BY l.seq {order} LIMIT $3"
-    );
-    let (select, limit) = (client.prepare_cached(&sql).await?, i64::try_from(limit).unwrap_or(i64::MAX));
-    let (rows, _) = rows_of_page(client, &select, &[&transcript, &after, &limit], &[]).await?;
-    rows.iter().map(|row| Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))).collect()
+    let values = values.iter().map(|value| value as &(dyn ToSql + Sync));
+    let mut rows = std::pin::pin!(client.query_raw(&statement, values).await?);
+    while let Some(row) = rows.try_next().await? {
+        if !visit(cells(&row)?)? {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// A connection that a verb reads on.
@@ -111,22 +87,12 @@ pub(super) struct Reading<'a, C>(pub(super) &'a C);
 
 #[async_trait]
 impl<C: GenericClient + Sync> Db for Reading<'_, C> {
-    async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<Vec<Row>> {
-        query(self.0, sql, values).await
+    async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
+        each(self.0, sql, values, visit).await
     }
 
-    fn dialect(&self) -> Dialect {
-        DIALECT
-    }
-
-    async fn lines(
-        &mut self,
-        transcript: i64,
-        after: i64,
-        newest_first: bool,
-        limit: usize,
-    ) -> Tried<Vec<(i64, String, String)>> {
-        lines(self.0, transcript, after, newest_first, limit).await
+    fn dialect(&self) -> &'static Dialect {
+        &POSTGRES
     }
 
     async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
@@ -142,39 +108,29 @@ struct PgTx<'a> {
     heads: Heads,
     /// What logs and sessions get; written by [`Tx::flush`].
     pages: Pages,
-    news: Vec<News>,
+    entries: Vec<LogEntry>,
     /// What was charged to agents so far.
     charged: Stored,
 }
 
 impl PgTx<'_> {
     /// Returns what was put into logs.
-    async fn commit(mut self) -> Tried<Vec<News>> {
+    async fn commit(mut self) -> Tried<Vec<LogEntry>> {
         self.flush().await?;
         self.tx.commit().await?;
         self.account.add_to_office(self.charged);
-        Ok(self.news)
+        Ok(self.entries)
     }
 }
 
 #[async_trait]
 impl Db for PgTx<'_> {
-    async fn query(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<Vec<Row>> {
-        query(&self.tx, sql, values).await
+    async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
+        each(&self.tx, sql, values, visit).await
     }
 
-    fn dialect(&self) -> Dialect {
-        DIALECT
-    }
-
-    async fn lines(
-        &mut self,
-        transcript: i64,
-        after: i64,
-        newest_first: bool,
-        limit: usize,
-    ) -> Tried<Vec<(i64, String, String)>> {
-        lines(&self.tx, transcript, after, newest_first, limit).await
+    fn dialect(&self) -> &'static Dialect {
+        &POSTGRES
     }
 
     async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
@@ -205,23 +161,27 @@ impl Tx for PgTx<'_> {
         self.heads.holds(agent)
     }
 
-    async fn lock_names(&mut self) -> Tried<()> {
-        self.execute("SELECT pg_advisory_xact_lock(7461627)", &[]).await.map(drop)
+    async fn lock_exclusive(&mut self, what: Exclusive<'_>) -> Tried<()> {
+        let locked = match what {
+            Exclusive::Names => self.execute("SELECT pg_advisory_xact_lock(7461627)", &[]).await,
+            Exclusive::Founding => self.execute("SELECT pg_advisory_xact_lock($1)", values![FOUNDING]).await,
+            Exclusive::Key(agent, key) => {
+                let sql = "SELECT pg_advisory_xact_lock(hashtextextended($2, $1))";
+                self.execute(sql, values![agent, key]).await
+            }
+            Exclusive::Claims(agent) => {
+                let sql = "SELECT pg_advisory_xact_lock(7461628, ($1::bigint % 2147483647)::int)";
+                self.execute(sql, values![agent]).await
+            }
+        };
+        locked.map(drop)
     }
 
-    async fn lock_founding(&mut self) -> Tried<()> {
-        self.execute("SELECT pg_advisory_xact_lock($1)", &[FOUNDING.into()]).await.map(drop)
-    }
-
-    async fn lock_key(&mut self, agent: i64, key: &str) -> Tried<()> {
-        let sql = "SELECT pg_advisory_xact_lock(hashtextextended($2, $1))";
-        self.execute(sql, &[agent.into(), key.into()]).await.map(drop)
-    }
-
-    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<()> {
-        let news = self.pages.tell(&mut self.heads, agent, event, now)?;
-        self.news.extend(news);
-        Ok(())
+    async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64> {
+        let told = self.pages.tell(&mut self.heads, agent, event, now)?;
+        let number = told.as_ref().and_then(|one| one.entry.cursor.as_number()).unwrap_or(0);
+        self.entries.extend(told);
+        Ok(number)
     }
 
     fn stamp(&mut self, at: Timestamp) -> Timestamp {
@@ -238,7 +198,7 @@ impl Tx for PgTx<'_> {
         match batch::write_in(&self.tx, self.account, &[(caller.clone(), message)]).await?.pop() {
             Some(Ok(Outcome::Placed(placed))) => {
                 let (message, placed) = *placed;
-                self.news.extend(message.into_written(placed).news);
+                self.entries.extend(message.into_written(placed).entries);
                 Ok(())
             }
             Some(Err(error)) => Err(error.into()),
@@ -246,13 +206,13 @@ impl Tx for PgTx<'_> {
         }
     }
 
-    fn put_news(&mut self, news: News) {
-        self.news.push(news);
+    fn put_entry(&mut self, entry: LogEntry) {
+        self.entries.push(entry);
     }
 
     async fn flush(&mut self) -> Tried<()> {
         let pages = std::mem::take(&mut self.pages);
-        pages.write(&self.tx).await?.correct(&mut self.news);
+        pages.write(&self.tx).await?.correct(&mut self.entries);
         self.charged += pages.charged();
         Ok(())
     }
@@ -260,42 +220,12 @@ impl Tx for PgTx<'_> {
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>> {
         let sent = groups::send_all(&self.tx, self.account, caller, to, draft, now).await?;
         let written = Written::gather(sent.into_iter().map(|(message, placed)| message.into_written(placed)));
-        self.news.extend(written.news);
+        self.entries.extend(written.entries);
         Ok(written.answer)
     }
 
     async fn open_mailbox(&mut self, agent: i64) -> Tried<()> {
         self.execute("INSERT INTO mailboxes (agent_id) VALUES ($1)", &[agent.into()]).await.map(drop)
-    }
-
-    async fn seen(&mut self, agents: &[AgentKey], here: bool, now: Timestamp) -> Tried<()> {
-        // In one order, so that two processes that say so at once do not wait for each other.
-        let mut agents: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
-        agents.sort_unstable();
-        agents.dedup();
-        let insert = self
-            .tx
-            .prepare_cached(
-                "INSERT INTO presence (agent_id, last_seen, here) SELECT unnest($1::bigint[]), $2, $3
-                 ON CONFLICT (agent_id) DO UPDATE SET last_seen = greatest(presence.last_seen, excluded.last_seen),
-                                                      here = excluded.here",
-            )
-            .await?;
-        self.tx.execute(&insert, &[&agents, &now, &here]).await?;
-        Ok(())
-    }
-
-    async fn last_line(&mut self, transcript: i64) -> Tried<i64> {
-        // The transcript's own row is its lock: places are given and duplicates found under it.
-        let lock = self.tx.prepare_cached("SELECT last_seq FROM transcripts WHERE id = $1 FOR NO KEY UPDATE").await?;
-        Ok(self.tx.query_one(&lock, &[&transcript]).await?.try_get(0)?)
-    }
-
-    async fn find_line(&mut self, transcript: i64, message_id: &str) -> Tried<Option<i64>> {
-        let sql = "SELECT seq FROM transcript_lines WHERE transcript_id = $1 AND message_id = $2";
-        let select = self.tx.prepare_cached(sql).await?;
-        let row = self.tx.query_opt(&select, &[&transcript, &message_id]).await?;
-        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     async fn add_line(&mut self, line: NewLine<'_>) -> Tried<()> {
@@ -308,44 +238,8 @@ impl Tx for PgTx<'_> {
         self.execute(sql, &[transcript.into(), place.into()]).await.map(drop)
     }
 
-    async fn deliveries(&mut self, agent: i64, ids: &[Uuid]) -> Tried<HashMap<Uuid, Delivery>> {
-        deliveries::deliveries(&self.tx, agent, ids).await
-    }
-
-    async fn undelivered(&mut self, agent: i64, after: u64, up_to: u64, limit: usize) -> Tried<Vec<(u64, Delivery)>> {
-        deliveries::undelivered(&self.tx, agent, after, up_to, limit).await
-    }
-
     async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
         deliveries::mark(&self.tx, agent, places, mark, now).await
-    }
-
-    async fn lock_claims(&mut self, agent: i64) -> Tried<()> {
-        deliveries::lock_claims(&self.tx, agent).await
-    }
-
-    async fn unclaimed(
-        &mut self,
-        agent: i64,
-        now: Timestamp,
-        limit: usize,
-        urgent_first: bool,
-    ) -> Tried<Vec<(Delivery, usize)>> {
-        deliveries::unclaimed(&self.tx, agent, now, limit, urgent_first).await
-    }
-
-    async fn hold(
-        &mut self,
-        agent: i64,
-        places: &[i64],
-        until: Option<Timestamp>,
-        held_at: Option<Timestamp>,
-    ) -> Tried<Vec<i64>> {
-        deliveries::hold(&self.tx, agent, places, until, held_at).await
-    }
-
-    async fn delivered_messages(&mut self, agent: i64, places: &[i64]) -> Tried<HashMap<i64, MessageRow>> {
-        deliveries::messages(&self.tx, agent, places).await
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
@@ -363,6 +257,8 @@ impl Tx for PgTx<'_> {
 
     fn household_changed(&mut self) {}
 
+    fn session_changed(&mut self, _: i64) {}
+
     fn card_changed(&mut self, _: &AgentName) {}
 
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()> {
@@ -372,7 +268,7 @@ impl Tx for PgTx<'_> {
 
 #[async_trait]
 impl Engine for PostgresStore {
-    async fn write(&self, _: Changes, mut verb: Write) -> Result<Vec<News>> {
+    async fn write(&self, _: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
         let mut tries = 0;
         loop {
             tries += 1;
@@ -383,7 +279,7 @@ impl Engine for PostgresStore {
                     account: &self.account,
                     heads: Heads::default(),
                     pages: Pages::default(),
-                    news: Vec::new(),
+                    entries: Vec::new(),
                     charged: Stored::default(),
                 };
                 verb(&mut tx).await?;
@@ -394,9 +290,9 @@ impl Engine for PostgresStore {
             match outcome {
                 Err(Failed::Retry(_)) if tries < TRIES => {}
                 outcome => {
-                    let news = outcome?;
-                    self.note_mail(&news);
-                    return Ok(news);
+                    let entries = outcome?;
+                    self.note_mail(&entries);
+                    return Ok(entries);
                 }
             }
         }

@@ -2,11 +2,13 @@
 
 use amb_core::id::fresh_uuid;
 use amb_core::send::{Accepted, Named, Place, Recipient, decide};
+use amb_core::stepping_in::check_open;
 use amb_core::{AgentName, Draft, MessageId, Timestamp};
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
 use super::batch::{self, Outcome};
+use super::engine::Reading;
 use super::messages::{self, Found};
 use super::recipients::{self, Recipients};
 use super::usage;
@@ -17,21 +19,8 @@ use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, Subject, no_session};
 use crate::quota::{Account, Stored};
 use crate::refusals;
-use crate::row;
 use crate::types::Agent;
-
-/// A group by name: its row, its owner, and whether the agent has joined it (`None` where it was never asked).
-async fn find(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<Option<(i64, i64, Option<bool>)>, Failed> {
-    let select = tx
-        .prepare_cached(
-            r#"SELECT g.id, g.owner_id, m.joined FROM groups g
-               LEFT JOIN group_members m ON m.group_id = g.id AND m.agent_id = $2
-               WHERE lower(g.name COLLATE "C") = $1 ORDER BY g.name = $3 DESC LIMIT 1"#,
-        )
-        .await?;
-    let row = tx.query_opt(&select, &[&name.folded(), &agent, &name.as_str()]).await?;
-    Ok(row.map(|row| (row.get(0), row.get(1), row.get(2))))
-}
+use crate::verbs::{audience, joined};
 
 /// Writes a message into the group's session of its subject, and into the log of each other member. `held` are the locks of
 /// the transaction, where it has taken all that it may.
@@ -45,8 +34,8 @@ pub(super) async fn send(
     let me = caller.key.0;
     let (group, mut heads) = lock_audience(tx, caller, &message.to, held).await?;
     // Under the locks: whoever left or blocked the sender before is not written to.
-    joined(tx, &message.to, me).await?;
-    let members = audience(tx, group, caller).await?;
+    group_of(tx, &message.to, me).await?;
+    let members = audience(&mut Reading(tx), group, caller).await?;
     if members.iter().any(|member| !heads.holds(*member)) {
         return Err(Failed::changed());
     }
@@ -93,8 +82,15 @@ pub(super) async fn send(
     pages.waited_since(message.came);
     let post = Columns::new(caller, message, &hop, None)?;
     let copies = pages.post(&mut heads, session, post, To::Group(&members));
-    let placed =
-        Placed { session: public_id, subject: subject.into(), copies, task: None, reason: None, more: Vec::new() };
+    let placed = Placed {
+        session: public_id,
+        subject: subject.into(),
+        copies,
+        task: None,
+        reason: None,
+        paused: false,
+        more: Vec::new(),
+    };
     let retimed = pages.write(tx).await?;
     account.add_to_office(pages.charged());
     let message = OutgoingMessage { at: retimed.of(message.id).unwrap_or(message.at), ..message.clone() };
@@ -104,13 +100,9 @@ pub(super) async fn send(
     Ok(Outcome::Placed(Box::new((message, placed))))
 }
 
-/// The group of this name that the agent has joined.
-async fn joined(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<i64, Failed> {
-    match find(tx, name, agent).await? {
-        Some((id, _, Some(true))) => Ok(id),
-        Some((_, _, Some(false))) => Err(refusals::not_in_group(name).into()),
-        _ => Err(refusals::not_connected(name).into()),
-    }
+/// The group of this name, which the agent has joined.
+async fn group_of(tx: &Transaction<'_>, name: &AgentName, agent: i64) -> Result<i64, Failed> {
+    Ok(joined(&mut Reading(tx), name, agent).await?.ok_or_else(|| refusals::not_connected(name))?)
 }
 
 /// Locks the mailboxes of a group's audience and the sender's. Who the audience is has to be asked again under the locks.
@@ -120,30 +112,14 @@ async fn lock_audience(
     name: &AgentName,
     held: Option<&Heads>,
 ) -> Result<(i64, Heads), Failed> {
-    let group = joined(tx, name, caller.key.0).await?;
-    let mut agents = audience(tx, group, caller).await?;
+    let group = group_of(tx, name, caller.key.0).await?;
+    let mut agents = audience(&mut Reading(tx), group, caller).await?;
     agents.push(caller.key.0);
     // A mailbox that is locked after others would be out of order.
     if held.is_some_and(|held| agents.iter().any(|agent| !held.holds(*agent))) {
         return Err(Failed::changed());
     }
     Ok((group, Heads::lock(tx, &agents).await?))
-}
-
-/// The other members, but for those who blocked the sender or do not hear it.
-async fn audience(tx: &Transaction<'_>, group: i64, sender: &Agent) -> Result<Vec<i64>, Failed> {
-    let select = tx
-        .prepare_cached(
-            "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
-             WHERE g.group_id = $1 AND g.joined AND g.agent_id <> $2
-             AND NOT EXISTS (SELECT FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = $2
-                             AND c.status = 'BLOCKED')
-             ORDER BY g.agent_id",
-        )
-        .await?;
-    let rows = tx.query(&select, &[&group, &sender.key.0]).await?;
-    let members = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
-    Ok(row::who_hear(members, &sender.name)?)
 }
 
 /// Whether this session is one of the group's.
@@ -168,12 +144,15 @@ async fn session(
 ) -> Result<(i64, Uuid, String), Failed> {
     let found = match (place, &message.subject) {
         (Place::Session(id), _) => {
-            let select = tx.prepare_cached("SELECT id, public_id, subject FROM sessions WHERE public_id = $1").await?;
+            let select =
+                tx.prepare_cached("SELECT id, public_id, subject, ended_by FROM sessions WHERE public_id = $1").await?;
             tx.query_opt(&select, &[&id]).await?
         }
         (Place::Subject, Some(Subject { subject, key })) => {
             let select = tx
-                .prepare_cached("SELECT id, public_id, subject FROM sessions WHERE group_id = $1 AND subject_key = $2")
+                .prepare_cached(
+                    "SELECT id, public_id, subject, ended_by FROM sessions WHERE group_id = $1 AND subject_key = $2",
+                )
                 .await?;
             let mut found = tx.query_opt(&select, &[&group, key]).await?;
             if found.is_none() {
@@ -192,6 +171,7 @@ async fn session(
         (Place::Subject, None) => None,
     };
     let row = found.ok_or_else(no_session)?;
+    check_open(row.try_get(3)?)?;
     Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
 }
 

@@ -1,20 +1,13 @@
-//! Keeping mail: removing old mail, and taking one's own along.
+//! Removing old mail.
 
 use amb_core::Timestamp;
-use amb_core::doc::MessageWithReceipts;
-use deadpool_postgres::{GenericClient, Transaction};
-use tokio_postgres::Row;
+use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
-use super::messages::{find, find_all, message_bytes, shown_in_pair, takes};
-use super::receipts::with_receipts;
 use super::usage::stored_bytes;
-use crate::budget::Budget;
 use crate::engine::Failed;
 use crate::error::Result;
-use crate::outgoing::no_message;
 use crate::query::{ReadPlace, Removed};
-use crate::types::Agent;
 
 /// Entries looked at in one go.
 const SOME: i64 = 500;
@@ -108,50 +101,4 @@ pub(super) async fn remove_read_mail(
         .await?;
     let gone: i64 = tx.query_one(&delete, &[&old]).await?.try_get(0)?;
     Ok(Removed { messages: u64::try_from(gone).unwrap_or(0), next })
-}
-
-/// The caller's mail after a message, session by session.
-pub(super) async fn export<C: GenericClient>(
-    client: &C,
-    caller: &Agent,
-    after: Option<Uuid>,
-    since: Option<Timestamp>,
-    limit: u32,
-) -> Result<Vec<MessageWithReceipts>, Failed> {
-    let (session, seq) = match after {
-        Some(id) => {
-            let found = find(client, id).await?.ok_or_else(|| no_message(&id.into()))?;
-            (found.session, found.seq)
-        }
-        None => (0, 0),
-    };
-    let since = since.unwrap_or(Timestamp::UNIX_EPOCH);
-    // Of a group's session, what the agent sent and what came to it.
-    let select = client
-        .prepare_cached(concat!(
-            "SELECT m.public_id, ",
-            message_bytes!(),
-            " FROM session_members b
-             JOIN sessions s ON s.id = b.session_id
-             JOIN messages m ON m.session_id = b.session_id
-             WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, m.seq) > ($2, $3) AND m.created_at >= $5
-             AND CASE WHEN s.group_id IS NULL THEN ",
-            shown_in_pair!("m", "$1"),
-            " ELSE m.sender_id = $1
-                   OR EXISTS (SELECT FROM copies c WHERE c.message_public_id = m.public_id AND c.agent_id = $1) END
-             ORDER BY m.session_id, m.seq LIMIT $4"
-        ))
-        .await?;
-    let rows = client.query(&select, &[&caller.key.0, &session, &seq, &i64::from(limit), &since]).await?;
-    let mut budget = Budget::page();
-    let fits = |row: &&Row| takes(&mut budget, row.get(1));
-    let ids: Vec<Uuid> = rows.iter().take_while(fits).map(|row| row.get(0)).collect();
-    let mut found = find_all(client, &ids).await?;
-    let mut mail = Vec::with_capacity(ids.len());
-    for id in ids {
-        if let Some(one) = found.remove(&id) {
-            mail.push(with_receipts(client, caller, one).await?);
-        }
-    }
-    Ok(mail)
 }

@@ -2,12 +2,11 @@
 
 use std::collections::HashMap;
 
-use amb_core::{Kind, Message};
+use amb_core::Message;
 use deadpool_postgres::GenericClient;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use crate::budget::Budget;
 use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
@@ -19,24 +18,11 @@ use crate::types::Agent;
 macro_rules! message_columns {
     () => {
         "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
-         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at"
+         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at,
+         e.rung_at"
     };
 }
 pub(super) use message_columns;
-
-/// The bytes of the texts of a message `m` in an answer, without reading them.
-macro_rules! message_bytes {
-    () => {
-        "octet_length(to_json(m.content)::text) + coalesce(octet_length(m.parts), 0) + coalesce(octet_length(m.metadata), 0)
-         + coalesce(octet_length(m.callback), 0)"
-    };
-}
-pub(super) use message_bytes;
-
-/// Whether a message of so many such bytes still fits into a page.
-pub(super) fn takes(budget: &mut Budget, bytes: i32) -> bool {
-    budget.takes(usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
-}
 
 /// Whether a message, of a session between two, is shown to an agent: what was delivered to nobody is its sender's alone, and
 /// the rejection that the office wrote in the other's name is for that sender.
@@ -63,7 +49,7 @@ pub(super) use shown_in_pair;
 pub(super) const PLAIN: &[usize] = &[2, 14];
 
 /// The first column after those of [`message_row`].
-pub(super) const AFTER: usize = 19;
+pub(super) const AFTER: usize = 20;
 
 /// A message from a row that begins with [`message_columns`].
 pub(super) fn message_row(row: &Row) -> Result<MessageRow, tokio_postgres::Error> {
@@ -87,6 +73,7 @@ pub(super) fn message_row(row: &Row) -> Result<MessageRow, tokio_postgres::Error
         metadata: row.try_get(16)?,
         delivered_at: row.try_get(17)?,
         read_at: row.try_get(18)?,
+        rung_at: row.try_get(19)?,
     })
 }
 
@@ -94,11 +81,9 @@ pub(super) fn message_row(row: &Row) -> Result<MessageRow, tokio_postgres::Error
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) sender: i64,
-    pub(super) recipient: Option<i64>,
     /// Its place in its one recipient's log, or in the logs of the members of its group.
     pub(super) deliveries: Vec<(i64, i64)>,
     pub(super) session: i64,
-    pub(super) seq: i64,
     pub(super) row: MessageRow,
 }
 
@@ -106,25 +91,6 @@ impl Found {
     /// Its place in this agent's log.
     pub(super) fn delivery_to(&self, agent: i64) -> Option<i64> {
         self.deliveries.iter().find(|(to, _)| *to == agent).map(|(_, number)| *number)
-    }
-
-    /// Whether this agent may see it; see [`shown_in_pair`].
-    pub(super) async fn is_shown_to<C: GenericClient>(&self, client: &C, agent: i64) -> Result<bool, Failed> {
-        if self.sender != agent {
-            return Ok(self.delivery_to(agent).is_some());
-        }
-        let answered = match self.row.kind.as_deref() {
-            Some(kind) if kind == Kind::TaskUpdate.as_str() => self.row.reply_to,
-            _ => None,
-        };
-        let Some(answered) = answered else { return Ok(true) };
-        let select = client
-            .prepare_cached(
-                "SELECT 1 FROM messages
-                 WHERE public_id = $1 AND recipient_id IS NOT NULL AND delivery_number IS NULL",
-            )
-            .await?;
-        Ok(client.query_opt(&select, &[&answered]).await?.is_none())
     }
 
     /// Whether this agent sent it or got it.
@@ -158,7 +124,7 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.sender_id, m.recipient_id, m.delivery_number, m.session_id, m.seq,
+        ", m.sender_id, m.recipient_id, m.delivery_number, m.session_id,
            ARRAY (SELECT c.agent_id FROM copies c WHERE c.message_public_id = m.public_id ORDER BY c.agent_id),
            ARRAY (SELECT c.number FROM copies c WHERE c.message_public_id = m.public_id ORDER BY c.agent_id)
          FROM messages m
@@ -175,16 +141,9 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
         let message = message_row(row)?;
         let recipient: Option<i64> = row.try_get(AFTER + 1)?;
         let number: Option<i64> = row.try_get(AFTER + 2)?;
-        let (agents, numbers): (Vec<i64>, Vec<i64>) = (row.try_get(AFTER + 5)?, row.try_get(AFTER + 6)?);
+        let (agents, numbers): (Vec<i64>, Vec<i64>) = (row.try_get(AFTER + 4)?, row.try_get(AFTER + 5)?);
         let deliveries = recipient.zip(number).into_iter().chain(agents.into_iter().zip(numbers)).collect();
-        let one = Found {
-            sender: row.try_get(AFTER)?,
-            recipient,
-            deliveries,
-            session: row.try_get(AFTER + 3)?,
-            seq: row.try_get(AFTER + 4)?,
-            row: message,
-        };
+        let one = Found { sender: row.try_get(AFTER)?, deliveries, session: row.try_get(AFTER + 3)?, row: message };
         found.insert(one.row.id, one);
     }
     Ok(found)

@@ -34,6 +34,8 @@ mod schema {
 
 /// Connections to the database at most. More than the database has cores for is waste; fewer leaves readers waiting.
 const CONNECTIONS: usize = 24;
+/// How long a key is believed without asking: the time within which a revocation by another process is felt.
+const BELIEVED: Duration = Duration::from_secs(1);
 /// Processes that start at once bring the schema up to date one after the other. Any fixed number will do.
 const MIGRATION_LOCK: i64 = 0x616d_625f_7374_6f72;
 
@@ -96,7 +98,7 @@ impl PostgresStore {
         migrated.store(true, Ordering::Release);
         warn_of_settings(&client).await?;
         drop(client);
-        let (me, known, account) = (Uuid::now_v7(), Arc::<KnownKeys>::default(), Arc::<Account>::default());
+        let (me, known, account) = (Uuid::now_v7(), Arc::new(KnownKeys::shared(BELIEVED)), Arc::<Account>::default());
         Ok(Self {
             queue: SendQueue::start(&pool, account.clone()),
             listener: Listener::start(config, tls, me, Arc::clone(&known)),

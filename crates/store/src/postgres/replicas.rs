@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::listen::{KEYS, LOGS, REPLICAS};
 use crate::engine::Failed;
-use crate::replicas::{Astray, Charge, Charged, How, Replicas, Seated};
+use crate::replicas::{Charge, Charged, How, ListenerState, Replicas, StaleListener};
 use crate::types::{AgentKey, KeyHash};
 
 /// Entries of one notification: a payload has at most 8,000 bytes, and the longest entry 40.
@@ -77,15 +77,20 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Failed> {
 
 /// Those listeners whose logs are longer than they know, or whose keys are none any more. The head alone does not tell: it may
 /// have been put forward, and what was after a listener may have been removed.
-pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>, Failed> {
-    let agents: Vec<i64> = seated.iter().map(|mailbox| mailbox.agent.0).collect();
-    let places: Vec<i64> = seated.iter().map(|mailbox| i64::try_from(mailbox.at).unwrap_or(i64::MAX)).collect();
-    let keys: Vec<Option<String>> = seated.iter().map(|mailbox| mailbox.key.map(KeyHash::to_hex)).collect();
+pub(super) async fn stale_listeners(
+    client: &Object,
+    listeners: &[ListenerState],
+    now: Timestamp,
+) -> Result<Vec<StaleListener>, Failed> {
+    let agents: Vec<i64> = listeners.iter().map(|mailbox| mailbox.agent.0).collect();
+    let places: Vec<i64> = listeners.iter().map(|mailbox| i64::try_from(mailbox.at).unwrap_or(i64::MAX)).collect();
+    let keys: Vec<Option<String>> = listeners.iter().map(|mailbox| mailbox.key.map(KeyHash::to_hex)).collect();
     let select = client
         .prepare_cached(
             "SELECT * FROM (
                  SELECT s.place, m.head, m.head > s.at AND EXISTS (
-                            SELECT FROM entries e WHERE e.agent_id = s.agent_id AND e.number > s.at) AS behind, s.key IS NOT NULL AND NOT coalesce(
+                            SELECT FROM entries e WHERE e.agent_id = s.agent_id AND e.number > s.at
+                            AND e.number <= coalesce(a.paused_from, e.number)) AS behind, s.key IS NOT NULL AND NOT coalesce(
                      a.api_key_hash = s.key OR (a.previous_key_hash = s.key AND a.previous_key_until > $4), FALSE) AS ended
                  FROM unnest($1::bigint[], $2::bigint[], $3::text[]) WITH ORDINALITY AS s (agent_id, at, key, place)
                  JOIN agents a ON a.id = s.agent_id JOIN mailboxes m ON m.agent_id = s.agent_id
@@ -97,7 +102,7 @@ pub(super) async fn astray(client: &Object, seated: &[Seated], now: Timestamp) -
     let head = |number: i64| u64::try_from(number).unwrap_or(0);
     Ok(rows
         .iter()
-        .map(|row| Astray { index: place(row.get(0)), head: head(row.get(1)), key_ended: row.get(3) })
+        .map(|row| StaleListener { index: place(row.get(0)), head: head(row.get(1)), key_ended: row.get(3) })
         .collect())
 }
 

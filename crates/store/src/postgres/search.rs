@@ -6,7 +6,7 @@ use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::agents;
+use super::engine::Reading;
 use super::messages::shown_in_pair;
 use crate::engine::Failed;
 use crate::error::Result;
@@ -14,6 +14,7 @@ use crate::row;
 use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
 use crate::unindexed::Indexed;
+use crate::verbs::row_of;
 
 /// Agents whose logs are looked at in one transaction.
 pub(super) const AGENTS: usize = 1_000;
@@ -152,7 +153,7 @@ pub(super) async fn search<C: GenericClient>(
     }
     let mut who = vec![format!("@m{}", caller.key.0)];
     if let Some(from) = &query.from {
-        let Some(sender) = agents::row_of(client, from).await? else { return Ok(Vec::new()) };
+        let Some(sender) = row_of(&mut Reading(client), from).await? else { return Ok(Vec::new()) };
         who.push(format!("@f{sender}"));
     }
     let subject = query.subject.as_deref().map(terms).unwrap_or_default();
@@ -212,7 +213,7 @@ pub(super) async fn search<C: GenericClient>(
 mod tests {
     use super::*;
     use crate::unit::{Desk, at};
-    use crate::{DatabaseUrl, PostgresStore, Seated, advance_cursors};
+    use crate::{DatabaseUrl, ListenerState, PostgresStore, advance_cursors};
     use amb_testing::PostgresDatabase;
     use std::sync::Arc;
 
@@ -224,14 +225,14 @@ mod tests {
         let (alice, bob) = desk.pair().await;
         desk.say(&alice, &bob, "Plan", "x").await;
         while desk.index_mail().await.unwrap() > 0 {}
-        let mailbox = Seated { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
+        let mailbox = ListenerState { agent: bob.key, at: desk.event_head(bob.key).await.unwrap(), key: None };
         advance_cursors(&DatabaseUrl::parse(&database.url()).unwrap()).await.unwrap();
         let client = store.client().await.unwrap();
         assert_eq!(behind(&client).await.unwrap(), []);
-        assert_eq!(desk.astray(&[mailbox], at(2)).await.unwrap(), []);
+        assert_eq!(desk.stale_listeners(&[mailbox], at(2)).await.unwrap(), []);
         desk.say(&alice, &bob, "Plan", "y").await;
         assert_eq!(behind(&client).await.unwrap(), [bob.key]);
-        assert_eq!(desk.astray(&[mailbox], at(2)).await.unwrap().len(), 1);
+        assert_eq!(desk.stale_listeners(&[mailbox], at(2)).await.unwrap().len(), 1);
         drop(client);
         desk.close().await;
     }

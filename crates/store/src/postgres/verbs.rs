@@ -1,27 +1,22 @@
 //! The store's verbs on PostgreSQL.
 
-use std::time::Duration;
-
-use amb_core::doc::{Inbox, MessagePage, MessageWithReceipts, SearchHit, Sent};
+use amb_core::doc::{Inbox, SearchHit, Sent};
 use amb_core::mailbox::SearchQuery;
-use amb_core::{Draft, Entry, Event, MessageId, Quotas, Timestamp, Usage};
+use amb_core::{Draft, Event, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use super::batch::Outcome;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, agents, groups, inbox, keep, log, open, prune, receipts, replicas, search, usage};
+use super::{PostgresStore, groups, inbox, keep, open, prune, replicas, search, usage};
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, message_uuid};
-use crate::query::{ExportQuery, InboxPage, MessageQuery, ReadPlace, Removed};
-use crate::replicas::{Astray, Charge, Charged, Hint, Replicas, Seated};
+use crate::outgoing::OutgoingMessage;
+use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
-use crate::types::{Agent, AgentKey, Crossing, KeyHash, News, Written, to_micros};
+use crate::types::{Agent, AgentKey, Crossing, LogEntry, Written, to_micros};
 use crate::{StoreError, refusals};
-
-/// How long a key is believed without asking: the time within which a revocation by another process is felt.
-const BELIEVED: Duration = Duration::from_secs(1);
 
 /// Runs a look at the database, and gives up on one that does not answer.
 macro_rules! look {
@@ -53,7 +48,7 @@ impl PostgresStore {
             Outcome::Placed(placed) => {
                 let (message, placed) = *placed;
                 let written = message.into_written(placed);
-                self.note_mail(&written.news);
+                self.note_mail(&written.entries);
                 written
             }
         })
@@ -90,8 +85,8 @@ impl Store for PostgresStore {
         look!(self, client => replicas::forgive(client))
     }
 
-    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
-        look!(self, client => replicas::astray(client, seated, now))
+    async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>> {
+        look!(self, client => replicas::stale_listeners(client, listeners, now))
     }
 
     fn set_quotas(&self, quotas: Quotas) {
@@ -102,19 +97,6 @@ impl Store for PostgresStore {
         let stored = look!(self, client => usage::office(client))?;
         self.account.set_office(stored);
         Ok(stored.usage())
-    }
-
-    async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
-        let age = match self.known.get(&hash, now) {
-            Ok(agent) => return Ok(Some(agent)),
-            Err(age) => age,
-        };
-        let found = look!(self, client => agents::by_key(client, hash, now))?;
-        Ok(found.map(|(agent, until)| {
-            let believed = now.saturating_add(BELIEVED).unwrap_or(now);
-            self.known.remember(age, hash, &agent, Some(until.map_or(believed, |until| until.min(believed))));
-            agent
-        }))
     }
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
@@ -129,30 +111,9 @@ impl Store for PostgresStore {
         look!(self, client => inbox::inbox(client, caller, &page, now))
     }
 
-    async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        look!(self, client => log::entries(client, agent.0, since, limit))
-    }
-
-    async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        look!(self, client => log::head(client, agent.0))
-    }
-
-    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
-        look!(self, client => log::resume(client, agent.0, since))
-    }
-
     async fn prune(&self, before: Timestamp) -> Result<u64> {
         let before = to_micros(before);
         Ok(transact!(self, tx => prune::prune(&tx, before))?)
-    }
-
-    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
-        let id = message_uuid(id)?;
-        look!(self, client => receipts::message(client, caller, id))
-    }
-
-    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
-        look!(self, client => receipts::messages(client, caller, &query))
     }
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
@@ -167,17 +128,12 @@ impl Store for PostgresStore {
         let before = to_micros(before);
         Ok(transact!(self, tx => keep::remove_read_mail(&tx, before, from))?)
     }
-
-    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
-        let after = query.after.as_ref().map(message_uuid).transpose()?;
-        look!(self, client => keep::export(client, caller, after, query.since, query.limit))
-    }
 }
 
 impl PostgresStore {
     /// Notes whose logs have new mail, for search.
-    pub(super) fn note_mail(&self, news: &[News]) {
-        for one in news {
+    pub(super) fn note_mail(&self, entries: &[LogEntry]) {
+        for one in entries {
             if matches!(one.entry.event, Event::NewMessage(_)) {
                 self.unindexed.add(one.agent);
             }

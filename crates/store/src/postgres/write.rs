@@ -15,7 +15,7 @@ use crate::engine::Failed;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::{Charges, Stored};
-use crate::types::{AgentKey, News};
+use crate::types::{AgentKey, LogEntry};
 
 /// The logs that a transaction has locked, and how far they go.
 #[derive(Debug, Default)]
@@ -69,11 +69,11 @@ impl Retimed {
     }
 
     /// Brings what is told of these messages in line with what was written.
-    pub(super) fn correct<'a>(&self, news: impl IntoIterator<Item = &'a mut News>) {
+    pub(super) fn correct<'a>(&self, entries: impl IntoIterator<Item = &'a mut LogEntry>) {
         if self.0.is_empty() {
             return;
         }
-        for News { entry, .. } in news {
+        for LogEntry { entry, .. } in entries {
             if let Event::NewMessage(message) = &mut entry.event
                 && let Some(at) = message.message_id.as_uuid().and_then(|id| self.of(id))
             {
@@ -326,14 +326,20 @@ impl Pages {
     }
 
     /// Adds an event other than mail to a log that is locked. `None` where there is no such mailbox.
-    pub(super) fn tell(&mut self, heads: &mut Heads, agent: i64, event: Event, now: Timestamp) -> Result<Option<News>> {
+    pub(super) fn tell(
+        &mut self,
+        heads: &mut Heads,
+        agent: i64,
+        event: Event,
+        now: Timestamp,
+    ) -> Result<Option<LogEntry>> {
         let Some(number) = heads.next(agent) else { return Ok(None) };
         self.events.agent.push(agent);
         self.events.number.push(number);
         self.events.event.push(json(&event)?);
         self.events.at.push(now);
         let cursor = u64::try_from(number).unwrap_or(0).into();
-        Ok(Some(News { agent: AgentKey(agent), entry: Entry { event, cursor } }))
+        Ok(Some(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor } }))
     }
 
     /// Writes it all. The statements travel together: one way there and back. Returns which messages got another time.

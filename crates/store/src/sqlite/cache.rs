@@ -37,7 +37,7 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
     }
 
     pub(super) fn put(&mut self, key: K, value: V) {
-        if self.0.len() >= CAPACITY {
+        if self.0.len() >= CAPACITY && !self.0.contains_key(&key) {
             self.0.clear();
         }
         self.0.insert(key, value);
@@ -59,6 +59,7 @@ pub(super) struct Peer {
     pub(super) name: AgentName,
     pub(super) card: Arc<Card>,
     pub(super) deleted: bool,
+    pub(super) paused: bool,
 }
 
 /// A session, as far as sending in it goes.
@@ -70,6 +71,8 @@ pub(super) struct Session {
     /// Its two members; `None` for a group.
     pub(super) pair: Option<(i64, i64)>,
     pub(super) group: Option<i64>,
+    /// The person who ended it.
+    pub(super) ended_by: Option<Arc<str>>,
 }
 
 /// All that the writer knows.

@@ -1,22 +1,17 @@
-//! Keeping mail: removing old mail, and taking one's own along.
+//! Removing old mail.
 
 use amb_core::Timestamp;
-use amb_core::doc::MessageWithReceipts;
 use rusqlite::{Connection, OptionalExtension};
-use uuid::Uuid;
 
 use super::error::failed;
-use super::keys::{instant_at, uuid_at};
-use super::messages::{find, undelivered};
+use super::keys::instant_at;
+use super::messages::undelivered;
 use super::plans::Prepared;
-use super::receipts::with_receipts;
 use super::usage::message_bytes;
 use super::writer::WriteTx;
-use crate::budget::Budget;
 use crate::error::Result;
 use crate::query::ReadPlace;
 use crate::quota::{Charges, Stored};
-use crate::types::Agent;
 
 /// Deliveries looked at in one go.
 const SOME: i64 = 500;
@@ -92,59 +87,4 @@ impl WriteTx {
         self.charge_all(freed)?;
         Ok(gone)
     }
-}
-
-/// The caller's mail after a message, session by session.
-pub(super) fn export(
-    db: &Connection,
-    caller: &Agent,
-    after: Option<Uuid>,
-    since: Option<Timestamp>,
-    limit: u32,
-) -> Result<Vec<MessageWithReceipts>> {
-    let since = since.map_or(i64::MIN, |since| since.as_microsecond());
-    let (mut session, mut at) = match after {
-        Some(id) => {
-            let found = find(db, id)?.ok_or_else(|| crate::outgoing::no_message(&id.into()))?;
-            (found.session, found.row_id)
-        }
-        None => (0, 0),
-    };
-    let (mut mail, mut budget) = (Vec::new(), Budget::page());
-    while mail.len() < limit as usize {
-        let next: Option<i64> = db
-            .prepared("SELECT min(session_id) FROM session_members WHERE agent_id = ?1 AND session_id >= ?2")
-            .and_then(|mut select| select.query_row([caller.key.0, session], |row| row.get(0)))
-            .map_err(failed)?;
-        let Some(next) = next else { break };
-        if next != session {
-            (session, at) = (next, 0);
-        }
-        let room = i64::from(limit) - i64::try_from(mail.len()).unwrap_or(0);
-        let page: Vec<(i64, Uuid)> = db
-            .prepared(
-                "SELECT id, public_id FROM messages WHERE session_id = ?1 AND id > ?2 AND created_at >= ?4
-                 ORDER BY id LIMIT ?3",
-            )
-            .and_then(|mut select| {
-                let rows = select.query_map([session, at, room, since], |row| Ok((row.get(0)?, uuid_at(row, 1)?)))?;
-                rows.collect()
-            })
-            .map_err(failed)?;
-        let Some((newest, _)) = page.last().copied() else {
-            (session, at) = (session + 1, 0);
-            continue;
-        };
-        for (_, id) in page {
-            let Some(found) = find(db, id)? else { continue };
-            if found.is_shown_to(db, caller.key.0)? {
-                if !budget.takes(found.row.bytes()) {
-                    return Ok(mail);
-                }
-                mail.push(with_receipts(db, caller, found)?);
-            }
-        }
-        at = newest;
-    }
-    Ok(mail)
 }

@@ -1,38 +1,40 @@
 //! The log of a mailbox: appending to it, and reading it. Its numbers are shared by `deliveries` and `events`.
 
 use amb_core::{Entry, Event, Timestamp};
+use futures_util::FutureExt;
 use rusqlite::{Connection, params};
 use uuid::Uuid;
 
-use super::agents;
+use super::engine::now as run;
 use super::error::failed;
 use super::keys::number_of;
-use super::messages::delivered_message;
 use super::plans::Prepared;
 use super::writer::WriteTx;
-use crate::StoreError;
-use crate::budget::Budget;
 use crate::columns::Columns;
+use crate::engine::{SQLITE, With};
 use crate::error::Result;
 use crate::outgoing::json;
-use crate::replicas::{Astray, Seated};
-use crate::resume::{HandedOver, LOOKED_AT};
-use crate::types::{AgentKey, News};
+use crate::replicas::{ListenerState, StaleListener};
+use crate::types::{AgentKey, LogEntry};
+use crate::verbs::by_key;
 
 impl WriteTx {
-    /// Takes the next number in an agent's log.
-    pub(super) fn next_number(&mut self, agent: i64) -> Result<i64> {
-        if let Some(head) = self.caches.heads.get_mut(&agent) {
-            *head += 1;
-            return Ok(*head);
+    /// The number that the next entry of an agent's log gets. Remembered as given only when its row is written
+    /// ([`WriteTx::number_given`]): a row that is refused leaves no gap.
+    fn next_number(&self, agent: i64) -> Result<i64> {
+        match self.caches.heads.get(&agent) {
+            Some(head) => Ok(head + 1),
+            None => Ok(head(&self.db, agent)? + 1),
         }
-        let next = head(&self.db, agent)? + 1;
-        self.caches.heads.put(agent, next);
-        Ok(next)
+    }
+
+    /// The row with this number is written.
+    fn number_given(&mut self, agent: i64, number: i64) {
+        self.caches.heads.put(agent, number);
     }
 
     /// Appends an event other than mail to an agent's log.
-    pub(super) fn append_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<News> {
+    pub(super) fn append_event(&mut self, agent: i64, event: Event, now: Timestamp) -> Result<LogEntry> {
         let number = self.next_number(agent)?;
         self.changed.agent(agent);
         self.db
@@ -40,7 +42,8 @@ impl WriteTx {
             .map_err(failed)?
             .execute(params![agent, number, json(&event)?, now.as_microsecond()])
             .map_err(failed)?;
-        Ok(News { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(number).into() } })
+        self.number_given(agent, number);
+        Ok(LogEntry { agent: AgentKey(agent), entry: Entry { event, cursor: number_of(number).into() } })
     }
 
     /// Appends a message to its session and to the logs of its recipients, and counts it as unread there. Without
@@ -95,6 +98,7 @@ impl WriteTx {
             .prepared("INSERT INTO deliveries (message_id, agent_id, number, priority) VALUES (?1, ?2, ?3, ?4)")
             .and_then(|mut insert| insert.execute(params![message, agent, number, priority]))
             .map_err(failed)?;
+        self.number_given(agent, number);
         self.db
             .prepared("UPDATE session_members SET unread = unread + 1 WHERE agent_id = ?1 AND session_id = ?2")
             .and_then(|mut update| update.execute([agent, session]))
@@ -116,85 +120,76 @@ fn newest(db: &Connection, agent: i64) -> Result<i64> {
 }
 
 /// The highest number that was ever given in an agent's log.
-pub(super) fn head(db: &Connection, agent: i64) -> Result<i64> {
-    let floor: i64 = db
-        .prepared("SELECT coalesce((SELECT log_floor FROM agents WHERE id = ?1), 0)")
-        .and_then(|mut select| select.query_row([agent], |row| row.get(0)))
-        .map_err(failed)?;
-    Ok(newest(db, agent)?.max(floor))
+fn head(db: &Connection, agent: i64) -> Result<i64> {
+    db.prepared(SQLITE.log_head).and_then(|mut select| select.query_row([agent], |row| row.get(0))).map_err(failed)
 }
 
-/// Where a listener goes on that names this cursor.
-pub(super) fn resume(db: &Connection, agent: i64, since: u64) -> Result<u64> {
-    let head = number_of(head(db, agent)?);
-    if since <= head {
-        return Ok(since);
-    }
-    let numbers: [Option<i64>; 3] = db
-        .prepared(
-            "SELECT min(number), min(iif(mail AND delivered_at IS NULL, number, NULL)),
-                    max(iif(delivered_at IS NOT NULL, number, NULL))
-             FROM (SELECT number, 1 AS mail, delivered_at FROM deliveries WHERE agent_id = ?1
-                   UNION ALL SELECT number, 0, NULL FROM events WHERE agent_id = ?1
-                   ORDER BY number DESC LIMIT ?2)",
-        )
-        .and_then(|mut select| select.query_row([agent, LOOKED_AT], |row| Ok([row.get(0)?, row.get(1)?, row.get(2)?])))
-        .map_err(failed)?;
-    let [oldest, first_undelivered, last_delivered] = numbers.map(|number| number.map(number_of));
-    Ok(HandedOver { oldest, first_undelivered, last_delivered }.cursor(head))
+/// The last number that an agent is shown of its log: all of it, unless the agent is paused.
+fn shown_up_to(db: &Connection, agent: i64) -> Result<i64> {
+    db.prepared("SELECT coalesce((SELECT paused_from FROM agents WHERE id = ?1), 9223372036854775807)")
+        .and_then(|mut select| select.query_row([agent], |row| row.get(0)))
+        .map_err(failed)
 }
 
 /// Those listeners whose logs are longer than they know, or whose keys are none any more.
-pub(super) fn astray(db: &Connection, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
+pub(super) fn stale_listeners(
+    db: &mut Connection,
+    listeners: &[ListenerState],
+    now: Timestamp,
+) -> Result<Vec<StaleListener>> {
     let mut found = Vec::new();
-    for (index, mailbox) in seated.iter().enumerate() {
+    for (index, mailbox) in listeners.iter().enumerate() {
         let head = number_of(head(db, mailbox.agent.0)?);
         // The head may have been put forward, and what was after a listener may have been removed.
-        let behind = head > mailbox.at && number_of(newest(db, mailbox.agent.0)?) > mailbox.at;
+        let behind = head > mailbox.at
+            && number_of(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
         let key_ended = match mailbox.key {
-            Some(key) => agents::by_key(db, key, now)?.is_none_or(|(agent, _)| agent.key != mailbox.agent),
+            Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|With(agent, _)| agent.key != mailbox.agent),
             None => false,
         };
         if behind || key_ended {
-            found.push(Astray { index, head, key_ended });
+            found.push(StaleListener { index, head, key_ended });
         }
     }
     Ok(found)
 }
 
-/// The entries after `since`.
-pub(super) fn entries(db: &Connection, agent: i64, since: u64, limit: usize) -> Result<Vec<Entry>> {
-    let Ok(since) = i64::try_from(since) else { return Ok(Vec::new()) };
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut select = db
-        .prepared(
-            "SELECT number, message_id, NULL AS event FROM deliveries WHERE agent_id = ?1 AND number > ?2
-             UNION ALL SELECT number, NULL, event FROM events WHERE agent_id = ?1 AND number > ?2
-             ORDER BY number LIMIT ?3",
-        )
-        .map_err(failed)?;
-    let mut rows = select.query([agent, since, limit]).map_err(failed)?;
-    let (mut found, mut budget) = (Vec::new(), Budget::page());
-    while let Some(row) = rows.next().map_err(failed)? {
-        let (number, message): (i64, Option<i64>) =
-            row.get(0).and_then(|number| Ok((number, row.get(1)?))).map_err(failed)?;
-        let event = match message {
-            Some(message) => {
-                let message = delivered_message(db, message, agent)?;
-                if !budget.takes(message.bytes()) {
-                    break;
-                }
-                Event::NewMessage(message.event()?)
-            }
-            None => {
-                let event: String = row.get(2).map_err(failed)?;
-                if !budget.takes(event.len()) {
-                    break;
-                }
-                serde_json::from_str(&event).map_err(StoreError::internal)?
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use amb_core::doc::ConnectionStatus;
+
+    use super::super::SqliteStore;
+    use super::*;
+    use crate::unit::{Desk, at};
+
+    fn event() -> Event {
+        let connection_id = uuid::Uuid::nil().into();
+        Event::ConnectionChanged { connection_id, agent: "bob".parse().unwrap(), status: ConnectionStatus::Active }
+    }
+
+    #[tokio::test]
+    async fn an_entry_that_the_database_refuses_leaves_no_gap_in_a_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Arc::new(SqliteStore::open(&directory.path().join("mail.db")).await.unwrap());
+        let alice = Desk(store.clone()).enter("alice").await.key;
+        let run = |sql: &'static str| {
+            let store = store.clone();
+            async move { store.writer().unwrap().write(move |tx| tx.db.execute_batch(sql).map_err(failed)).await.unwrap() }
+        };
+        let append = || {
+            let store = store.clone();
+            async move {
+                let appended = store.writer().unwrap().write(move |tx| tx.append_event(alice.0, event(), at(1))).await;
+                appended.map(|one| one.entry.cursor.to_string())
             }
         };
-        found.push(Entry { event, cursor: number_of(number).into() });
+        assert_eq!(append().await.unwrap(), "1");
+        run("CREATE TEMP TRIGGER refuse BEFORE INSERT ON main.events BEGIN SELECT RAISE(ABORT, 'refused'); END").await;
+        append().await.unwrap_err();
+        run("DROP TRIGGER temp.refuse").await;
+        assert_eq!(append().await.unwrap(), "2", "the refused entry took no number");
+        store.shut().await;
     }
-    Ok(found)
 }

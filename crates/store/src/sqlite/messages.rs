@@ -1,6 +1,6 @@
 //! Reading messages.
 
-use amb_core::{Kind, Message};
+use amb_core::Message;
 use rusqlite::{Connection, OptionalExtension, Row};
 use uuid::Uuid;
 
@@ -15,7 +15,8 @@ use crate::row::{self, MessageRow};
 macro_rules! message_columns {
     () => {
         "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
-         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at"
+         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at,
+         e.rung_at"
     };
 }
 pub(super) use message_columns;
@@ -47,7 +48,7 @@ macro_rules! shown_in_pair {
 pub(super) use shown_in_pair;
 
 /// The first column after those of [`message_row`].
-pub(super) const DELIVERED: usize = 19;
+pub(super) const DELIVERED: usize = 20;
 
 /// A message from a row that begins with [`message_columns`].
 pub(super) fn message_row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
@@ -71,6 +72,7 @@ pub(super) fn message_row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
         metadata: row.get(16)?,
         delivered_at: maybe_instant_at(row, 17)?,
         read_at: maybe_instant_at(row, 18)?,
+        rung_at: maybe_instant_at(row, 19)?,
     })
 }
 
@@ -79,31 +81,12 @@ pub(super) struct Found {
     pub(super) row_id: i64,
     pub(super) session: i64,
     pub(super) sender: i64,
-    /// Whether it came to the other member of a session between two.
-    pub(super) delivered_in_pair: bool,
     /// The group whose session it is in.
     pub(super) group: Option<i64>,
     pub(super) row: MessageRow,
 }
 
 impl Found {
-    /// Whether this agent may see it; see [`shown_in_pair`].
-    pub(super) fn is_shown_to(&self, db: &Connection, agent: i64) -> Result<bool> {
-        if self.sender != agent {
-            return self.came_to(db, agent);
-        }
-        let answered = match self.row.kind.as_deref() {
-            Some(kind) if kind == Kind::TaskUpdate.as_str() => self.row.reply_to,
-            _ => None,
-        };
-        let Some(answered) = answered else { return Ok(true) };
-        let undelivered = db
-            .prepared(concat!("SELECT 1 FROM messages n WHERE n.public_id = ?1 AND ", undelivered!("n")))
-            .and_then(|mut select| select.exists([answered.as_bytes()]))
-            .map_err(failed)?;
-        Ok(!undelivered)
-    }
-
     /// Whether it came to this agent.
     pub(super) fn came_to(&self, db: &Connection, agent: i64) -> Result<bool> {
         db.prepared("SELECT 1 FROM deliveries WHERE message_id = ?1 AND agent_id = ?2")
@@ -127,7 +110,7 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
     let sql = concat!(
         "SELECT ",
         message_columns!(),
-        ", m.id, m.session_id, m.sender_id, e.agent_id IS NOT NULL, s.group_id FROM messages m
+        ", m.id, m.session_id, m.sender_id, s.group_id FROM messages m
          JOIN sessions s ON s.id = m.session_id
          JOIN agents f ON f.id = m.sender_id
          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
@@ -143,26 +126,10 @@ pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
                         row_id: row.get(DELIVERED)?,
                         session: row.get(DELIVERED + 1)?,
                         sender: row.get(DELIVERED + 2)?,
-                        delivered_in_pair: row.get(DELIVERED + 3)?,
-                        group: row.get(DELIVERED + 4)?,
+                        group: row.get(DELIVERED + 3)?,
                     })
                 })
                 .optional()
         })
         .map_err(failed)
-}
-
-/// A message as it came to this agent.
-pub(super) fn delivered_message(db: &Connection, message: i64, agent: i64) -> Result<MessageRow> {
-    let sql = concat!(
-        "SELECT ",
-        message_columns!(),
-        " FROM deliveries e
-         JOIN messages m ON m.id = e.message_id
-         JOIN sessions s ON s.id = m.session_id
-         JOIN agents f ON f.id = m.sender_id
-         JOIN agents t ON t.id = e.agent_id
-         WHERE e.message_id = ?1 AND e.agent_id = ?2"
-    );
-    db.prepared(sql).and_then(|mut select| select.query_row([message, agent], message_row)).map_err(failed)
 }

@@ -8,10 +8,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use amb_core::Timestamp;
 use amb_core::doc::SearchHit;
 use amb_core::mailbox::SearchQuery;
+use futures_util::FutureExt;
 use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
 
-use super::agents;
+use super::engine::now as run;
 use super::error::failed;
 use super::keys::{instant_at, number_of, uuid_at};
 use super::messages::{shown_in_pair, undelivered};
@@ -21,6 +22,7 @@ use crate::StoreError;
 use crate::error::Result;
 use crate::search::{limit, snippet, terms};
 use crate::types::{Agent, AgentKey};
+use crate::verbs::row_of;
 use crate::{row as rows, search};
 
 /// Agents whose logs are looked at in one go.
@@ -294,14 +296,14 @@ fn recipients(db: &Connection, message: i64) -> Result<Vec<i64>> {
 }
 
 /// Looks through the caller's own mail.
-pub(super) fn search(db: &Connection, caller: &Agent, query: &SearchQuery) -> Result<Vec<SearchHit>> {
+pub(super) fn search(db: &mut Connection, caller: &Agent, query: &SearchQuery) -> Result<Vec<SearchHit>> {
     let words = terms(&query.text);
     if !query.text.trim().is_empty() && words.is_empty() {
         return Ok(Vec::new());
     }
     let mut wanted = vec![format!("who : \"m{}\"", caller.key.0)];
     if let Some(from) = &query.from {
-        let Some(sender) = agents::row_of(db, from)? else { return Ok(Vec::new()) };
+        let Some(sender) = run(row_of(db, from).boxed())? else { return Ok(Vec::new()) };
         wanted.push(format!("who : \"f{sender}\""));
     }
     let quoted = |term: &String| format!("\"{}\"", term.replace('"', " "));

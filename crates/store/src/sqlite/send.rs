@@ -2,12 +2,15 @@
 
 use amb_core::doc::Sent;
 use amb_core::send::{Accepted, Named, Place, Recipient, decide};
+use amb_core::stepping_in::check_open;
 use amb_core::task::RejectReason;
 use amb_core::{Entry, Event, Kind, MessageId, TaskState};
+use futures_util::FutureExt;
 use rusqlite::{OptionalExtension, params};
 use uuid::Uuid;
 
 use super::cache::{Peer, Session};
+use super::engine::now as run;
 use super::error::failed;
 use super::messages::{self, Found};
 use super::plans::Prepared;
@@ -17,8 +20,8 @@ use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Parent, Placed, json, json_of, no_session};
 use crate::refusals;
 use crate::tasks::Update;
-use crate::types::{Agent, AgentKey, News};
-use crate::verbs::pair;
+use crate::types::{Agent, AgentKey, LogEntry};
+use crate::verbs::{audience, joined, pair};
 
 /// What became of a send.
 pub(super) enum Outcome {
@@ -63,6 +66,7 @@ impl WriteTx {
             To::Agent(peer) => {
                 // By the name that it has: traces and answers know no other.
                 message.to = peer.name.clone();
+                message.from_person = caller.person && self.consent(me, peer.id)?.marks_person(true);
                 self.place(caller, &message, &to)?
             }
             To::Group(..) => self.guarded(|tx| tx.place(caller, &message, &to))?,
@@ -78,9 +82,9 @@ impl WriteTx {
         if let Some(peer) = self.peer(&message.to)?.filter(|peer| !peer.deleted) {
             return Ok(To::Agent(peer));
         }
-        let group = self.group_of(&message.to, caller.key.0)?;
+        let group = run(joined(self, &message.to, caller.key.0).boxed())?;
         let group = group.ok_or_else(|| refusals::not_connected(&message.to))?;
-        Ok(To::Group(group, self.audience(group, caller)?))
+        Ok(To::Group(group, run(audience(self, group, caller).boxed())?))
     }
 
     /// Looks up what decides about a message, and writes it if it is accepted.
@@ -139,6 +143,8 @@ impl WriteTx {
             }
             (Place::Subject, None, _) => return Err(no_session()),
         };
+        // One that was just made is open, so nothing was written yet.
+        check_open(session.ended_by.as_deref())?;
         let rejected = matches!(task, Some((_, Some(_))));
         let recipients: &[i64] = match to {
             To::Agent(_) if rejected => &[],
@@ -157,6 +163,7 @@ impl WriteTx {
             copies,
             task: task_ref.clone(),
             reason: None,
+            paused: matches!(to, To::Agent(peer) if peer.paused && !rejected),
             more: Vec::new(),
         };
         if let (Some((state, reason)), Some(task), To::Agent(peer)) = (task, task_ref, to) {
@@ -245,12 +252,12 @@ impl WriteTx {
         message: &OutgoingMessage,
         update: Update,
         hop: amb_core::route::Hop,
-    ) -> Result<Vec<News>> {
+    ) -> Result<Vec<LogEntry>> {
         let me = caller.key.0;
         let columns = update.columns(&peer.name, peer.id, me, hop, json_of(message.callback.as_ref())?)?;
         let (_, copies) = self.append_message(session.id, columns, &[me])?;
         let event = Event::NewMessage(update.event(peer.name.clone(), session.public_id, &session.subject));
-        let told = |(agent, number): (AgentKey, u64)| News {
+        let told = |(agent, number): (AgentKey, u64)| LogEntry {
             agent,
             entry: Entry { event: event.clone(), cursor: number.into() },
         };

@@ -54,7 +54,7 @@ impl WriteTx {
         }
         let found = self
             .db
-            .prepared("SELECT public_id, subject, low_id, high_id, group_id FROM sessions WHERE id = ?1")
+            .prepared("SELECT public_id, subject, low_id, high_id, group_id, ended_by FROM sessions WHERE id = ?1")
             .and_then(|mut select| {
                 select
                     .query_row([id], |row| {
@@ -65,6 +65,7 @@ impl WriteTx {
                             subject: row.get::<_, String>(1)?.into(),
                             pair: pair.0.zip(pair.1),
                             group: row.get(4)?,
+                            ended_by: row.get::<_, Option<String>>(5)?.map(Into::into),
                         })
                     })
                     .optional()
@@ -104,7 +105,7 @@ impl WriteTx {
             .and_then(|mut insert| insert.execute([me, peer, id]))
             .map_err(failed)?;
         let subject: Arc<str> = subject.into();
-        let session = Session { id, public_id, subject, pair: Some((low, high)), group: None };
+        let session = Session { id, public_id, subject, pair: Some((low, high)), group: None, ended_by: None };
         self.caches.by_subject.put((low, high, key.into()), id);
         self.caches.by_public_id.put(public_id, id);
         self.caches.sessions.put(id, session.clone());

@@ -1,29 +1,29 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
-use amb_core::doc::{Inbox, MessagePage, MessageWithReceipts, SearchHit, Sent};
+use amb_core::doc::{Inbox, SearchHit, Sent};
 use amb_core::mailbox::SearchQuery;
-use amb_core::{Draft, Entry, Kind, MessageId, Quotas, Timestamp, Usage};
+use amb_core::{Draft, Kind, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::engine::now as run;
 use super::send::Outcome;
 use super::writer::WriteTx;
-use super::{SqliteStore, agents, disk_space, inbox, keep, log, receipts, search};
+use super::{SqliteStore, disk_space, inbox, keep, log, search};
 use crate::StoreError;
 use crate::error::Result;
-use crate::outgoing::{OutgoingMessage, message_uuid};
-use crate::query::{ExportQuery, InboxPage, MessageQuery, ReadPlace, Removed};
-use crate::replicas::{Astray, Seated};
+use crate::outgoing::OutgoingMessage;
+use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::replicas::{ListenerState, StaleListener};
 use crate::store::Store;
-use crate::types::{Agent, AgentKey, Crossing, KeyHash, ViewVersion, Written};
+use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
 use crate::verbs::pending;
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
 const SMALL_INBOX: usize = 64;
 
 impl SqliteStore {
-    /// Sends a message. The answer and the news are put together here, off the writer's thread.
+    /// Sends a message. The answer and the log entries are put together here, off the writer's thread.
     async fn post(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
         let caller = caller.clone();
         let (writer, task) = (self.writer()?, message.kind == Kind::Task);
@@ -53,9 +53,9 @@ impl Store for SqliteStore {
         self.shut().await;
     }
 
-    async fn astray(&self, seated: &[Seated], now: Timestamp) -> Result<Vec<Astray>> {
-        let seated = seated.to_vec();
-        self.readers().read(move |db| log::astray(db, &seated, now)).await
+    async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>> {
+        let listeners = listeners.to_vec();
+        self.readers().read(move |db| log::stale_listeners(db, &listeners, now)).await
     }
 
     fn set_quotas(&self, quotas: Quotas) {
@@ -64,18 +64,6 @@ impl Store for SqliteStore {
 
     async fn office_usage(&self) -> Result<Usage> {
         Ok(self.account.office().usage())
-    }
-
-    async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
-        let age = match self.known.get(&hash, now) {
-            Ok(agent) => return Ok(Some(agent)),
-            Err(age) => age,
-        };
-        let found = self.readers().look(move |db| agents::by_key(db, hash, now)).await?;
-        Ok(found.map(|(agent, until)| {
-            self.known.remember(age, hash, &agent, until);
-            agent
-        }))
     }
 
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
@@ -102,31 +90,8 @@ impl Store for SqliteStore {
         Ok(self.readers().read(move |db| look(db, &caller, &page, None)).await?.unwrap_or_default())
     }
 
-    async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
-        self.readers().look(move |db| log::entries(db, agent.0, since, limit)).await
-    }
-
-    async fn event_head(&self, agent: AgentKey) -> Result<u64> {
-        let head = self.readers().look(move |db| log::head(db, agent.0)).await?;
-        Ok(u64::try_from(head).unwrap_or(0))
-    }
-
-    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
-        self.readers().look(move |db| log::resume(db, agent.0, since)).await
-    }
-
     async fn prune(&self, before: Timestamp) -> Result<u64> {
         self.writer()?.write(move |tx| tx.prune(before)).await
-    }
-
-    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
-        let (caller, id) = (caller.clone(), message_uuid(id)?);
-        self.readers().look(move |db| receipts::message(db, &caller, id)).await
-    }
-
-    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
-        let caller = caller.clone();
-        self.readers().read(move |db| receipts::messages(db, &caller, &query)).await
     }
 
     async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
@@ -146,10 +111,5 @@ impl Store for SqliteStore {
         let (messages, old) = self.writer()?.write(move |tx| Ok((tx.remove_mail(&old)?, old))).await?;
         self.forget(old).await?;
         Ok(Removed { messages, next })
-    }
-
-    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
-        let (caller, after) = (caller.clone(), query.after.as_ref().map(message_uuid).transpose()?);
-        self.readers().read(move |db| keep::export(db, &caller, after, query.since, query.limit)).await
     }
 }

@@ -20,7 +20,7 @@ use crate::StoreError;
 use crate::error::Result;
 use crate::known::KnownKeys;
 use crate::newest::Newest;
-use crate::types::{AgentKey, News};
+use crate::types::{AgentKey, LogEntry};
 use crate::unindexed::Unindexed;
 
 /// Operations that wait. Beyond this a caller waits for its place, so that a slow disk is felt where mail comes in.
@@ -44,7 +44,7 @@ pub(super) struct WriteTx {
     pub(super) ended_key: bool,
     pub(super) newest: Newest,
     /// What the operation under way has put into logs.
-    pub(super) news: Vec<News>,
+    pub(super) entries: Vec<LogEntry>,
 }
 
 /// What an operation cannot do by itself.
@@ -128,7 +128,7 @@ impl Writer {
                 changed: Changed::default(),
                 ended_key: false,
                 newest: Newest::default(),
-                news: Vec::new(),
+                entries: Vec::new(),
             };
             Transactions { tx, versions, unindexed, known, disk }.run(jobs);
         })?;

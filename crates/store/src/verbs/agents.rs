@@ -9,7 +9,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::{connections, groups, household, tasks};
-use crate::engine::{Changes, Db, Dialect, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{
+    Changes, Db, Dialect, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, With, read, values, write,
+};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
@@ -32,6 +34,20 @@ pub trait Agents: Engine {
         refusals::check_text("owner_contact", new.owner_contact.as_deref())?;
         refusals::check_text("description", Some(&new.card.description))?;
         write(self, Changes::All, (new, to_micros(now)), |tx, (new, now)| register(tx, new, *now).boxed()).await
+    }
+
+    /// Whose key this is; `None` where nobody's. Cheap enough to be asked at every request: answered from memory where
+    /// it was asked before, and never longer than a second after a key stopped being one.
+    async fn agent_by_key_hash(&self, hash: KeyHash, now: Timestamp) -> Result<Option<Agent>> {
+        let age = match self.known_keys().get(&hash, now) {
+            Ok(agent) => return Ok(Some(agent)),
+            Err(age) => age,
+        };
+        let found = read(self, Look::Short, (hash, now), |db, (hash, now)| by_key(db, *hash, *now).boxed()).await?;
+        Ok(found.map(|With(agent, (until,))| {
+            self.known_keys().remember(age, hash, &agent, until, now);
+            agent
+        }))
     }
 
     /// The agent of this name; `None` where there is none.
@@ -68,7 +84,7 @@ pub trait Agents: Engine {
     /// Notes when any number of agents were seen, in one write. Gather them: once in some seconds is enough.
     async fn seen(&self, agents: &[AgentKey], now: Timestamp) -> Result<()> {
         let asked = (agents.to_vec(), to_micros(now));
-        let noted = write(self, Changes::Logs, asked, |tx, (agents, now)| tx.seen(agents, true, *now));
+        let noted = write(self, Changes::Logs, asked, |tx, (agents, now)| seen(tx, agents, true, *now).boxed());
         noted.await.map(|done| done.answer)
     }
 
@@ -76,7 +92,7 @@ pub trait Agents: Engine {
     async fn leave(&self, caller: &Agent, now: Timestamp) -> Result<()> {
         let asked = (caller.key, to_micros(now));
         let left = write(self, Changes::Logs, asked, |tx, (caller, now)| {
-            async move { tx.seen(&[*caller], false, *now).await }.boxed()
+            async move { seen(tx, &[*caller], false, *now).await }.boxed()
         });
         left.await.map(|done| done.answer)
     }
@@ -120,17 +136,37 @@ pub trait Agents: Engine {
 impl<E: Engine> Agents for E {}
 
 impl FromRow for Agent {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         let (key, id, name): (i64, Uuid, String) = (row.take()?, row.take()?, row.take()?);
-        Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, once: None })
+        Ok(Agent { key: AgentKey(key), id, name: row::name(&name)?, person: row.take()?, once: None })
     }
 }
 
+/// Whose key this is, and until when, where that is limited.
+pub(crate) async fn by_key(
+    db: &mut dyn Db,
+    hash: KeyHash,
+    now: Timestamp,
+) -> Tried<Option<With<Agent, (Option<Timestamp>,)>>> {
+    let sql =
+        "SELECT id, public_id, name, person, CASE WHEN FALSE THEN previous_key_until END FROM agents WHERE api_key_hash = $1
+               UNION ALL SELECT id, public_id, name, person, previous_key_until FROM agents
+               WHERE previous_key_hash = $1 AND previous_key_until > $2";
+    db.find(sql, values![&hash.to_hex(), now]).await
+}
+
 /// The agent that this name means, unless it was deleted.
-pub(crate) async fn agent_named(db: &mut (dyn Db + '_), name: &AgentName) -> Tried<Option<Agent>> {
-    let sql = "SELECT id, public_id, name FROM agents WHERE lower(name) = $1 AND deleted_at IS NULL";
+pub(crate) async fn agent_named(db: &mut dyn Db, name: &AgentName) -> Tried<Option<Agent>> {
+    let sql = "SELECT id, public_id, name, person FROM agents WHERE lower(name) = $1 AND deleted_at IS NULL";
     let found: Vec<Agent> = db.rows(sql, values![&name.folded()]).await?;
     Ok(name.meant(found, |agent| agent.name.as_str()))
+}
+
+/// The row of the agent that this name means, even if it was deleted: its mail is still there.
+pub(crate) async fn row_of(db: &mut dyn Db, name: &AgentName) -> Tried<Option<i64>> {
+    let sql = "SELECT id, name FROM agents WHERE lower(name) = $1";
+    let found: Vec<(i64, String)> = db.rows(sql, values![&name.folded()]).await?;
+    Ok(name.meant(found, |(_, name)| name).map(|(id, _)| id))
 }
 
 /// The row of the agent of exactly this name, deleted or not; else of the agent that this name means.
@@ -155,7 +191,7 @@ pub(super) async fn is_taken(db: &mut dyn Db, name: &AgentName) -> Tried<bool> {
 }
 
 async fn register(tx: &mut dyn Tx, new: &NewAgent, now: Timestamp) -> Tried<Agent> {
-    tx.lock_names().await?;
+    tx.lock_exclusive(Exclusive::Names).await?;
     let seat = match new.join {
         Some(join) => Some(household::seat(tx, join).await?),
         None => None,
@@ -196,14 +232,23 @@ async fn register(tx: &mut dyn Tx, new: &NewAgent, now: Timestamp) -> Tried<Agen
     if let Some(seat) = &seat {
         household::tell_joined(tx, seat, &new.name, now).await?;
     }
-    Ok(Agent { key: AgentKey(key), id, name: new.name.clone(), once: None })
+    let person = seat.as_ref().is_some_and(|seat| seat.as_person);
+    Ok(Agent { key: AgentKey(key), id, name: new.name.clone(), person, once: None })
 }
 
-/// Whether this is a key of an agent, be it the one before in its grace period.
-async fn is_key(db: &mut dyn Db, hash: KeyHash, now: Timestamp) -> Tried<bool> {
-    let sql = "SELECT 1 FROM agents WHERE api_key_hash = $1
-               UNION ALL SELECT 1 FROM agents WHERE previous_key_hash = $1 AND previous_key_until > $2";
-    db.exists(sql, values![&hash.to_hex(), now]).await
+/// Notes when agents were seen, or that they left.
+async fn seen(tx: &mut dyn Tx, agents: &[AgentKey], here: bool, now: Timestamp) -> Tried<()> {
+    // In one order, so that two processes that say so at once do not wait for each other.
+    let mut agents: Vec<i64> = agents.iter().map(|agent| agent.0).collect();
+    agents.sort_unstable();
+    agents.dedup();
+    let sql = format!(
+        "INSERT INTO presence (agent_id, last_seen, here) {}
+         ON CONFLICT (agent_id) DO UPDATE SET here = excluded.here, last_seen =
+             CASE WHEN presence.last_seen > excluded.last_seen THEN presence.last_seen ELSE excluded.last_seen END",
+        (tx.dialect().each_of_list)("$2, $3")
+    );
+    tx.execute(&sql, values![&agents, now, here]).await.map(drop)
 }
 
 /// An agent with its presence.
@@ -220,6 +265,7 @@ struct AgentRow {
     /// Whether it is of the viewer's household.
     household: bool,
     person: bool,
+    paused: bool,
 }
 
 /// The tasks whose ids stand in a text, a comma between them.
@@ -230,39 +276,34 @@ pub(super) fn task_ids(text: Option<String>) -> Vec<TaskId> {
 
 /// The columns of [`AgentRow`], as `$1` sees the agent `a`.
 fn agent_columns(db: &dyn Db) -> String {
-    let Dialect { task_id, no, .. } = db.dialect();
+    let Dialect { task_id, no, .. } = *db.dialect();
     format!(
         "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
          p.last_seen, p.here,
          (SELECT string_agg({task_id}, ',' ORDER BY t.id) FROM tasks t
           WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')),
-         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), {no}), a.person"
+         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), {no}), a.person, a.paused_by IS NOT NULL"
     )
 }
 
-impl AgentRow {
-    fn from_columns(row: &mut Row) -> Result<Self> {
-        let (id, name, description): (Uuid, String, String) = (row.take()?, row.take()?, row.take()?);
-        let (capabilities, allow_from, most): (String, String, i64) = (row.take()?, row.take()?, row.take()?);
-        let (created_at, last_seen, here) = (row.take()?, row.take()?, row.take()?);
+impl FromRow for AgentRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
         Ok(Self {
-            id,
-            name,
-            card: Card {
-                description,
-                capabilities: row::parse(Some(capabilities))?.unwrap_or_default(),
-                allow_from: row::parse(Some(allow_from))?.unwrap_or_default(),
-                max_concurrent_tasks: u32::try_from(most).unwrap_or(0),
-            },
-            created_at,
-            last_seen,
-            here,
+            id: row.take()?,
+            name: row.take()?,
+            card: row::card(row)?,
+            created_at: row.take()?,
+            last_seen: row.take()?,
+            here: row.take()?,
             current: task_ids(row.take()?),
             household: row.take()?,
             person: row.take()?,
+            paused: row.take()?,
         })
     }
+}
 
+impl AgentRow {
     /// The agent as others see it.
     fn entry(self, now: Timestamp) -> Result<AgentEntry> {
         let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
@@ -273,13 +314,8 @@ impl AgentRow {
             registered_at: Some(self.created_at),
             household: self.household,
             person: self.person,
+            paused: self.paused,
         })
-    }
-}
-
-impl FromRow for AgentRow {
-    fn from_row(mut row: Row) -> Result<Self> {
-        Self::from_columns(&mut row)
     }
 }
 
@@ -358,9 +394,9 @@ struct OwnRow {
 }
 
 impl FromRow for OwnRow {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         Ok(Self {
-            agent: AgentRow::from_columns(&mut row)?,
+            agent: AgentRow::from_row(row)?,
             owner_contact: row.take()?,
             discoverable: row.take()?,
             api_key_prefix: row.take()?,
@@ -386,6 +422,8 @@ impl OwnRow {
                 max_messages: quotas.agent_messages,
                 max_bytes: quotas.agent_bytes,
             },
+            // The store does not know how its office was started.
+            operators_read_mail: false,
         })
     }
 }
@@ -398,8 +436,13 @@ async fn own(db: &mut dyn Db, caller: &Agent) -> Tried<(OwnRow, Stored)> {
         agent_columns(db)
     );
     let own = db.one(&sql, values![caller.key.0]).await?;
-    let stored = db.find("SELECT messages, bytes FROM usage WHERE agent_id = $1", values![caller.key.0]).await?;
-    Ok((own, stored.map_or_else(Stored::default, |(messages, bytes)| Stored { messages, bytes })))
+    Ok((own, stored_by(db, caller.key.0).await?))
+}
+
+/// What an agent has stored.
+pub(super) async fn stored_by(db: &mut dyn Db, agent: i64) -> Tried<Stored> {
+    let stored = db.find("SELECT messages, bytes FROM usage WHERE agent_id = $1", values![agent]).await?;
+    Ok(stored.map_or_else(Stored::default, |(messages, bytes)| Stored { messages, bytes }))
 }
 
 async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(OwnRow, Stored)> {
@@ -432,7 +475,7 @@ async fn rotate(
                WHERE id = $1 AND api_key_hash = $2 AND deleted_at IS NULL";
     let hashes = (shown.to_hex(), new.hash.to_hex());
     if tx.execute(sql, values![caller.0, &hashes.0, &hashes.1, &new.prefix, old_until]).await? == 0 {
-        return Err(refusals::not_the_current_key(is_key(tx, shown, now).await?).into());
+        return Err(refusals::not_the_current_key(by_key(tx, shown, now).await?.is_some()).into());
     }
     tx.key_ended(caller).await
 }
@@ -463,10 +506,11 @@ async fn delete(tx: &mut dyn Tx, caller: &Agent, shown: KeyHash, now: Timestamp)
     // Decides: where a rotation or another removal was first, nothing of this transaction stays.
     let sql = "UPDATE agents SET api_key_hash = NULL, previous_key_hash = NULL, previous_key_until = NULL,
                                  owner_contact = NULL, description = '', capabilities = '[]', deleted_at = $2,
-                                 household_id = NULL, household_token_id = NULL
+                                 household_id = NULL, household_token_id = NULL, paused_at = NULL,
+                                 paused_by = NULL, paused_from = NULL
                WHERE id = $1 AND api_key_hash = $3 AND deleted_at IS NULL";
     if tx.execute(sql, values![me, now, &shown.to_hex()]).await? == 0 {
-        return Err(refusals::not_the_current_key(is_key(tx, shown, now).await?).into());
+        return Err(refusals::not_the_current_key(by_key(tx, shown, now).await?.is_some()).into());
     }
     tx.key_ended(caller.key).await?;
     tx.card_changed(&caller.name);

@@ -67,7 +67,7 @@ pub trait Connections: Engine {
     }
 
     /// All of the caller's connections, the one that changed last first: with each peer the present state.
-    async fn connections(&self, caller: &Agent, _now: Timestamp) -> Result<Vec<Connection>> {
+    async fn connections(&self, caller: &Agent) -> Result<Vec<Connection>> {
         read(self, Look::Long, caller.clone(), |db, caller| connections(db, caller).boxed()).await
     }
 
@@ -323,7 +323,7 @@ async fn settle_change(
 async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, id: Uuid, now: Timestamp) -> Tried<()> {
     tasks::end_between(tx, caller, other, now).await?;
     transcripts::unshare(tx, caller.key.0, other).await?;
-    tx.tell(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await
+    tx.tell(other, changed(id, &caller.name, ConnectionStatus::Revoked), now).await.map(drop)
 }
 
 /// Ends what is between the two, and puts a block there. The other side learns that a connection ended, not that it is
@@ -404,30 +404,21 @@ pub(super) async fn end_all_of(tx: &mut dyn Tx, caller: &Agent, now: Timestamp) 
 const LINKS: &str = "SELECT c.public_id, a.name, c.status, c.requester_id = $1, c.message, c.created_at, c.updated_at
      FROM connections c JOIN agents a ON a.id = c.low_id + c.high_id - $1 ";
 
-struct Link(Connection);
+/// A connection from the columns of [`LINKS`].
+pub(super) struct Link(pub(super) Connection);
 
 impl FromRow for Link {
-    fn from_row(mut row: Row) -> Result<Self> {
-        let found = (row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?);
-        connection(found).map(Self)
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self(Connection {
+            connection_id: row.take::<Uuid>()?.into(),
+            agent_name: row::name(&row.take::<String>()?)?,
+            status: serde_json::from_value(row.take::<String>()?.into()).map_err(StoreError::internal)?,
+            outgoing: row.take()?,
+            message: row.take()?,
+            created_at: row.take()?,
+            updated_at: row.take()?,
+        }))
     }
-}
-
-/// The columns of [`LINKS`].
-pub(crate) type ConnectionRow = (Uuid, String, String, bool, Option<String>, Timestamp, Timestamp);
-
-/// A connection from its columns.
-pub(crate) fn connection(found: ConnectionRow) -> Result<Connection> {
-    let (id, name, status, outgoing, message, created_at, updated_at) = found;
-    Ok(Connection {
-        connection_id: id.into(),
-        agent_name: row::name(&name)?,
-        status: serde_json::from_value(status.into()).map_err(StoreError::internal)?,
-        outgoing,
-        message,
-        created_at,
-        updated_at,
-    })
 }
 
 /// With each peer the present state: what is active, waits or is blocked, or else what was last.
@@ -469,7 +460,7 @@ pub(crate) async fn pending(db: &mut dyn Db, caller: &Agent, now: Timestamp) -> 
 struct Waiting(PendingConnection);
 
 impl FromRow for Waiting {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         let (id, from): (Uuid, String) = (row.take()?, row.take()?);
         Ok(Self(PendingConnection {
             connection_id: id.into(),

@@ -8,7 +8,7 @@ use futures_util::FutureExt;
 
 use super::agents::{agent_named, is_taken};
 use super::once::once;
-use crate::engine::{Changes, Db, Engine, Failed, Look, Query, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::types::{Agent, Written, to_micros};
@@ -57,7 +57,7 @@ pub trait Groups: Engine {
 
     /// Accepts an invitation (`true`), or leaves a group or declines (`false`). When its owner leaves, the group is the
     /// member's that registered first; without a member it is over, and its name stays taken.
-    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool, _now: Timestamp) -> Result<Group> {
+    async fn join_group(&self, caller: &Agent, group: &AgentName, joined: bool) -> Result<Group> {
         let asked = (caller.clone(), group.clone(), joined);
         let done =
             write(self, Changes::All, asked, |tx, (caller, group, joined)| join(tx, caller, group, *joined).boxed());
@@ -68,7 +68,7 @@ pub trait Groups: Engine {
 impl<E: Engine> Groups for E {}
 
 async fn create(tx: &mut dyn Tx, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<Group> {
-    tx.lock_names().await?;
+    tx.lock_exclusive(Exclusive::Names).await?;
     if is_taken(tx, name).await? {
         return Err(refusals::name_taken(name).into());
     }
@@ -95,6 +95,26 @@ pub(crate) async fn find(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried
         db.dialect().group_key
     );
     db.find(&sql, values![&name.folded(), agent, name.as_str()]).await
+}
+
+/// The group of this name that the agent has joined; `None` where there is none, or the agent was never asked.
+pub(crate) async fn joined(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tried<Option<i64>> {
+    match find(db, name, agent).await? {
+        Some((id, _, Some(true))) => Ok(Some(id)),
+        Some((_, _, Some(false))) => Err(refusals::not_in_group(name).into()),
+        _ => Ok(None),
+    }
+}
+
+/// The other members, but for those who blocked the sender or do not hear it.
+pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tried<Vec<i64>> {
+    let sql = "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
+               WHERE g.group_id = $1 AND g.joined AND g.agent_id <> $2
+               AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = g.agent_id AND c.target_id = $2
+                               AND c.status = 'BLOCKED')
+               ORDER BY g.agent_id";
+    let members = db.rows(sql, values![group, sender.key.0]).await?;
+    Ok(row::who_hear(members, &sender.name)?)
 }
 
 /// The group of this name, which must be the caller's.
@@ -225,18 +245,14 @@ async fn load(db: &mut dyn Db, id: i64) -> Tried<Group> {
 
 async fn list(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Group>> {
     let ids = groups_of(db, caller.key.0).await?;
-    load_all(db, &ids).await
-}
-
-async fn load_all(db: &mut dyn Db, ids: &[i64]) -> Tried<Vec<Group>> {
-    let mut groups = Vec::with_capacity(ids.len());
-    for id in ids {
-        groups.push(load(db, *id).await?);
-    }
-    Ok(groups)
+    load_all(db, ids).await
 }
 
 /// The groups of these rows.
-pub(crate) async fn groups_by_id(engine: &(impl Engine + ?Sized), ids: Vec<i64>) -> Result<Vec<Group>> {
-    read(engine, Look::Long, ids, |db, ids| load_all(db, ids).boxed()).await
+pub(super) async fn load_all(db: &mut dyn Db, ids: Vec<i64>) -> Tried<Vec<Group>> {
+    let mut groups = Vec::with_capacity(ids.len());
+    for id in ids {
+        groups.push(load(db, id).await?);
+    }
+    Ok(groups)
 }

@@ -37,7 +37,7 @@ pub trait Sessions: Engine {
         let marked = write(self, Changes::Logs, asked, |tx, (caller, unread, now)| {
             mark(tx, caller, unread, Mark::Read, *now).boxed()
         });
-        Ok(Written { answer: history, news: marked.await?.news })
+        Ok(Written { answer: history, entries: marked.await?.entries })
     }
 }
 

@@ -12,7 +12,9 @@ use uuid::Uuid;
 use super::agents::task_ids;
 use super::once::{answered_before, remember};
 use super::{tasks, transcripts};
-use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{
+    Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
+};
 use crate::error::Result;
 use crate::types::{Agent, Join, KeyHash, Written, to_micros};
 use crate::{refusals, row};
@@ -71,6 +73,13 @@ pub trait Households: Engine {
         write(self, Changes::All, asked, |tx, (caller, id, now)| revoke_machine(tx, caller, *id, *now).boxed()).await
     }
 
+    /// Lets an agent that was registered before join the household of a token, as one that is registered with it does. Where it
+    /// is in that household already nothing changes; `conflict` where it is in another one.
+    async fn join_household(&self, caller: &Agent, token: KeyHash, now: Timestamp) -> Result<Written<()>> {
+        let asked = (caller.clone(), token, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, token, now)| join(tx, caller, *token, *now).boxed()).await
+    }
+
     /// Takes an agent out of the caller's household: the caller itself, or any but the person where the caller is that. What
     /// the household alone allowed between it and others ends: open tasks, with updates to both sides, and what transcripts were
     /// shared. After it has returned, no send is accepted that only the household would allow.
@@ -87,7 +96,7 @@ async fn is_founded(db: &mut dyn Db) -> Tried<bool> {
 }
 
 async fn found(tx: &mut dyn Tx, owner: KeyHash, only_first: bool, now: Timestamp) -> Tried<Option<Uuid>> {
-    tx.lock_founding().await?;
+    tx.lock_exclusive(Exclusive::Founding).await?;
     if only_first && is_founded(tx).await? {
         return Ok(None);
     }
@@ -166,7 +175,7 @@ fn changed(agent: &AgentName, change: HouseholdChange, by: Option<&AgentName>) -
 pub(super) async fn tell_joined(tx: &mut dyn Tx, seat: &Seat, agent: &AgentName, now: Timestamp) -> Tried<()> {
     let Some(person) = seat.person else { return Ok(()) };
     tx.lock(&[person]).await?;
-    tx.tell(person, changed(agent, HouseholdChange::Joined, None), now).await
+    tx.tell(person, changed(agent, HouseholdChange::Joined, None), now).await.map(drop)
 }
 
 async fn add_machine(tx: &mut dyn Tx, caller: &Agent, label: &str, token: KeyHash, now: Timestamp) -> Tried<Machine> {
@@ -231,6 +240,24 @@ async fn revoke_machine(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestam
     take_out(tx, household, &members, leaving, caller, now).await
 }
 
+async fn join(tx: &mut dyn Tx, caller: &Agent, token: KeyHash, now: Timestamp) -> Tried<()> {
+    // As for whoever registers: the members are counted one at a time.
+    tx.lock_exclusive(Exclusive::Names).await?;
+    let seat = seat(tx, Join { token, person: false }).await?;
+    match household_of(tx, caller.key.0).await? {
+        Some(household) if household == seat.household => return Ok(()),
+        Some(_) => return Err(refusals::in_another_household().into()),
+        None => {}
+    }
+    let sql = "UPDATE agents SET household_id = $2, household_token_id = $3
+               WHERE id = $1 AND household_id IS NULL AND deleted_at IS NULL";
+    if tx.execute(sql, values![caller.key.0, seat.household, seat.token]).await? == 0 {
+        return Err(Failed::changed());
+    }
+    tx.household_changed();
+    tell_joined(tx, &seat, &caller.name, now).await
+}
+
 async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timestamp) -> Tried<()> {
     let household = household_of(tx, caller.key.0).await?.ok_or_else(refusals::you_in_no_household)?;
     lock(tx, household).await?;
@@ -248,21 +275,21 @@ async fn leave(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, now: Timesta
 }
 
 /// A member, as far as leaving goes.
-struct Member {
-    id: i64,
-    name: AgentName,
-    person: bool,
+pub(super) struct Member {
+    pub(super) id: i64,
+    pub(super) name: AgentName,
+    pub(super) person: bool,
     token: Option<i64>,
 }
 
 impl FromRow for Member {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         let (id, name): (i64, String) = (row.take()?, row.take()?);
         Ok(Self { id, name: row::name(&name)?, person: row.take()?, token: row.take()? })
     }
 }
 
-async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Member>> {
+pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Member>> {
     let sql = "SELECT id, name, person, household_token_id FROM agents WHERE household_id = $1 ORDER BY id";
     db.rows(sql, values![household]).await
 }
@@ -285,9 +312,13 @@ async fn take_out(
     }
     tx.lock(&locked).await?;
     for agent in &leaving {
-        let sql = "UPDATE agents SET household_id = NULL, household_token_id = NULL WHERE id = $1";
+        // Who left is nobody's to pause: what waited arrives.
+        let sql =
+            "UPDATE agents SET household_id = NULL, household_token_id = NULL, paused_at = NULL, paused_by = NULL,
+                                     paused_from = NULL WHERE id = $1";
         tx.execute(sql, values![*agent]).await?;
     }
+    members.iter().for_each(|member| tx.card_changed(&member.name));
     tx.household_changed();
     let person = person_of(tx, household).await?.map(|(id, _)| id);
     for member in members.iter().filter(|member| leaving.contains(&member.id)) {
@@ -325,7 +356,7 @@ pub(super) async fn tell_deleted(tx: &mut dyn Tx, caller: &Agent, now: Timestamp
     tx.household_changed();
     match person_of(tx, household).await? {
         Some((person, _)) if person != caller.key.0 => {
-            tx.tell(person, changed(&caller.name, HouseholdChange::Left, None), now).await
+            tx.tell(person, changed(&caller.name, HouseholdChange::Left, None), now).await.map(drop)
         }
         _ => Ok(()),
     }
@@ -337,16 +368,16 @@ async fn person_of(db: &mut dyn Db, household: i64) -> Tried<Option<(i64, String
     db.find(&sql, values![household]).await
 }
 
-struct Shown(String, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>);
+struct Shown(String, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<String>);
 
 impl FromRow for Shown {
-    fn from_row(mut row: Row) -> Result<Self> {
-        Ok(Self(row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?))
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self(row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?))
     }
 }
 
 impl FromRow for Machine {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         Ok(Self {
             id: row.take()?,
             label: row.take()?,
@@ -364,17 +395,18 @@ async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
     let sql = format!(
         "SELECT a.name, a.person, k.public_id, p.last_seen, p.here,
                 (SELECT string_agg({}, ',' ORDER BY t.id) FROM tasks t
-                 WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working'))
+                 WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')), a.paused_by
          FROM agents a LEFT JOIN presence p ON p.agent_id = a.id
          LEFT JOIN household_tokens k ON k.id = a.household_token_id
          WHERE a.household_id = $1 ORDER BY a.name LIMIT $2",
         db.dialect().task_id
     );
     let members: Vec<Shown> = db.rows(&sql, values![household, MAX_HOUSEHOLD_MEMBERS]).await?;
-    let member = |Shown(name, person, machine, last_seen, here, current)| {
+    let member = |Shown(name, person, machine, last_seen, here, current, paused_by)| {
         let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
         let presence = Presence::at(now, claimed, last_seen, task_ids(current), HEARTBEAT_TIMEOUT);
-        Ok(HouseholdMember { name: row::name(&name)?, person, machine, presence })
+        let paused_by = paused_by.map(|by| row::name(&by)).transpose()?;
+        Ok(HouseholdMember { name: row::name(&name)?, person, machine, presence, paused_by })
     };
     let sql = "SELECT public_id, label, owner, created_at, revoked_at FROM household_tokens WHERE household_id = $1
                ORDER BY revoked_at IS NOT NULL, id DESC LIMIT $2";

@@ -4,7 +4,7 @@ use amb_core::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{Failed, Query, Tried, Tx, values};
+use crate::engine::{Exclusive, Failed, Query, Tried, Tx, values};
 use crate::types::Agent;
 use crate::{StoreError, outgoing, refusals};
 
@@ -27,7 +27,7 @@ pub(super) use once;
 /// What the caller's request was answered before. Repeats at the same time take turns.
 pub(super) async fn answered_before<T: DeserializeOwned>(tx: &mut dyn Tx, caller: &Agent) -> Tried<Option<T>> {
     let Some(once) = &caller.once else { return Ok(None) };
-    tx.lock_key(caller.key.0, &once.key).await?;
+    tx.lock_exclusive(Exclusive::Key(caller.key.0, &once.key)).await?;
     let sql = "SELECT draft_hash, answer FROM idempotency WHERE agent_id = $1 AND key = $2";
     match tx.find::<(Vec<u8>, String)>(sql, values![caller.key.0, &once.key]).await? {
         Some((hash, _)) if hash != once.draft_hash => Err(refusals::key_reused().into()),

@@ -1,20 +1,24 @@
-//! How far mail has come: handed over, read, claimed.
+//! How far mail has come: handed over, rung for, read, claimed.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use amb_core::mailbox::ClaimRequest;
 use amb_core::receipt::Receipt;
 use amb_core::send::no_message;
-use amb_core::{Event, Message, MessageId, Timestamp};
+use amb_core::{Event, Message, MessageId, Priority, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
+use super::messages::delivered;
+use super::stepping_in::is_paused;
 use crate::budget::Budget;
-use crate::engine::{Changes, Delivery, Engine, Mark, Tried, Tx, write};
+use crate::engine::{Changes, Db, Delivery, Dialect, Engine, Exclusive, Mark, Query, Tried, Tx, With, values, write};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
 use crate::query::{Handed, MAX_HANDED};
+use crate::row::{self, MessageRow};
 use crate::types::{Agent, Written, to_micros};
 
 /// Receipts of mail, and who holds it.
@@ -33,12 +37,19 @@ pub trait Receipts: Engine {
     async fn delivered(&self, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Result<Written<Handed>> {
         let asked = (caller.clone(), after, up_to, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, after, up_to, now)| {
-            delivered(tx, caller, *after, *up_to, *now).boxed()
+            hand_over(tx, caller, *after, *up_to, *now).boxed()
         })
         .await
     }
 
-    /// Takes unread messages that no other consumer holds, for the time of the lease.
+    /// Records that a client of the caller's was rung for messages that came to it, as far as they are unread and that is new.
+    /// `not_found` where one did not come to the caller, and then none is marked.
+    async fn rung(&self, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Result<Written<u64>> {
+        let asked = (caller.clone(), ids.to_vec(), to_micros(now));
+        write(self, Changes::Logs, asked, |tx, (caller, ids, now)| rung(tx, caller, ids, *now).boxed()).await
+    }
+
+    /// Takes unread messages that no other consumer holds, for the time of the lease. A paused agent gets none.
     async fn claim(&self, caller: &Agent, request: ClaimRequest, now: Timestamp) -> Result<Written<Vec<Message>>> {
         let asked = (caller.clone(), request, to_micros(now));
         write(self, Changes::Logs, asked, |tx, (caller, request, now)| claim(tx, caller, request, *now).boxed()).await
@@ -66,9 +77,92 @@ impl<E: Engine> Receipts for E {}
 /// The deliveries of these messages to the caller; `not_found` where one did not come to it.
 async fn deliveries(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried<Vec<Delivery>> {
     let uuids = ids.iter().map(message_uuid).collect::<Result<Vec<_>>>()?;
-    let found = tx.deliveries(caller.key.0, &uuids).await?;
+    let dialect = tx.dialect();
+    let sql = format!(
+        "SELECT m.public_id, {}, m.sender_id FROM {} WHERE m.public_id {}",
+        dialect.came_as,
+        dialect.came_to,
+        (dialect.in_ids)("$2")
+    );
+    let found: Vec<(Uuid, Option<i64>, i64)> = tx.rows(&sql, values![caller.key.0, &uuids]).await?;
+    let found: HashMap<Uuid, Delivery> =
+        found.into_iter().filter_map(|(id, place, sender)| Some((id, Delivery { place: place?, sender }))).collect();
     let delivery = |(id, uuid): (&MessageId, &Uuid)| found.get(uuid).copied().ok_or_else(|| no_message(id).into());
     ids.iter().zip(&uuids).map(delivery).collect()
+}
+
+/// Messages in a stretch of an agent's log that were not handed over yet, with their numbers, in order.
+async fn undelivered(db: &mut dyn Db, agent: i64, after: u64, up_to: u64) -> Tried<Vec<(u64, Delivery)>> {
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT e.number, {}, m.sender_id FROM {} WHERE e.agent_id = $1 AND e.number > $2 AND e.number <= $3 AND {}
+         AND e.delivered_at IS NULL ORDER BY e.number LIMIT {MAX_HANDED}",
+        dialect.delivery, dialect.deliveries, dialect.is_mail
+    );
+    let number = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let found: Vec<(i64, i64, i64)> = db.rows(&sql, values![agent, number(after), number(up_to)]).await?;
+    let delivery =
+        |(number, place, sender): (i64, i64, i64)| (u64::try_from(number).unwrap_or(0), Delivery { place, sender });
+    Ok(found.into_iter().map(delivery).collect())
+}
+
+/// Unread mail that nobody holds, with the bytes of each: the urgent first, or in the order of the log.
+async fn unclaimed(
+    db: &mut dyn Db,
+    agent: i64,
+    now: Timestamp,
+    limit: usize,
+    urgent_first: bool,
+) -> Tried<Vec<(Delivery, usize)>> {
+    let Dialect { delivery, deliveries, is_mail, as_json, .. } = db.dialect();
+    let bytes = as_json("m.content");
+    // The index of unread mail is by priority, then number.
+    let of_priority = |rank: i16| {
+        format!(
+            "SELECT {rank}, n.* FROM (
+                 SELECT e.number, {delivery}, m.sender_id, octet_length({bytes}) + coalesce(octet_length(m.parts), 0)
+                        + coalesce(octet_length(m.metadata), 0) + coalesce(octet_length(m.callback), 0)
+                 FROM {deliveries} WHERE e.agent_id = $1 AND {is_mail} AND e.read_at IS NULL AND e.priority = {rank}
+                 AND (e.lease_until IS NULL OR e.lease_until <= $2) ORDER BY e.number LIMIT $3) n"
+        )
+    };
+    let sql = Priority::ALL.map(|priority| of_priority(row::rank(priority))).join(" UNION ALL ");
+    let most = i64::try_from(limit).unwrap_or(i64::MAX);
+    let mut free: Vec<(i64, i64, i64, i64, i64)> = db.rows(&sql, values![agent, now, most]).await?;
+    free.sort_unstable_by_key(|(rank, number, ..)| (if urgent_first { -rank } else { 0 }, *number));
+    free.truncate(limit);
+    let one = |(_, _, place, sender, bytes): (i64, i64, i64, i64, i64)| {
+        (Delivery { place, sender }, usize::try_from(bytes).unwrap_or(0) + row::OVERHEAD)
+    };
+    Ok(free.into_iter().map(one).collect())
+}
+
+/// Holds unread mail until a moment, or gives it back; with `held_at` only what is held then. Returns what was changed.
+async fn hold(
+    tx: &mut dyn Tx,
+    agent: i64,
+    mail: &[Delivery],
+    until: Option<Timestamp>,
+    held_at: Option<Timestamp>,
+) -> Tried<Vec<i64>> {
+    let Dialect { delivery_table, delivery_column, in_list, .. } = tx.dialect();
+    let sql = format!(
+        "UPDATE {delivery_table} SET lease_until = $3 WHERE agent_id = $1 AND {delivery_column} {} AND read_at IS NULL
+         AND (CAST($4 AS timestamptz) IS NULL OR lease_until > $4) RETURNING {delivery_column}",
+        in_list("$2")
+    );
+    let places: Vec<i64> = mail.iter().map(|one| one.place).collect();
+    let held: Vec<(i64,)> = tx.rows(&sql, values![agent, &places, until, held_at]).await?;
+    Ok(held.into_iter().map(|(place,)| place).collect())
+}
+
+/// Messages as they came to an agent, by place.
+async fn messages_at(db: &mut dyn Db, agent: i64, places: &[i64]) -> Tried<HashMap<i64, MessageRow>> {
+    let dialect = db.dialect();
+    let condition = format!("{} {}", dialect.delivery, (dialect.in_list)("$2"));
+    let sql = delivered(db, dialect.delivery, &condition);
+    let found: Vec<With<MessageRow, (i64,)>> = db.rows(&sql, values![agent, places]).await?;
+    Ok(found.into_iter().map(|With(row, (place,))| (place, row)).collect())
 }
 
 /// Locks the mailbox of the caller and those of the senders who get receipts, and marks. Returns how many were new.
@@ -83,7 +177,7 @@ pub(crate) async fn mark(tx: &mut dyn Tx, caller: &Agent, mail: &[Delivery], mar
     let marked = tx.mark(caller.key.0, &places, mark, now).await?;
     let count = marked.len() as u64;
     for one in marked {
-        let receipt = Receipt::of(caller.name.clone(), one.created_at, one.delivered_at, one.read_at);
+        let receipt = Receipt::of(caller.name.clone(), one.created_at, one.delivered_at, one.read_at).rung(one.rung_at);
         tx.tell(one.sender, Event::Receipt { message_id: one.message.into(), receipt }, now).await?;
     }
     Ok(count)
@@ -94,8 +188,13 @@ async fn ack(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp)
     mark(tx, caller, &mail, Mark::Read, now).await
 }
 
-async fn delivered(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Tried<Handed> {
-    let new = tx.undelivered(caller.key.0, after, up_to, MAX_HANDED).await?;
+async fn rung(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], now: Timestamp) -> Tried<u64> {
+    let mail = deliveries(tx, caller, ids).await?;
+    mark(tx, caller, &mail, Mark::Rung, now).await
+}
+
+async fn hand_over(tx: &mut dyn Tx, caller: &Agent, after: u64, up_to: u64, now: Timestamp) -> Tried<Handed> {
+    let new = undelivered(tx, caller.key.0, after, up_to).await?;
     let mail: Vec<Delivery> = new.iter().map(|(_, delivery)| *delivery).collect();
     let messages = mark(tx, caller, &mail, Mark::Delivered, now).await?;
     Ok(Handed::after(messages, new.into_iter().map(|(number, _)| number), up_to))
@@ -105,9 +204,9 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
     let me = caller.key.0;
     // Whose mailboxes to lock is known only when the mail is chosen, and mailboxes come before their entries. So those
     // who claim from one mailbox take turns first, under a lock that nobody else takes.
-    tx.lock_claims(me).await?;
+    tx.lock_exclusive(Exclusive::Claims(me)).await?;
     let mut budget = Budget::page();
-    let mut free = tx.unclaimed(me, now, request.limit, request.urgent_first).await?;
+    let mut free = unclaimed(tx, me, now, request.limit, request.urgent_first).await?;
     let fits = free.iter().take_while(|(_, bytes)| budget.takes(*bytes)).count();
     free.truncate(fits);
     if free.is_empty() {
@@ -116,13 +215,17 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
     let mut agents: Vec<i64> = free.iter().map(|(one, _)| one.sender).collect();
     agents.push(me);
     tx.lock(&agents).await?;
+    // Its mail waits. Asked under the lock that pausing takes, so that nothing is handed out after that was answered.
+    if is_paused(tx, me).await? {
+        return Ok(Vec::new());
+    }
     let until = lease_end(request.lease, now);
     // Some may have been read since they were chosen; those are not handed out.
-    let places: Vec<i64> = free.iter().map(|(one, _)| one.place).collect();
-    let held = tx.hold(me, &places, Some(until), None).await?;
+    let chosen: Vec<Delivery> = free.iter().map(|(one, _)| *one).collect();
+    let held = hold(tx, me, &chosen, Some(until), None).await?;
     free.retain(|(one, _)| held.contains(&one.place));
     let (mut messages, mut new) = (Vec::with_capacity(free.len()), Vec::new());
-    let mut rows = tx.delivered_messages(me, &held).await?;
+    let mut rows = messages_at(tx, me, &held).await?;
     for (one, _) in free {
         let Some(row) = rows.remove(&one.place) else { continue };
         if row.delivered_at.is_none() {
@@ -137,15 +240,13 @@ async fn claim(tx: &mut dyn Tx, caller: &Agent, request: &ClaimRequest, now: Tim
 async fn release(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId]) -> Tried<()> {
     let held = deliveries(tx, caller, ids).await?;
     tx.lock(&[caller.key.0]).await?;
-    let places: Vec<i64> = held.iter().map(|held| held.place).collect();
-    tx.hold(caller.key.0, &places, None, None).await.map(drop)
+    hold(tx, caller.key.0, &held, None, None).await.map(drop)
 }
 
 async fn renew(tx: &mut dyn Tx, caller: &Agent, ids: &[MessageId], lease: Duration, now: Timestamp) -> Tried<()> {
     let held = deliveries(tx, caller, ids).await?;
     tx.lock(&[caller.key.0]).await?;
-    let places: Vec<i64> = held.iter().map(|held| held.place).collect();
-    tx.hold(caller.key.0, &places, Some(lease_end(lease, now)), Some(now)).await.map(drop)
+    hold(tx, caller.key.0, &held, Some(lease_end(lease, now)), Some(now)).await.map(drop)
 }
 
 /// Until when a lease holds that is given now.

@@ -3,7 +3,7 @@
 use amb_core::doc::ChainTask;
 use amb_core::mailbox::TaskFilter;
 use amb_core::route::{self, Hop};
-use amb_core::task::{Asked, decide_in_any_case, decide_move};
+use amb_core::task::{Asked, Decision, decide_in_any_case, decide_move};
 use amb_core::{AgentName, Card, Entry, Event, Task, TaskId, TaskState, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -16,7 +16,7 @@ use crate::error::Result;
 use crate::refusals;
 use crate::row;
 use crate::tasks::{TaskRow, Update, task_uuid};
-use crate::types::{Agent, News, Written, to_micros};
+use crate::types::{Agent, LogEntry, Written, to_micros};
 
 /// Overdue tasks told of in one transaction.
 const SOME: i64 = 200;
@@ -75,7 +75,7 @@ impl<E: Engine> Tasks for E {}
 const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";
 
 impl FromRow for TaskRow {
-    fn from_row(mut row: Row) -> Result<Self> {
+    fn from_row(row: &mut Row) -> Result<Self> {
         Ok(Self {
             row: row.take()?,
             id: row.take()?,
@@ -92,6 +92,7 @@ impl FromRow for TaskRow {
             overdue: row.take()?,
             note: row.take()?,
             callback: row.take()?,
+            canceled_by: row.take()?,
             created_at: row.take()?,
             updated_at: row.take()?,
             undelivered: row.take()?,
@@ -100,21 +101,32 @@ impl FromRow for TaskRow {
 }
 
 /// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
-fn select(db: &dyn Db, rest: &str) -> String {
+pub(super) fn select(db: &dyn Db, rest: &str) -> String {
     format!(
         "SELECT t.id, t.public_id, t.owner_id, t.assignee_id, o.name, a.name, t.state, t.subject, t.message_public_id,
-                t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback, t.created_at, t.updated_at,
-                t.state = 'rejected' AND {}
+                t.session_public_id, p.public_id, t.deadline, t.overdue, t.note, t.callback, t.canceled_by,
+                t.created_at, t.updated_at, t.state = 'rejected' AND {}
          FROM tasks t JOIN agents o ON o.id = t.owner_id JOIN agents a ON a.id = t.assignee_id
          LEFT JOIN tasks p ON p.id = t.parent_id {rest}",
         db.dialect().undelivered_task
     )
 }
 
+/// The task of this id, whomever it concerns.
+pub(super) async fn any(db: &mut dyn Db, id: Uuid) -> Tried<Option<TaskRow>> {
+    let sql = select(db, "WHERE t.public_id = $1");
+    db.find(&sql, values![id]).await
+}
+
+/// The open tasks that were given in a session.
+pub(super) async fn open_in(db: &mut dyn Db, session: Uuid) -> Tried<Vec<TaskRow>> {
+    let sql = select(db, &format!("WHERE t.session_public_id = $1 AND {OPEN} ORDER BY t.id"));
+    db.rows(&sql, values![session]).await
+}
+
 /// The task of this id, if the agent gave it or was given it.
 async fn find(db: &mut dyn Db, agent: i64, id: Uuid) -> Tried<TaskRow> {
-    let sql = select(db, "WHERE t.public_id = $1");
-    let found: Option<TaskRow> = db.find(&sql, values![id]).await?;
+    let found = any(db, id).await?;
     found.filter(|task| task.concerns(agent)).ok_or_else(|| refusals::no_task(&id.into()).into())
 }
 
@@ -177,30 +189,38 @@ async fn set_state(
     // Under both locks the task does not move and the quota does not change.
     tx.lock(&[seen.owner, me]).await?;
     let task = find(tx, me, id).await?;
-    if !consent(tx, task.owner, me).await?.is_given() {
+    let consent = consent(tx, task.owner, me).await?;
+    if !consent.is_given() {
         return Err(refusals::task_after_the_connection(&task.owner_name).into());
     }
     let at = task.state()?;
     let taking_on = match at.takes_on(next) {
         true => {
-            let (card, owner) = (card(tx, me).await?, row::name(&task.owner_name)?);
-            let sql = "SELECT count(*) FROM tasks WHERE assignee_id = $1 AND state IN ('accepted', 'working')";
-            let (current,): (i64,) = tx.one(sql, values![me]).await?;
-            let asked = Asked {
-                sender: &owner,
-                assignee: &caller.name,
-                card: &card,
-                current_tasks: usize::try_from(current).unwrap_or(usize::MAX),
-                deadline: task.deadline,
-            };
-            Some(decide_in_any_case(asked, now))
+            let owner = row::name(&task.owner_name)?;
+            Some(taking_on(tx, &owner, (me, &caller.name), task.deadline, now).await?)
         }
         false => None,
     };
     let (state, reason) = decide_move(at, next, taking_on).map_err(crate::StoreError::from)?;
     let note = reason.map(|reason| reason.to_string()).or(note);
-    move_task(tx, &task, &caller.name, state, note, now).await?;
+    let from_person = consent.marks_person(caller.person);
+    move_task(tx, &task, &caller.name, from_person, state, note, now).await?;
     Ok(find(tx, me, id).await?.task(me)?)
+}
+
+/// Whether the office lets an agent take a task on. Its mailbox is locked.
+pub(super) async fn taking_on(
+    db: &mut dyn Db,
+    sender: &AgentName,
+    (agent, assignee): (i64, &AgentName),
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+) -> Tried<Decision> {
+    let card = card(db, agent).await?;
+    let sql = "SELECT count(*) FROM tasks WHERE assignee_id = $1 AND state IN ('accepted', 'working')";
+    let (current,): (i64,) = db.one(sql, values![agent]).await?;
+    let current_tasks = usize::try_from(current).unwrap_or(usize::MAX);
+    Ok(decide_in_any_case(Asked { sender, assignee, card: &card, current_tasks, deadline }, now))
 }
 
 /// What decides about tasks of this agent.
@@ -219,6 +239,7 @@ async fn move_task(
     tx: &mut dyn Tx,
     task: &TaskRow,
     by: &AgentName,
+    from_person: bool,
     state: TaskState,
     note: Option<String>,
     now: Timestamp,
@@ -237,20 +258,20 @@ async fn move_task(
         }
         None => route::fresh(by),
     };
-    let update = Update::new(task.task_ref(state), task.message, note.as_deref(), now);
+    let update = Update { from_person, ..Update::new(task.task_ref(state), task.message, note.as_deref(), now) };
     let side = Side { from: task.assignee, from_name: by, to: task.owner };
     post_update(tx, task, side, hop, update, task.callback.clone()).await
 }
 
 /// Who tells whom of a task.
-struct Side<'a> {
-    from: i64,
-    from_name: &'a AgentName,
-    to: i64,
+pub(super) struct Side<'a> {
+    pub(super) from: i64,
+    pub(super) from_name: &'a AgentName,
+    pub(super) to: i64,
 }
 
 /// Sends an update to one side of a task, unless that agent is gone.
-async fn post_update(
+pub(super) async fn post_update(
     tx: &mut dyn Tx,
     task: &TaskRow,
     side: Side<'_>,
@@ -267,7 +288,7 @@ async fn post_update(
     let row = update.columns(side.from_name, side.from, side.from, hop, callback)?;
     if let Some((agent, number)) = tx.post(session, row, side.to).await? {
         let event = Event::NewMessage(update.event(side.from_name.clone(), task.session, &subject));
-        tx.put_news(News { agent, entry: Entry { event, cursor: number.into() } });
+        tx.put_entry(LogEntry { agent, entry: Entry { event, cursor: number.into() } });
     }
     Ok(())
 }
@@ -349,10 +370,10 @@ pub(super) async fn end_between(tx: &mut dyn Tx, caller: &Agent, other: i64, now
 }
 
 /// Ends tasks, and tells both sides.
-async fn end(tx: &mut dyn Tx, open: Vec<TaskRow>, note: &str, now: Timestamp) -> Tried<()> {
+pub(super) async fn end(tx: &mut dyn Tx, open: Vec<TaskRow>, note: &str, now: Timestamp) -> Tried<()> {
     for task in open {
         let state = task.state()?.ended_by_office();
-        move_task(tx, &task, &row::name(&task.assignee_name)?, state, Some(note.to_owned()), now).await?;
+        move_task(tx, &task, &row::name(&task.assignee_name)?, false, state, Some(note.to_owned()), now).await?;
         let owner = row::name(&task.owner_name)?;
         let update = Update::new(task.task_ref(state), task.message, Some(note), now);
         let side = Side { from: task.owner, from_name: &owner, to: task.assignee };

@@ -10,7 +10,7 @@ use futures_util::FutureExt;
 use super::agents::agent_named;
 use super::connections::consent;
 use super::once::once;
-use crate::engine::{Changes, Db, Engine, Look, NewLine, Query, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Dialect, Engine, Look, NewLine, Query, Tried, Tx, read, values, write};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::quota::Stored;
@@ -79,7 +79,6 @@ pub trait Transcripts: Engine {
         key: &TranscriptKey,
         with: &AgentName,
         access: Option<Access>,
-        _now: Timestamp,
     ) -> Result<()> {
         let asked = (caller.clone(), key.clone(), with.clone(), access);
         let shared = write(self, Changes::Logs, asked, |tx, (caller, key, with, access)| {
@@ -151,9 +150,16 @@ async fn append(
         _ => return Err(refusals::no_transcript(owner, key).into()),
     };
     let number = |place: i64| u64::try_from(place).unwrap_or(0);
-    let last = tx.last_line(id).await?;
+    let dialect = tx.dialect();
+    // The transcript's own row is its lock: places are given and duplicates found under it.
+    let sql = format!("SELECT {} FROM transcripts t WHERE t.id = $1{}", dialect.last_line, dialect.for_update);
+    let (last,): (i64,) = tx.one(&sql, values![id]).await?;
+    let sql = format!(
+        "SELECT {} FROM transcript_lines l WHERE l.transcript_id = $1 AND l.message_id = $2",
+        dialect.line_place
+    );
     if let Some(message_id) = &line.message_id
-        && let Some(known) = tx.find_line(id, message_id).await?
+        && let Some((known,)) = tx.find(&sql, values![id, message_id]).await?
     {
         return Ok(Appended { number: number(known), duplicate: true });
     }
@@ -231,16 +237,34 @@ async fn lines(
     let Some((id, Some(_))) = find(db, caller, owner, key).await? else {
         return Err(refusals::no_transcript(owner, key).into());
     };
-    let place = after.map_or(0, |after| i64::try_from(after).unwrap_or(i64::MAX));
-    let found = db.lines(id, place, after.is_none(), limit).await?;
-    let line =
-        |(place, line, author): (i64, String, String)| numbered_line(u64::try_from(place).unwrap_or(0), &line, &author);
-    Ok(found.into_iter().map(line).collect::<Result<_>>()?)
+    lines_between(db, id, after.unwrap_or(0), None, after.is_none(), limit).await
+}
+
+/// The lines of a transcript between two places, as many as a page holds: from the first on, or from the last.
+pub(super) async fn lines_between(
+    db: &mut dyn Db,
+    transcript: i64,
+    after: u64,
+    before: Option<u64>,
+    newest_first: bool,
+    limit: usize,
+) -> Tried<Vec<NumberedLine>> {
+    let Dialect { line_place, line_order, lines_between, .. } = db.dialect();
+    let order = if newest_first { "DESC" } else { "ASC" };
+    let sql = format!(
+        "SELECT {line_place}, l.line, a.name FROM transcript_lines l JOIN agents a ON a.id = l.author_id
+         WHERE {lines_between} ORDER BY {line_order} {order} LIMIT $4"
+    );
+    let number = |place: u64| i64::try_from(place).unwrap_or(i64::MAX);
+    let before = before.map_or(i64::MAX, number);
+    let values = values![transcript, number(after), before, i64::try_from(limit).unwrap_or(i64::MAX)];
+    let (found, _) = db.page(&sql, values, |(_, line, _): &(i64, String, String)| line.len()).await?;
+    Ok(found.into_iter().map(numbered_line).collect::<Result<_>>()?)
 }
 
 /// A line with its place and the author that the office knows.
-pub(crate) fn numbered_line(number: u64, line: &str, author: &str) -> Result<NumberedLine> {
-    let mut line: Line = serde_json::from_str(line).map_err(StoreError::internal)?;
-    line.author = Some(row::name(author)?);
-    Ok(NumberedLine { number, line })
+fn numbered_line((place, line, author): (i64, String, String)) -> Result<NumberedLine> {
+    let mut line: Line = serde_json::from_str(&line).map_err(StoreError::internal)?;
+    line.author = Some(row::name(&author)?);
+    Ok(NumberedLine { number: u64::try_from(place).unwrap_or(0), line })
 }

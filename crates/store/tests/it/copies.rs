@@ -106,7 +106,7 @@ async fn a_copy_under_a_storm_of_sends_holds_each_thread_without_a_gap() {
 #[tokio::test]
 async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
     let Backed { file, desk, alice, bob, session, copies: _copies, copy } = backed("before").await;
-    let lost = desk.say(&alice, &bob, "Plan", "after").await.news.remove(0).entry;
+    let lost = desk.say(&alice, &bob, "Plan", "after").await.entries.remove(0).entry;
     while desk.index_mail().await.unwrap() > 0 {}
     let refused = restore(&copy, &file).await.unwrap_err();
     assert!(refused.detail().contains("another server"), "{refused}");
@@ -126,7 +126,7 @@ async fn what_was_backed_up_is_put_back_and_what_was_there_is_kept() {
     assert_eq!((search("before").await, search("after").await), (1, 0), "the index is that of the copy");
     // Whoever knows the cursor of what was lost still hears of all that comes.
     let known = lost.cursor.as_number().unwrap();
-    let next = desk.say(&alice, &bob, "Plan", "again").await.news.remove(0).entry;
+    let next = desk.say(&alice, &bob, "Plan", "again").await.entries.remove(0).entry;
     assert!(next.cursor.as_number().unwrap() > known, "{next:?}");
     assert_eq!(desk.events(bob.key, known, 9).await.unwrap(), [next]);
     while desk.index_mail().await.unwrap() > 0 {}
@@ -264,6 +264,6 @@ async fn numbers_are_put_forward_while_no_server_works() {
     desk.close().await;
     assert_eq!(amb_store::advance_cursors(&url).await.unwrap(), 2);
     let desk = open(&file).await;
-    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, Some(before + 1_000_001));
 }

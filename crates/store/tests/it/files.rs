@@ -63,7 +63,7 @@ async fn mail_is_there_after_the_store_was_dropped_without_a_goodbye() {
     assert_eq!(desk.texts(&bob, &sent.session_id, 3).await, ["kept"]);
     let next = desk.say(&alice, &bob, "plan", "next").await;
     assert_eq!(next.answer.session_id, sent.session_id);
-    assert_eq!(next.news[0].entry.cursor.as_number(), Some(3), "numbers go on");
+    assert_eq!(next.entries[0].entry.cursor.as_number(), Some(3), "numbers go on");
 }
 
 #[tokio::test]
@@ -171,7 +171,7 @@ async fn old_mail_works(desk: Desk) {
     assert_eq!((usage.messages, usage.bytes), (1, 3), "mail from before there were quotas counts");
     let sent = desk.say(&alice, &bob, "PLAN", "new").await;
     assert_eq!(sent.answer.session_id, inbox.sessions[0].session_id);
-    assert_eq!(sent.news[0].entry.cursor.as_number(), Some(2));
+    assert_eq!(sent.entries[0].entry.cursor.as_number(), Some(2));
     let history = desk.history(&bob, &sent.answer.session_id, HistoryPage::default(), at(1)).await.unwrap().answer;
     assert_eq!(history.messages.iter().map(|m| m.content.as_str()).collect::<Vec<_>>(), ["new", "old"]);
     let task =

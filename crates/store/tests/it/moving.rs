@@ -117,7 +117,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     desk.set_task_state(&bob, &task.id, TaskState::Working, Some("on it".into()), at(2)).await.unwrap();
     desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
     desk.invite_to_group(&alice, &name("crew"), &carol.name, at(1)).await.unwrap();
-    desk.join_group(&carol, &name("crew"), true, at(1)).await.unwrap();
+    desk.join_group(&carol, &name("crew"), true).await.unwrap();
     desk.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(1)).await.unwrap();
     let line = Line {
         role: "user".into(),
@@ -162,7 +162,7 @@ async fn a_move_that_was_interrupted_twice_arrives_whole() {
     assert_eq!(desk.send(&alice, once, at(10)).await.unwrap().answer, first, "an idempotency key still holds");
     assert_eq!(desk.tasks(&bob, TaskFilter::default(), 9).await.unwrap()[0].state, TaskState::Working);
     let next = desk.say(&alice, &bob, "s1", "on PostgreSQL").await;
-    assert_eq!(next.news[0].entry.cursor.as_number(), Some(before.1.len() as u64 + 1));
+    assert_eq!(next.entries[0].entry.cursor.as_number(), Some(before.1.len() as u64 + 1));
     desk.enter("dave").await;
     while desk.index_mail().await.unwrap() > 0 {}
     let query = amb_core::mailbox::SearchQuery { text: "quoted".into(), limit: Some(50), ..Default::default() };

@@ -157,7 +157,7 @@ async fn after_a_dump_was_restored_no_number_of_a_log_is_given_twice() {
     desk.close().await;
     drop(desk);
     let desk = open(&database).await;
-    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, seen.last().unwrap().cursor.as_number().map(|last| last + 1), "and it is put forward once");
     desk.close().await;
 }
@@ -168,13 +168,13 @@ async fn a_server_that_took_over_is_noticed_while_the_office_runs() {
     let url = format!("postgres://mailbox@127.0.0.1:{}/postgres", cluster.port);
     let desk = Desk(Arc::new(PostgresStore::open(&url).await.unwrap()));
     let (alice, bob) = desk.pair().await;
-    let before = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number().unwrap();
+    let before = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number().unwrap();
     tokio::task::block_in_place(|| cluster.recover());
     // Its old connections are gone; what was on its way on one of them fails.
     let next = soon(async {
         loop {
             match desk.send(&alice, Draft::text(bob.name.clone(), "Plan", "y"), at(1)).await {
-                Ok(sent) => break sent.news[0].entry.cursor.as_number().unwrap(),
+                Ok(sent) => break sent.entries[0].entry.cursor.as_number().unwrap(),
                 Err(error) => assert_eq!(error.code(), Code::Unavailable, "{error:?}"),
             }
         }
@@ -191,7 +191,7 @@ async fn numbers_are_put_forward_while_a_server_works() {
     let before = desk.event_head(bob.key).await.unwrap();
     let url = DatabaseUrl::parse(&database.url()).unwrap();
     assert_eq!(advance_cursors(&url).await.unwrap(), 2);
-    let next = desk.say(&alice, &bob, "Plan", "x").await.news[0].entry.cursor.as_number();
+    let next = desk.say(&alice, &bob, "Plan", "x").await.entries[0].entry.cursor.as_number();
     assert_eq!(next, Some(before + 1_000_001));
     let now = Timestamp::now();
     desk.delivered(&bob, before, before + 1_000_001, now).await.unwrap();

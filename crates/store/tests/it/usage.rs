@@ -59,7 +59,7 @@ async fn office(desk: &Desk) -> Vec<Agent> {
     desk.create_group(&agents[0], &name("crew"), at(1)).await.unwrap();
     for member in &agents[1..3] {
         desk.invite_to_group(&agents[0], &name("crew"), &member.name, at(1)).await.unwrap();
-        desk.join_group(member, &name("crew"), true, at(1)).await.unwrap();
+        desk.join_group(member, &name("crew"), true).await.unwrap();
     }
     // One takes few tasks, so that some are rejected by the office.
     let few = ProfilePatch { max_concurrent_tasks: Some(1), ..Default::default() };
@@ -119,8 +119,7 @@ async fn step(desk: &Desk, agents: &[Agent], dice: &mut Dice, now: i64) {
                 ts: None,
             };
             let owner = &agents[0];
-            let _ =
-                desk.transcript_share(owner, &"t".parse().unwrap(), &other.name, Some(Access::Write), at(now)).await;
+            let _ = desk.transcript_share(owner, &"t".parse().unwrap(), &other.name, Some(Access::Write)).await;
             drop(desk.transcript_append(me, Some(&owner.name), &"t".parse().unwrap(), line, at(now)).await);
         }
         11 => {

@@ -124,5 +124,6 @@ fn sent(message: &Message, reason: Option<String>) -> Sent {
         created_at: message.sent_at,
         task: message.task.clone(),
         reason,
+        paused: false,
     }
 }

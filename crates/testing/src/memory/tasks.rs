@@ -38,6 +38,7 @@ impl State {
             overdue: false,
             note: None,
             callback: message.callback.clone(),
+            canceled_by: None,
             created_at: now,
             updated_at: now,
         };
@@ -111,6 +112,7 @@ impl State {
             self.deliver(Message {
                 id: MessageId::fresh(now),
                 from: task.owner.clone(),
+                from_person: false,
                 to: task.assignee,
                 sent_at: now,
                 kind: Kind::TaskUpdate,
@@ -143,6 +145,7 @@ impl State {
         self.deliver(Message {
             id: MessageId::fresh(now),
             from: task.assignee,
+            from_person: false,
             to: task.owner,
             sent_at: now,
             kind: Kind::TaskUpdate,

@@ -196,6 +196,13 @@ pub async fn a_receipt_says_read_only_after_reading(post: &dyn Post) {
     let before = alice.message(&sent.message_id).await.unwrap().receipts;
     assert_eq!(before[0].recipient, *bob.me());
     assert_eq!(before[0].state, ReceiptState::Queued);
+    bob.rung(std::slice::from_ref(&sent.message_id)).await.unwrap();
+    let rung = alice.message(&sent.message_id).await.unwrap().receipts;
+    assert_eq!(
+        (rung[0].state, bob.inbox(true).await.unwrap().unread()),
+        (ReceiptState::Queued, 1),
+        "a ring reads nothing"
+    );
     bob.read(&sent.session_id, HistoryPage::default()).await.unwrap();
     let after = alice.message(&sent.message_id).await.unwrap().receipts;
     assert_eq!(after[0].state, ReceiptState::Read);

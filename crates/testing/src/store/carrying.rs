@@ -19,7 +19,7 @@ pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: Desk) {
         let draft = Draft::text(bob.name.clone(), "Plan", "from afar");
         let sent = desk.carry(&alice, draft, crossing.clone(), at(1)).await.unwrap();
         assert_eq!(sent.answer.message_id.as_uuid(), Some(crossing.id));
-        assert_eq!(sent.news.len(), 1, "its recipient is told of it");
+        assert_eq!(sent.entries.len(), 1, "its recipient is told of it");
         let message = desk.message(&bob, &sent.answer.message_id).await.unwrap().message;
         assert_eq!((message.from, message.ttl), (alice.name.clone(), 1));
         assert_eq!(message.trace, [name("zoe"), name("alice")], "whoever sends it is in it");
@@ -44,7 +44,7 @@ pub async fn a_message_carried_twice_is_there_once(desk: Desk) {
     let first = desk.carry(&alice, draft.clone(), crossing.clone(), at(1)).await.unwrap();
     let again = desk.carry(&alice, draft, crossing, at(9)).await.unwrap();
     assert_eq!(first.answer, again.answer);
-    assert!(again.news.is_empty());
+    assert!(again.entries.is_empty());
     assert_eq!(desk.texts(&bob, &first.answer.session_id, 9).await, ["once"]);
 }
 
@@ -76,6 +76,6 @@ pub async fn a_request_can_be_accepted_without_its_code(desk: Desk) {
     desk.request_connection(&alice, Ask { expires_at: None, ..ask }, at(7)).await.unwrap();
     let accepted = desk.accept_connection(&bob, &alice.name, at(8)).await.unwrap();
     assert_eq!(accepted.answer.connected_agent_name, alice.name);
-    assert_eq!(accepted.news.len(), 1, "who asked is told");
+    assert_eq!(accepted.entries.len(), 1, "who asked is told");
     desk.say(&alice, &bob, "Plan", "hello").await;
 }

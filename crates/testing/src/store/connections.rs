@@ -26,7 +26,7 @@ pub async fn a_request_is_seen_by_its_target_and_approved_by_its_code(desk: Desk
     assert!(desk.inbox(&alice, false, at(2)).await.unwrap().pending_connections.is_empty());
 
     let told = desk.events(bob.key, 0, 10).await.unwrap();
-    assert_eq!(asked.news.iter().map(|news| &news.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
+    assert_eq!(asked.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
     let Event::ConnectionRequest { from_agent, verification_code, message, .. } = &told[0].event else {
         panic!("{told:?}")
     };
@@ -104,7 +104,7 @@ pub async fn a_private_code_reaches_neither_inbox_nor_event(desk: Desk) {
     let asked = desk.request_connection(&alice, ask, at(1)).await.unwrap();
     let inbox = desk.inbox(&bob, false, at(2)).await.unwrap();
     assert_eq!(inbox.pending_connections[0].verification_code, None);
-    let told = format!("{:?}{:?}", desk.events(bob.key, 0, 10).await.unwrap(), asked.news);
+    let told = format!("{:?}{:?}", desk.events(bob.key, 0, 10).await.unwrap(), asked.entries);
     assert!(!told.contains(&asked.answer.verification_code), "{told}");
     desk.approve_connection(&bob, &asked.answer.verification_code, at(2)).await.unwrap();
 }

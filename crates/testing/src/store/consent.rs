@@ -10,7 +10,7 @@ async fn ask(desk: &Desk, from: &Agent, to: &Agent) -> amb_core::doc::Connection
 }
 
 async fn status(desk: &Desk, caller: &Agent, peer: &Agent) -> Option<ConnectionStatus> {
-    let links = desk.connections(caller, at(50)).await.unwrap();
+    let links = desk.connections(caller).await.unwrap();
     links.into_iter().find(|link| link.agent_name == peer.name).map(|link| link.status)
 }
 
@@ -35,7 +35,7 @@ pub async fn a_rejected_request_is_over_and_may_be_made_again(desk: Desk) {
     assert_eq!(code(desk.approve_connection(&bob, &asked.verification_code, at(3)).await), Code::NotFound);
     let told = desk.events(alice.key, 0, 10).await.unwrap();
     assert_eq!(changes(&told), [ConnectionStatus::Rejected]);
-    assert_eq!(rejected.news.iter().map(|news| &news.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
+    assert_eq!(rejected.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
     assert_eq!(code(desk.change_connection(&bob, &alice.name, ConnectionChange::Reject, at(4)).await), Code::NotFound);
     ask(&desk, &alice, &bob).await;
     assert_eq!(status(&desk, &alice, &bob).await, Some(ConnectionStatus::Pending));
@@ -95,11 +95,11 @@ pub async fn requests_run_out_by_themselves_and_tell_who_asked(desk: Desk) {
     assert_eq!(desk.expire_connections(at(9)).await.unwrap().answer, 0);
     assert_eq!(desk.expire_connections(at(10)).await.unwrap().answer, 1);
     let rest = desk.expire_connections(at(99)).await.unwrap();
-    assert_eq!((rest.answer, rest.news.len()), (1, 1));
+    assert_eq!((rest.answer, rest.entries.len()), (1, 1));
     assert_eq!(desk.expire_connections(at(99)).await.unwrap().answer, 0);
     let told = desk.events(alice.key, 0, 10).await.unwrap();
     assert_eq!(changes(&told), [ConnectionStatus::Expired, ConnectionStatus::Expired]);
-    let links = desk.connections(&alice, at(99)).await.unwrap();
+    let links = desk.connections(&alice).await.unwrap();
     assert_eq!(links.iter().filter(|link| link.status == ConnectionStatus::Pending).count(), 1);
     assert_eq!(links.len(), 3);
 }

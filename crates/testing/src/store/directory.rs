@@ -148,7 +148,7 @@ pub async fn a_deleted_agent_leaves_others_history_readable(desk: Desk) {
     assert_eq!(desk.agent_by_key_hash(KeyHash::of(&key_of("alice")), at(6)).await.unwrap(), None);
     assert_eq!(desk.agent_by_name(&alice.name).await.unwrap(), None);
     let told = desk.events(bob.key, head, 10).await.unwrap();
-    assert_eq!(gone.news.iter().map(|news| &news.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
+    assert_eq!(gone.entries.iter().map(|one| &one.entry).collect::<Vec<_>>(), told.iter().collect::<Vec<_>>());
     assert_eq!(told.len(), 1);
     let history = desk.history(&bob, &session, HistoryPage::default(), at(7)).await.unwrap().answer;
     assert_eq!(history.messages[0].sender_name, alice.name);

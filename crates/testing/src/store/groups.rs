@@ -12,8 +12,8 @@ async fn crew(desk: &Desk) -> (Agent, Agent, Agent) {
     desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
     for agent in [&bob, &carol] {
         let invited = desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
-        assert_eq!(invited.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [agent.key]);
-        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+        assert_eq!(invited.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [agent.key]);
+        desk.join_group(agent, &name("crew"), true).await.unwrap();
     }
     (alice, bob, carol)
 }
@@ -21,7 +21,7 @@ async fn crew(desk: &Desk) -> (Agent, Agent, Agent) {
 pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
     let (alice, bob, carol) = crew(&desk).await;
     let sent = desk.send(&bob, Draft::text(name("crew"), "Standup", "hello all"), at(2)).await.unwrap();
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key, carol.key]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key, carol.key]);
     for member in [&alice, &carol] {
         let inbox = desk.inbox(member, true, at(3)).await.unwrap();
         let session = inbox.sessions.iter().find(|session| session.group.is_some()).unwrap();
@@ -31,7 +31,7 @@ pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
         let told = desk.events(member.key, head - 1, 1).await.unwrap();
         assert_eq!(
             told,
-            sent.news.iter().filter(|news| news.agent == member.key).map(|news| news.entry.clone()).collect::<Vec<_>>()
+            sent.entries.iter().filter(|one| one.agent == member.key).map(|one| one.entry.clone()).collect::<Vec<_>>()
         );
     }
     // Each recipient has a receipt of its own.
@@ -84,13 +84,13 @@ pub async fn nobody_gets_a_groups_mail_without_having_agreed(desk: Desk) {
     assert_eq!(desk.event_head(bob.key).await.unwrap(), head, "invited is not joined");
     assert_eq!(code(desk.send(&bob, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::Forbidden);
     assert_eq!(code(desk.send(&carol, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::NotConnected);
-    assert_eq!(code(desk.join_group(&carol, &crew, true, at(2)).await), Code::NotFound);
-    desk.join_group(&bob, &crew, true, at(3)).await.unwrap();
+    assert_eq!(code(desk.join_group(&carol, &crew, true).await), Code::NotFound);
+    desk.join_group(&bob, &crew, true).await.unwrap();
     assert_eq!(code(desk.invite_to_group(&bob, &crew, &alice.name, at(3)).await), Code::Forbidden);
     let sent = desk.send(&alice, Draft::text(crew.clone(), "Standup", "now"), at(4)).await.unwrap().answer;
     assert_eq!(desk.texts(&bob, &sent.session_id, 10).await, ["now"], "what was said before is not theirs");
     assert_eq!(desk.groups(&bob).await.unwrap().len(), 1);
-    desk.join_group(&bob, &crew, false, at(5)).await.unwrap();
+    desk.join_group(&bob, &crew, false).await.unwrap();
     desk.send(&alice, Draft::text(crew.clone(), "Standup", "late"), at(6)).await.unwrap();
     assert_eq!(desk.texts(&bob, &sent.session_id, 10).await, ["now"], "nor what is said after they left");
     assert!(desk.groups(&bob).await.unwrap().is_empty());
@@ -106,7 +106,7 @@ pub async fn one_draft_to_many_reaches_all_or_none(desk: Desk) {
     assert_eq!(desk.event_head(bob.key).await.unwrap(), 1, "none got it");
     desk.connect(&alice, &carol).await;
     let sent = desk.send_all(&alice, &to, draft, at(2)).await.unwrap();
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
     assert_eq!(sent.answer.len(), 2);
     assert_ne!(sent.answer[0].session_id, sent.answer[1].session_id);
     for (n, agent) in [&bob, &carol].into_iter().enumerate() {
@@ -125,10 +125,10 @@ pub async fn a_member_gets_no_group_mail_from_whom_it_does_not_hear(desk: Desk) 
     };
     desk.update_profile(&carol, picky, at(1)).await.unwrap();
     let sent = desk.send(&bob, Draft::text(name("crew"), "Standup", "hello"), at(2)).await.unwrap();
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key]);
     assert!(desk.inbox(&carol, true, at(3)).await.unwrap().sessions.iter().all(|session| session.group.is_none()));
     let heard = desk.send(&alice, Draft::text(name("crew"), "Standup", "hi"), at(4)).await.unwrap();
-    assert_eq!(heard.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
+    assert_eq!(heard.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, carol.key]);
     assert_eq!(desk.texts(&carol, &sent.answer.session_id, 10).await, ["hi"]);
 }
 
@@ -144,18 +144,18 @@ pub async fn members_leave_and_are_removed_and_a_group_is_handed_on(desk: Desk) 
     assert_eq!(left.members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>(), ["alice", "bob"]);
     assert_eq!(code(desk.remove_from_group(&alice, &crew, &carol.name).await), Code::NotFound);
     let sent = desk.send(&bob, Draft::text(crew.clone(), "Standup", "hello"), at(2)).await.unwrap();
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key]);
     assert_eq!(code(desk.send(&carol, Draft::text(crew.clone(), "Standup", "x"), at(2)).await), Code::NotConnected);
-    assert_eq!(code(desk.join_group(&carol, &crew, true, at(2)).await), Code::NotFound, "not without an invitation");
+    assert_eq!(code(desk.join_group(&carol, &crew, true).await), Code::NotFound, "not without an invitation");
 
-    let handed = desk.join_group(&alice, &crew, false, at(3)).await.unwrap();
+    let handed = desk.join_group(&alice, &crew, false).await.unwrap();
     assert_eq!(handed.owner, bob.name);
     desk.connect(&bob, &carol).await;
     desk.invite_to_group(&bob, &crew, &carol.name, at(4)).await.unwrap();
-    desk.join_group(&carol, &crew, true, at(4)).await.unwrap();
+    desk.join_group(&carol, &crew, true).await.unwrap();
     desk.delete_agent(&bob, hash_of("bob"), at(5)).await.unwrap();
     assert_eq!(desk.groups(&carol).await.unwrap()[0].owner, carol.name, "an owner that goes hands on too");
-    let over = desk.join_group(&carol, &crew, false, at(6)).await.unwrap();
+    let over = desk.join_group(&carol, &crew, false).await.unwrap();
     assert!(over.members.is_empty());
     assert_eq!(code(desk.create_group(&dave, &crew, at(7)).await), Code::Conflict, "its name stays taken");
 }
@@ -165,7 +165,7 @@ pub async fn an_agent_that_several_names_mean_gets_one_copy(desk: Desk) {
     let to = ["bob", "BOB", "Crew", "crew"].map(name);
     let sent = desk.send_all(&alice, &to, Draft::text(name("bob"), "News", "once"), at(2)).await.unwrap();
     assert_eq!(sent.answer.len(), 2, "one for bob and one for the group");
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [bob.key, bob.key, carol.key]);
 }
 
 pub async fn a_group_has_a_size(desk: Desk) {
@@ -180,7 +180,7 @@ pub async fn a_group_has_a_size(desk: Desk) {
             assert_eq!(code(invited), Code::Conflict, "its owner is the first member");
             assert_eq!(desk.event_head(member.key).await.unwrap(), 1, "nothing of the invitation stays");
         } else {
-            desk.join_group(&member, &crew, true, at(1)).await.unwrap();
+            desk.join_group(&member, &crew, true).await.unwrap();
             members.push(member);
         }
     }
@@ -191,5 +191,5 @@ pub async fn a_group_has_a_size(desk: Desk) {
     assert_eq!(code(desk.send_all(&alice, std::slice::from_ref(&crew), large, at(2)).await), Code::TooLarge);
     assert_eq!(desk.event_head(members[0].key).await.unwrap(), heads);
     let small = desk.send(&alice, Draft::text(crew, "News", "x"), at(2)).await.unwrap();
-    assert_eq!(small.news.len(), MAX_GROUP_MEMBERS - 1);
+    assert_eq!(small.entries.len(), MAX_GROUP_MEMBERS - 1);
 }

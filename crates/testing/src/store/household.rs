@@ -7,7 +7,7 @@ use amb_store::{AgentsPage, Join, Once, ProfilePatch};
 
 use super::*;
 
-const OWNER: &str = "amb_household_owner";
+pub(super) const OWNER: &str = "amb_household_owner";
 
 fn token(text: &str, person: bool) -> Option<Join> {
     Some(Join { token: KeyHash::of(text), person })
@@ -15,13 +15,13 @@ fn token(text: &str, person: bool) -> Option<Join> {
 
 impl Desk {
     /// A household, and its person.
-    async fn household_of(&self, person: &str) -> Agent {
+    pub(super) async fn household_of(&self, person: &str) -> Agent {
         self.found_household(KeyHash::of(OWNER), true, at(0)).await.unwrap().unwrap();
         let new = NewAgent { join: token(OWNER, true), ..new_agent(person) };
         self.register_agent(new, at(0)).await.unwrap().answer
     }
 
-    async fn join(&self, text: &str, with: &str) -> Agent {
+    pub(super) async fn join(&self, text: &str, with: &str) -> Agent {
         let new = NewAgent { join: token(with, false), ..new_agent(text) };
         self.register_agent(new, at(0)).await.unwrap().answer
     }
@@ -125,6 +125,83 @@ pub async fn the_person_is_made_once_with_the_owners_token(desk: Desk) {
     assert!(desk.may_send(&cleo, &bea).await);
 }
 
+/// Where the office says that a message is the person's: in the log, the inbox, the thread, and the message itself.
+async fn marks(desk: &Desk, reader: &Agent, session: &amb_core::SessionId, id: &amb_core::MessageId) -> Vec<bool> {
+    let told = desk.events(reader.key, 0, 100).await.unwrap().into_iter().find_map(|entry| match entry.event {
+        Event::NewMessage(mail) if mail.message_id == *id => Some(mail.from_person),
+        _ => None,
+    });
+    let inbox = desk.inbox(reader, false, at(9)).await.unwrap();
+    let preview = inbox.sessions.iter().flat_map(|thread| &thread.recent_messages).find(|mail| mail.id == *id).cloned();
+    let thread = desk.history(reader, session, Default::default(), at(9)).await.unwrap().answer;
+    let read = thread.messages.into_iter().find(|mail| mail.id == *id).unwrap();
+    let whole = desk.message(reader, id).await.unwrap().message;
+    let shown = [&preview.as_ref().unwrap().metadata, &read.metadata, &whole.metadata];
+    assert!(shown.iter().all(|metadata| metadata.keys().all(|key| !key.contains("person"))), "{shown:?}");
+    vec![told.unwrap(), preview.unwrap().from_person, read.from_person, whole.from_person]
+}
+
+pub async fn mail_of_the_person_is_marked_by_the_office_alone(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (coder, writer) = (desk.join("coder", OWNER).await, desk.join("writer", OWNER).await);
+    let send = async |from: &Agent, to: &Agent, draft: Draft| {
+        let written = desk.send(from, Draft { to: to.name.clone(), ..draft }, at(2)).await.unwrap();
+        let pushed = written.entries.iter().find_map(|one| match &one.entry.event {
+            Event::NewMessage(mail) => Some(mail.from_person),
+            _ => None,
+        });
+        let mut marks = marks(&desk, to, &written.answer.session_id, &written.answer.message_id).await;
+        marks.push(pushed.unwrap());
+        marks
+    };
+    let plain = || Draft::text(name("nobody"), "Plan", "look at the failing test");
+    assert_eq!(send(&ann, &coder, plain()).await, [true; 5], "from the person");
+    assert_eq!(send(&coder, &ann, plain()).await, [false; 5], "to the person");
+    // A sender's own words are no mark, not even under the name that the office keeps its own under.
+    let mut forged = plain();
+    forged.metadata.insert("amb:from_person".to_owned(), true.into());
+    assert_eq!(send(&coder, &writer, forged.clone()).await, [false; 5]);
+    assert_eq!(send(&ann, &coder, forged).await, [true; 5]);
+    // A task, and what the person says to one that was given to her.
+    assert_eq!(send(&ann, &coder, Draft { kind: Kind::Task, ..plain() }).await, [true; 5]);
+    let asked =
+        desk.send(&coder, Draft { kind: Kind::Task, ..Draft::text(ann.name.clone(), "May I", "?") }, at(3)).await;
+    let task = asked.unwrap().answer.task.unwrap();
+    let moved = desk.set_task_state(&ann, &task.id, TaskState::Completed, Some("yes".into()), at(4)).await.unwrap();
+    let told = moved.entries.iter().filter_map(|one| match &one.entry.event {
+        Event::NewMessage(mail) => Some(mail.from_person),
+        _ => None,
+    });
+    assert_eq!(told.collect::<Vec<_>>(), [true]);
+    // To a stranger, who let her in by code, she is no person of theirs.
+    let stranger = desk.enter("stranger").await;
+    desk.connect(&ann, &stranger).await;
+    assert_eq!(send(&ann, &stranger, plain()).await, [false; 5]);
+}
+
+pub async fn an_agent_that_is_registered_joins_later(desk: Desk) {
+    let ann = desk.household_of("ann").await;
+    let (early, late) = (desk.join("early", OWNER).await, desk.enter("late").await);
+    assert!(!desk.may_send(&late, &early).await && !desk.may_send(&early, &late).await);
+    assert_eq!(code(desk.join_household(&late, KeyHash::of("no token"), at(2)).await), Code::Unauthorized);
+    let (machine, laptop) = desk.machine(&ann, "laptop").await;
+    for _ in 0..2 {
+        desk.join_household(&late, KeyHash::of(&laptop), at(2)).await.unwrap();
+    }
+    assert!(desk.may_send(&late, &early).await && desk.may_send(&early, &late).await);
+    let told = changes(desk.events(ann.key, 0, 100).await.unwrap());
+    assert_eq!(told.iter().filter(|(who, change, _)| who == "late" && *change == HouseholdChange::Joined).count(), 1);
+    let seen = desk.household(&late, at(3)).await.unwrap();
+    let member = seen.members.iter().find(|member| member.name == late.name).unwrap();
+    assert!(!member.person && member.machine == Some(machine));
+    desk.found_household(KeyHash::of("theirs"), false, at(4)).await.unwrap().unwrap();
+    assert_eq!(code(desk.join_household(&late, KeyHash::of("theirs"), at(4)).await), Code::Conflict);
+    desk.leave_household(&late, &late.name, at(5)).await.unwrap();
+    assert!(!desk.may_send(&late, &early).await);
+    desk.join_household(&late, KeyHash::of("theirs"), at(6)).await.unwrap();
+    assert!(!desk.may_send(&late, &early).await);
+}
+
 pub async fn a_revoked_machine_is_out_at_once(desk: Desk) {
     let ann = desk.household_of("ann").await;
     let (id, laptop) = desk.machine(&ann, "laptop").await;
@@ -140,12 +217,12 @@ pub async fn a_revoked_machine_is_out_at_once(desk: Desk) {
     desk.set_task_state(&coder, &taken, TaskState::Accepted, None, at(3)).await.unwrap();
     let key = "chat:1".parse().unwrap();
     desk.transcript_append(&here, None, &key, super::keeping::line("hi", None), at(3)).await.unwrap();
-    desk.transcript_share(&here, &key, &coder.name, Some(Access::Read), at(3)).await.unwrap();
+    desk.transcript_share(&here, &key, &coder.name, Some(Access::Read)).await.unwrap();
     assert_eq!(desk.transcript_recent(&coder, Some(&here.name), &key, 9).await.unwrap().len(), 1);
 
     let heads = [desk.event_head(here.key).await.unwrap(), desk.event_head(coder.key).await.unwrap()];
     let revoked = desk.revoke_machine(&ann, id, at(4)).await.unwrap();
-    assert!(!revoked.news.is_empty());
+    assert!(!revoked.entries.is_empty());
     for (from, to) in [(&ann, &here), (&here, &ann), (&coder, &here), (&here, &coder), (&here, &there)] {
         assert!(!desk.may_send(from, to).await, "{} to {}", from.name, to.name);
     }
@@ -322,7 +399,7 @@ pub async fn who_may_write_to_whom(desk: Desk) {
             assert_eq!(desk.send(from, task(to), at(3)).await.is_ok(), *may, "a task {} to {}", from.name, to.name);
         }
         assert_eq!(desk.invite_to_group(&me, &name("crew"), there, at(3)).await.is_ok(), *may, "invited {there}");
-        let shared = desk.transcript_share(&me, &key, there, Some(Access::Read), at(3)).await;
+        let shared = desk.transcript_share(&me, &key, there, Some(Access::Read)).await;
         assert_eq!(shared.is_ok(), *may, "shared with {there}");
     }
     // allow_from holds in a household too.

@@ -3,7 +3,7 @@
 use amb_core::Event;
 
 use super::*;
-use amb_store::Seated;
+use amb_store::ListenerState;
 
 pub async fn entries_are_numbered_from_one_without_gaps(desk: Desk) {
     let (alice, bob) = desk.pair().await;
@@ -46,16 +46,15 @@ pub async fn a_reader_goes_on_at_any_cursor(desk: Desk) {
 
 pub async fn the_news_of_a_verb_are_the_entries_of_the_log(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let mut news = Vec::new();
+    let mut entries = Vec::new();
     for n in 0..5 {
-        news.extend(desk.say(&alice, &bob, "Plan", &n.to_string()).await.news);
-        news.extend(desk.say(&bob, &alice, "Plan", &n.to_string()).await.news);
+        entries.extend(desk.say(&alice, &bob, "Plan", &n.to_string()).await.entries);
+        entries.extend(desk.say(&bob, &alice, "Plan", &n.to_string()).await.entries);
     }
     let session = desk.inbox(&bob, false, at(2)).await.unwrap().sessions[0].session_id.clone();
-    news.extend(desk.history(&bob, &session, HistoryPage::default(), at(3)).await.unwrap().news);
+    entries.extend(desk.history(&bob, &session, HistoryPage::default(), at(3)).await.unwrap().entries);
     for agent in [&alice, &bob] {
-        let pushed: Vec<_> =
-            news.iter().filter(|news| news.agent == agent.key).map(|news| news.entry.clone()).collect();
+        let pushed: Vec<_> = entries.iter().filter(|one| one.agent == agent.key).map(|one| one.entry.clone()).collect();
         assert_eq!(pushed, desk.events(agent.key, 1, 100).await.unwrap());
     }
 }
@@ -89,10 +88,10 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     let (old, new) = (KeyHash::of(&key_of("bob")), KeyHash::of("new"));
     desk.say(&alice, &bob, "Plan", "hello").await;
     let head = desk.event_head(bob.key).await.unwrap();
-    let mailbox = |at, key| Seated { agent: bob.key, at, key };
+    let mailbox = |at, key| ListenerState { agent: bob.key, at, key };
     let seats = [mailbox(head, Some(old)), mailbox(head - 1, Some(old)), mailbox(head, None), mailbox(0, None)];
-    let looked = async |seats: &[Seated], seconds| {
-        let mut found = desk.astray(seats, at(seconds)).await.unwrap();
+    let looked = async |seats: &[ListenerState], seconds| {
+        let mut found = desk.stale_listeners(seats, at(seconds)).await.unwrap();
         found.sort_by_key(|found| found.index);
         found.into_iter().map(|found| (found.index, found.head, found.key_ended)).collect::<Vec<_>>()
     };
@@ -101,7 +100,11 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
     let keys = [mailbox(head, Some(old)), mailbox(head, Some(new)), mailbox(head, None)];
     assert_eq!(looked(&keys, 99).await, []);
     assert_eq!(looked(&keys, 100).await, [(0, head, true)], "the old key's time is over");
-    assert_eq!(looked(&[Seated { agent: alice.key, at: 9, key: Some(new) }], 99).await.len(), 1, "another agent's key");
+    assert_eq!(
+        looked(&[ListenerState { agent: alice.key, at: 9, key: Some(new) }], 99).await.len(),
+        1,
+        "another agent's key"
+    );
     desk.delete_agent(&bob, new, at(101)).await.unwrap();
     let ended = looked(&keys, 102).await.into_iter().filter(|(_, _, ended)| *ended).map(|(index, _, _)| index);
     assert_eq!(ended.collect::<Vec<_>>(), [0, 1]);
@@ -109,7 +112,7 @@ pub async fn a_listener_that_fell_behind_or_whose_key_ended_is_found(desk: Desk)
 
 pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    let first = desk.say(&alice, &bob, "Plan", "1").await.news[0].entry.cursor.as_number().unwrap();
+    let first = desk.say(&alice, &bob, "Plan", "1").await.entries[0].entry.cursor.as_number().unwrap();
     desk.delivered(&bob, 0, first, at(2)).await.unwrap();
     for n in 2..5 {
         desk.say(&alice, &bob, "Plan", &n.to_string()).await;

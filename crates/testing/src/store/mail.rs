@@ -52,8 +52,8 @@ pub async fn a_message_is_in_the_inbox_and_in_the_log(desk: Desk) {
 
     let told = desk.events(bob.key, 1, 10).await.unwrap();
     let [entry] = told.as_slice() else { panic!("{told:?}") };
-    assert_eq!(sent.news.len(), 1);
-    assert_eq!((sent.news[0].agent, &sent.news[0].entry), (bob.key, entry));
+    assert_eq!(sent.entries.len(), 1);
+    assert_eq!((sent.entries[0].agent, &sent.entries[0].entry), (bob.key, entry));
     let Event::NewMessage(event) = &entry.event else { panic!("{entry:?}") };
     assert_eq!((&event.message_id, event.content.as_str()), (&sent.answer.message_id, "hello"));
 }
@@ -96,7 +96,7 @@ pub async fn a_repeated_send_answers_the_same_and_writes_nothing(desk: Desk) {
     let first = desk.send(&alice, draft.clone(), at(1)).await.unwrap();
     let again = desk.send(&alice, draft.clone(), at(9)).await.unwrap();
     assert_eq!(first.answer, again.answer);
-    assert!(again.news.is_empty());
+    assert!(again.entries.is_empty());
     assert_eq!(desk.texts(&bob, &first.answer.session_id, 10).await, ["once"]);
     // Another agent's key is another key.
     let theirs = Draft { idempotency_key: Some("k1".into()), ..Draft::text(alice.name.clone(), "Plan", "once") };
@@ -133,7 +133,7 @@ pub async fn whole_messages_come_back_as_they_were_sent(desk: Desk) {
     };
     let sent = desk.send(&alice, draft, at(1)).await.unwrap();
     let told = desk.events(bob.key, 1, 10).await.unwrap();
-    assert_eq!(sent.news[0].entry, told[0]);
+    assert_eq!(sent.entries[0].entry, told[0]);
     let Event::NewMessage(event) = &told[0].event else { panic!("{told:?}") };
     assert_eq!((&event.parts, event.content.as_str(), event.priority), (&parts, "one\ntwo", Priority::Urgent));
     assert_eq!(event.kind, "work_assignment".parse::<Kind>().unwrap());

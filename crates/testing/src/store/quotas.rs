@@ -80,7 +80,7 @@ pub async fn mail_to_many_is_counted_for_each_and_refused_whole(desk: Desk) {
     desk.create_group(&alice, &crew, at(1)).await.unwrap();
     for member in [&bob, &carol] {
         desk.invite_to_group(&alice, &crew, &member.name, at(1)).await.unwrap();
-        desk.join_group(member, &crew, true, at(1)).await.unwrap();
+        desk.join_group(member, &crew, true).await.unwrap();
     }
     let (invited, bytes) = desk.used(&alice).await;
     assert_eq!(invited, 2, "an invitation is a message of the one who invites");
@@ -156,7 +156,7 @@ pub async fn lines_of_a_transcript_are_charged_to_their_author(desk: Desk) {
     let key: TranscriptKey = "team".parse().unwrap();
     desk.set_quotas(messages(2));
     desk.transcript_append(&alice, None, &key, line("one", Some("m1")), at(1)).await.unwrap();
-    desk.transcript_share(&alice, &key, &bob.name, Some(amb_core::doc::Access::Write), at(1)).await.unwrap();
+    desk.transcript_share(&alice, &key, &bob.name, Some(amb_core::doc::Access::Write)).await.unwrap();
     desk.transcript_append(&bob, Some(&alice.name), &key, line("two", None), at(1)).await.unwrap();
     assert_eq!((desk.used(&alice).await.0, desk.used(&bob).await.0), (1, 1));
     desk.transcript_append(&alice, None, &key, line("three", None), at(1)).await.unwrap();

@@ -10,7 +10,7 @@ use super::*;
 use amb_store::ViewVersion;
 
 /// Runs them all at once, each as a task of its own.
-async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
+pub(super) async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     count: usize,
     make: impl Fn(usize) -> F,
 ) -> Vec<T> {
@@ -96,7 +96,7 @@ pub async fn a_key_used_at_once_sends_one_message(desk: Desk) {
     })
     .await;
     assert!(answers.iter().all(|sent| sent.answer == answers[0].answer));
-    assert_eq!(answers.iter().filter(|sent| !sent.news.is_empty()).count(), 1);
+    assert_eq!(answers.iter().filter(|sent| !sent.entries.is_empty()).count(), 1);
     assert_eq!(desk.texts(&bob, &answers[0].answer.session_id, 50).await, ["once"]);
 }
 
@@ -123,7 +123,7 @@ pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
     let told = desk.events(bob.key, head, 500).await.unwrap();
     let numbers: Vec<_> = told.iter().map(|entry| entry.cursor.as_number().unwrap()).collect();
     assert_eq!(numbers, (head + 1..=head + 160).collect::<Vec<_>>());
-    let mut pushed: Vec<_> = answers.into_iter().flatten().flat_map(|sent| sent.news).map(|news| news.entry).collect();
+    let mut pushed: Vec<_> = answers.into_iter().flatten().flat_map(|sent| sent.entries).map(|one| one.entry).collect();
     pushed.sort_by_key(|entry| entry.cursor.as_number());
     assert_eq!(pushed, told);
     for sender in &senders {
@@ -252,12 +252,12 @@ pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
     then!(desk.create_group(&alice, &crew, at(5)).await.unwrap());
     for agent in [&bob, &carol] {
         then!(desk.invite_to_group(&alice, &crew, &agent.name, at(5)).await.unwrap());
-        then!(desk.join_group(agent, &crew, true, at(5)).await.unwrap());
+        then!(desk.join_group(agent, &crew, true).await.unwrap());
     }
     let said = then!(desk.send(&bob, Draft::text(crew.clone(), "All", "hello"), at(6)).await.unwrap().answer);
     then!(desk.texts(&carol, &said.session_id, 3).await);
     then!(desk.texts(&alice, &said.session_id, 3).await);
-    then!(desk.join_group(&carol, &crew, false, at(6)).await.unwrap());
+    then!(desk.join_group(&carol, &crew, false).await.unwrap());
     let both = [bob.name.clone(), carol.name.clone()];
     then!(desk.send_all(&alice, &both, Draft::text(bob.name.clone(), "Both", "x"), at(6)).await.unwrap());
     then!(desk.claim(&bob, ClaimRequest { limit: 5, ..Default::default() }, at(7)).await.unwrap());
@@ -282,7 +282,7 @@ pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
         }
         let read: Vec<_> = seen.answer.messages.iter().map(|message| message.is_read).collect();
         // What the look itself changed is not to be kept.
-        before = version.filter(|_| seen.news.is_empty()).map(|version| (version, seen.answer));
+        before = version.filter(|_| seen.entries.is_empty()).map(|version| (version, seen.answer));
         read
     };
     assert_eq!(look("a send").await, [false]);
@@ -348,7 +348,7 @@ pub async fn times_within_a_session_do_not_go_back_however_mail_comes(desk: Desk
     desk.create_group(&alice, &name("crew"), at(1)).await.unwrap();
     for agent in [&bob, &carol] {
         desk.invite_to_group(&alice, &name("crew"), &agent.name, at(1)).await.unwrap();
-        desk.join_group(agent, &name("crew"), true, at(1)).await.unwrap();
+        desk.join_group(agent, &name("crew"), true).await.unwrap();
     }
     let task = desk.send(&alice, Draft::task(bob.name.clone(), "Plan", "work"), at(1)).await.unwrap().answer;
     let task = task.task.unwrap().id;
@@ -371,7 +371,7 @@ pub async fn times_within_a_session_do_not_go_back_however_mail_comes(desk: Desk
                 }
                 _ => {
                     let moved = desk.set_task_state(&bob, &task, TaskState::Working, Some(text), now).await.unwrap();
-                    let Event::NewMessage(update) = &moved.news[0].entry.event else { panic!("{moved:?}") };
+                    let Event::NewMessage(update) = &moved.entries[0].entry.event else { panic!("{moved:?}") };
                     return (update.message_id.clone(), update.created_at);
                 }
             };

@@ -13,9 +13,10 @@ fn query() -> MessageQuery {
     MessageQuery { limit: 100, ..MessageQuery::default() }
 }
 
-fn states(news: &[amb_store::News]) -> Vec<(AgentName, ReceiptState)> {
-    news.iter()
-        .filter_map(|news| match &news.entry.event {
+fn states(entries: &[amb_store::LogEntry]) -> Vec<(AgentName, ReceiptState)> {
+    entries
+        .iter()
+        .filter_map(|one| match &one.entry.event {
             Event::Receipt { receipt, .. } => Some((receipt.recipient.clone(), receipt.state)),
             _ => None,
         })
@@ -26,7 +27,7 @@ pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let sent = desk.say(&alice, &bob, "Plan", "hello").await;
     let id = &sent.answer.message_id;
-    let cursor = sent.news[0].entry.cursor.as_number().unwrap();
+    let cursor = sent.entries[0].entry.cursor.as_number().unwrap();
     let seen = desk.message(&alice, id).await.unwrap();
     assert_eq!((seen.message.text(), seen.message.ttl), ("hello".to_owned(), 2));
     assert_eq!((&seen.message.from, &seen.message.to), (&alice.name, &bob.name));
@@ -35,11 +36,11 @@ pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
 
     let handed = desk.delivered(&bob, cursor - 1, cursor, at(5)).await.unwrap();
     assert_eq!(handed.answer, Handed { messages: 1, reached: cursor });
-    assert_eq!(states(&handed.news), [(bob.name.clone(), ReceiptState::Delivered)]);
-    assert_eq!(handed.news[0].agent, alice.key);
+    assert_eq!(states(&handed.entries), [(bob.name.clone(), ReceiptState::Delivered)]);
+    assert_eq!(handed.entries[0].agent, alice.key);
     assert_eq!(desk.delivered(&bob, 0, cursor, at(6)).await.unwrap().answer.messages, 0, "once");
     let read = desk.ack(&bob, std::slice::from_ref(id), at(7)).await.unwrap();
-    assert_eq!((read.answer, states(&read.news)), (1, vec![(bob.name.clone(), ReceiptState::Read)]));
+    assert_eq!((read.answer, states(&read.entries)), (1, vec![(bob.name.clone(), ReceiptState::Read)]));
     assert_eq!(desk.ack(&bob, std::slice::from_ref(id), at(8)).await.unwrap().answer, 0, "twice is no error");
     for viewer in [&alice, &bob] {
         let receipt = desk.message(viewer, id).await.unwrap().receipts.remove(0);
@@ -53,6 +54,42 @@ pub async fn a_receipt_says_queued_then_delivered_then_read(desk: Desk) {
     assert_eq!(code(desk.message(&carol, id).await), Code::NotFound, "nobody else's");
     assert_eq!(code(desk.ack(&carol, std::slice::from_ref(id), at(9)).await), Code::NotFound);
     assert_eq!(code(desk.ack(&alice, std::slice::from_ref(id), at(9)).await), Code::NotFound, "not by its sender");
+}
+
+pub async fn a_ring_is_told_to_the_sender_once_and_reads_nothing(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.say(&alice, &bob, "Plan", "hello").await;
+    let ids = [sent.answer.message_id.clone()];
+    let receipt = async |who| desk.message(who, &ids[0]).await.unwrap().receipts.remove(0);
+    assert_eq!(code(desk.rung(&alice, &ids, at(2)).await), Code::NotFound, "not by its sender");
+    let rung = desk.rung(&bob, &ids, at(3)).await.unwrap();
+    assert_eq!((rung.answer, rung.entries.len(), rung.entries[0].agent), (1, 1, alice.key));
+    let told = match &rung.entries[0].entry.event {
+        Event::Receipt { receipt, .. } => receipt.clone(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((told.word(), told.state, told.rung_at), ("rung", ReceiptState::Queued, Some(at(3))), "not delivered");
+    assert_eq!((receipt(&alice).await, receipt(&bob).await), (told.clone(), told));
+    let again = desk.rung(&bob, &ids, at(4)).await.unwrap();
+    assert_eq!(
+        (again.answer, again.entries.len(), receipt(&alice).await.rung_at),
+        (0, 0, Some(at(3))),
+        "the first counts"
+    );
+    assert_eq!(desk.inbox(&bob, false, at(5)).await.unwrap().unread(), 1);
+
+    let cursor = sent.entries[0].entry.cursor.as_number().unwrap();
+    desk.delivered(&bob, cursor - 1, cursor, at(5)).await.unwrap();
+    assert_eq!(receipt(&alice).await.word(), "rung", "the farther of the two");
+    desk.ack(&bob, &ids, at(6)).await.unwrap();
+    let read = receipt(&alice).await;
+    assert_eq!((read.word(), read.rung_at, read.since()), ("read", Some(at(3)), at(6)));
+
+    let other = [desk.say(&alice, &bob, "Plan", "read at once").await.answer.message_id];
+    desk.ack(&bob, &other, at(7)).await.unwrap();
+    assert_eq!(desk.rung(&bob, &other, at(8)).await.unwrap().answer, 0, "nobody is rung for what is read");
+    let carol = desk.enter("carol").await;
+    assert_eq!(code(desk.rung(&carol, &ids, at(9)).await), Code::NotFound, "nobody else's");
 }
 
 pub async fn an_ack_is_for_all_or_none(desk: Desk) {
@@ -216,10 +253,10 @@ pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
     let mut told = 0;
     let first = desk.delivered(&bob, 0, end, at(5)).await.unwrap();
     assert_eq!(first.answer, Handed { messages: 1_000, reached: head - 100 }, "bob's log begins with a request");
-    told += first.news.len();
+    told += first.entries.len();
     let second = desk.delivered(&bob, first.answer.reached, end, at(5)).await.unwrap();
     assert_eq!(second.answer, Handed { messages: 100, reached: end });
-    assert_eq!(told + second.news.len(), MANY);
+    assert_eq!(told + second.entries.len(), MANY);
     let receipt = desk.message(&alice, &last.unwrap()).await.unwrap().receipts.remove(0);
     assert_eq!(receipt.state, ReceiptState::Delivered);
 }

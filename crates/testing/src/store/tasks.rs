@@ -46,8 +46,8 @@ pub async fn a_task_goes_from_pending_to_completed_and_its_owner_hears_of_it(des
     {
         let moved = desk.set_task_state(&bob, &id, state, note.map(Into::into), at(5)).await.unwrap();
         assert_eq!(moved.answer.state, state);
-        assert_eq!(moved.news.len(), 1);
-        assert_eq!(moved.news[0].agent, alice.key);
+        assert_eq!(moved.entries.len(), 1);
+        assert_eq!(moved.entries[0].agent, alice.key);
     }
     assert_eq!(
         updates(&desk, &alice).await,
@@ -102,8 +102,8 @@ pub async fn the_office_rejects_what_may_not_be_given(desk: Desk) {
     assert_eq!(sent.answer.task.as_ref().unwrap().state, TaskState::Rejected);
     assert!(sent.answer.reason.as_deref().unwrap().starts_with("deadline"), "{:?}", sent.answer.reason);
     assert_eq!(desk.event_head(bob.key).await.unwrap(), head, "the assignee is not bothered");
-    assert_eq!(sent.news.iter().map(|news| news.agent).collect::<Vec<_>>(), [alice.key]);
-    assert_eq!(desk.events(alice.key, 1, 10).await.unwrap(), [sent.news[0].entry.clone()]);
+    assert_eq!(sent.entries.iter().map(|one| one.agent).collect::<Vec<_>>(), [alice.key]);
+    assert_eq!(desk.events(alice.key, 1, 10).await.unwrap(), [sent.entries[0].entry.clone()]);
     assert!(desk.message(&alice, &sent.answer.message_id).await.unwrap().receipts.is_empty());
 
     let running = give(&desk, &alice, &bob, "one").await;
@@ -161,7 +161,7 @@ pub async fn an_overdue_task_is_told_to_both_sides_once(desk: Desk) {
     desk.set_task_state(&bob, &ended, TaskState::Completed, None, at(2)).await.unwrap();
     assert_eq!(desk.sweep_overdue(at(10)).await.unwrap().answer, 0, "the last moment still counts");
     let swept = desk.sweep_overdue(at(11)).await.unwrap();
-    assert_eq!((swept.answer, swept.news.len()), (1, 2));
+    assert_eq!((swept.answer, swept.entries.len()), (1, 2));
     for agent in [&alice, &bob] {
         let told = desk.events(agent.key, 0, 50).await.unwrap();
         let overdue = told
@@ -264,9 +264,9 @@ pub async fn what_is_open_between_two_ends_with_their_connection(desk: Desk) {
         let ended = desk.change_connection(&ann, &ben.name, change, at(3)).await.unwrap();
         for (agent, head) in [(&ann, heads.0), (&ben, heads.1)] {
             let told = desk.events(agent.key, head, 50).await.unwrap();
-            let news: Vec<_> =
-                ended.news.iter().filter(|news| news.agent == agent.key).map(|news| news.entry.clone()).collect();
-            assert_eq!(told, news);
+            let entries: Vec<_> =
+                ended.entries.iter().filter(|one| one.agent == agent.key).map(|one| one.entry.clone()).collect();
+            assert_eq!(told, entries);
             let mut ends: Vec<_> = updates(&desk, agent).await;
             ends.retain(|(_, note)| note.contains("ended the connection"));
             ends.sort();

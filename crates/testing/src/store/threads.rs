@@ -65,12 +65,12 @@ pub async fn the_sender_learns_that_its_message_was_read(desk: Desk) {
     let before = desk.event_head(alice.key).await.unwrap();
     let read = desk.history(&bob, &sent.session_id, HistoryPage::default(), at(7)).await.unwrap();
     let told = desk.events(alice.key, before, 10).await.unwrap();
-    assert_eq!(read.news.iter().map(|news| (news.agent, &news.entry)).collect::<Vec<_>>(), [(alice.key, &told[0])]);
+    assert_eq!(read.entries.iter().map(|one| (one.agent, &one.entry)).collect::<Vec<_>>(), [(alice.key, &told[0])]);
     let Event::Receipt { message_id, receipt } = &told[0].event else { panic!("{told:?}") };
     assert_eq!((message_id, &receipt.recipient, receipt.state), (&sent.message_id, &bob.name, ReceiptState::Read));
     assert_eq!((receipt.queued_at, receipt.delivered_at, receipt.read_at), (at(1), Some(at(7)), Some(at(7))));
     let again = desk.history(&bob, &sent.session_id, HistoryPage::default(), at(8)).await.unwrap();
-    assert!(again.news.is_empty(), "once");
+    assert!(again.entries.is_empty(), "once");
 }
 
 pub async fn before_pages_through_a_whole_history_once_each(desk: Desk) {
@@ -116,7 +116,7 @@ pub async fn reading_ones_own_messages_marks_nothing(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "1").await.answer.session_id;
     let own = desk.history(&alice, &session, HistoryPage::default(), at(2)).await.unwrap();
-    assert!(own.news.is_empty());
+    assert!(own.entries.is_empty());
     assert!(!own.answer.messages[0].is_read, "its recipient has not read it");
     assert_eq!(desk.inbox(&bob, true, at(3)).await.unwrap().unread(), 1);
 }

@@ -29,6 +29,7 @@ pub(super) struct Peer {
     pub(super) id: i64,
     pub(super) name: AgentName,
     pub(super) card: Card,
+    pub(super) paused: bool,
 }
 
 /// A session, as far as sending in it goes.
@@ -37,6 +38,8 @@ pub(super) struct Session {
     pub(super) id: i64,
     pub(super) public_id: Uuid,
     pub(super) subject: Arc<str>,
+    /// The person who ended it.
+    pub(super) ended_by: Option<Arc<str>>,
     pair: Option<(i64, i64)>,
 }
 
@@ -155,7 +158,7 @@ impl Known {
                     max_concurrent_tasks: u32::try_from(row.get::<_, i64>(4)).unwrap_or(0),
                     ..Card::default()
                 };
-                peer.insert(Peer { id, name: row::name(row.get(2))?, card });
+                peer.insert(Peer { id, name: row::name(row.get(2))?, card, paused: row.get(11) });
             }
             let consent = Consent { connected: row.get(5), same_household: row.get(9), blocked: row.get(10) };
             self.consent.insert(pair(sender, id), consent);
@@ -232,6 +235,11 @@ impl Known {
         self.peers.get(self.ids.get(&message.to)?)
     }
 
+    /// What decides whether the caller may write to an agent.
+    pub(super) fn consent_with(&self, caller: &Agent, peer: &Peer) -> Consent {
+        self.consent.get(&pair(caller.key.0, peer.id)).copied().unwrap_or_default()
+    }
+
     /// Decides about a message to an agent.
     pub(super) fn decide(
         &self,
@@ -242,7 +250,7 @@ impl Known {
     ) -> Result<Accepted<&Session>> {
         let pair = pair(caller.key.0, peer.id);
         let recipient = Recipient::Agent {
-            consent: self.consent.get(&pair).copied().unwrap_or_default(),
+            consent: self.consent_with(caller, peer),
             card: &peer.card,
             heard: peer.card.allow_from.allows_in_any_case(&message.from),
             current_tasks: self.current.get(&peer.id).copied().unwrap_or(0),
@@ -310,7 +318,8 @@ async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> 
                         EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id AND c.target_id = r.sender_id
                                 AND c.status = 'BLOCKED')
                         OR EXISTS (SELECT FROM connections c WHERE c.requester_id = r.sender_id AND c.target_id = a.id
-                                   AND c.status = 'BLOCKED') END
+                                   AND c.status = 'BLOCKED') END,
+                    a.paused_by IS NOT NULL
              FROM unnest($1::bigint[], $2::bigint[]) AS r (sender_id, recipient_id)
              JOIN agents a ON a.id = r.recipient_id
              LEFT JOIN usage u ON u.agent_id = r.sender_id",
@@ -333,7 +342,7 @@ async fn sessions_of_subjects<C: GenericClient>(
     let keys: Vec<&str> = subjects.iter().map(|(_, key)| *key).collect();
     let select = client
         .prepare_cached(
-            "SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.subject_key
+            "SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.subject_key, s.ended_by
              FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS w (low_id, high_id, subject_key)
              JOIN sessions s ON s.low_id = w.low_id AND s.high_id = w.high_id AND s.subject_key = w.subject_key",
         )
@@ -352,7 +361,8 @@ async fn sessions_by_id<C: GenericClient>(
     let sessions: Vec<Uuid> = sessions.iter().copied().collect();
     let select = client
         .prepare_cached(
-            "SELECT id, public_id, subject, low_id, high_id, subject_key FROM sessions WHERE public_id = ANY($1)",
+            "SELECT id, public_id, subject, low_id, high_id, subject_key, ended_by FROM sessions
+             WHERE public_id = ANY($1)",
         )
         .await?;
     Ok(client.query(&select, &[&sessions]).await?.iter().map(session).collect())
@@ -361,6 +371,12 @@ async fn sessions_by_id<C: GenericClient>(
 fn session(row: &Row) -> (Session, String) {
     let pair: (Option<i64>, Option<i64>) = (row.get(3), row.get(4));
     let subject: &str = row.get(2);
-    let session = Session { id: row.get(0), public_id: row.get(1), subject: subject.into(), pair: pair.0.zip(pair.1) };
+    let session = Session {
+        id: row.get(0),
+        public_id: row.get(1),
+        subject: subject.into(),
+        ended_by: row.get::<_, Option<&str>>(6).map(Into::into),
+        pair: pair.0.zip(pair.1),
+    };
     (session, row.get(5))
 }

@@ -1,0 +1,288 @@
+//! Stepping in: what a household's person does to its agents, their conversations and their tasks, and what decides about it.
+//!
+//! Only the person may, and only where a member of the household is concerned. Each act may be repeated; it is in the log of
+//! everybody concerned with the person's name, which the office knows and no sender can write.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::consent::Consent;
+use crate::error::{Code, OfficeError};
+use crate::id::SessionId;
+use crate::name::AgentName;
+use crate::task::{Decision, Task, TaskState};
+
+/// What a person did.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+pub struct SteppedIn {
+    /// The person. The office says so.
+    pub by: AgentName,
+    /// What was done.
+    #[serde(flatten)]
+    pub act: Act,
+}
+
+/// One act of a person's.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(tag = "act", rename_all = "snake_case")]
+pub enum Act {
+    /// An agent is paused: its mail is accepted and waits.
+    Paused {
+        /// Which agent.
+        agent: AgentName,
+    },
+    /// A paused agent gets its mail again.
+    Resumed {
+        /// Which agent.
+        agent: AgentName,
+    },
+    /// A conversation takes no more mail.
+    SessionEnded {
+        /// Which session.
+        session_id: SessionId,
+        /// Its subject.
+        subject: String,
+    },
+    /// A task was ended.
+    TaskCanceled {
+        /// The task as it is now.
+        task: Task,
+    },
+    /// A task was given to another agent.
+    TaskReassigned {
+        /// The task as it is now.
+        task: Task,
+        /// Who had it before.
+        from: AgentName,
+    },
+    /// The person decided about a connection in an agent's name.
+    Connection {
+        /// Which agent.
+        agent: AgentName,
+        /// The other side.
+        with: AgentName,
+        /// What was decided.
+        did: ConnectionAct,
+    },
+    /// An agent was given a new key, and all that it had ended.
+    KeyRenewed {
+        /// Which agent.
+        agent: AgentName,
+    },
+}
+
+/// What a person decided about a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum ConnectionAct {
+    /// Asked for it.
+    Asked,
+    /// Approved the other side's request.
+    Approved,
+    /// Rejected the other side's request.
+    Rejected,
+    /// Ended it.
+    Revoked,
+    /// Blocked the other side.
+    Blocked,
+    /// Lifted the block.
+    Unblocked,
+}
+
+impl ConnectionAct {
+    /// As it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Asked => "asked",
+            Self::Approved => "approved",
+            Self::Rejected => "rejected",
+            Self::Revoked => "revoked",
+            Self::Blocked => "blocked",
+            Self::Unblocked => "unblocked",
+        }
+    }
+}
+
+impl fmt::Display for SteppedIn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let by = &self.by;
+        match &self.act {
+            Act::Paused { agent } => write!(f, "{by} paused {agent}"),
+            Act::Resumed { agent } => write!(f, "{by} resumed {agent}"),
+            Act::SessionEnded { subject, .. } => write!(f, "{by} ended the conversation {subject:?}"),
+            Act::TaskCanceled { task } => write!(f, "{by} canceled the task {:?}", subject(task)),
+            Act::Connection { agent, with, did } => {
+                write!(
+                    f,
+                    "{by} {} the connection of {agent} with {with}",
+                    match did {
+                        ConnectionAct::Asked => "asked for",
+                        did => did.as_str(),
+                    }
+                )
+            }
+            Act::KeyRenewed { agent } => write!(f, "{by} gave {agent} a new key"),
+            Act::TaskReassigned { task, from } => {
+                write!(f, "{by} gave the task {:?} of {from} to {}", subject(task), task.assignee)
+            }
+        }
+    }
+}
+
+fn subject(task: &Task) -> &str {
+    task.subject.as_deref().unwrap_or(task.id.as_str())
+}
+
+/// Refuses what is sent in a conversation that a person ended.
+///
+/// # Errors
+/// `gone`.
+pub fn check_open(ended_by: Option<&str>) -> Result<(), OfficeError> {
+    let Some(by) = ended_by else { return Ok(()) };
+    let detail =
+        format!("{by} ended this conversation; if there is something new to say, start another with a new subject");
+    Err(OfficeError::new(Code::Gone, detail))
+}
+
+/// The state in which a task ends that is canceled; `None` where that was done before.
+///
+/// # Errors
+/// `illegal_move` for a task that ended otherwise.
+pub fn decide_cancel(state: TaskState, canceled_before: bool) -> Result<Option<TaskState>, OfficeError> {
+    match state.is_terminal() {
+        true if canceled_before => Ok(None),
+        true => Err(has_ended(state)),
+        false => Ok(Some(state.ended_by_office())),
+    }
+}
+
+/// What decides whether a task is given to another agent.
+#[derive(Debug, Clone)]
+pub struct Reassignment<'a> {
+    /// Where the task stands.
+    pub state: TaskState,
+    /// Who gave it.
+    pub owner: &'a AgentName,
+    /// Who has it.
+    pub from: &'a AgentName,
+    /// Who is to have it.
+    pub to: &'a AgentName,
+    /// Whether owner and new assignee may write to each other.
+    pub consent: Consent,
+    /// Whether the office would let the new assignee take it on.
+    pub taking_on: Decision,
+}
+
+/// Whether a task moves to another agent; `false` where that agent has it already.
+///
+/// # Errors
+/// `illegal_move` for a task that has ended, `conflict` where the new assignee cannot have it from its owner.
+pub fn decide_reassign(asked: Reassignment<'_>) -> Result<bool, OfficeError> {
+    let Reassignment { state, owner, from, to, consent, taking_on } = asked;
+    if state.is_terminal() {
+        return Err(has_ended(state));
+    }
+    if from == to {
+        return Ok(false);
+    }
+    let conflict = |detail: String| Err(OfficeError::new(Code::Conflict, detail));
+    if owner == to {
+        return conflict(format!("{to} gave this task itself; name another agent"));
+    }
+    if !consent.is_given() {
+        return conflict(format!(
+            "{owner}, who gave this task, may not write to {to}; name another agent, or connect the two first"
+        ));
+    }
+    match taking_on {
+        Decision::Accept => Ok(true),
+        Decision::Reject(reason) => conflict(format!("{to} cannot have this task: {reason}")),
+    }
+}
+
+fn has_ended(state: TaskState) -> OfficeError {
+    OfficeError::new(Code::IllegalMove, format!("this task is {state} already, and what has ended does not change"))
+}
+
+/// The note of a task that a person canceled.
+pub fn canceled_note(by: &AgentName, note: Option<&str>) -> String {
+    match note.filter(|note| !note.is_empty()) {
+        Some(note) => format!("canceled by {by}: {note}"),
+        None => format!("canceled by {by}"),
+    }
+}
+
+/// What the agent is told that had a task which a person gave to another.
+pub fn reassigned_note(by: &AgentName, to: &AgentName) -> String {
+    format!("{by} gave this task to {to}; stop working on it")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::task::RejectReason;
+
+    #[test]
+    fn an_ended_conversation_says_who_ended_it_and_what_to_do() {
+        assert!(check_open(None).is_ok());
+        let refused = check_open(Some("ann")).unwrap_err();
+        assert_eq!(refused.code(), Code::Gone);
+        assert!(refused.detail().contains("ann ended") && refused.detail().contains("new subject"), "{refused}");
+    }
+
+    #[test]
+    fn an_open_task_is_canceled_once_and_an_ended_one_stays() {
+        use TaskState::*;
+        for (state, ends) in [(Pending, Rejected), (Accepted, Failed), (Working, Failed)] {
+            assert_eq!(decide_cancel(state, false).unwrap(), Some(ends));
+        }
+        for state in [Completed, Failed, Rejected] {
+            assert_eq!(decide_cancel(state, true).unwrap(), None, "again");
+            assert_eq!(decide_cancel(state, false).unwrap_err().code(), Code::IllegalMove);
+        }
+    }
+
+    #[test]
+    fn a_task_moves_to_whoever_could_have_got_it_from_its_owner() {
+        let [owner, from, to] = ["owner", "from", "to"].map(|name| name.parse::<AgentName>().unwrap());
+        let asked = |state, to, given, taking_on| {
+            let consent = Consent { connected: given, ..Consent::default() };
+            let asked = Reassignment { state, owner: &owner, from: &from, to, consent, taking_on };
+            decide_reassign(asked).map_err(|error| error.code())
+        };
+        let full = || Decision::Reject(RejectReason::Quota { current: 1, max: 1 });
+        assert_eq!(asked(TaskState::Working, &to, true, Decision::Accept), Ok(true));
+        assert_eq!(asked(TaskState::Working, &from, true, full()), Ok(false), "again");
+        assert_eq!(asked(TaskState::Completed, &to, true, Decision::Accept), Err(Code::IllegalMove));
+        assert_eq!(asked(TaskState::Pending, &owner, true, Decision::Accept), Err(Code::Conflict));
+        assert_eq!(asked(TaskState::Pending, &to, false, Decision::Accept), Err(Code::Conflict));
+        assert_eq!(asked(TaskState::Pending, &to, true, full()), Err(Code::Conflict));
+    }
+
+    #[test]
+    fn what_was_decided_in_an_agents_name_is_told_in_words() {
+        let [by, agent, with] = ["ann", "coder", "friend"].map(|name| name.parse::<AgentName>().unwrap());
+        let act = Act::Connection { agent: agent.clone(), with, did: ConnectionAct::Asked };
+        let json = serde_json::json!({"act": "connection", "agent": "coder", "with": "friend", "did": "asked"});
+        assert_eq!(serde_json::to_value(&act).unwrap(), json);
+        let told = SteppedIn { by: by.clone(), act };
+        assert_eq!(told.to_string(), "ann asked for the connection of coder with friend");
+        let told = SteppedIn { by, act: Act::KeyRenewed { agent } };
+        assert_eq!(told.to_string(), "ann gave coder a new key");
+    }
+
+    #[test]
+    fn an_act_is_one_flat_object_in_a_log() {
+        let acted = SteppedIn { by: "ann".parse().unwrap(), act: Act::Paused { agent: "coder".parse().unwrap() } };
+        assert_eq!(acted.to_string(), "ann paused coder");
+        let entry = crate::Entry { event: crate::Event::SteppedIn(acted), cursor: 7.into() };
+        let json =
+            serde_json::json!({"type": "stepped_in", "by": "ann", "act": "paused", "agent": "coder", "cursor": 7});
+        assert_eq!(serde_json::to_value(&entry).unwrap(), json);
+        assert_eq!(serde_json::from_value::<crate::Entry>(json).unwrap(), entry);
+    }
+}

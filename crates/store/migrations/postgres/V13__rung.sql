@@ -1,0 +1,2 @@
+-- When a client of the recipient's was first rung for a message, for its sender to see.
+ALTER TABLE entries ADD COLUMN rung_at TIMESTAMPTZ;

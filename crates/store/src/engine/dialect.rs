@@ -1,0 +1,235 @@
+//! Where the statements of the two databases differ: words, and how mail lies in their tables.
+//!
+//! SQLite keeps a message in `messages` (its `id` is its place) and one row for each recipient in `deliveries`; what else is in
+//! a log is in `events`. PostgreSQL keeps a log in `entries`; a message (its place is `session_id`, `seq`) names the entry that
+//! delivers it to its one recipient, and `copies` names those of a group's message.
+
+/// Fragments of statements. `m` is a message, `s` its session, `e` its delivery, `t` (of tasks) a task, `l` a transcript's line.
+#[derive(Debug, Clone, Copy)]
+pub struct Dialect {
+    /// The name of a group as its index has it.
+    pub(crate) group_key: &'static str,
+    /// Locks the rows of a `SELECT` to the end of the transaction.
+    pub(crate) for_update: &'static str,
+    /// Locks the rows of a `SELECT` against those that refer to them too.
+    pub(crate) for_update_key: &'static str,
+    /// Keeps the rows of a `SELECT` as they are to the end of the transaction.
+    pub(crate) for_share: &'static str,
+    /// The boolean that is true, as partial indexes have it.
+    pub(crate) yes: &'static str,
+    /// The boolean that is not true.
+    pub(crate) no: &'static str,
+    /// The id of the task `t` as text.
+    pub(crate) task_id: &'static str,
+    /// Whether the message of the task `t` was delivered to nobody: the office rejected it.
+    pub(crate) undelivered_task: &'static str,
+    /// What else an update of a task sets whose message is now the one with the public id `$2`.
+    pub(crate) set_task_message: &'static str,
+    /// Joins the right side to the left one, in this order: without statistics SQLite may begin with the larger table.
+    pub(crate) then_join: &'static str,
+    /// The function that finds a text in a text.
+    pub(crate) position: &'static str,
+    /// `IN` the numbers of this parameter.
+    pub(crate) in_list: fn(&str) -> String,
+    /// Whether the message of this alias was delivered to nobody.
+    pub(crate) undelivered: fn(&str) -> String,
+    /// The place of `m` within its session.
+    pub(crate) place: &'static str,
+    /// What rises from message to message of the office, and has an index.
+    pub(crate) arrival: &'static str,
+    /// `m` by place, the newest first.
+    pub(crate) newest_first: &'static str,
+    /// Joins to `m`, of a session between two, its delivery.
+    pub(crate) join_delivery: &'static str,
+    /// Deliveries of messages to groups, with the id of the message, called `e`.
+    pub(crate) group_deliveries: &'static str,
+    /// Deliveries with their messages; those that are mail.
+    pub(crate) deliveries: &'static str,
+    pub(crate) is_mail: &'static str,
+    /// The delivery `e` as the verbs of receipts name it, and the column that this is of its table.
+    pub(crate) delivery: &'static str,
+    pub(crate) delivery_table: &'static str,
+    pub(crate) delivery_column: &'static str,
+    /// `IN` the ids of this parameter.
+    pub(crate) in_ids: fn(&str) -> String,
+    /// Messages `m` that may have come to the agent `$1`, and that delivery; `NULL` where it did not.
+    pub(crate) came_to: &'static str,
+    pub(crate) came_as: &'static str,
+    /// Selects each number of the list `$1`, and these columns.
+    pub(crate) each_of_list: fn(&str) -> String,
+    /// A text as it is in JSON.
+    pub(crate) as_json: fn(&str) -> String,
+    /// The highest number that was ever given in the log of the agent `$1`.
+    pub(crate) log_head: &'static str,
+    /// Entries of the log of the agent `$1` under a condition, in an order; and what joins their messages to them, called `n`.
+    pub(crate) log: fn(&str, &str) -> String,
+    pub(crate) join_message: &'static str,
+    /// Whether `m` came to an agent of the household `$1`.
+    pub(crate) came_to_household: &'static str,
+    /// What sessions `s` are in order by: `NULL` without messages. The same of a message `m`.
+    pub(crate) newest_of_session: &'static str,
+    pub(crate) newest_is: &'static str,
+    /// How many messages the session `s` has, so many at most.
+    pub(crate) messages_of_session: fn(u32) -> String,
+    /// Of each session of the list `$2`, in its order `w.place`, the newest messages with this property, so many at most.
+    pub(crate) newest_of_each: fn(&str, &str) -> String,
+    /// Messages with all these words: the parameter `$2` for them, and those found, `$3` at most, ordered by `w.place`.
+    pub(crate) words: fn(&[String]) -> String,
+    pub(crate) hits: &'static str,
+    /// The bytes of the database, unread messages and agents, both counted up to `$1`.
+    pub(crate) office_size: &'static str,
+    /// The place of the last line of the transcript `t`.
+    pub(crate) last_line: &'static str,
+    /// The place of the line `l`, and the column that its lines are in order by; those of the transcript `$1` between the
+    /// places `$2` and `$3`.
+    pub(crate) line_place: &'static str,
+    pub(crate) line_order: &'static str,
+    pub(crate) lines_between: &'static str,
+}
+
+pub(crate) const SQLITE: Dialect = Dialect {
+    group_key: "lower(name)",
+    for_update: "",
+    for_update_key: "",
+    for_share: "",
+    yes: "1",
+    no: "0",
+    task_id: "hex(t.public_id)",
+    undelivered_task: "EXISTS (SELECT 1 FROM messages m WHERE m.id = t.message_id
+                               AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id))",
+    set_task_message: ", message_id = (SELECT id FROM messages WHERE public_id = $2)",
+    then_join: "CROSS JOIN",
+    position: "instr",
+    in_list: |list| format!("IN (SELECT value FROM json_each({list}))"),
+    undelivered: |message| format!("NOT EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = {message}.id)"),
+    place: "m.id",
+    arrival: "m.id",
+    newest_first: "m.id DESC",
+    join_delivery: "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = s.low_id + s.high_id - m.sender_id",
+    group_deliveries: "(SELECT m.public_id AS message, d.* FROM messages m CROSS JOIN deliveries d ON d.message_id = m.id) e",
+    deliveries: "deliveries e JOIN messages m ON m.id = e.message_id",
+    is_mail: "TRUE",
+    delivery: "e.message_id",
+    delivery_table: "deliveries",
+    delivery_column: "message_id",
+    in_ids: |list| format!("IN (SELECT unhex(value) FROM json_each({list}))"),
+    came_to: "messages m LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = $1",
+    came_as: "e.message_id",
+    each_of_list: |columns| format!("SELECT value, {columns} FROM json_each($1) WHERE TRUE"),
+    as_json: |text| format!("json_quote({text})"),
+    log_head: "SELECT max(coalesce((SELECT max(number) FROM deliveries WHERE agent_id = $1), 0),
+                          coalesce((SELECT max(number) FROM events WHERE agent_id = $1), 0),
+                          coalesce((SELECT log_floor FROM agents WHERE id = $1), 0))",
+    log: |condition, order| {
+        format!(
+            "SELECT number, message_id, NULL AS event, delivered_at, read_at, rung_at FROM deliveries
+             WHERE agent_id = $1 AND {condition}
+             UNION ALL SELECT number, NULL, event, NULL, NULL, NULL FROM events
+             WHERE agent_id = $1 AND {condition} {order}"
+        )
+    },
+    join_message: "LEFT JOIN messages m ON m.id = n.message_id",
+    came_to_household: "EXISTS (SELECT 1 FROM deliveries d JOIN agents h ON h.id = d.agent_id
+                                WHERE d.message_id = m.id AND h.household_id = $1)",
+    newest_of_session: "(SELECT max(m.id) FROM messages m WHERE m.session_id = s.id)",
+    newest_is: "m.id",
+    messages_of_session: |most| {
+        format!("(SELECT count(*) FROM (SELECT 1 FROM messages c WHERE c.session_id = s.id LIMIT {most}))")
+    },
+    newest_of_each: |seen, limit| {
+        format!(
+            "(SELECT value AS id, key AS place FROM json_each($2)) w CROSS JOIN sessions s ON s.id = w.id
+             CROSS JOIN messages m ON m.id IN (SELECT m.id FROM messages m WHERE m.session_id = s.id AND {seen}
+                                               ORDER BY m.id DESC LIMIT {limit})"
+        )
+    },
+    words: |terms| {
+        let quoted = |term: &String| format!("{{content subject}} : \"{}\"", term.replace('"', " "));
+        terms.iter().map(quoted).collect::<Vec<_>>().join(" AND ")
+    },
+    hits: "(SELECT rowid AS place FROM search.words WHERE words MATCH $2 ORDER BY rowid DESC LIMIT $3) w
+           JOIN search.docs o ON o.doc = w.place JOIN messages m ON m.id = o.message_id",
+    office_size: "SELECT p.page_count * s.page_size,
+        (SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY deliveries_unread WHERE read_at IS NULL LIMIT $1)),
+        (SELECT count(*) FROM (SELECT 1 FROM agents INDEXED BY agents_folded_name LIMIT $1))
+        FROM pragma_page_count() p, pragma_page_size() s",
+    last_line: "(SELECT coalesce(max(l.id) & 4294967295, 0) FROM transcript_lines l
+                 WHERE l.id BETWEEN t.id << 32 AND (t.id << 32) + 4294967295)",
+    line_place: "(l.id & 4294967295)",
+    line_order: "l.id",
+    lines_between: "l.id > ($1 << 32) + min($2, 4294967295) AND l.id < ($1 << 32) + min($3, 4294967296)",
+};
+
+pub(crate) const POSTGRES: Dialect = Dialect {
+    group_key: r#"lower(name COLLATE "C")"#,
+    for_update: " FOR NO KEY UPDATE",
+    for_update_key: " FOR UPDATE",
+    for_share: " FOR SHARE",
+    yes: "TRUE",
+    no: "FALSE",
+    task_id: "t.public_id::text",
+    // A scalar subquery: as `EXISTS` it becomes a hash of all messages.
+    undelivered_task:
+        "coalesce((SELECT m.delivery_number IS NULL FROM messages m WHERE m.public_id = t.message_public_id),
+                                FALSE)",
+    set_task_message: "",
+    then_join: "JOIN",
+    position: "strpos",
+    in_list: |list| format!("= ANY({list})"),
+    undelivered: |message| format!("({message}.recipient_id IS NOT NULL AND {message}.delivery_number IS NULL)"),
+    place: "m.seq",
+    // Ids rise with time.
+    arrival: "m.public_id",
+    newest_first: "m.created_at DESC, m.session_id DESC, m.seq DESC",
+    join_delivery: "LEFT JOIN entries e ON e.agent_id = m.recipient_id AND e.number = m.delivery_number",
+    group_deliveries: "(SELECT c.message_public_id AS message, x.* FROM copies c
+                        JOIN entries x ON x.agent_id = c.agent_id AND x.number = c.number) e",
+    deliveries: "entries e JOIN messages m ON m.session_id = e.session_id AND m.seq = e.seq",
+    is_mail: "e.session_id IS NOT NULL",
+    delivery: "e.number",
+    delivery_table: "entries",
+    delivery_column: "number",
+    in_ids: |list| format!("= ANY({list})"),
+    came_to: "messages m LEFT JOIN copies c ON m.recipient_id IS NULL AND c.message_public_id = m.public_id
+                                            AND c.agent_id = $1",
+    came_as: "CASE WHEN m.recipient_id = $1 THEN m.delivery_number ELSE c.number END",
+    each_of_list: |columns| format!("SELECT unnest(CAST($1 AS bigint[])), {columns}"),
+    as_json: |text| format!("to_json({text})::text"),
+    log_head: "SELECT coalesce((SELECT head FROM mailboxes WHERE agent_id = $1), 0)",
+    log: |condition, order| {
+        format!(
+            "SELECT number, session_id, seq, event, delivered_at, read_at, rung_at FROM entries
+             WHERE agent_id = $1 AND {condition} {order}"
+        )
+    },
+    join_message: "LEFT JOIN messages m ON m.session_id = n.session_id AND m.seq = n.seq",
+    came_to_household: "(EXISTS (SELECT FROM agents h WHERE h.id = m.recipient_id AND m.delivery_number IS NOT NULL
+                                 AND h.household_id = $1)
+                         OR (m.recipient_id IS NULL AND EXISTS (
+                                 SELECT FROM copies d JOIN agents h ON h.id = d.agent_id
+                                 WHERE d.message_public_id = m.public_id AND h.household_id = $1)))",
+    newest_of_session: "CASE WHEN s.last_seq > 0 THEN coalesce(s.last_at, s.created_at) END",
+    newest_is: "m.created_at",
+    messages_of_session: |most| format!("least(s.last_seq, {most})"),
+    newest_of_each: |seen, limit| {
+        format!(
+            "unnest(CAST($2 AS bigint[])) WITH ORDINALITY AS w (id, place) JOIN sessions s ON s.id = w.id
+             CROSS JOIN LATERAL (SELECT * FROM messages m WHERE m.session_id = s.id AND {seen}
+                                 ORDER BY m.seq DESC LIMIT {limit}) m"
+        )
+    },
+    words: |terms| terms.iter().map(|term| term.replace('\n', " ")).collect::<Vec<_>>().join("\n"),
+    hits: "(SELECT w.session_id, w.seq, w.created_at AS place FROM search_words w
+            WHERE w.words @@ (SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')
+                                  FILTER (WHERE numnode(phraseto_tsquery('simple', term)) > 0), '')::tsquery
+                              FROM unnest(string_to_array($2, E'\\n')) AS term)
+            ORDER BY w.created_at DESC LIMIT $3) w
+           JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq",
+    office_size: "SELECT pg_database_size(current_database()),
+        (SELECT count(*) FROM (SELECT FROM entries WHERE session_id IS NOT NULL AND read_at IS NULL LIMIT $1) u),
+        (SELECT count(*) FROM (SELECT FROM agents LIMIT $1) a)",
+    last_line: "t.last_seq",
+    line_place: "l.seq",
+    line_order: "l.seq",
+    lines_between: "l.transcript_id = $1 AND l.seq > $2 AND l.seq < $3",
+};

@@ -1,0 +1,175 @@
+//! The agents of a household, and what needs its person.
+
+use std::time::Duration;
+
+use amb_core::limits::HEARTBEAT_TIMEOUT;
+use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
+use uuid::Uuid;
+
+use super::types::{HouseholdKey, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, WaitingRequest};
+use super::work;
+use crate::engine::{Db, FromRow, Query, Row, Tried, With, values};
+use crate::error::Result;
+use crate::types::{Agent, AgentKey};
+use crate::verbs::agents::{agent_named, stored_by};
+use crate::{refusals, row};
+
+/// Unread mail is a person's business after this long.
+const UNREAD_FOR_LONG: Duration = Duration::from_secs(60 * 60);
+/// Tasks that ended badly are a person's business for this long.
+const ENDED_LATELY: Duration = Duration::from_secs(24 * 60 * 60);
+/// Of each kind, what needs a person is listed up to this many.
+pub(super) const MAX_NEEDS: i64 = 20;
+/// Unread messages of the office that are counted.
+const MAX_UNREAD: i64 = 100_000;
+
+/// The columns of [`MemberRow`] and [`Private`].
+const MEMBERS: &str =
+    "SELECT a.id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
+           p.last_seen, p.here, a.person,
+           (SELECT CAST(coalesce(sum(b.unread), 0) AS bigint) FROM session_members b WHERE b.agent_id = a.id),
+           (SELECT c.public_id FROM tasks c WHERE c.assignee_id = a.id AND c.state IN ('accepted', 'working')
+            ORDER BY c.id DESC LIMIT 1),
+           (SELECT c.subject FROM tasks c WHERE c.assignee_id = a.id AND c.state IN ('accepted', 'working')
+            ORDER BY c.id DESC LIMIT 1),
+           a.paused_by, a.api_key_prefix, a.previous_key_until, a.discoverable
+    FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.household_id = $1 AND a.deleted_at IS NULL";
+
+struct MemberRow {
+    key: i64,
+    name: String,
+    card: Card,
+    created_at: Timestamp,
+    last_seen: Option<Timestamp>,
+    here: Option<bool>,
+    person: bool,
+    unread: i64,
+    task: Option<Uuid>,
+    task_subject: Option<String>,
+    paused_by: Option<String>,
+}
+
+impl FromRow for MemberRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            key: row.take()?,
+            name: row.take()?,
+            card: row::card(row)?,
+            created_at: row.take()?,
+            last_seen: row.take()?,
+            here: row.take()?,
+            person: row.take()?,
+            unread: row.take()?,
+            task: row.take()?,
+            task_subject: row.take()?,
+            paused_by: row.take()?,
+        })
+    }
+}
+
+impl MemberRow {
+    fn member(self, now: Timestamp) -> Result<Member> {
+        let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
+        let current = self.task.map(TaskId::from);
+        let presence = Presence::at(now, claimed, self.last_seen, current.iter().cloned().collect(), HEARTBEAT_TIMEOUT);
+        Ok(Member {
+            key: AgentKey(self.key),
+            name: row::name(&self.name)?,
+            card: self.card,
+            presence,
+            registered_at: self.created_at,
+            person: self.person,
+            unread: u64::try_from(self.unread).unwrap_or(0),
+            paused_by: self.paused_by.as_deref().map(row::name).transpose()?,
+            working_on: current.map(|id| (id, self.task_subject.unwrap_or_else(|| "a task".to_owned()))),
+        })
+    }
+}
+
+pub(super) async fn members(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Vec<Member>> {
+    let sql = format!("{MEMBERS} ORDER BY a.name LIMIT {MAX_MEMBERS}");
+    let rows: Vec<MemberRow> = db.rows(&sql, values![household.0]).await?;
+    Ok(rows.into_iter().map(|row| row.member(now)).collect::<Result<_>>()?)
+}
+
+/// What only the owner of an agent sees: the prefix of its key, until when the one before works, whether strangers find it.
+type Private = (String, Option<Timestamp>, bool);
+
+pub(super) async fn member(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    name: &AgentName,
+    now: Timestamp,
+) -> Tried<(Agent, MemberDetails)> {
+    let agent = agent_named(db, name).await?.ok_or_else(|| refusals::no_agent(name))?;
+    let sql = format!("{MEMBERS} AND a.id = $2");
+    let found = db.find::<With<MemberRow, Private>>(&sql, values![household.0, agent.key.0]).await?;
+    let With(row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
+    let details = MemberDetails {
+        member: row.member(now)?,
+        key_prefix,
+        previous_key_until: until.filter(|until| now < *until),
+        discoverable,
+        usage: stored_by(db, agent.key.0).await?.usage(),
+    };
+    Ok((agent, details))
+}
+
+pub(super) async fn needs(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Needs> {
+    let before = |span: Duration| now.saturating_sub(span).unwrap_or(now);
+    Ok(Needs {
+        requests: requests(db, household, now).await?,
+        tasks: work::troubled(db, household, before(ENDED_LATELY)).await?,
+        unread: unread_since(db, household, before(UNREAD_FOR_LONG)).await?,
+    })
+}
+
+impl FromRow for WaitingRequest {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            agent: row::name(&row.take::<String>()?)?,
+            from: row::name(&row.take::<String>()?)?,
+            intro: row.take()?,
+            created_at: row.take()?,
+            expires_at: row.take()?,
+        })
+    }
+}
+
+async fn requests(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Vec<WaitingRequest>> {
+    let sql = format!(
+        "SELECT a.name, f.name, c.message, c.created_at, c.expires_at
+         FROM agents a {} connections c ON c.target_id = a.id AND c.status = 'PENDING'
+         JOIN agents f ON f.id = c.requester_id
+         WHERE a.household_id = $1 AND (c.expires_at IS NULL OR c.expires_at > $2) ORDER BY c.id LIMIT $3",
+        db.dialect().then_join
+    );
+    db.rows(&sql, values![household.0, now, MAX_NEEDS]).await
+}
+
+/// Agents with mail from before this moment that they have not read. Of each priority the first in the log is the oldest.
+async fn unread_since(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    before: Timestamp,
+) -> Tried<Vec<(AgentName, Timestamp)>> {
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT name, min(since) FROM (
+             SELECT a.name, (SELECT m.created_at FROM {} WHERE e.agent_id = a.id AND {} AND e.read_at IS NULL
+                             AND e.priority = r.rank ORDER BY e.number LIMIT 1) AS since
+             FROM agents a CROSS JOIN (SELECT 0 AS rank UNION ALL SELECT 1 UNION ALL SELECT 2 UNION ALL SELECT 3) r
+             WHERE a.household_id = $1 AND NOT a.person AND a.deleted_at IS NULL) n
+         WHERE since < $2 GROUP BY name ORDER BY min(since) LIMIT $3",
+        dialect.deliveries, dialect.is_mail
+    );
+    let found: Vec<(String, Timestamp)> = db.rows(&sql, values![household.0, before, MAX_NEEDS]).await?;
+    Ok(found.into_iter().map(|(name, since)| Ok((row::name(&name)?, since))).collect::<Result<_>>()?)
+}
+
+pub(super) async fn size(db: &mut dyn Db) -> Tried<OfficeSize> {
+    let sql = db.dialect().office_size;
+    let (database_bytes, unread, agents): (i64, i64, i64) = db.one(sql, values![MAX_UNREAD]).await?;
+    let count = |number: i64| u64::try_from(number).unwrap_or(0);
+    Ok(OfficeSize { database_bytes: count(database_bytes), unread: count(unread), agents: count(agents) })
+}

@@ -1,0 +1,264 @@
+//! What is said in a household, and with others.
+
+use amb_core::AgentName;
+use amb_core::doc::MessageWithReceipts;
+use uuid::Uuid;
+
+use super::types::{Conversation, ConversationLine, ConversationQuery, HouseholdKey, MAX_COUNTED, SaidLine};
+use super::work;
+use crate::engine::{Db, FromRow, Query, Row, Tried, Value, With, values};
+use crate::error::Result;
+use crate::outgoing::{no_message, no_session};
+use crate::row;
+use crate::search::terms;
+use crate::types::fold_subject;
+use crate::verbs::agents::agent_named;
+use crate::verbs::messages::{Found, select};
+
+/// Hits of a search that are looked through for those of the household.
+const MAX_HITS: i64 = 400;
+/// Members of a conversation that are named.
+const MAX_NAMED: i64 = 100;
+
+/// Whether the household `$1` sees the message `m`: one of its agents got it, or sent it. The rejection that the office wrote
+/// in an agent's name, of a task that went to nobody, is for the sender of that task alone.
+fn seen(db: &dyn Db) -> String {
+    let dialect = db.dialect();
+    format!(
+        "({} OR (EXISTS (SELECT 1 FROM agents h WHERE h.id = m.sender_id AND h.household_id = $1)
+                 AND (m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
+                     SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}))))",
+        dialect.came_to_household,
+        (dialect.undelivered)("n")
+    )
+}
+
+/// The columns of [`SaidLine`] but for the last: [`GIST`], or more of the text.
+const SAID: &str = "m.public_id, s.public_id, s.subject, f.name, coalesce(g.name, t.name), m.created_at, m.kind";
+const GIST: &str = "substr(m.content, 1, 200)";
+/// What of a text an operator is shown.
+const OFFICE_TEXT: &str = "substr(m.content, 1, 1000)";
+
+const SAID_JOINS: &str = "JOIN agents f ON f.id = m.sender_id LEFT JOIN groups g ON g.id = s.group_id
+                          LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id";
+
+impl FromRow for SaidLine {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            id: row.take::<Uuid>()?.into(),
+            session: row.take::<Uuid>()?.into(),
+            subject: row.take()?,
+            from: row::name(&row.take::<String>()?)?,
+            to: row.take::<Option<String>>()?.unwrap_or_default(),
+            at: row.take()?,
+            kind: row::kind(row.take::<Option<String>>()?.as_deref())?,
+            gist: row.take()?,
+        })
+    }
+}
+
+/// The sessions of the household whose newest messages came last, newest first.
+async fn recent(db: &mut dyn Db, household: HouseholdKey, query: &ConversationQuery) -> Tried<Vec<i64>> {
+    let dialect = db.dialect();
+    let (join, newest) = (dialect.then_join, dialect.newest_of_session);
+    let subject = query.subject.as_deref().map(fold_subject);
+    let (mut values, mut conditions): (Vec<Value<'_>>, _) = (vec![household.0.into()], String::new());
+    let mut add = |value| {
+        values.push(value);
+        values.len()
+    };
+    // One agent's own sessions are few; a household's are those of all its agents. A stranger's are those with the household.
+    let whose = match &query.agent {
+        Some(name) => {
+            let Some(agent) = agent_named(db, name).await? else { return Ok(Vec::new()) };
+            let unread = if query.unread { " AND c.unread > 0" } else { "" };
+            format!(
+                "SELECT b.session_id FROM session_members b WHERE b.agent_id = ${} AND EXISTS (
+                     SELECT 1 FROM session_members c JOIN agents h ON h.id = c.agent_id
+                     WHERE c.session_id = b.session_id AND h.household_id = $1{unread})",
+                add(agent.key.0.into())
+            )
+        }
+        None => {
+            let unread = if query.unread { " AND b.unread > 0" } else { "" };
+            format!(
+                "SELECT DISTINCT b.session_id FROM agents n {join} session_members b ON b.agent_id = n.id
+                 WHERE n.household_id = $1{unread}"
+            )
+        }
+    };
+    if let Some(with) = &query.with {
+        let Some(with) = agent_named(db, with).await? else { return Ok(Vec::new()) };
+        conditions += &format!(
+            " AND EXISTS (SELECT 1 FROM session_members c WHERE c.session_id = s.id AND c.agent_id = ${})",
+            add(with.key.0.into())
+        );
+    }
+    if let Some(subject) = &subject {
+        conditions += &format!(" AND {}(s.subject_key, ${}) > 0", dialect.position, add(subject.into()));
+    }
+    if let Some(before) = &query.before {
+        let id = before.as_uuid().unwrap_or_default();
+        if !db.exists("SELECT 1 FROM messages WHERE public_id = $1", values![id]).await? {
+            return Err(no_message(before).into());
+        }
+        conditions += &format!(
+            " AND ({newest}, s.id) < (SELECT {}, m.session_id FROM messages m WHERE m.public_id = ${})",
+            dialect.newest_is,
+            add(id.into())
+        );
+    }
+    let limit = add(query.limit.into());
+    let sql = format!(
+        "SELECT s.id FROM ({whose}) w {join} sessions s ON s.id = w.session_id
+         WHERE {newest} IS NOT NULL{conditions} ORDER BY {newest} DESC, s.id DESC LIMIT ${limit}"
+    );
+    let found: Vec<(i64,)> = db.rows(&sql, &values).await?;
+    Ok(found.into_iter().map(|(session,)| session).collect())
+}
+
+pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u32) -> Tried<Vec<SaidLine>> {
+    let arrival = db.dialect().arrival;
+    let (mut values, mut condition): (Vec<Value<'_>>, _) = (vec![limit.into()], String::new());
+    if let Some(before) = before {
+        if !db.exists("SELECT 1 FROM messages WHERE public_id = $1", values![before]).await? {
+            return Err(no_message(&before.into()).into());
+        }
+        condition = format!("WHERE {arrival} < (SELECT {arrival} FROM messages m WHERE m.public_id = $2)");
+        values.push(before.into());
+    }
+    let sql = format!(
+        "SELECT {SAID}, {OFFICE_TEXT} FROM messages m JOIN sessions s ON s.id = m.session_id {SAID_JOINS}
+         {condition} ORDER BY {arrival} DESC LIMIT $1"
+    );
+    db.rows(&sql, &values).await
+}
+
+pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<SaidLine>> {
+    // The newest messages are in the sessions whose newest messages are the newest: of each as many as are wanted at most.
+    let sessions = recent(db, household, &ConversationQuery { limit, ..ConversationQuery::default() }).await?;
+    let sql = format!(
+        "SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY {} LIMIT $3",
+        (db.dialect().newest_of_each)(&seen(db), "$3"),
+        db.dialect().newest_first
+    );
+    db.rows(&sql, values![household.0, &sessions, limit]).await
+}
+
+/// Who began a conversation, the other, its group, how many messages it has, how many are unread, and who ended it.
+type About = (String, Option<String>, Option<String>, i64, i64, Option<String>);
+
+pub(super) async fn conversations(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    query: &ConversationQuery,
+) -> Tried<Vec<ConversationLine>> {
+    let sessions = recent(db, household, query).await?;
+    let sql = format!(
+        "SELECT {SAID}, {GIST}, i.name, p.name, g.name, {},
+                (SELECT CAST(coalesce(sum(b.unread), 0) AS bigint) FROM session_members b
+                 JOIN agents h ON h.id = b.agent_id WHERE b.session_id = s.id AND h.household_id = $1), s.ended_by
+         FROM {} {SAID_JOINS}
+         JOIN agents i ON i.id = s.initiator_id LEFT JOIN agents p ON p.id = s.participant_id ORDER BY w.place",
+        (db.dialect().messages_of_session)(MAX_COUNTED),
+        (db.dialect().newest_of_each)(&seen(db), "1")
+    );
+    let found: Vec<With<SaidLine, About>> = db.rows(&sql, values![household.0, &sessions]).await?;
+    let line = |With(last, (initiator, other, group, messages, unread, ended_by)): With<SaidLine, About>| {
+        Ok(ConversationLine {
+            id: last.session.clone(),
+            subject: last.subject.clone(),
+            between: std::iter::once(initiator).chain(other).map(|name| row::name(&name)).collect::<Result<_>>()?,
+            group,
+            messages: u64::try_from(messages).unwrap_or(0),
+            unread: u64::try_from(unread).unwrap_or(0),
+            ended_by: ended_by.as_deref().map(row::name).transpose()?,
+            last,
+        })
+    };
+    Ok(found.into_iter().map(line).collect::<Result<_>>()?)
+}
+
+pub(super) async fn find(db: &mut dyn Db, household: HouseholdKey, text: &str, limit: u32) -> Tried<Vec<SaidLine>> {
+    let words = terms(text);
+    if words.is_empty() || text.contains('\0') {
+        return Ok(Vec::new());
+    }
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT {SAID}, {GIST} FROM {} JOIN sessions s ON s.id = m.session_id {SAID_JOINS}
+         WHERE {} ORDER BY w.place DESC, {} LIMIT $4",
+        dialect.hits,
+        seen(db),
+        dialect.newest_first
+    );
+    db.rows(&sql, values![household.0, &(dialect.words)(&words), MAX_HITS, limit]).await
+}
+
+pub(super) async fn conversation(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    session: Uuid,
+    before: Option<Uuid>,
+    limit: u32,
+) -> Tried<Conversation> {
+    let sql = "SELECT s.id, s.subject, g.name, s.ended_by FROM sessions s LEFT JOIN groups g ON g.id = s.group_id
+               WHERE s.public_id = $2 AND EXISTS (SELECT 1 FROM session_members b JOIN agents h ON h.id = b.agent_id
+                                                  WHERE b.session_id = s.id AND h.household_id = $1)";
+    let found: Option<(i64, String, Option<String>, Option<String>)> =
+        db.find(sql, values![household.0, session]).await?;
+    let (id, subject, group, ended_by) = found.ok_or_else(no_session)?;
+    let place = db.dialect().place;
+    let end = match before {
+        None => i64::MAX,
+        Some(message) => {
+            let sql = format!("SELECT {place} FROM messages m WHERE m.public_id = $1 AND m.session_id = $2");
+            let (end,) = db.find(&sql, values![message, id]).await?.ok_or_else(|| no_message(&message.into()))?;
+            end
+        }
+    };
+    let rest = format!("WHERE m.session_id = $2 AND {place} < $3 AND {} ORDER BY {place} DESC LIMIT $4", seen(db));
+    let sql = select(db, &rest);
+    let values = values![household.0, id, end, i64::from(limit) + 1];
+    let (mut found, cut) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
+    // One in which all was delivered to nobody is the other's alone, its subject too.
+    if found.is_empty() && before.is_none() {
+        return Err(no_session().into());
+    }
+    let older = cut || found.len() > limit as usize;
+    found.truncate(limit as usize);
+    let mut messages = Vec::with_capacity(found.len());
+    for one in found.into_iter().rev() {
+        messages.push(as_sent(db, one).await?);
+    }
+    Ok(Conversation {
+        id: session.into(),
+        subject,
+        members: members(db, id).await?,
+        group,
+        messages,
+        older,
+        tasks: work::in_session(db, household, session).await?,
+        ended_by: ended_by.as_deref().map(row::name).transpose()?,
+    })
+}
+
+async fn members(db: &mut dyn Db, session: i64) -> Tried<Vec<AgentName>> {
+    let sql = "SELECT a.name FROM session_members b JOIN sessions s ON s.id = b.session_id
+               JOIN agents a ON a.id = b.agent_id
+               WHERE b.session_id = $1 ORDER BY a.id <> s.initiator_id, a.name LIMIT $2";
+    let names: Vec<(String,)> = db.rows(sql, values![session, MAX_NAMED]).await?;
+    Ok(names.iter().map(|(name,)| row::name(name)).collect::<Result<_>>()?)
+}
+
+/// A message as its sender sees it, with all its receipts.
+async fn as_sent(db: &mut dyn Db, found: Found) -> Tried<MessageWithReceipts> {
+    let sender = row::name(&found.row.from)?;
+    found.with_receipts(db, &sender, None).await
+}
+
+pub(super) async fn mail(db: &mut dyn Db, household: HouseholdKey, id: Uuid) -> Tried<MessageWithReceipts> {
+    let sql = select(db, &format!("WHERE m.public_id = $2 AND {}", seen(db)));
+    let found: Option<Found> = db.find(&sql, values![household.0, id]).await?;
+    as_sent(db, found.ok_or_else(|| no_message(&id.into()))?).await
+}

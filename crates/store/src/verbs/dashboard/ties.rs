@@ -1,0 +1,90 @@
+//! Connections, groups and transcripts of a household.
+
+use amb_core::AgentName;
+use amb_core::doc::{Group, NumberedLine};
+use amb_core::transcript::TranscriptKey;
+
+use super::types::{HouseholdConnection, HouseholdKey, TranscriptLine};
+use crate::engine::{Db, FromRow, Query, Row, Tried, values};
+use crate::error::Result;
+use crate::verbs::connections::Link;
+use crate::verbs::{groups, transcripts};
+use crate::{StoreError, refusals, row};
+
+/// Groups of a household that are shown.
+const GROUPS: i64 = 100;
+
+impl FromRow for HouseholdConnection {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        let agent = row::name(&row.take::<String>()?)?;
+        let Link(connection) = Link::from_row(row)?;
+        Ok(Self { agent, connection })
+    }
+}
+
+pub(super) async fn links(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<HouseholdConnection>> {
+    let join = db.dialect().then_join;
+    let sql = format!(
+        "SELECT h.name, c.public_id, o.name, c.status, c.requester_id = h.id, c.message, c.created_at, c.updated_at
+         FROM (SELECT n.id AS agent, c.id AS link FROM agents n {join} connections c ON c.requester_id = n.id
+                   WHERE n.household_id = $1
+               UNION SELECT n.id, c.id FROM agents n {join} connections c ON c.target_id = n.id
+                   WHERE n.household_id = $1 AND c.status <> 'BLOCKED') w
+         JOIN connections c ON c.id = w.link JOIN agents h ON h.id = w.agent
+         JOIN agents o ON o.id = c.low_id + c.high_id - h.id
+         WHERE c.status IN ('ACTIVE', 'PENDING', 'BLOCKED') ORDER BY c.updated_at DESC, c.id DESC LIMIT $2"
+    );
+    db.rows(&sql, values![household.0, limit]).await
+}
+
+pub(super) async fn groups(db: &mut dyn Db, household: HouseholdKey) -> Tried<Vec<Group>> {
+    let sql = format!(
+        "SELECT DISTINCT m.group_id FROM agents n {} group_members m ON m.agent_id = n.id
+         WHERE n.household_id = $1 ORDER BY m.group_id DESC LIMIT $2",
+        db.dialect().then_join
+    );
+    let ids: Vec<(i64,)> = db.rows(&sql, values![household.0, GROUPS]).await?;
+    groups::load_all(db, ids.into_iter().map(|(id,)| id).collect()).await
+}
+
+impl FromRow for TranscriptLine {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            owner: row::name(&row.take::<String>()?)?,
+            key: row.take::<String>()?.parse().map_err(StoreError::internal)?,
+            created_at: row.take()?,
+            lines: u64::try_from(row.take::<i64>()?).unwrap_or(0),
+        })
+    }
+}
+
+pub(super) async fn transcripts(db: &mut dyn Db, household: HouseholdKey, limit: u32) -> Tried<Vec<TranscriptLine>> {
+    let (join, last_line) = (db.dialect().then_join, db.dialect().last_line);
+    let sql = format!(
+        "SELECT o.name, t.key, t.created_at, {last_line}
+         FROM (SELECT t.id FROM agents n {join} transcripts t ON t.owner_id = n.id WHERE n.household_id = $1
+               UNION SELECT x.transcript_id FROM agents n {join} transcript_access x ON x.agent_id = n.id
+                   WHERE n.household_id = $1) w
+         JOIN transcripts t ON t.id = w.id JOIN agents o ON o.id = t.owner_id ORDER BY t.id DESC LIMIT $2"
+    );
+    db.rows(&sql, values![household.0, limit]).await
+}
+
+pub(super) async fn transcript_lines(
+    db: &mut dyn Db,
+    household: HouseholdKey,
+    owner: &AgentName,
+    key: &TranscriptKey,
+    before: Option<u64>,
+    limit: u32,
+) -> Tried<Vec<NumberedLine>> {
+    let sql = "SELECT t.id FROM agents o JOIN transcripts t ON t.owner_id = o.id AND t.key = $3
+               WHERE o.name = $2 AND (o.household_id = $1 OR EXISTS (
+                   SELECT 1 FROM transcript_access x JOIN agents h ON h.id = x.agent_id
+                   WHERE x.transcript_id = t.id AND h.household_id = $1))";
+    let found = db.find(sql, values![household.0, owner.as_str(), key.as_str()]).await?;
+    let (transcript,) = found.ok_or_else(|| refusals::no_transcript(Some(owner), key))?;
+    let mut lines = transcripts::lines_between(db, transcript, 0, before, true, limit as usize).await?;
+    lines.reverse();
+    Ok(lines)
+}

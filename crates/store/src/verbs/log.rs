@@ -1,0 +1,104 @@
+//! Reading the log of a mailbox.
+
+use amb_core::{Entry, Event};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+
+use crate::StoreError;
+use crate::engine::{Db, Engine, FromRow, Look, Query, Row, Tried, read, values};
+use crate::error::Result;
+use crate::resume::{HandedOver, LOOKED_AT};
+use crate::row::{MESSAGE, MessageRow};
+use crate::types::AgentKey;
+
+/// The logs of agents.
+#[async_trait]
+pub trait Logs: Engine {
+    /// The entries after `since`, oldest first, at most `limit`. Of a paused agent's log nothing after the entry that tells it of
+    /// the pause.
+    async fn events(&self, agent: AgentKey, since: u64, limit: usize) -> Result<Vec<Entry>> {
+        let (Ok(since), limit) = (i64::try_from(since), i64::try_from(limit).unwrap_or(i64::MAX)) else {
+            return Ok(Vec::new());
+        };
+        let asked = (agent.0, since, limit);
+        read(self, Look::Short, asked, |db, (agent, since, limit)| entries(db, *agent, *since, *limit).boxed()).await
+    }
+
+    /// The number of the newest entry that [`Logs::events`] shows; 0 where there never was one.
+    async fn event_head(&self, agent: AgentKey) -> Result<u64> {
+        read(self, Look::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
+    }
+
+    /// The cursor from which a listener goes on that names this one. The same, where the log reaches so far. A cursor beyond
+    /// the end is of a database that was put back to an earlier state since, or of another one: then that of the last message
+    /// which is known to have been handed over, so that mail which came since is not passed over.
+    async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
+        read(self, Look::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
+    }
+}
+
+impl<E: Engine> Logs for E {}
+
+async fn head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
+    let sql = db.dialect().log_head;
+    let (head,): (i64,) = db.one(sql, values![agent]).await?;
+    Ok(u64::try_from(head).unwrap_or(0))
+}
+
+/// The last number that the agent `$1` is shown of its log: all of it, unless the agent is paused.
+const SHOWN: &str = "coalesce((SELECT paused_from FROM agents WHERE id = $1), 9223372036854775807)";
+
+async fn shown_head(db: &mut dyn Db, agent: i64) -> Tried<u64> {
+    let (shown,): (i64,) = db.one(&format!("SELECT {SHOWN}"), values![agent]).await?;
+    Ok(head(db, agent).await?.min(u64::try_from(shown).unwrap_or(0)))
+}
+
+async fn resume(db: &mut dyn Db, agent: i64, since: u64) -> Tried<u64> {
+    let head = head(db, agent).await?;
+    if since <= head {
+        return Ok(since);
+    }
+    let sql = format!(
+        "SELECT min(number), min(CASE WHEN event IS NULL AND delivered_at IS NULL THEN number END),
+                max(CASE WHEN delivered_at IS NOT NULL THEN number END)
+         FROM ({}) n",
+        (db.dialect().log)("TRUE", "ORDER BY number DESC LIMIT $2")
+    );
+    let (oldest, undelivered, delivered): (Option<i64>, Option<i64>, Option<i64>) =
+        db.one(&sql, values![agent, LOOKED_AT]).await?;
+    let [oldest, first_undelivered, last_delivered] =
+        [oldest, undelivered, delivered].map(|number| number.and_then(|number| u64::try_from(number).ok()));
+    Ok(HandedOver { oldest, first_undelivered, last_delivered }.cursor(head))
+}
+
+/// An entry, and about how many bytes it is in an answer.
+struct SizedEntry(Entry, usize);
+
+impl FromRow for SizedEntry {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        let (number, event): (i64, Option<String>) = (row.take()?, row.take()?);
+        let (event, bytes) = match event {
+            Some(event) => (serde_json::from_str(&event).map_err(StoreError::internal)?, event.len()),
+            None => {
+                let message = MessageRow::from_row(row)?;
+                let bytes = message.bytes();
+                (Event::NewMessage(message.event()?), bytes)
+            }
+        };
+        Ok(Self(Entry { event, cursor: u64::try_from(number).unwrap_or(0).into() }, bytes))
+    }
+}
+
+async fn entries(db: &mut dyn Db, agent: i64, since: i64, limit: i64) -> Tried<Vec<Entry>> {
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT n.number, n.event, {MESSAGE}, n.delivered_at, n.read_at, n.rung_at FROM ({}) n {}
+         LEFT JOIN sessions s ON s.id = m.session_id
+         LEFT JOIN agents f ON f.id = m.sender_id
+         LEFT JOIN agents t ON t.id = $1 ORDER BY n.number",
+        (dialect.log)(&format!("number > $2 AND number <= {SHOWN}"), "ORDER BY number LIMIT $3"),
+        dialect.join_message
+    );
+    let (found, _) = db.page(&sql, values![agent, since, limit], |SizedEntry(_, bytes): &SizedEntry| *bytes).await?;
+    Ok(found.into_iter().map(|SizedEntry(entry, _)| entry).collect())
+}

@@ -1,0 +1,250 @@
+//! Messages with their receipts: one, those that came to an agent, all that an agent has.
+
+use amb_core::doc::{MessagePage, MessageWithReceipts};
+use amb_core::receipt::Receipt;
+use amb_core::send::no_message;
+use amb_core::{AgentName, Kind, MessageId, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::agents::row_of;
+use crate::engine::{Db, Engine, FromRow, Look, Query, Row, Tried, Value, With, read, values};
+use crate::error::Result;
+use crate::outgoing::{message_uuid, session_uuid};
+use crate::query::{ExportQuery, MessageQuery};
+use crate::row::{self, MESSAGE, MessageRow};
+use crate::types::Agent;
+
+/// Looking at mail without marking it.
+#[async_trait]
+pub trait Messages: Engine {
+    /// One message that the caller sent or received, with its receipts.
+    async fn message(&self, caller: &Agent, id: &MessageId) -> Result<MessageWithReceipts> {
+        let asked = (caller.clone(), message_uuid(id)?);
+        read(self, Look::Short, asked, |db, (caller, id)| message(db, caller, *id).boxed()).await
+    }
+
+    /// Messages that came to the caller, newest first. Marks nothing.
+    async fn messages(&self, caller: &Agent, query: MessageQuery) -> Result<MessagePage> {
+        let asked = (caller.clone(), query);
+        read(self, Look::Long, asked, |db, (caller, query)| messages(db, caller, query).boxed()).await
+    }
+
+    /// A page of the caller's mail, sent and received, session by session; empty at the end.
+    async fn export(&self, caller: &Agent, query: ExportQuery) -> Result<Vec<MessageWithReceipts>> {
+        let asked = (caller.clone(), query);
+        read(self, Look::Long, asked, |db, (caller, query)| export(db, caller, query).boxed()).await
+    }
+}
+
+impl<E: Engine> Messages for E {}
+
+/// A message, and who it went from and to.
+pub(crate) struct Found {
+    pub(crate) row: MessageRow,
+    /// Its place within its session.
+    pub(crate) place: i64,
+    pub(crate) session: i64,
+    pub(crate) sender: i64,
+    /// Of a session between two: the other, and whether it came to that agent. `None` in a group.
+    pub(crate) recipient: Option<i64>,
+    pub(crate) delivered: bool,
+}
+
+impl FromRow for Found {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            row: MessageRow::from_row(row)?,
+            place: row.take()?,
+            session: row.take()?,
+            sender: row.take()?,
+            recipient: row.take()?,
+            delivered: row.take()?,
+        })
+    }
+}
+
+/// The columns of [`Found`] of the messages that the rest of a statement finds.
+pub(super) fn select(db: &dyn Db, rest: &str) -> String {
+    select_from(db, "messages m", rest)
+}
+
+fn select_from(db: &dyn Db, from: &str, rest: &str) -> String {
+    let dialect = db.dialect();
+    format!(
+        "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, {}, m.session_id, m.sender_id, t.id, e.agent_id IS NOT NULL
+         FROM {from}
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
+         {} {rest}",
+        dialect.place, dialect.join_delivery
+    )
+}
+
+/// The columns of [`MessageRow`], and one more, of messages as they came to the agent `$1`.
+pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
+    let dialect = db.dialect();
+    format!(
+        "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, {column} FROM {}
+         JOIN sessions s ON s.id = m.session_id
+         JOIN agents f ON f.id = m.sender_id
+         JOIN agents t ON t.id = e.agent_id
+         WHERE e.agent_id = $1 AND {} AND {condition}",
+        dialect.deliveries, dialect.is_mail
+    )
+}
+
+async fn find(db: &mut dyn Db, id: Uuid) -> Tried<Found> {
+    let sql = select(db, "WHERE m.public_id = $1");
+    db.find(&sql, values![id]).await?.ok_or_else(|| no_message(&id.into()).into())
+}
+
+async fn message(db: &mut dyn Db, caller: &Agent, id: Uuid) -> Tried<MessageWithReceipts> {
+    let found = find(db, id).await?;
+    if !found.is_shown_to(db, caller.key.0).await? {
+        return Err(no_message(&id.into()).into());
+    }
+    found.seen_by(db, caller).await
+}
+
+impl Found {
+    /// Whether this agent may see it: what was delivered to nobody is its sender's alone, and the rejection that the office wrote
+    /// in the other's name is for that sender.
+    async fn is_shown_to(&self, db: &mut dyn Db, agent: i64) -> Tried<bool> {
+        if self.sender != agent {
+            return match self.recipient {
+                Some(recipient) => Ok(recipient == agent && self.delivered),
+                None => {
+                    let sql = format!(
+                        "SELECT 1 FROM {} WHERE e.message = $1 AND e.agent_id = $2",
+                        db.dialect().group_deliveries
+                    );
+                    db.exists(&sql, values![self.row.id, agent]).await
+                }
+            };
+        }
+        let is_update = self.row.kind.as_deref() == Some(Kind::TaskUpdate.as_str());
+        let Some(answered) = self.row.reply_to.filter(|_| is_update) else { return Ok(true) };
+        let undelivered = (db.dialect().undelivered)("n");
+        let sql = format!("SELECT 1 FROM messages n WHERE n.public_id = $1 AND {undelivered}");
+        Ok(!db.exists(&sql, values![answered]).await?)
+    }
+
+    /// The message with the receipts that this agent may see: all of what it sent, its own of what it got.
+    async fn seen_by(self, db: &mut dyn Db, agent: &Agent) -> Tried<MessageWithReceipts> {
+        let only = (self.sender != agent.key.0).then_some(agent.key.0);
+        self.with_receipts(db, &agent.name, only).await
+    }
+
+    /// The message with its receipts, or with that of one agent alone. A group's message is to whoever looks at it.
+    pub(crate) async fn with_receipts(
+        self,
+        db: &mut dyn Db,
+        viewer: &AgentName,
+        only: Option<i64>,
+    ) -> Tried<MessageWithReceipts> {
+        let mut row = self.row;
+        let receipts = match self.recipient {
+            Some(_) if self.delivered => vec![row.receipt()?],
+            Some(_) => Vec::new(),
+            None => group_receipts(db, &row, only).await?,
+        };
+        if row.to.is_empty() {
+            row.to = viewer.to_string();
+        }
+        Ok(MessageWithReceipts { message: row.message(viewer)?, receipts })
+    }
+}
+
+/// A recipient, and when it got a message, read it, and was rung for it.
+type Moments = (String, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>);
+
+async fn group_receipts(db: &mut dyn Db, message: &MessageRow, only: Option<i64>) -> Tried<Vec<Receipt>> {
+    let sql = format!(
+        "SELECT a.name, e.delivered_at, e.read_at, e.rung_at FROM {} JOIN agents a ON a.id = e.agent_id
+         WHERE e.message = $1 AND (CAST($2 AS bigint) IS NULL OR e.agent_id = $2) ORDER BY a.name",
+        db.dialect().group_deliveries
+    );
+    let found: Vec<Moments> = db.rows(&sql, values![message.id, only]).await?;
+    let receipt = |(name, delivered, read, rung): Moments| {
+        Ok(Receipt::of(row::name(&name)?, message.at, delivered, read).rung(rung))
+    };
+    Ok(found.into_iter().map(receipt).collect::<Result<_>>()?)
+}
+
+async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Tried<MessagePage> {
+    let before = query.before.and_then(|before| i64::try_from(before).ok()).unwrap_or(i64::MAX);
+    let (kind, correlation) =
+        (query.kind.as_ref().map(Kind::to_string), query.correlation_id.as_ref().map(|id| id.to_string()));
+    let mut values: Vec<Value<'_>> = values![caller.key.0, before, query.limit].to_vec();
+    let mut condition = String::from("e.number < $2");
+    if query.unread {
+        condition += " AND e.read_at IS NULL";
+    }
+    let mut add = |sql: &str, value| {
+        values.push(value);
+        condition += &format!(" AND {sql} ${}", values.len());
+    };
+    if let Some(now) = query.claimed_at {
+        // With the priority, so that the index of unread mail serves.
+        add("e.read_at IS NULL AND e.priority IN (0, 1, 2, 3) AND e.lease_until >", now.into());
+    }
+    if let Some(session) = &query.session {
+        add("s.public_id =", session_uuid(session)?.into());
+    }
+    if let Some(from) = &query.from {
+        let Some(from) = row_of(db, from).await? else { return Ok(MessagePage { messages: Vec::new(), next: None }) };
+        add("m.sender_id =", from.into());
+    }
+    if let Some(kind) = &kind {
+        add("coalesce(m.kind, 'message') =", kind.into());
+    }
+    if let Some(correlation) = &correlation {
+        add("m.correlation_id =", correlation.into());
+    }
+    let sql = delivered(db, "e.number", &format!("{condition} ORDER BY e.number DESC LIMIT $3"));
+    let (found, cut) = db.page(&sql, &values, |With(row, _): &With<MessageRow, (i64,)>| row.bytes()).await?;
+    let full = cut || found.len() as u64 == u64::from(query.limit);
+    let next = found.last().filter(|_| full).map(|With(_, (number,))| u64::try_from(*number).unwrap_or(0));
+    let shown = |With(row, _): With<MessageRow, (i64,)>| {
+        let receipts = vec![row.receipt()?];
+        Ok(MessageWithReceipts { message: row.message(&caller.name)?, receipts })
+    };
+    Ok(MessagePage { messages: found.into_iter().map(shown).collect::<Result<_>>()?, next })
+}
+
+/// The caller's mail after a message, session by session. Of a group's session, what the agent sent and what came to it.
+async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<Vec<MessageWithReceipts>> {
+    let (session, place) = match &query.after {
+        Some(id) => {
+            let found = find(db, message_uuid(id)?).await?;
+            (found.session, found.place)
+        }
+        None => (0, 0),
+    };
+    let dialect = db.dialect();
+    let from = format!("session_members b {} messages m ON m.session_id = b.session_id", dialect.then_join);
+    let rest = format!(
+        "WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, {place}) > ($2, $3) AND m.created_at >= $5
+         AND CASE WHEN s.group_id IS NOT NULL
+                      THEN m.sender_id = $1 OR EXISTS (SELECT 1 FROM {} WHERE e.message = m.public_id AND e.agent_id = $1)
+                  WHEN m.sender_id <> $1 THEN e.agent_id IS NOT NULL
+                  ELSE m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
+                      SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) END
+         ORDER BY b.session_id, {place} LIMIT $4",
+        dialect.group_deliveries,
+        (dialect.undelivered)("n"),
+        place = dialect.place,
+    );
+    let sql = select_from(db, &from, &rest);
+    let since = query.since.unwrap_or(Timestamp::UNIX_EPOCH);
+    let values = values![caller.key.0, session, place, query.limit, since];
+    let (found, _) = db.page(&sql, values, |found: &Found| found.row.bytes()).await?;
+    let mut mail = Vec::with_capacity(found.len());
+    for one in found {
+        mail.push(one.seen_by(db, caller).await?);
+    }
+    Ok(mail)
+}

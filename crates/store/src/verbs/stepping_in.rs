@@ -1,0 +1,450 @@
+//! Stepping in: what a household's person does to its agents, their conversations and their tasks. The rules are core's
+//! ([`amb_core::stepping_in`]); everybody concerned is told who did it.
+
+use amb_core::doc::SessionEnded;
+use amb_core::event::NewMessage;
+use amb_core::id::fresh_uuid;
+use amb_core::route;
+use amb_core::stepping_in::{
+    Act, Reassignment, SteppedIn, canceled_note, check_open, decide_cancel, decide_reassign, reassigned_note,
+};
+use amb_core::task::TaskRef;
+use amb_core::{AgentName, Entry, Event, Kind, SessionId, Task, TaskId, TaskState, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::connections::{consent, pair};
+use super::household::{self, household_of};
+use super::once::once;
+use super::tasks::{self, Side};
+use crate::columns::Columns;
+use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::outgoing::{json, session_uuid};
+use crate::tasks::{TaskRow, Update, task_uuid};
+use crate::types::{Agent, AgentKey, LogEntry, Written, fold_subject, to_micros};
+use crate::{refusals, row};
+
+/// The person's acts. `forbidden` for everybody else. Each may be repeated, and then changes nothing.
+#[async_trait]
+pub trait SteppingIn: Engine {
+    /// Pauses or resumes an agent of the household. Mail to a paused agent is accepted and waits: it claims none, and
+    /// [`Logs::events`](crate::Logs::events) ends for it where it was paused. What waited is there, in order, when it is
+    /// resumed, or leaves the household.
+    async fn set_paused(
+        &self,
+        caller: &Agent,
+        member: &AgentName,
+        paused: bool,
+        now: Timestamp,
+    ) -> Result<Written<()>> {
+        let asked = (caller.clone(), member.clone(), paused, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, member, paused, now)| {
+            set_paused(tx, caller, member, *paused, *now).boxed()
+        })
+        .await
+    }
+
+    /// Writes down what the person did in the name of an agent of the household, in the logs of both.
+    async fn note_act(&self, caller: &Agent, member: &AgentName, act: Act, now: Timestamp) -> Result<Written<()>> {
+        let asked = (caller.clone(), member.clone(), act, to_micros(now));
+        write(self, Changes::Logs, asked, |tx, (caller, member, act, now)| {
+            note_act(tx, caller, member, act, *now).boxed()
+        })
+        .await
+    }
+
+    /// Whether an agent is paused.
+    async fn is_paused(&self, agent: AgentKey) -> Result<bool> {
+        read(self, Look::Short, agent.0, |db, agent| is_paused(db, *agent).boxed()).await
+    }
+
+    /// Ends a conversation that a member of the household is in; one of a group, where a member owns the group. What is sent in
+    /// it from then on is refused as `gone`, by its subject too, and the open tasks in it are canceled.
+    async fn end_session(&self, caller: &Agent, session: &SessionId, now: Timestamp) -> Result<Written<SessionEnded>> {
+        let asked = (caller.clone(), session_uuid(session)?, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, session, now)| end_session(tx, caller, *session, *now).boxed())
+            .await
+    }
+
+    /// Ends an open task that a member of the household gave or was given. `illegal_move` where it ended otherwise.
+    async fn cancel_task(
+        &self,
+        caller: &Agent,
+        id: &TaskId,
+        note: Option<String>,
+        now: Timestamp,
+    ) -> Result<Written<Task>> {
+        refusals::check_text("note", note.as_deref())?;
+        let asked = (caller.clone(), task_uuid(id)?, note, to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, id, note, now)| {
+            once!(tx, caller, *now, cancel(tx, caller, *id, note.as_deref(), *now))
+        })
+        .await
+    }
+
+    /// Gives an open task that a member of the household gave or was given to another member, as new mail of its owner's with
+    /// the original text. It is pending again, and a deadline that has passed is dropped.
+    async fn reassign_task(
+        &self,
+        caller: &Agent,
+        id: &TaskId,
+        to: &AgentName,
+        now: Timestamp,
+    ) -> Result<Written<Task>> {
+        let asked = (caller.clone(), task_uuid(id)?, to.clone(), to_micros(now));
+        write(self, Changes::All, asked, |tx, (caller, id, to, now)| {
+            once!(tx, caller, *now, reassign(tx, caller, *id, to, *now))
+        })
+        .await
+    }
+}
+
+impl<E: Engine> SteppingIn for E {}
+
+pub(super) async fn is_paused(db: &mut dyn Db, agent: i64) -> Tried<bool> {
+    db.exists("SELECT 1 FROM agents WHERE id = $1 AND paused_by IS NOT NULL", values![agent]).await
+}
+
+/// Tells each of these agents, whose mailboxes are locked, once.
+async fn tell(tx: &mut dyn Tx, mut agents: Vec<i64>, by: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
+    agents.sort_unstable();
+    agents.dedup();
+    for agent in agents {
+        let event = Event::SteppedIn(SteppedIn { by: by.clone(), act: act.clone() });
+        tx.tell(agent, event, now).await?;
+    }
+    Ok(())
+}
+
+/// Tells of what was done to a task. A callback is for its owner alone.
+async fn tell_of_task(
+    tx: &mut dyn Tx,
+    mut agents: Vec<i64>,
+    by: &AgentName,
+    task: &TaskRow,
+    act: impl Fn(Task) -> Act,
+    now: Timestamp,
+) -> Tried<()> {
+    agents.sort_unstable();
+    agents.dedup();
+    for agent in agents {
+        let act = act(task.clone().task(agent)?);
+        tx.tell(agent, Event::SteppedIn(SteppedIn { by: by.clone(), act }), now).await?;
+    }
+    Ok(())
+}
+
+async fn set_paused(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, paused: bool, now: Timestamp) -> Tried<()> {
+    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+    let members = household::members_of(tx, household).await?;
+    let found = member.meant(&members, |member| member.name.as_str());
+    let member = found.ok_or_else(|| refusals::no_household_member(member))?;
+    if member.person {
+        return Err(refusals::person_is_not_paused().into());
+    }
+    tx.lock(&[member.id, me]).await?;
+    let sql = "SELECT household_id, paused_by FROM agents WHERE id = $1";
+    let (of, by): (Option<i64>, Option<String>) = tx.one(sql, values![member.id]).await?;
+    if of != Some(household) {
+        return Err(refusals::no_household_member(&member.name).into());
+    }
+    if by.is_some() == paused {
+        return Ok(());
+    }
+    let agent = member.name.clone();
+    let act = if paused { Act::Paused { agent } } else { Act::Resumed { agent } };
+    // The last that the agent is shown is that it is paused.
+    let event = Event::SteppedIn(SteppedIn { by: caller.name.clone(), act: act.clone() });
+    let number = i64::try_from(tx.tell(member.id, event, now).await?).unwrap_or(i64::MAX);
+    let set = "UPDATE agents SET paused_at = $2, paused_by = $3, paused_from = $4 WHERE id = $1";
+    match paused {
+        true => tx.execute(set, values![member.id, now, caller.name.as_str(), number]).await?,
+        false => {
+            let (never, nobody, nowhere): (Option<Timestamp>, Option<&str>, Option<i64>) = (None, None, None);
+            tx.execute(set, values![member.id, never, nobody, nowhere]).await?
+        }
+    };
+    tx.card_changed(&member.name);
+    tell(tx, vec![me], &caller.name, &act, now).await
+}
+
+async fn note_act(tx: &mut dyn Tx, caller: &Agent, member: &AgentName, act: &Act, now: Timestamp) -> Tried<()> {
+    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+    let members = household::members_of(tx, household).await?;
+    let found = member.meant(&members, |member| member.name.as_str());
+    let member = found.ok_or_else(|| refusals::no_household_member(member))?.id;
+    tx.lock(&[member, me]).await?;
+    tell(tx, vec![member, me], &caller.name, act, now).await
+}
+
+/// A session, as far as ending it goes.
+struct SessionRow {
+    id: i64,
+    subject: String,
+    group: Option<i64>,
+    ended: Option<(AgentName, Timestamp)>,
+}
+
+impl FromRow for SessionRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        let (id, subject, group) = (row.take()?, row.take()?, row.take()?);
+        let (by, at): (Option<String>, Option<Timestamp>) = (row.take()?, row.take()?);
+        Ok(Self { id, subject, group, ended: by.map(|by| row::name(&by)).transpose()?.zip(at) })
+    }
+}
+
+async fn session(db: &mut dyn Db, id: Uuid) -> Tried<SessionRow> {
+    let sql = "SELECT id, subject, group_id, ended_by, ended_at FROM sessions WHERE public_id = $1";
+    db.find(sql, values![id]).await?.ok_or_else(|| refusals::no_household_session().into())
+}
+
+/// Who is in a session, each with its household.
+async fn members_of(db: &mut dyn Db, session: i64) -> Tried<Vec<(i64, Option<i64>)>> {
+    let sql = "SELECT a.id, a.household_id FROM session_members m JOIN agents a ON a.id = m.agent_id
+               WHERE m.session_id = $1 AND a.deleted_at IS NULL ORDER BY a.id";
+    db.rows(sql, values![session]).await
+}
+
+async fn end_session(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) -> Tried<SessionEnded> {
+    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+    let seen = session(tx, id).await?;
+    let mut told: Vec<i64> = members_of(tx, seen.id).await?.into_iter().map(|(member, _)| member).collect();
+    told.push(me);
+    // A send holds its recipients' locks from before it looks at the session until it is committed.
+    tx.lock(&told).await?;
+    let members = members_of(tx, seen.id).await?;
+    if members.iter().any(|(member, _)| !tx.holds(*member)) {
+        return Err(Failed::changed());
+    }
+    // A session of strangers looks like none.
+    if members.iter().all(|(_, of)| *of != Some(household)) {
+        return Err(refusals::no_household_session().into());
+    }
+    if let Some(group) = seen.group {
+        let sql = "SELECT 1 FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1 AND a.household_id = $2";
+        if !tx.exists(sql, values![group, household]).await? {
+            return Err(refusals::not_your_group().into());
+        }
+    }
+    let seen = session(tx, id).await?;
+    let ended = |(ended_by, ended_at)| SessionEnded {
+        session_id: id.into(),
+        subject: seen.subject.clone(),
+        ended_by,
+        ended_at,
+    };
+    if let Some(before) = seen.ended.clone() {
+        return Ok(ended(before));
+    }
+    let sql = "UPDATE sessions SET ended_at = $2, ended_by = $3 WHERE id = $1";
+    tx.execute(sql, values![seen.id, now, caller.name.as_str()]).await?;
+    tx.session_changed(seen.id);
+    for task in tasks::open_in(tx, id).await? {
+        // Both sides of a task are in its session, unless one has left the office; then the task has ended.
+        cancel_open(tx, caller, task, Some("the conversation was ended"), now).await?;
+    }
+    let act = Act::SessionEnded { session_id: id.into(), subject: seen.subject.clone() };
+    tell(tx, told, &caller.name, &act, now).await?;
+    Ok(ended((caller.name.clone(), now)))
+}
+
+/// A task that a member of the household gave or was given.
+async fn task_of(db: &mut dyn Db, household: i64, id: Uuid) -> Tried<TaskRow> {
+    if let Some(task) = tasks::any(db, id).await? {
+        let sides = (household_of(db, task.owner).await?, household_of(db, task.assignee).await?);
+        if sides.0 == Some(household) || (sides.1 == Some(household) && !task.undelivered) {
+            return Ok(task);
+        }
+    }
+    Err(refusals::no_household_task(&id.into()).into())
+}
+
+async fn cancel(tx: &mut dyn Tx, caller: &Agent, id: Uuid, note: Option<&str>, now: Timestamp) -> Tried<Task> {
+    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+    let seen = task_of(tx, household, id).await?;
+    tx.lock(&[seen.owner, seen.assignee, me]).await?;
+    let task = task_of(tx, household, id).await?;
+    if task.assignee != seen.assignee {
+        return Err(Failed::changed());
+    }
+    if decide_cancel(task.state()?, task.canceled_by.is_some())?.is_some() {
+        cancel_open(tx, caller, task, note, now).await?;
+    }
+    Ok(task_of(tx, household, id).await?.task(me)?)
+}
+
+/// Ends an open task, and tells both sides and the person, whose mailboxes are locked.
+async fn cancel_open(tx: &mut dyn Tx, caller: &Agent, task: TaskRow, note: Option<&str>, now: Timestamp) -> Tried<()> {
+    let (id, told) = (task.id, vec![task.owner, task.assignee, caller.key.0]);
+    let sql = "UPDATE tasks SET canceled_by = $2 WHERE id = $1";
+    tx.execute(sql, values![task.row, caller.name.as_str()]).await?;
+    tasks::end(tx, vec![task], &canceled_note(&caller.name, note), now).await?;
+    let task = tasks::any(tx, id).await?.ok_or_else(|| refusals::no_task(&id.into()))?;
+    tell_of_task(tx, told, &caller.name, &task, |task| Act::TaskCanceled { task }, now).await
+}
+
+async fn reassign(tx: &mut dyn Tx, caller: &Agent, id: Uuid, to: &AgentName, now: Timestamp) -> Tried<Task> {
+    let (household, me) = (household::person(tx, caller).await?, caller.key.0);
+    let seen = task_of(tx, household, id).await?;
+    let members = household::members_of(tx, household).await?;
+    let to = to.meant(&members, |member| member.name.as_str()).ok_or_else(|| refusals::no_household_member(to))?;
+    tx.lock(&[seen.owner, seen.assignee, to.id, me]).await?;
+    let task = task_of(tx, household, id).await?;
+    if task.assignee != seen.assignee {
+        return Err(Failed::changed());
+    }
+    if household_of(tx, to.id).await? != Some(household) {
+        return Err(refusals::no_household_member(&to.name).into());
+    }
+    let (owner, from) = (row::name(&task.owner_name)?, row::name(&task.assignee_name)?);
+    let deadline = task.deadline.filter(|deadline| now <= *deadline);
+    let moves = decide_reassign(Reassignment {
+        state: task.state()?,
+        owner: &owner,
+        from: &from,
+        to: &to.name,
+        consent: consent(tx, task.owner, to.id).await?,
+        taking_on: tasks::taking_on(tx, &owner, (to.id, &to.name), deadline, now).await?,
+    })?;
+    if !moves {
+        return Ok(task.task(me)?);
+    }
+    // To the agent that had it, the task has ended.
+    let note = reassigned_note(&caller.name, &to.name);
+    let update = Update::new(task.task_ref(task.state()?.ended_by_office()), task.message, Some(&note), now);
+    let side = Side { from: task.owner, from_name: &owner, to: task.assignee };
+    tasks::post_update(tx, &task, side, route::fresh(&owner), update, None).await?;
+    let sent = give(tx, &task, (&owner, to.id), deadline, now).await?;
+    let sql = format!(
+        "UPDATE tasks SET message_public_id = $2, session_public_id = $3, assignee_id = $4, state = $5, deadline = $6,
+                          overdue = {}, note = NULL, updated_at = $7{} WHERE id = $1",
+        tx.dialect().no,
+        tx.dialect().set_task_message
+    );
+    let pending = TaskState::Pending.as_str();
+    tx.execute(&sql, values![task.row, sent.message, sent.session, to.id, pending, deadline, now]).await?;
+    let told = vec![task.owner, task.assignee, to.id, me];
+    let task = task_of(tx, household, id).await?;
+    let act = |task| Act::TaskReassigned { task, from: from.clone() };
+    tell_of_task(tx, told, &caller.name, &task, act, now).await?;
+    Ok(task.task(me)?)
+}
+
+/// The message by which a task came to another agent.
+struct Given {
+    message: Uuid,
+    session: Uuid,
+}
+
+/// What of the message that brought a task goes on with it.
+struct Original {
+    ttl: i64,
+    trace: Option<String>,
+    priority: i64,
+    correlation_id: Option<String>,
+    content: String,
+    parts: Option<String>,
+    metadata: Option<String>,
+}
+
+impl FromRow for Original {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            ttl: row.take()?,
+            trace: row.take()?,
+            priority: row.take()?,
+            correlation_id: row.take()?,
+            content: row.take()?,
+            parts: row.take()?,
+            metadata: row.take()?,
+        })
+    }
+}
+
+/// Sends an agent the message of a task as its owner's new mail. The mailboxes of both are locked.
+async fn give(
+    tx: &mut dyn Tx,
+    task: &TaskRow,
+    (owner, to): (&AgentName, i64),
+    deadline: Option<Timestamp>,
+    now: Timestamp,
+) -> Tried<Given> {
+    let subject = task.subject.as_deref().unwrap_or("Task");
+    let (session, public_id, subject) = session_between(tx, task.owner, to, subject, now).await?;
+    let sql =
+        "SELECT ttl, trace, priority, correlation_id, content, parts, metadata FROM messages WHERE public_id = $1";
+    // The message of a task that is open is never removed.
+    let original: Original = tx.one(sql, values![task.message]).await?;
+    let (id, at) = (fresh_uuid(now), tx.stamp(now));
+    let state = TaskState::Pending;
+    let task_ref = TaskRef { deadline, ..task.task_ref(state) };
+    let priority = row::priority(original.priority);
+    // Given to a member of the same household: what was the person's stays marked.
+    let from_person = row::has_mark(original.metadata.as_deref());
+    let columns = Columns {
+        id,
+        sender: task.owner,
+        payer: task.owner,
+        at,
+        priority: row::rank(priority),
+        ttl: u8::try_from(original.ttl).unwrap_or(0),
+        kind: row::kind_text(&Kind::Task),
+        trace: original.trace,
+        reply_to: None,
+        correlation_id: original.correlation_id.as_deref(),
+        task: Some(json(&task_ref)?),
+        callback: task.callback.clone(),
+        content: (&original.content).into(),
+        parts: original.parts.clone(),
+        metadata: original.metadata,
+    };
+    let placed = tx.post(session, columns, to).await?;
+    if let Some((agent, number)) = placed {
+        let (content, parts) = row::content(original.content.clone(), row::parse(original.parts)?);
+        let event = Event::NewMessage(NewMessage {
+            session_id: public_id.into(),
+            subject,
+            from_agent: owner.clone(),
+            from_person,
+            content,
+            message_id: id.into(),
+            created_at: at,
+            kind: Kind::Task,
+            priority,
+            parts,
+            task: Some(task_ref),
+            reply_to: None,
+            correlation_id: row::correlation(original.correlation_id.clone())?,
+        });
+        tx.put_entry(LogEntry { agent, entry: Entry { event, cursor: number.into() } });
+    }
+    Ok(Given { message: id, session: public_id })
+}
+
+/// The open session of two agents and a subject, made where it is missing. Both mailboxes are locked, so nobody else makes it.
+async fn session_between(
+    tx: &mut dyn Tx,
+    owner: i64,
+    to: i64,
+    subject: &str,
+    now: Timestamp,
+) -> Tried<(i64, Uuid, String)> {
+    let ((low, high), key) = (pair(owner, to), fold_subject(subject));
+    let sql = "SELECT id, public_id, subject, ended_by FROM sessions
+               WHERE low_id = $1 AND high_id = $2 AND subject_key = $3";
+    let found: Option<(i64, Uuid, String, Option<String>)> = tx.find(sql, values![low, high, &key]).await?;
+    if let Some((id, public_id, subject, ended_by)) = found {
+        check_open(ended_by.as_deref())?;
+        return Ok((id, public_id, subject));
+    }
+    let public_id = fresh_uuid(now);
+    let sql = "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, participant_id, low_id, high_id,
+                                     created_at)
+               VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
+    let id = tx.insert(sql, values![public_id, subject, &key, owner, to, low, high, now]).await?;
+    let sql = "INSERT INTO session_members (agent_id, session_id) VALUES ($1, $3), ($2, $3)";
+    tx.execute(sql, values![owner, to, id]).await?;
+    Ok((id, public_id, subject.to_owned()))
+}
