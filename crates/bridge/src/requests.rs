@@ -123,6 +123,7 @@ impl Shared {
         let mail = Message {
             id,
             from: first.agent_name.clone(),
+            from_person: false,
             to: me.clone(),
             sent_at: Timestamp::now(),
             kind: "connection_request".parse().map_err(|error: amb_core::OfficeError| failed(error.to_string()))?,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use amb_core::doc::{
     Access, Acknowledged, AgentEntry, Agents, Claimed, Connected, Connection, ConnectionChange, ConnectionRequested,
     Connections, Exported, Group, Groups, History, Hits, Household, Inbox, Lines, MessagePage, MessageWithReceipts,
-    SearchHit, Sent, Tasks,
+    Profile, SearchHit, Sent, Tasks,
 };
 use amb_core::event::EventPage;
 use amb_core::limits::MAX_CLAIMED;
@@ -28,7 +28,7 @@ use crate::socket::Follower;
 use crate::url::ServerUrl;
 
 /// How long one request for events waits at the server: well below the timeout of a call.
-const LONGEST_LOOK: Duration = Duration::from_secs(20);
+pub(crate) const LONGEST_LOOK: Duration = Duration::from_secs(20);
 
 /// One agent's mailbox at a network office.
 #[derive(Debug)]
@@ -147,6 +147,10 @@ impl Mailbox for Client {
         }
     }
 
+    async fn is_paused(&self) -> Result<bool> {
+        Ok(self.http.ask::<Profile>(self.http.get(&["agents", "me"])).await?.entry.paused)
+    }
+
     async fn heartbeat(&self) -> Result<()> {
         self.http.tell(self.http.post(&["agents", "me", "heartbeat"], &json!({}))?).await
     }
@@ -229,6 +233,10 @@ impl Mailbox for Client {
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
         let body = json!({ "message_ids": ids, "lease_seconds": lease.as_secs() });
         self.http.tell(self.http.post(&["messages", "renew"], &body)?).await
+    }
+
+    async fn rung(&self, ids: &[MessageId]) -> Result<()> {
+        self.http.tell(self.http.post(&["messages", "rung"], &json!({ "message_ids": ids }))?).await
     }
 
     async fn claimed(&self) -> Result<Vec<Message>> {

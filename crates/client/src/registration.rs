@@ -16,6 +16,9 @@ pub struct Registered {
     pub name: AgentName,
     /// The key that speaks for it.
     pub api_key: SecretString,
+    /// Whether operators of this office can read all mail.
+    #[serde(default)]
+    pub operators_read_mail: bool,
 }
 
 #[derive(Serialize)]

@@ -52,6 +52,7 @@ impl DirMailbox {
 impl AgentDir {
     fn register(&self, card: Card, poll_interval: Duration) -> Result<AgentEntry> {
         self.check_lives_here()?;
+        self.shared.check_look_alike(&self.me)?;
         let entry = self.enter_card(card, poll_interval)?;
         self.shared.stay_listed(&self.me)?;
         Ok(entry)

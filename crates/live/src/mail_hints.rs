@@ -74,7 +74,8 @@ async fn watch(office: Arc<dyn Mailbox>, goal: Arc<InboxBuffer>) {
 async fn begin(office: &dyn Mailbox, goal: &InboxBuffer) -> amb_core::mailbox::Result<Cursor> {
     let cursor = office.events(None, Duration::ZERO).await?.cursor;
     let unread = office.inbox(true).await?.unread();
-    if unread > 0 {
+    // A paused agent's mail waits; it is hinted at when the agent is resumed.
+    if unread > 0 && !office.is_paused().await? {
         goal.push(InboxMessage {
             from_agent_id: office.me().as_str().into(),
             from_goal_id: GoalId(Uuid::nil()),

@@ -71,7 +71,7 @@ pub(crate) async fn ask(
     since: Timestamp,
 ) -> Result<ConsentAnswer, OfficeError> {
     let (me, now) = (&resident.agent, Timestamp::now());
-    let connections = context.store.connections(me, now).await?;
+    let connections = context.store.connections(me).await?;
     let standing = connections.iter().find(|connection| connection.agent_name == *guest);
     let mut asked = false;
     match standing.map(|standing| (standing.status, standing.outgoing)) {

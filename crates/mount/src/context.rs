@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::Backoff;
 use amb_dir::DirOffice;
-use amb_store::{News, Store, Written};
+use amb_store::{LogEntry, Store, Written};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -14,7 +14,7 @@ use crate::membership::Membership;
 use crate::stats::Stats;
 
 /// Called with what was written to agents' logs, so that listeners get a hint.
-pub type HintListeners = Arc<dyn Fn(&[News]) + Send + Sync>;
+pub type HintListeners = Arc<dyn Fn(&[LogEntry]) + Send + Sync>;
 
 /// The office's rules for connection requests, which apply to residents too, and who reaches residents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,8 +45,8 @@ pub(crate) struct Context {
 impl Context {
     /// Hints at what a verb wrote, and returns its answer.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
-        if !written.news.is_empty() {
-            (self.hint)(&written.news);
+        if !written.entries.is_empty() {
+            (self.hint)(&written.entries);
         }
         written.answer
     }

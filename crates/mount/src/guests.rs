@@ -135,7 +135,7 @@ async fn acquainted(
 async fn connected(context: &Context, residents: &[Arc<Resident>]) -> Result<Chosen, OfficeError> {
     let mut found = Vec::new();
     for resident in residents {
-        let connections = context.store.connections(&resident.agent, Timestamp::now()).await?;
+        let connections = context.store.connections(&resident.agent).await?;
         let active = connections.into_iter().filter(|connection| connection.status == ConnectionStatus::Active);
         found.extend(active.take(MOST_GUESTS).map(|connection| (connection.agent_name, resident.clone())));
     }

@@ -93,7 +93,11 @@ async fn carry_page(context: &Context, resident: &Agent) -> Result<usize, Office
             Event::Receipt { message_id, receipt } if receipt.state == ReceiptState::Read => {
                 read(context, &message_id, &receipt.recipient).await
             }
-            Event::Receipt { .. } | Event::TaskOverdue { .. } | Event::HouseholdChanged { .. } => Ok(()),
+            Event::Receipt { .. }
+            | Event::TaskOverdue { .. }
+            | Event::HouseholdChanged { .. }
+            | Event::SteppedIn(_)
+            | Event::Unknown => Ok(()),
         };
         if let Err(error) = dealt {
             result = Err(error);

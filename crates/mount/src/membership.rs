@@ -233,6 +233,7 @@ pub(crate) async fn find_guest(
             registered_at: None,
             household: false,
             person: false,
+            paused: false,
         },
         Err(error) => return Err(error),
     };

@@ -136,7 +136,7 @@ impl AgentDir {
 
 /// What a person can do about files of the other format.
 const OTHER_FORMAT: &str =
-    "give the sender the mailbox channel of the package agent-mailbox, and remove what is done with";
+    "give the sender the mailbox channel of the package amb-mailbox, and remove what is done with";
 
 /// Whether a file is named as p2p/v1 names its own: `task_7_from_boss_0a1b2c3d.json`, and the same of results and bids.
 fn is_other_format(name: &str) -> bool {

@@ -290,6 +290,7 @@ mod tests {
             session: Some(SessionId::between(&from, &draft.to, "Plan")),
             trace: vec![from.clone()],
             from,
+            from_person: false,
             to: draft.to,
             sent_at: at,
             kind: Kind::Message,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use amb_core::card::Presence;
 use amb_core::doc::AgentEntry;
 use amb_core::limits::HEARTBEAT_TIMEOUT;
-use amb_core::suggest::unknown_agent;
-use amb_core::{AgentName, Card, OfficeError, Status, TaskId, Timestamp};
+use amb_core::suggest::{look_alike, unknown_agent};
+use amb_core::{AgentName, Card, Code, OfficeError, Status, TaskId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::files::durable::{self, Wait};
@@ -192,6 +192,7 @@ impl OfficeState {
             registered_at: Some(registered.registered_at),
             household: false,
             person: false,
+            paused: false,
         }))
     }
 
@@ -221,6 +222,7 @@ impl OfficeState {
                             registered_at: None,
                             household: false,
                             person: false,
+                            paused: false,
                         });
                     }
                 }
@@ -241,13 +243,30 @@ impl OfficeState {
         {
             return Ok(Recipient { card: entry.card, foreign_tasks: entry.current_tasks.len() });
         }
+        let unregistered = Recipient { card: Card::default(), foreign_tasks: 0 };
+        if self.paths.inbox(name).is_dir() {
+            return Ok(unregistered);
+        }
         let appears = self.paths.layout == Layout::Chipset && !self.options.strict_recipients;
-        if appears || self.options.create_recipients || self.paths.inbox(name).is_dir() {
-            return Ok(Recipient { card: Card::default(), foreign_tasks: 0 });
+        if appears || self.options.create_recipients {
+            self.check_look_alike(name)?;
+            return Ok(unregistered);
         }
         let everybody = self.everybody(self.now())?;
         let known = everybody.iter().map(|agent| agent.name.as_str());
         Err(OfficeError::not_found(unknown_agent(name.as_str(), known)))
+    }
+
+    /// Refuses a new name that a person cannot tell from another agent's. Costs nothing where it is plain.
+    pub(crate) fn check_look_alike(&self, name: &AgentName) -> Result<(), OfficeError> {
+        if name.is_plain() {
+            return Ok(());
+        }
+        let everybody = self.everybody(self.now())?;
+        match everybody.iter().find(|other| name.looks_like(other.name.as_str())) {
+            Some(other) => Err(OfficeError::new(Code::Conflict, look_alike(name.as_str(), other.name.as_str()))),
+            None => Ok(()),
+        }
     }
 }
 

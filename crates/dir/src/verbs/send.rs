@@ -49,8 +49,7 @@ impl AgentDir {
         self.check_lives_here()?;
         let earlier = within.trace.iter().filter(|name| **name != self.me);
         if draft.reply_to.is_none() && earlier.clone().any(|name| *name == draft.to) {
-            let trace = within.trace.iter().map(AgentName::to_string).collect();
-            return Err(route::Refused::Circular { target: draft.to, trace }.into());
+            return Err(route::Refused::Circular { target: draft.to, trace: within.trace.clone() }.into());
         }
         let naming = Naming::Free { nonce: nonce() as u32 };
         let mut composed = self.compose(draft, self.shared.stamp(), naming)?;
@@ -189,5 +188,6 @@ pub(crate) fn sent(message: &Message, reason: Option<String>) -> Sent {
         created_at: message.sent_at,
         task: message.task.clone(),
         reason,
+        paused: false,
     }
 }

@@ -24,6 +24,7 @@ fn from_afar(from: &str, to: &str, kind: Kind) -> Message {
     Message {
         id: MessageId::parse("their-own").unwrap(),
         from: name(from),
+        from_person: false,
         to: name(to),
         sent_at: "2026-03-05T10:30:00.123456Z".parse().unwrap(),
         kind,

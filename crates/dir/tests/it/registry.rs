@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use amb_core::wire::registry::Registry;
-use amb_core::{Card, Mailbox, Timestamp};
+use amb_core::{Card, Code, Draft, Mailbox, Timestamp};
 use amb_dir::Layout;
 use serde_json::{Value, json};
 
 use crate::child::{Process, Role};
-use crate::world::{World, name, until};
+use crate::world::{LAYOUTS, World, name, until};
 
 /// nanobot's registry as its description has it: no lock, whole file, rename. `beat` changes only an entry that is there.
 const NANOBOT: &str = r#"
@@ -246,4 +246,22 @@ async fn a_heartbeat_from_before_the_clock_was_set_back_does_not_freeze_the_regi
     let agents = ann.agents().await.unwrap();
     let status = |agent: &str| agents.iter().find(|entry| entry.name == name(agent)).unwrap().presence.status;
     assert_eq!((status("ann"), status("bob")), (amb_core::Status::Offline, amb_core::Status::Idle));
+}
+
+/// A name is its characters, as that of a file is; whoever writes it with others is told, and mail goes into no second mailbox.
+#[tokio::test]
+async fn a_name_in_other_characters_that_look_the_same_is_nobody_else() {
+    let (composed, decomposed) = ("Zo\u{eb} Bot", "Zoe\u{308} Bot");
+    for layout in LAYOUTS {
+        let world = World::new(layout);
+        let (zoe, ann) = (world.agent(composed).await, world.agent("ann").await);
+        let again = world.office().mailbox(name(decomposed)).register(Card::default()).await.unwrap_err();
+        assert!(again.code() == Code::Conflict && again.detail().contains("look the same"), "{again:?}");
+        let lost = ann.send(Draft::text(name(decomposed), "hello", "hello")).await.unwrap_err();
+        assert!(lost.detail().contains("look the same"), "{lost:?}");
+        assert!(!world.inbox(decomposed).exists());
+        ann.send(Draft::text(name(composed), "hello", "hello")).await.unwrap();
+        assert_eq!(zoe.inbox(true).await.unwrap().unread(), 1);
+        zoe.register(Card::default()).await.unwrap();
+    }
 }

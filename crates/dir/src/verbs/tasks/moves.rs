@@ -132,6 +132,7 @@ impl OfficeState {
         let message = Message {
             id: message_file::new_id(self.paths.layout, now, &task.assignee, nonce),
             from: task.assignee.clone(),
+            from_person: false,
             to: task.owner.clone(),
             sent_at: now,
             kind: Kind::TaskUpdate,

@@ -156,6 +156,7 @@ pub(super) fn new_record(message: &Message, file: String) -> Record {
             overdue: false,
             note: None,
             callback: message.callback.clone(),
+            canceled_by: None,
             created_at: message.sent_at,
             updated_at: message.sent_at,
         },

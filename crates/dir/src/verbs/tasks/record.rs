@@ -82,6 +82,7 @@ impl Record {
             created_at: *created_at,
             task: Some(self.task_ref(if self.by_office { self.task.state } else { state })),
             reason: self.task.note.clone().filter(|_| self.by_office),
+            paused: false,
         }
     }
 }
