@@ -21,12 +21,12 @@
       time.title = local.format(at);
     }
   };
-  showTimes();
-  setInterval(showTimes, 20000);
 
   // Live parts: elements with an id and data-live. They are fetched with the page they are on and replaced where they differ.
   let busy = false, stale = false, timer = 0, last = 0;
-  const seen = new Map();
+  const seen = new Map(all('[data-live][id]').map((part) => [part.id, part.outerHTML]));
+  showTimes();
+  setInterval(showTimes, 20000);
   const typing = (target) => target.closest?.('input, textarea, select, [contenteditable]');
   const keep = (old, fresh) => {
     const open = new Set(all('details[id][open]', old).map((details) => details.id));

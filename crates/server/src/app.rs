@@ -7,7 +7,7 @@ use std::sync::{Arc, Once};
 use amb_core::OfficeError;
 use amb_core::transcript::TranscriptKey;
 use amb_mount::Mount;
-use amb_store::{Agent, AgentKey, News, Store, Written};
+use amb_store::{Agent, AgentKey, LogEntry, Store, Written};
 use tokio::sync::{Notify, broadcast};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -107,21 +107,21 @@ impl App {
     /// Hints at what a verb wrote, to sockets here and on other replicas, and returns the verb's answer. Called after
     /// the commit, never before.
     pub(crate) fn publish<T>(&self, written: Written<T>) -> T {
-        self.hint(&written.news);
+        self.hint(&written.entries);
         written.answer
     }
 
     /// Hints at new log entries.
-    pub(crate) fn hint(&self, news: &[News]) {
-        if news.is_empty() {
+    pub(crate) fn hint(&self, entries: &[LogEntry]) {
+        if entries.is_empty() {
             return;
         }
-        self.hub.publish(news);
-        self.watchers.hint(news);
-        self.replicas.hint(news);
+        self.hub.publish(entries);
+        self.watchers.hint(entries);
+        self.replicas.hint(entries);
         self.mail_came.notify_one();
         for mount in &self.mounts {
-            news.iter().for_each(|news| mount.hint(news.agent));
+            entries.iter().for_each(|one| mount.hint(one.agent));
         }
     }
 

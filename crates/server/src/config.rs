@@ -69,6 +69,8 @@ pub struct Config {
     pub nats: Option<NatsOptions>,
     /// How often listeners are looked after: what a lost hint, or a key that ended, costs at most.
     pub look_interval: Duration,
+    /// Operators can read all mail on the dashboard. Everybody is told so: when they register, in their profiles, on each page.
+    pub operators_read_mail: bool,
     /// The person of the first household sees the office's health, as an operator does: for an office whose machine is theirs.
     pub owner_is_operator: bool,
     /// Certificate and key, for those without a proxy.
@@ -138,6 +140,7 @@ impl Default for Config {
             mount_open: false,
             nats: None,
             look_interval: Duration::from_secs(5),
+            operators_read_mail: false,
             owner_is_operator: false,
             tls: None,
         }

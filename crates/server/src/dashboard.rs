@@ -15,12 +15,14 @@ mod groups;
 mod health;
 mod html;
 mod loops;
+mod mail;
 mod markdown;
 mod network;
 mod overview;
 mod picture;
 mod ring;
 mod session;
+mod stepping_in;
 mod stream;
 mod tasks;
 mod watch;
@@ -49,18 +51,24 @@ pub(crate) fn router(app: &App) -> Router {
         .route("/dashboard/conversations", get(conversations::conversations))
         .route("/dashboard/conversations/{session}", get(conversation::conversation))
         .route("/dashboard/conversations/{session}/send", post(write::reply))
+        .route("/dashboard/conversations/{session}/end", post(stepping_in::end))
         .route("/dashboard/messages/{id}/text", get(conversation::text))
         .route("/dashboard/messages/{id}/data/{index}", get(conversation::data))
         .route("/dashboard/tasks", get(tasks::board))
         .route("/dashboard/tasks/{id}", get(tasks::task))
+        .route("/dashboard/tasks/{id}/cancel", post(stepping_in::cancel))
+        .route("/dashboard/tasks/{id}/reassign", post(stepping_in::reassign))
         .route("/dashboard/network", get(network::network))
         .route("/dashboard/agents", get(agents::agents))
         .route("/dashboard/agents/{name}", get(agents::agent))
         .route("/dashboard/agents/{name}/key", post(agents::new_key))
+        .route("/dashboard/agents/{name}/pause", post(stepping_in::pause))
+        .route("/dashboard/agents/{name}/resume", post(stepping_in::resume))
         .route("/dashboard/groups", get(groups::groups))
         .route("/dashboard/transcripts/{owner}/{key}", get(groups::transcript))
         .route("/dashboard/connections", get(connections::connections))
         .route("/dashboard/connections/{what}", post(connections::decide))
         .route("/dashboard/health", get(health::health))
+        .route("/dashboard/mail", get(mail::mail))
         .with_state(app.clone())
 }

@@ -224,7 +224,8 @@ mod tests {
     #[test]
     fn a_stretch_is_written_as_one_however_far_its_numbers_are_apart() {
         let deliveries = Deliveries::default();
-        let agent = Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), once: None };
+        let agent =
+            Agent { key: key(), id: Default::default(), name: "ann".parse().unwrap(), person: false, once: None };
         // As after the numbers of all logs were put forward.
         deliveries.arrived(&agent, 4, 5_000_004);
         deliveries.arrived(&agent, 5_000_004, 5_000_005);

@@ -4,9 +4,11 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
-use amb_core::Entry;
-use amb_store::{AgentKey, KeyHash, News, Seated};
+use amb_core::stepping_in::{Act, SteppedIn};
+use amb_core::{AgentName, Entry, Event};
+use amb_store::{AgentKey, KeyHash, ListenerState, LogEntry};
 use axum::extract::ws::Utf8Bytes;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use tokio::sync::Notify;
@@ -31,8 +33,13 @@ pub(crate) struct Subscriber {
     queue: Mutex<VecDeque<(u64, Utf8Bytes)>>,
     /// Something may be in the log that is not in the queue.
     look: AtomicBool,
+    /// The agent was paused when the listener last looked: the log is read, which ends where it was paused, and nothing
+    /// offered is sent.
+    paused: AtomicBool,
     /// The subscriber must close: its key has ended.
     evicted: AtomicBool,
+    /// When the first of what it has not sent yet was offered.
+    since: Mutex<Option<Instant>>,
     wake: Notify,
 }
 
@@ -54,7 +61,9 @@ impl Subscriber {
             at: AtomicU64::new(0),
             queue: Mutex::default(),
             look: AtomicBool::new(false),
+            paused: AtomicBool::new(false),
             evicted: AtomicBool::new(false),
+            since: Mutex::default(),
             wake: Notify::new(),
         }
     }
@@ -62,6 +71,11 @@ impl Subscriber {
     /// The listener has everything up to here.
     pub(crate) fn is_at(&self, cursor: u64) {
         self.at.store(cursor, Ordering::Relaxed);
+    }
+
+    /// Records whether the agent is paused.
+    pub(crate) fn set_paused(&self, paused: bool) {
+        self.paused.store(paused, Ordering::Release);
     }
 
     fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Utf8Bytes)>> {
@@ -77,11 +91,23 @@ impl Subscriber {
                 self.look.store(true, Ordering::Release);
             }
         }
+        self.start_waiting();
         self.wake.notify_one();
+    }
+
+    /// Starts the clock of [`Subscriber::waited`], unless it runs.
+    fn start_waiting(&self) {
+        self.since.lock().get_or_insert_with(Instant::now);
+    }
+
+    /// How long the first of what was offered since the last call has waited.
+    pub(crate) fn waited(&self) -> Option<Duration> {
+        self.since.lock().take().map(|since| since.elapsed())
     }
 
     fn look(&self) {
         self.look.store(true, Ordering::Release);
+        self.start_waiting();
         self.wake.notify_one();
     }
 
@@ -105,11 +131,13 @@ impl Subscriber {
             if *number <= cursor {
                 queue.pop_front();
             } else if *number == cursor + 1
+                && !self.paused.load(Ordering::Acquire)
                 && let Some((number, text)) = queue.pop_front()
             {
                 return Next::Send(number, text);
             } else {
-                // One is missing: it was offered later than its successor, or not at all. The log has it.
+                // One is missing: it was offered later than its successor, or not at all. The log has it; that of a paused
+                // agent shows it when the agent is resumed.
                 queue.clear();
                 self.look.store(false, Ordering::Release);
                 return Next::Look;
@@ -161,12 +189,12 @@ impl Hub {
     }
 
     /// Offers what was written to whoever listens.
-    pub(crate) fn publish(&self, news: &[News]) {
-        if news.is_empty() {
+    pub(crate) fn publish(&self, entries: &[LogEntry]) {
+        if entries.is_empty() {
             return;
         }
         let subscribers = self.subscribers.read();
-        for News { agent, entry } in news {
+        for LogEntry { agent, entry } in entries {
             let Some(mine) = subscribers.get(agent) else { continue };
             match (entry.cursor.as_number(), text_of(entry)) {
                 (Some(number), Some(text)) => mine.iter().for_each(|subscriber| subscriber.offer(number, &text)),
@@ -198,12 +226,12 @@ impl Hub {
     }
 
     /// The listeners of one agent, or of all, and how far each is.
-    pub(crate) fn subscribers(&self, agent: Option<AgentKey>) -> Vec<(Seated, Arc<Subscriber>)> {
+    pub(crate) fn subscribers(&self, agent: Option<AgentKey>) -> Vec<(ListenerState, Arc<Subscriber>)> {
         let subscribers = self.subscribers.read();
         let of = |(agent, subscribers): (&AgentKey, &Vec<Arc<Subscriber>>)| -> Vec<_> {
             let position = |subscriber: &Arc<Subscriber>| {
                 let at = subscriber.at.load(Ordering::Relaxed);
-                (Seated { agent: *agent, at, key: subscriber.key }, Arc::clone(subscriber))
+                (ListenerState { agent: *agent, at, key: subscriber.key }, Arc::clone(subscriber))
             };
             subscribers.iter().map(position).collect()
         };
@@ -223,6 +251,18 @@ pub(crate) fn text_of(entry: &Entry) -> Option<Utf8Bytes> {
 /// Whether such a text is of a receipt. The type comes first, as an event is written.
 pub(crate) fn is_receipt(text: &str) -> bool {
     text.starts_with(r#"{"type":"receipt","#)
+}
+
+/// Whether this entry of an agent's log pauses the agent (`true`) or resumes it. Cheap for all others.
+pub(crate) fn pauses(text: &str, agent: &AgentName) -> Option<bool> {
+    if !text.starts_with(r#"{"type":"stepped_in","#) {
+        return None;
+    }
+    match serde_json::from_str::<Entry>(text).ok()?.event {
+        Event::SteppedIn(SteppedIn { act: Act::Paused { agent: who }, .. }) if who == *agent => Some(true),
+        Event::SteppedIn(SteppedIn { act: Act::Resumed { agent: who }, .. }) if who == *agent => Some(false),
+        _ => None,
+    }
 }
 
 /// A subscription that ends when dropped.
@@ -262,12 +302,34 @@ mod tests {
     }
 
     #[test]
+    fn what_waits_is_counted_from_the_first() {
+        let subscriber = Subscriber::new(None);
+        assert_eq!(subscriber.waited(), None);
+        let from = Instant::now();
+        (1..=3).for_each(|number| offer(&subscriber, number));
+        assert!(subscriber.waited().unwrap() <= from.elapsed());
+        assert_eq!(subscriber.waited(), None, "all of it was sent");
+    }
+
+    #[test]
     fn a_gap_is_read_from_the_log() {
         let subscriber = Subscriber::new(None);
         offer(&subscriber, 7);
         assert_eq!(subscriber.next(5), Next::Look);
         offer(&subscriber, 6);
         assert_eq!(subscriber.next(7), Next::Wait, "6 came with the log");
+    }
+
+    #[test]
+    fn what_a_paused_agent_is_offered_is_looked_for_in_its_log() {
+        let subscriber = Subscriber::new(None);
+        subscriber.set_paused(true);
+        offer(&subscriber, 4);
+        assert_eq!(subscriber.next(3), Next::Look);
+        assert_eq!(subscriber.next(3), Next::Wait, "the log showed nothing");
+        subscriber.set_paused(false);
+        offer(&subscriber, 4);
+        assert_eq!(subscriber.next(3), Next::Send(4, "4".into()));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use amb_core::{Backoff, Code, OfficeError, Timestamp};
 use amb_mount::Terms;
-use amb_store::News;
+use amb_store::LogEntry;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep};
 
 use crate::app::App;
@@ -52,7 +52,7 @@ pub(crate) fn start(app: &App) {
             app.store.clone(),
             Arc::new({
                 let app = app.clone();
-                move |news: &[News]| app.hint(news)
+                move |entries: &[LogEntry]| app.hint(entries)
             }),
             Terms {
                 private_codes: app.config.private_codes,

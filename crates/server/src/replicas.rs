@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use amb_core::{Backoff, Timestamp};
 use amb_live::{Broadcast, NatsBroadcast, NatsOptions};
-use amb_store::{AgentKey, Hint, News, Replicas, Seated};
+use amb_store::{AgentKey, Hint, ListenerState, LogEntry, Replicas};
 use axum::body::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -56,13 +56,13 @@ pub(crate) struct ReplicaHints {
 
 impl ReplicaHints {
     /// Queues a hint for other replicas. Without any it costs one atomic load.
-    pub(crate) fn hint(&self, news: &[News]) {
+    pub(crate) fn hint(&self, entries: &[LogEntry]) {
         if self.others.load(Ordering::Relaxed) == 0 {
             return;
         }
         {
             let mut grown = self.grown.lock();
-            for News { agent, entry } in news {
+            for LogEntry { agent, entry } in entries {
                 let number = entry.cursor.as_number().unwrap_or(0);
                 let up_to = grown.entry(*agent).or_default();
                 *up_to = number.max(*up_to);
@@ -230,14 +230,14 @@ async fn look_regularly(app: App) {
 }
 
 /// Wakes subscribers that are behind their log, and evicts those whose key has ended.
-async fn look(app: &App, subscribers: Vec<(Seated, std::sync::Arc<Subscriber>)>) {
+async fn look(app: &App, subscribers: Vec<(ListenerState, std::sync::Arc<Subscriber>)>) {
     for some in subscribers.chunks(LOOKED_AT_ONCE) {
         let asked: Vec<_> = some.iter().map(|(subscribers, _)| *subscribers).collect();
-        let astray = match app.store.astray(&asked, Timestamp::now()).await {
-            Ok(astray) => astray,
+        let stale = match app.store.stale_listeners(&asked, Timestamp::now()).await {
+            Ok(stale) => stale,
             Err(error) => return failed("looking after listeners", &error),
         };
-        for found in astray {
+        for found in stale {
             let Some((_, subscriber)) = some.get(found.index) else { continue };
             match found.key_ended {
                 true => subscriber.evict(),

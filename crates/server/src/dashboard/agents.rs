@@ -1,5 +1,6 @@
 //! `GET /dashboard/agents`: all agents of the household. `GET /dashboard/agents/{name}`: one of them, whole.
 
+use amb_core::stepping_in::Act;
 use amb_core::{AgentName, Quotas, Timestamp};
 use amb_store::{ConversationLine, ConversationQuery, HouseholdConnection, Member, MemberDetails};
 use askama::Template;
@@ -105,6 +106,8 @@ pub(super) async fn new_key(
     let key = ApiKey::fresh()?;
     app.store.issue_key(&agent.name, key.to_keep()).await?;
     app.hub.evict(agent.key);
+    let act = Act::KeyRenewed { agent: agent.name.clone() };
+    app.publish(app.store.note_act(&visitor.viewer.agent, &agent.name, act, Timestamp::now()).await?);
     tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, "gave an agent a new key");
     shown(&app, &visitor, &name, Some(key.reveal().to_owned())).await
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use amb_core::doc::{ConnectionChange, ConnectionStatus};
+use amb_core::stepping_in::{Act, ConnectionAct};
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use amb_store::{Agent, Ask, HouseholdConnection, WaitingRequest, random_code};
 use askama::Template;
@@ -97,29 +98,28 @@ pub(super) async fn decide(
     let now = Timestamp::now();
     let (agent, _) = app.store.member(visitor.household()?, &name(&form.agent)?, now).await?;
     let change = |change: ConnectionChange| changed(&app, &agent, &form.peer, change, now);
-    let done = match what.as_str() {
+    let (did, with) = match what.as_str() {
         "approve" => {
             app.limits.code(&*app.store, agent.key, address).await?;
             let code = form.code.trim().to_ascii_uppercase();
             if code.is_empty() || code.chars().count() > MAX_CODE || code.contains('\0') {
                 return Err(PageError::not_found("no request with this code waits; a code looks like XC-992"));
             }
-            app.publish(app.store.approve_connection(&agent, &code, now).await?);
+            let connected = app.publish(app.store.approve_connection(&agent, &code, now).await?);
             app.limits.right_code(&*app.store, agent.key, address).await;
-            "approved"
+            (ConnectionAct::Approved, connected.connected_agent_name)
         }
-        "ask" => {
-            ask(&app, &agent, &form, now).await?;
-            "asked"
-        }
-        "reject" => change(ConnectionChange::Reject).await.map(|()| "rejected")?,
-        "revoke" => change(ConnectionChange::Revoke).await.map(|()| "revoked")?,
-        "block" => change(ConnectionChange::Block).await.map(|()| "blocked")?,
-        "unblock" => change(ConnectionChange::Unblock).await.map(|()| "unblocked")?,
+        "ask" => (ConnectionAct::Asked, ask(&app, &agent, &form, now).await?),
+        "reject" => (ConnectionAct::Rejected, change(ConnectionChange::Reject).await?),
+        "revoke" => (ConnectionAct::Revoked, change(ConnectionChange::Revoke).await?),
+        "block" => (ConnectionAct::Blocked, change(ConnectionChange::Block).await?),
+        "unblock" => (ConnectionAct::Unblocked, change(ConnectionChange::Unblock).await?),
         _ => return Err(PageError::not_found("there is no such decision")),
     };
     tracing::info!(person = %visitor.viewer.agent.name, agent = %agent.name, what, "decided about a connection");
-    Ok(onward(&format!("/dashboard/connections?done={done}")))
+    let act = Act::Connection { agent: agent.name.clone(), with, did };
+    app.publish(app.store.note_act(&visitor.viewer.agent, &agent.name, act, now).await?);
+    Ok(onward(&format!("/dashboard/connections?done={}", did.as_str())))
 }
 
 async fn changed(
@@ -128,16 +128,16 @@ async fn changed(
     peer: &str,
     change: ConnectionChange,
     now: Timestamp,
-) -> Result<(), PageError> {
+) -> Result<AgentName, PageError> {
     let peer = name(peer)?;
     if peer == agent.name {
         return Err(OfficeError::new(Code::Invalid, "name another agent").into());
     }
     app.publish(app.store.change_connection(agent, &peer, change, now).await?);
-    Ok(())
+    Ok(peer)
 }
 
-async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Result<(), PageError> {
+async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Result<AgentName, PageError> {
     let target = name(&form.peer)?;
     if target == agent.name {
         return Err(OfficeError::new(Code::Invalid, "name another agent").into());
@@ -149,8 +149,8 @@ async fn ask(app: &App, agent: &Agent, form: &Decision, now: Timestamp) -> Resul
         private_code: app.config.private_codes,
         expires_at: Some(now.checked_add(app.config.code_ttl).map_err(OfficeError::internal)?),
         max_pending: Some(app.config.max_pending),
-        ..Ask::new(target, Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty()))
+        ..Ask::new(target.clone(), Some(form.intro.trim().to_owned()).filter(|intro| !intro.is_empty()))
     };
     app.publish(app.store.request_connection(agent, ask, now).await?);
-    Ok(())
+    Ok(target)
 }

@@ -45,6 +45,8 @@ struct ConversationPage {
     write_to: Option<Vec<String>>,
     /// Whether the person is in the conversation.
     in_it: bool,
+    /// Whether the person can end it.
+    may_end: bool,
     once: String,
 }
 
@@ -140,12 +142,13 @@ impl Mail {
 
 /// How far a message has come, in words.
 fn receipt_words(receipt: &amb_core::Receipt, now: &Timestamp) -> Html {
-    let (sign, word, at) = match receipt.state {
-        ReceiptState::Read => ("✓✓", "read by", receipt.read_at),
-        ReceiptState::Delivered => ("✓", "delivered to", receipt.delivered_at),
-        ReceiptState::Queued => ("·", "waits for", Some(receipt.queued_at)),
+    let (sign, word) = match receipt.state {
+        ReceiptState::Read => ("✓✓", "read by"),
+        _ if receipt.rung_at.is_some() => ("✓", "rung for"),
+        ReceiptState::Delivered => ("✓", "delivered to"),
+        ReceiptState::Queued => ("·", "waits for"),
     };
-    let at = at.map(|at| html::ago(&at, now).0).unwrap_or_default();
+    let at = html::ago(&receipt.since(), now).0;
     Html(format!("{sign} {word} {} {at}", html::escape(receipt.recipient.as_str())))
 }
 
@@ -166,7 +169,7 @@ pub(super) async fn conversation(
     let me = &visitor.viewer.agent.name;
     let members: HashSet<AgentName> = members.into_iter().map(|member| member.name).collect();
     let in_it = talk.members.contains(me);
-    if query.before.is_none() {
+    if query.before.is_none() && talk.ended_by.is_none() {
         write_to = Some(match &talk.group {
             Some(group) if in_it => vec![group.clone()],
             _ => talk.members.iter().filter(|name| *name != me).map(ToString::to_string).collect(),
@@ -185,6 +188,7 @@ pub(super) async fn conversation(
         newer: query.before.is_some().then_some(at),
         write_to: write_to.filter(|names| !names.is_empty()),
         in_it,
+        may_end: talk.ended_by.is_none(),
         once: Uuid::now_v7().to_string(),
         members,
         talk,

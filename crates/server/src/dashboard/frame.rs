@@ -19,6 +19,8 @@ pub(super) struct Frame {
     pub(super) who: AgentName,
     household: bool,
     operator: bool,
+    /// Operators read all mail here: whoever looks is told.
+    pub(super) mail_is_read: bool,
     pub(super) csrf: String,
     pub(super) flash: Option<Flash>,
     pub(super) now: Timestamp,
@@ -58,6 +60,7 @@ const HOUSEHOLD: [(&str, &str, &str, &str); 6] = [
     ),
     ("Connections", "/dashboard/connections", "k", "M8 12l4-4M7 9l-2 2a3 3 0 004 4l2-2M13 11l2-2a3 3 0 00-4-4L9 7"),
 ];
+const MAIL: (&str, &str, &str, &str) = ("All mail", "/dashboard/mail", "m", "M3 5h14v10H3zM3 6l7 5 7-5");
 const HEALTH: (&str, &str, &str, &str) = ("Health", "/dashboard/health", "h", "M2 10h4l2-5 4 10 2-5h4");
 
 impl Frame {
@@ -68,6 +71,7 @@ impl Frame {
             who: visitor.viewer.agent.name.clone(),
             household: visitor.viewer.household.is_some(),
             operator: visitor.viewer.operator,
+            mail_is_read: visitor.mail_is_read,
             csrf: visitor.csrf(),
             flash: visitor.flash(),
             now: Timestamp::now(),
@@ -77,7 +81,8 @@ impl Frame {
     /// The pages that this visitor can go to.
     pub(super) fn nav(&self) -> Vec<NavItem> {
         let household = self.household.then_some(std::iter::once(OVERVIEW).chain(HOUSEHOLD)).into_iter().flatten();
-        let pages = household.chain(self.operator.then_some(HEALTH));
+        let mail = (self.operator && self.mail_is_read).then_some(MAIL);
+        let pages = household.chain(self.operator.then_some(HEALTH)).chain(mail);
         pages.map(|(name, href, key, icon)| NavItem { name, href, key, icon, here: name == self.page }).collect()
     }
 }

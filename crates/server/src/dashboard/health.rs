@@ -57,6 +57,7 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
             format!("{:.1} / {:.1}", last.refused, last.failed),
             &[line(|s| s.refused), line(|s| s.failed)],
         ),
+        draw("Push lag", "longest wait for a WebSocket", format!("{:.1} ms", last.lag), &[line(|s| s.lag)]),
         draw("Listeners", "WebSockets, long polls and pages", format!("{:.0}", last.sockets), &[line(|s| s.sockets)]),
         draw("Database", "size on disk", bytes(&last.size.database_bytes), &[line(|s| s.size.database_bytes as f64)]),
         draw("Replicas", "processes on this database", format!("{:.0}", last.replicas), &[line(|s| s.replicas)]),

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use amb_core::render::visible;
-use amb_core::{AgentName, Status, TaskState, Timestamp};
+use amb_core::{AgentName, Status, Task, TaskState, Timestamp};
 use askama::filters::HtmlSafe;
 
 /// HTML that is written as it is. Made in this module, `markdown` and `picture` only, from text that went through [`escape`].
@@ -139,6 +139,14 @@ pub(super) fn task_tone(state: &TaskState) -> &'static str {
         TaskState::Rejected | TaskState::Failed => "bad",
         TaskState::Working | TaskState::Accepted => "info",
         _ => "",
+    }
+}
+
+/// Where a task stands, in a word.
+pub(super) fn task_word(task: &Task) -> &'static str {
+    match task.canceled_by {
+        Some(_) => "canceled",
+        None => task.state.as_str(),
     }
 }
 

@@ -35,11 +35,13 @@ pub(super) async fn overview(State(app): State<App>, visitor: Visitor) -> Result
         return Ok(onward("/dashboard/health"));
     }
     let (household, now) = (visitor.household()?, Timestamp::now());
-    let (members, needs, said) = tokio::try_join!(
+    let (members, mut needs, said) = tokio::try_join!(
         app.store.members(household, now),
         app.store.needs(household, now),
         app.store.said(household, SAID)
     )?;
+    // That a paused agent reads nothing is what its person wanted.
+    needs.unread.retain(|(agent, _)| !members.iter().any(|member| member.name == *agent && member.paused_by.is_some()));
     let agent_count = members.iter().filter(|member| !member.person).count();
     let here = members.iter().filter(|member| !member.person && member.presence.status != Status::Offline);
     let unread: u64 = members.iter().filter(|member| !member.person).map(|member| member.unread).sum();

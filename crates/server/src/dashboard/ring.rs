@@ -29,9 +29,16 @@ pub(crate) struct Counters {
     failed: AtomicU64,
     refused: AtomicU64,
     took: [AtomicU64; BOUNDS.len() + 1],
+    /// The longest that an entry waited for its WebSocket since the last sample, in microseconds.
+    lag: AtomicU64,
 }
 
 impl Counters {
+    /// Entries were sent over a WebSocket, the first of them this long after it was written.
+    pub(crate) fn pushed(&self, waited: Duration) {
+        self.lag.fetch_max(u64::try_from(waited.as_micros()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
     /// Counts one answered request. What waits on purpose is not asked how long it took.
     pub(crate) fn answered(&self, path: &str, status: u16, took: Duration) {
         self.requests.fetch_add(1, Ordering::Relaxed);
@@ -65,6 +72,8 @@ pub(super) struct Sample {
     pub(super) p50: f64,
     pub(super) p95: f64,
     pub(super) p99: f64,
+    /// Milliseconds that an entry waited at most for its WebSocket.
+    pub(super) lag: f64,
     pub(super) sockets: f64,
     pub(super) replicas: f64,
     pub(super) size: OfficeSize,
@@ -132,6 +141,7 @@ impl Ring {
             p50: within(&took, 0.50),
             p95: within(&took, 0.95),
             p99: within(&took, 0.99),
+            lag: counters.lag.swap(0, Ordering::Relaxed) as f64 / 1_000.0,
             sockets: seen.sockets,
             replicas: seen.replicas,
             size: seen.size,
@@ -182,9 +192,11 @@ mod tests {
         }
         ring.counters.answered("/inbox", 500, Duration::from_millis(40));
         ring.counters.answered("/events", 200, Duration::from_secs(30));
+        [3, 7, 5].into_iter().for_each(|millis| ring.counters.pushed(Duration::from_millis(millis)));
         ring.sample(nothing());
         ring.sample(nothing());
         let samples = ring.samples();
+        assert_eq!((samples[0].lag, samples[1].lag), (7.0, 0.0), "the longest");
         assert_eq!((samples[0].sends, samples[0].failed, samples[0].requests), (9.9, 0.1, 10.1));
         assert_eq!((samples[0].p50, samples[0].p99), (0.4, 0.4));
         assert_eq!((samples[1].sends, samples[1].p99), (0.0, 0.0));

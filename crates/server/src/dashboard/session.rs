@@ -75,6 +75,8 @@ pub(super) struct Visitor {
     /// The key that this browser's link was made with.
     pub(super) key: KeyHash,
     secret: String,
+    /// Whether operators read all mail here.
+    pub(super) mail_is_read: bool,
     /// Of the query: what was done last.
     done: Option<String>,
 }
@@ -103,7 +105,8 @@ impl FromRequestParts<App> for Visitor {
             return Err(signed_out());
         }
         let done = axum::extract::Query::<Done>::try_from_uri(&parts.uri).ok().and_then(|query| query.0.done);
-        Ok(Self { viewer, key: browser.key, secret: secret.to_owned(), done })
+        let mail_is_read = app.config.operators_read_mail;
+        Ok(Self { viewer, key: browser.key, secret: secret.to_owned(), mail_is_read, done })
     }
 }
 
@@ -138,6 +141,11 @@ impl Visitor {
             "unblocked" => "Unblocked.",
             "revoked" => "Revoked: they are no longer connected.",
             "asked" => "Asked. Once the other side approves it with the code, they are connected.",
+            "paused" => "Paused: its mail is accepted, and waits until you resume it.",
+            "resumed" => "Resumed: what waited is there now.",
+            "ended" => "Ended: what is sent in it from now on is refused.",
+            "canceled" => "Canceled. Both sides are told that it was you.",
+            "reassigned" => "Given to another agent, as new mail. The one before is told to stop.",
             _ => return None,
         };
         Some(Flash { bad: false, text: text.to_owned() })

@@ -1,22 +1,25 @@
 //! `GET /dashboard/tasks`: a board by state, and when open tasks are due. `GET /dashboard/tasks/{id}`: one task and its chain.
 
-use amb_core::{Task, TaskId, TaskState};
-use amb_store::Lane;
+use amb_core::{AgentName, Task, TaskId, TaskState, Timestamp};
+use amb_store::{Lane, Member};
 use askama::Template;
 use axum::extract::State;
 use axum::response::Response;
 
 use super::frame::{Frame, PageError, page};
 use super::html::{Html, line};
+use super::overview::by_activity;
 use super::picture;
 use super::session::Visitor;
 use crate::app::App;
 use crate::query::{Segment, uuid};
 
-/// Tasks of one state on the board.
-const EACH: u32 = 20;
+/// Tasks of one state on the board: as many as leave a full page under 50 KB.
+const EACH: u32 = 15;
 /// Bars in the timeline.
 const BARS: usize = 14;
+/// Agents that are offered for a task; every name can be written.
+const OFFERED: usize = 100;
 
 #[derive(Template)]
 #[template(path = "tasks.html")]
@@ -80,6 +83,8 @@ struct TaskPage {
     task: Task,
     note: Option<Html>,
     chain: Option<Html>,
+    /// Who could have it.
+    names: Vec<AgentName>,
 }
 
 pub(super) async fn task(
@@ -88,7 +93,9 @@ pub(super) async fn task(
     Segment(id): Segment,
 ) -> Result<Response, PageError> {
     let id = TaskId::from(uuid("path.id", &id)?);
-    let mut chain = app.store.chain(visitor.household()?, &id).await?;
+    let household = visitor.household()?;
+    let (mut chain, members) =
+        tokio::try_join!(app.store.chain(household, &id), app.store.members(household, Timestamp::now()))?;
     let here = chain.first().cloned().ok_or_else(|| PageError::not_found("there is no such task"))?;
     // The first giver's first.
     chain.sort_by_key(|task| task.created_at);
@@ -97,6 +104,13 @@ pub(super) async fn task(
         frame: Frame::new(&visitor, "Tasks", line(here.subject.as_deref().unwrap_or("Task"), 60)),
         note: here.note.as_deref().map(super::markdown::formatted),
         chain: drawn,
+        names: others(members, &here),
         task: here,
     })
+}
+
+/// Members that a task could be given to, the busy ones first.
+fn others(members: Vec<Member>, task: &Task) -> Vec<AgentName> {
+    let names = by_activity(members).into_iter().filter(|member| member.paused_by.is_none()).map(|member| member.name);
+    names.filter(|name| *name != task.assignee && *name != task.owner).take(OFFERED).collect()
 }

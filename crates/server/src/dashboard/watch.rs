@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 
 use amb_core::{AgentName, Event};
-use amb_store::{AgentKey, Member, News};
+use amb_store::{AgentKey, LogEntry, Member};
 use parking_lot::RwLock;
 use tokio::sync::Notify;
 
@@ -40,14 +40,14 @@ pub(crate) struct Watcher {
 
 impl Watchers {
     /// Tells those whose household this concerns.
-    pub(crate) fn hint(&self, news: &[News]) {
+    pub(crate) fn hint(&self, entries: &[LogEntry]) {
         if self.count.load(Ordering::Relaxed) == 0 {
             return;
         }
         for watcher in self.list.read().iter() {
             let members = watcher.members.read();
             let mut changed = 0;
-            for News { agent, entry } in news {
+            for LogEntry { agent, entry } in entries {
                 let sent_by_member = match &entry.event {
                     Event::NewMessage(mail) => members.1.contains(&mail.from_agent),
                     _ => false,
@@ -74,7 +74,7 @@ impl Watchers {
     }
 
     /// Takes a place, given back when the answer is dropped; `None` where there are too many.
-    pub(super) fn watch(&self, members: &[Member]) -> Option<Place<'_>> {
+    pub(crate) fn watch(&self, members: &[Member]) -> Option<Place<'_>> {
         let mut list = self.list.write();
         if list.len() >= MAX_WATCHERS {
             return None;
@@ -112,7 +112,7 @@ impl Watcher {
     }
 
     /// Waits until something changed.
-    pub(super) async fn woken(&self) {
+    pub(crate) async fn woken(&self) {
         self.wake.notified().await;
     }
 
@@ -130,9 +130,9 @@ impl Watcher {
 }
 
 /// A place that is given back when this is dropped.
-pub(super) struct Place<'a> {
+pub(crate) struct Place<'a> {
     watchers: &'a Watchers,
-    pub(super) watcher: Arc<Watcher>,
+    pub(crate) watcher: Arc<Watcher>,
 }
 
 impl Drop for Place<'_> {

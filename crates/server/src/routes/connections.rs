@@ -16,7 +16,7 @@ use crate::reply::{Found, fitting};
 #[utoipa::path(get, path = "/connections", tag = "connections", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "With each agent the present state", body = Connections)))]
 pub(crate) async fn connections(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Connections>, Problem> {
-    let (connections, truncated) = fitting(app.store.connections(&caller, Timestamp::now()).await?);
+    let (connections, truncated) = fitting(app.store.connections(&caller).await?);
     Ok(Found(Connections { connections, truncated }))
 }
 

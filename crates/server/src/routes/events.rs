@@ -23,7 +23,7 @@ use crate::reply::Found;
 const DEFAULT_LIMIT: usize = 100;
 
 /// Longest wait that can be asked for, in seconds.
-const MAX_WAIT: u64 = 60;
+pub(super) const MAX_WAIT: u64 = 60;
 
 /// From where, and how long to wait.
 #[derive(Deserialize, IntoParams)]
@@ -121,7 +121,12 @@ pub(crate) async fn events(
 }
 
 /// A place among the agent's listeners, who all count against one limit.
-fn subscribe<'a>(app: &'a App, caller: &Agent, key: KeyHash, at: u64) -> Result<SubscriberGuard<'a>, OfficeError> {
+pub(super) fn subscribe<'a>(
+    app: &'a App,
+    caller: &Agent,
+    key: KeyHash,
+    at: u64,
+) -> Result<SubscriberGuard<'a>, OfficeError> {
     let Some(guard) = app.hub.subscribe(caller.key, Some(key), app.config.ws_per_agent) else {
         return Err(OfficeError::new(Code::TooManyRequests, "too many listeners of this agent"));
     };

@@ -107,13 +107,13 @@ pub(crate) async fn join(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<Found<Group>, Problem> {
-    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, true, Timestamp::now()).await?))
+    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, true).await?))
 }
 
 /// Leaves a group, or declines an invitation
 ///
 /// When its owner leaves, the group is the member's that registered first. Without a member it is over; its name stays taken.
-#[utoipa::path(post, path = "/groups/{name}/leave", tag = "groups",
+#[utoipa::path(post, path = "/groups/{name}/leave", operation_id = "leave_group", tag = "groups",
     params(("name" = AgentName, Path, description = "Which group")),
     security(("key" = []), ("bearer" = [])),
     responses(
@@ -126,7 +126,7 @@ pub(crate) async fn leave(
     Caller(caller): Caller,
     Segment(name): Segment,
 ) -> Result<Found<Group>, Problem> {
-    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false, Timestamp::now()).await?))
+    Ok(Found(app.store.join_group(&caller, &group_name(&name)?, false).await?))
 }
 
 /// Takes an agent out of a group of the caller's, or its invitation back

@@ -1,4 +1,4 @@
-//! `POST /messages/ack`, `/claim`, `/release` and `/renew`: what consumers do with mail.
+//! `POST /messages/ack`, `/rung`, `/claim`, `/release` and `/renew`: what consumers do with mail.
 
 use amb_core::doc::{Acknowledged, Claimed};
 use std::time::Duration;
@@ -55,6 +55,24 @@ pub(crate) async fn ack(
 ) -> Result<Found<Acknowledged>, Problem> {
     let acknowledged = app.publish(app.store.ack(&caller, &body.parse()?, Timestamp::now()).await?);
     Ok(Found(Acknowledged { acknowledged }))
+}
+
+/// Tells the senders that a client of the caller's was rung for these messages
+///
+/// Their receipts get `rung_at`, once, while the message is unread; `state` stays as it is.
+#[utoipa::path(post, path = "/messages/rung", tag = "messages", request_body = IdsBody,
+    security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 204, description = "Noted; what was read, or rung for before, stays as it is"),
+        (status = 404, description = "One of them did not come to the caller; none was marked"),
+    ))]
+pub(crate) async fn rung(
+    State(app): State<App>,
+    Caller(caller): Caller,
+    Body(body): Body<IdsBody>,
+) -> Result<StatusCode, Problem> {
+    app.publish(app.store.rung(&caller, &body.parse()?, Timestamp::now()).await?);
+    Ok(StatusCode::NO_CONTENT)
 }
 
 /// How much to take.

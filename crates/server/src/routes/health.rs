@@ -25,10 +25,13 @@ pub(crate) struct Health {
     /// Mounted directories. What fails there stops no mail that stays here.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     mounts: Vec<MountView>,
+    /// Whether operators of this office can read all mail: it was started so.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    operators_read_mail: bool,
 }
 
-fn ok(mounts: Vec<MountView>) -> Health {
-    Health { status: "ok", version: env!("CARGO_PKG_VERSION"), mounts }
+fn ok(mounts: Vec<MountView>, operators_read_mail: bool) -> Health {
+    Health { status: "ok", version: env!("CARGO_PKG_VERSION"), mounts, operators_read_mail }
 }
 
 /// Whether the office is there and can take mail
@@ -45,7 +48,7 @@ pub(crate) async fn health(state: State<App>) -> Result<Found<Health>, Problem> 
     (status = 200, description = "It is", body = Health),
 ))]
 pub(crate) async fn live() -> Found<Health> {
-    Found(ok(Vec::new()))
+    Found(ok(Vec::new(), false))
 }
 
 /// Whether the office can take mail
@@ -58,7 +61,7 @@ pub(crate) async fn ready(State(app): State<App>) -> Result<Found<Health>, Probl
         return Err(OfficeError::unavailable("the office is closing").into());
     }
     match tokio::time::timeout(PATIENCE, app.store.ready()).await {
-        Ok(Ok(())) => Ok(Found(ok(mounts::views(&app.mounts)))),
+        Ok(Ok(())) => Ok(Found(ok(mounts::views(&app.mounts), app.config.operators_read_mail))),
         // The store says what is wrong with it, a full disk for one.
         Ok(Err(error)) if error.code() == Code::Unavailable => Err(error.into()),
         Ok(Err(error)) => Err(OfficeError::unavailable("the database does not answer").caused_by(error).into()),

@@ -1,4 +1,4 @@
-//! `GET /sessions/{session_id}/history`: a page of a thread.
+//! `GET /sessions/{session_id}/history`: a page of a session.
 
 use amb_core::doc::History;
 use amb_core::limits::{DEFAULT_HISTORY, MAX_HISTORY};
@@ -33,7 +33,7 @@ fn default_limit() -> u32 {
     DEFAULT_HISTORY
 }
 
-/// A page of a thread
+/// A page of a session
 ///
 /// Messages come newest first, and those that came to the caller are marked as read.
 #[utoipa::path(
@@ -71,7 +71,7 @@ pub(crate) async fn history(
     let page = HistoryPage { limit: query.limit, before };
     let history = app.store.history(&caller, &session, page, Timestamp::now()).await?;
     // What was marked as read just now is a change already.
-    let lasting = history.news.is_empty();
+    let lasting = history.entries.is_empty();
     Ok(request.respond(&app.publish(history), lasting))
 }
 

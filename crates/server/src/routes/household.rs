@@ -80,7 +80,8 @@ pub(crate) async fn person(
     };
     app.limits.register(&*app.store, address).await?;
     let agent = register(&app, address, new).await?;
-    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
+    let operators_read_mail = app.config.operators_read_mail;
+    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned(), operators_read_mail }))
 }
 
 /// Registers an agent that may join a household. Wrong tokens count against the address they come from, as wrong keys do.
@@ -152,11 +153,46 @@ pub(crate) async fn revoke_machine(
     Ok(StatusCode::NO_CONTENT)
 }
 
+/// The household to join.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct JoinBody {
+    /// The owner's token, or a machine's.
+    household_token: String,
+}
+
+/// Lets the caller join a household
+///
+/// As if it had been registered with the token. A caller that is in this household already stays in it.
+#[utoipa::path(post, path = "/household/members", operation_id = "join_household", tag = "household",
+    request_body = JoinBody, security(("key" = []), ("bearer" = [])),
+    responses(
+        (status = 204, description = "It is a member"),
+        (status = 401, description = "The token is not known here, or was revoked"),
+        (status = 409, description = "The caller is in another household, or this one is full"),
+    ))]
+pub(crate) async fn join(
+    State(app): State<App>,
+    ClientAddress(address): ClientAddress,
+    Caller(caller): Caller,
+    Body(body): Body<JoinBody>,
+) -> Result<StatusCode, Problem> {
+    match app.store.join_household(&caller, KeyHash::of(&body.household_token), Timestamp::now()).await {
+        Ok(written) => app.publish(written),
+        Err(error) => {
+            if error.code() == Code::Unauthorized {
+                app.limits.wrong_key(&*app.store, address).await?;
+            }
+            return Err(error.into());
+        }
+    }
+    Ok(StatusCode::NO_CONTENT)
+}
+
 /// Takes an agent out of the household
 ///
 /// The caller itself; or any agent, where the caller is the household's person.
-#[utoipa::path(delete, path = "/household/members/{name}", tag = "household", security(("key" = []), ("bearer" = [])),
-    params(("name" = AgentName, Path, description = "Who leaves")),
+#[utoipa::path(delete, path = "/household/members/{name}", operation_id = "leave_household", tag = "household",
+    security(("key" = []), ("bearer" = [])), params(("name" = AgentName, Path, description = "Who leaves")),
     responses(
         (status = 204, description = "It is no member any more"),
         (status = 403, description = "The caller is not the household's person"),

@@ -1,4 +1,4 @@
-//! `GET /inbox`: the caller's threads and who wants to connect.
+//! `GET /inbox`: the caller's sessions and who wants to connect.
 
 use amb_core::doc::Inbox;
 use amb_core::limits::MAX_INBOX_SESSIONS;
@@ -20,15 +20,15 @@ use crate::response_cache::CachedRequest;
 #[derive(Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct InboxQuery {
-    /// Only threads with something unread.
+    /// Only sessions with something unread.
     #[serde(default, deserialize_with = "boolean")]
     #[param(default = false)]
     unread_only: bool,
-    /// At most this many threads.
+    /// At most this many sessions.
     #[serde(default = "default_limit")]
     #[param(default = 500, minimum = 1, maximum = 500)]
     limit: u32,
-    /// Only threads after this one: the `next` of the page before.
+    /// Only sessions after this one: the `next` of the page before.
     #[param(value_type = Option<Uuid>)]
     before: Option<String>,
 }
@@ -37,10 +37,10 @@ fn default_limit() -> u32 {
     MAX_INBOX_SESSIONS
 }
 
-/// The caller's threads and who wants to connect
+/// The caller's sessions and who wants to connect
 ///
-/// Threads come newest first, each with its last three messages; what is long in those is cut, and `truncated` says so. A
-/// page has at most 4 MiB; where there are more threads, `next` is what to give as `before`. Nothing is marked as read.
+/// Sessions come newest first, each with its last three messages; what is long in those is cut, and `truncated` says so. A
+/// page has at most 4 MiB; where there are more sessions, `next` is what to give as `before`. Nothing is marked as read.
 #[utoipa::path(
     get,
     path = "/inbox",

@@ -21,7 +21,8 @@ use crate::text;
 #[utoipa::path(get, path = "/agents/me", tag = "agents", security(("key" = []), ("bearer" = [])),
     responses((status = 200, description = "The profile", body = Profile)))]
 pub(crate) async fn me(State(app): State<App>, Caller(caller): Caller) -> Result<Found<Profile>, Problem> {
-    Ok(Found(app.store.profile(&caller, Timestamp::now()).await?))
+    let profile = app.store.profile(&caller, Timestamp::now()).await?;
+    Ok(Found(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
 }
 
 /// What to change; what is missing stays.
@@ -52,7 +53,8 @@ pub(crate) async fn patch(
     Caller(caller): Caller,
     Body(body): Body<PatchBody>,
 ) -> Result<Found<Profile>, Problem> {
-    Ok(Found(app.store.update_profile(&caller, body.parse()?, Timestamp::now()).await?))
+    let profile = app.store.update_profile(&caller, body.parse()?, Timestamp::now()).await?;
+    Ok(Found(Profile { operators_read_mail: app.config.operators_read_mail, ..profile }))
 }
 
 impl PatchBody {

@@ -28,7 +28,7 @@ pub(crate) struct MessagesQuery {
     #[serde(default, deserialize_with = "boolean")]
     #[param(default = false)]
     claimed: bool,
-    /// Only in this thread.
+    /// Only in this session.
     #[param(value_type = Option<Uuid>)]
     session_id: Option<String>,
     /// Only from this agent.

@@ -90,7 +90,8 @@ pub(crate) async fn register(
     let new = body.parse(&key)?;
     app.limits.register(&*app.store, address).await?;
     let agent = household::register(&app, address, new).await?;
-    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned() }))
+    let operators_read_mail = app.config.operators_read_mail;
+    Ok(Created(Registered { id: agent.id, name: agent.name, api_key: key.reveal().to_owned(), operators_read_mail }))
 }
 
 /// Whether the office registers whoever shows this token. Wrong ones count against the address they come from, as wrong keys

@@ -31,7 +31,7 @@ pub(crate) struct SearchParams {
     /// Only from this agent.
     #[serde(default, deserialize_with = "crate::body::some_plain_name")]
     from: Option<AgentName>,
-    /// Only in threads whose subject has these words.
+    /// Only in sessions whose subject has these words.
     #[param(max_length = 255, pattern = "^[^\\x00]*$")]
     subject: Option<String>,
     /// Only at or after this moment.

@@ -29,14 +29,14 @@ macro_rules! send_body {
         pub(crate) struct $name {
             $(#[$attr])*
             $to: $type,
-            /// The thread's subject; continues the thread that has it, or starts one. Not used where the message goes into
-            /// the thread of `session_id` or of `reply_to`.
+            /// The session's subject; continues the session that has it, or starts one. Not used where the message goes into
+            /// the session of `session_id` or of `reply_to`.
             #[schema(max_length = 255, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$", example = "Project collaboration")]
             subject: Option<String>,
             /// The text; a longer one, up to 100,000 characters, is sent as a text part.
             #[schema(max_length = 10000, pattern = "^[^\\x00]*$", example = "Hello Bob, shall we start?")]
             content: Option<String>,
-            /// An existing thread to continue.
+            /// An existing session to continue.
             #[schema(value_type = Option<Uuid>)]
             session_id: Option<String>,
             /// What it is for: `message`, `task`, or a label of another system.
@@ -56,7 +56,7 @@ macro_rules! send_body {
             deadline_in: Option<u64>,
             /// For a task: where the answer shall go.
             callback: Option<Callback>,
-            /// The message this answers; it goes into the same thread unless `session_id` says another.
+            /// The message this answers; it goes into the same session unless `session_id` says another.
             reply_to: Option<MessageId>,
             /// The message this passes on.
             relay_of: Option<MessageId>,
@@ -146,7 +146,7 @@ async fn meant(app: &App, caller: &Agent, to: &AgentName, error: OfficeError) ->
     if error.code() != Code::NotConnected {
         return error.into();
     }
-    let links = app.store.connections(caller, Timestamp::now()).await.unwrap_or_default();
+    let links = app.store.connections(caller).await.unwrap_or_default();
     let active = links.iter().filter(|link| link.status == ConnectionStatus::Active && link.agent_name != *to);
     match nearest(to.as_str(), active.map(|link| link.agent_name.as_str())) {
         Some(near) => OfficeError::new(error.code(), format!("{}; did you mean {near:?}?", error.detail())).into(),

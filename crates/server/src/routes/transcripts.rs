@@ -199,6 +199,6 @@ pub(crate) async fn share(
     Body(body): Body<ShareBody>,
 ) -> Result<StatusCode, Problem> {
     let key = key_of(&key)?;
-    app.store.transcript_share(&caller, &key, &body.agent_name, body.access, Timestamp::now()).await?;
+    app.store.transcript_share(&caller, &key, &body.agent_name, body.access).await?;
     Ok(StatusCode::NO_CONTENT)
 }

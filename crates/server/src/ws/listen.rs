@@ -15,7 +15,7 @@ use super::connection::{CloseReason, Socket, WriteFailure};
 use super::frame::{self, ClientFrame};
 use crate::app::App;
 use crate::caller::who;
-use crate::hub::{Next, Subscriber, is_receipt, text_of};
+use crate::hub::{Next, Subscriber, is_receipt, pauses, text_of};
 
 /// Entries read from the log at once.
 const PAGE: usize = 32;
@@ -78,6 +78,10 @@ pub(super) async fn listen(
         },
     };
     guard.subscriber.is_at(cursor);
+    match app.store.is_paused(agent.key).await {
+        Ok(paused) => guard.subscriber.set_paused(paused),
+        Err(error) => return unreadable(&error),
+    }
     if cursor < head {
         guard.subscriber.look_again();
     }
@@ -195,10 +199,13 @@ impl Listener<'_> {
             // There may be more: continue after reading from the client.
             self.subscriber.again();
         }
+        let waited = self.subscriber.waited();
+        let from = Instant::now();
         if sent > 0 {
             self.ask().await?;
             self.line.flush().await?;
             self.app.metrics.pushed.increment(sent as u64);
+            self.app.ring.counters.pushed(waited.unwrap_or_default() + from.elapsed());
         }
         Ok(None)
     }
@@ -222,6 +229,9 @@ impl Listener<'_> {
     }
 
     async fn feed(&mut self, number: u64, text: Utf8Bytes) -> Result<(), WriteFailure> {
+        if let Some(paused) = pauses(&text, &self.agent.name) {
+            self.subscriber.set_paused(paused);
+        }
         if self.receipts || !is_receipt(&text) {
             self.line.feed(Message::Text(text)).await?;
         }

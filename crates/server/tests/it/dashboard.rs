@@ -8,15 +8,15 @@ use serde_json::json;
 use crate::desk::{Agent, Desk, soon};
 
 /// A person, their agents, and their browser.
-struct Home {
-    person: Agent,
+pub(crate) struct Home {
+    pub(crate) person: Agent,
     token: String,
     cookie: String,
 }
 
 impl Home {
     /// A household with a person of this name, signed in.
-    async fn of(desk: &Desk, name: &str) -> Self {
+    pub(crate) async fn of(desk: &Desk, name: &str) -> Self {
         let token = HouseholdToken::fresh().unwrap();
         desk.store.found_household(token.hash(), false, Timestamp::now()).await.unwrap().unwrap();
         let token = token.reveal().to_owned();
@@ -28,18 +28,18 @@ impl Home {
     }
 
     /// Another agent of the household.
-    async fn agent(&self, desk: &Desk, name: &str) -> Agent {
+    pub(crate) async fn agent(&self, desk: &Desk, name: &str) -> Agent {
         let body = json!({"name": name, "household_token": self.token});
         agent_of(&desk.call(Method::POST, "/agents/register", None, Some(&body)).await.expect(201))
     }
 
-    async fn get(&self, desk: &Desk, path: &str) -> Response {
+    pub(crate) async fn get(&self, desk: &Desk, path: &str) -> Response {
         soon(desk.http.get(desk.url(path)).header("Cookie", &self.cookie).send()).await.unwrap()
     }
 
     /// The text of a page that is there.
     #[track_caller]
-    fn page(&self, desk: &Desk, path: &str) -> impl Future<Output = String> {
+    pub(crate) fn page(&self, desk: &Desk, path: &str) -> impl Future<Output = String> {
         let place = std::panic::Location::caller();
         let request = desk.http.get(desk.url(path)).header("Cookie", &self.cookie).send();
         let path = path.to_owned();
@@ -53,14 +53,14 @@ impl Home {
     }
 
     /// Sends a form, with the token of the page that has it.
-    async fn post(&self, desk: &Desk, path: &str, fields: &[(&str, &str)]) -> Response {
+    pub(crate) async fn post(&self, desk: &Desk, path: &str, fields: &[(&str, &str)]) -> Response {
         let token = csrf(&self.page(desk, "/dashboard").await);
         let mut form: Vec<(&str, &str)> = fields.to_vec();
         form.push(("csrf", token.as_str()));
         self.form(desk, path, &form).await
     }
 
-    async fn form(&self, desk: &Desk, path: &str, form: &[(&str, &str)]) -> Response {
+    pub(crate) async fn form(&self, desk: &Desk, path: &str, form: &[(&str, &str)]) -> Response {
         let request = desk.http.post(desk.url(path)).header("Cookie", &self.cookie);
         let kind = "application/x-www-form-urlencoded";
         soon(request.header("Content-Type", kind).body(encoded(form)).send()).await.unwrap()

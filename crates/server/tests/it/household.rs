@@ -9,13 +9,13 @@ use crate::desk::{Agent, Answer, Desk};
 
 impl Desk {
     /// A household, as `amb serve` and `amb admin household` found one; answers the owner's token.
-    async fn found(&self) -> String {
+    pub(crate) async fn found(&self) -> String {
         let token = HouseholdToken::fresh().unwrap();
         self.store.found_household(token.hash(), false, Timestamp::now()).await.unwrap().unwrap();
         token.reveal().to_owned()
     }
 
-    async fn try_person(&self, token: Option<&str>, name: &str) -> Answer {
+    pub(crate) async fn try_person(&self, token: Option<&str>, name: &str) -> Answer {
         let mut request = self.http.post(self.url("/household/person")).json(&json!({"name": name}));
         if let Some(token) = token {
             request = request.header("X-Household-Token", token);
@@ -28,7 +28,7 @@ impl Desk {
         self.call(Method::POST, "/agents/register", None, Some(&body)).await
     }
 
-    async fn join(&self, token: &str, name: &str) -> Agent {
+    pub(crate) async fn join(&self, token: &str, name: &str) -> Agent {
         agent(&self.try_join(token, name).await.expect(201))
     }
 
@@ -37,7 +37,7 @@ impl Desk {
     }
 }
 
-fn agent(registered: &Value) -> Agent {
+pub(crate) fn agent(registered: &Value) -> Agent {
     let text = |field: &str| registered[field].as_str().unwrap().to_owned();
     Agent { name: text("name"), key: text("api_key") }
 }
@@ -137,6 +137,76 @@ async fn a_machine_revoked_at_one_replica_is_out_at_the_other_when_that_is_answe
         other.post(from, "/messages/send", body).await.problem(403, "not_connected");
     }
     other.try_join(machine["token"].as_str().unwrap(), "late").await.problem(401, "unauthorized");
+}
+
+async fn the_person_sees_what_everybody_does(desk: Desk) {
+    let owner = desk.found().await;
+    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let (coder, tester) = (desk.join(&owner, "coder").await, desk.join(&owner, "tester").await);
+    let stranger = desk.register("stranger").await;
+    for nobody in [&coder, &stranger] {
+        desk.get(nobody, "/household/events").await.problem(403, "forbidden");
+    }
+    desk.get(&ann, "/household/events?since=nonsense").await.problem(422, "invalid");
+    desk.send(&coder, &tester, "Plan", "before").await;
+    let texts = |page: &Value| -> Vec<(String, String)> {
+        let mail = page["events"].as_array().unwrap().iter().filter(|event| event["type"] == "new_message");
+        let text = |value: &Value| value.as_str().unwrap().to_owned();
+        mail.map(|event| (text(&event["member"]), text(&event["content"]))).collect()
+    };
+    let page = desk.get(&ann, "/household/events?last=10").await.expect(200);
+    assert_eq!(texts(&page), [("tester".to_owned(), "before".to_owned())]);
+    let now = desk.get(&ann, "/household/events").await.expect(200);
+    assert_eq!(texts(&now), []);
+    let cursor = now["cursor"].as_str().unwrap().to_owned();
+    // One that waits is told at once; who reads on misses nothing, and reading marks nothing.
+    let waiting = format!("/household/events?since={cursor}&wait=20");
+    let (told, _) = tokio::join!(desk.get(&ann, &waiting), async {
+        desk.send(&tester, &coder, "Plan", "first").await;
+    });
+    let mut page = told.expect(200);
+    desk.send(&coder, &tester, "Plan", "second").await;
+    let (mut seen, mut rest) = (texts(&page), 3);
+    while seen.len() < 2 && rest > 0 {
+        page = desk
+            .get(&ann, &format!("/household/events?since={}&wait=20", page["cursor"].as_str().unwrap()))
+            .await
+            .expect(200);
+        seen.extend(texts(&page));
+        rest -= 1;
+    }
+    let wanted = [("coder", "first"), ("tester", "second")].map(|(to, text)| (to.to_owned(), text.to_owned()));
+    assert_eq!(seen, wanted);
+    let inbox = desk.get(&coder, "/inbox").await.expect(200);
+    assert_eq!(inbox["sessions"][0]["unread_count"], 1, "{inbox}");
+}
+
+#[tokio::test]
+async fn the_person_sees_what_everybody_does_on_sqlite() {
+    the_person_sees_what_everybody_does(Desk::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn the_person_sees_what_everybody_does_on_postgres() {
+    the_person_sees_what_everybody_does(Desk::postgres().await).await;
+}
+
+#[tokio::test]
+async fn an_agent_that_has_a_key_joins_with_a_token() {
+    let desk = Desk::sqlite().await;
+    let owner = desk.found().await;
+    let ann = agent(&desk.try_person(Some(&owner), "ann").await.expect(201));
+    let late = desk.register("late").await;
+    desk.post(&late, "/household/members", json!({"household_token": "ambh_wrong"})).await.problem(401, "unauthorized");
+    for _ in 0..2 {
+        desk.post(&late, "/household/members", json!({"household_token": owner})).await.expect(204);
+    }
+    desk.send(&ann, &late, "Plan", "welcome").await;
+    let inbox = desk.get(&late, "/inbox").await.expect(200);
+    assert_eq!(inbox["sessions"][0]["recent_messages"][0]["from_person"], true, "{inbox}");
+    desk.send(&late, &ann, "Plan", "thanks").await;
+    let inbox = desk.get(&ann, "/inbox").await.expect(200);
+    assert_eq!(inbox["sessions"][0]["recent_messages"][0]["from_person"], Value::Null, "plain mail has no more fields");
 }
 
 #[tokio::test]

@@ -31,6 +31,18 @@ async fn every_path_in_the_document_is_served_and_takes_just_those_methods() {
 }
 
 #[test]
+fn every_operation_has_an_id_of_its_own() {
+    let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, item) in document["paths"].as_object().unwrap() {
+        for (method, operation) in item.as_object().unwrap() {
+            let id = operation["operationId"].as_str().unwrap();
+            assert!(seen.insert(id.to_owned()), "{method} {path}: {id} is another's");
+        }
+    }
+}
+
+#[test]
 fn every_failure_in_the_document_is_problem_json() {
     let document: Value = serde_json::from_str(&amb_server::openapi_json().unwrap()).unwrap();
     for (path, item) in document["paths"].as_object().unwrap() {

@@ -127,6 +127,22 @@ async fn acknowledging_marks_as_read_once(desk: Desk) {
     desk.post(&bob, "/messages/ack", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
 }
 
+async fn a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state(desk: Desk) {
+    let (alice, bob) = desk.pair().await;
+    let sent = desk.send(&alice, &bob, "Plan", "hello").await;
+    let ids = json!({"message_ids": [sent["message_id"]]});
+    let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
+    let receipt = async || desk.get(&alice, &path).await.expect(200)["receipts"][0].clone();
+    assert!(receipt().await.get("rung_at").is_none(), "absent where there is nothing to say");
+    assert_eq!(desk.post(&bob, "/messages/rung", ids.clone()).await.status, 204);
+    assert_eq!(desk.post(&bob, "/messages/rung", ids.clone()).await.status, 204, "twice is no error");
+    let rung = receipt().await;
+    assert_eq!(rung["state"], "queued");
+    assert!(rung["rung_at"].is_string() && rung.get("delivered_at").is_none(), "{rung}");
+    desk.post(&alice, "/messages/rung", ids).await.problem(404, "not_found");
+    desk.post(&bob, "/messages/rung", json!({"message_ids": ["x"]})).await.problem(422, "invalid");
+}
+
 async fn a_claimed_message_is_held_by_one_consumer(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let first = desk.send(&alice, &bob, "Plan", "first").await;
@@ -182,6 +198,7 @@ crate::on_every_store!(
     a_page_that_nobody_came_back_for_is_not_delivered,
     all_of_a_long_backlog_is_delivered,
     acknowledging_marks_as_read_once,
+    a_ring_is_in_the_receipt_of_its_mail_and_changes_no_state,
     a_claimed_message_is_held_by_one_consumer,
     messages_are_listed_by_pages,
 );

@@ -86,12 +86,17 @@ impl World {
                 | "/agents/me/leave"
                 | "/groups/{name}/join"
                 | "/groups/{name}/leave"
+                | "/household/members/{name}/pause"
+                | "/household/members/{name}/resume"
+                | "/sessions/{session_id}/end"
                 | "/dashboard/links",
             ) => return None,
             ("post", "/agents/register") => json!({"name": format!("new-{new}")}),
             ("post", "/agents/me/rotate-key") => json!({}),
             ("post", "/household/person") => json!({"name": format!("ann-{new}")}),
             ("post", "/household/machines") => json!({"label": "laptop"}),
+            // Nobody's token: whoever may ask is told that.
+            ("post", "/household/members") => json!({"household_token": "ambh_none"}),
             ("patch", "/agents/me") => json!({"description": "busy"}),
             ("post", "/connections/request") => json!({"target_agent_name": self.stranger.name}),
             ("post", "/connections/approve") => json!({"verification_code": self.code}),
@@ -100,10 +105,12 @@ impl World {
             ("post", "/connections/unblock") => json!({"agent_name": peer}),
             ("post", "/messages/send") => json!({"to": peer, "subject": "Plan", "content": "hello"}),
             ("post", "/messages/send-many") => json!({"to": [peer], "subject": "Plan", "content": "hello"}),
-            ("post", "/messages/ack" | "/messages/release" | "/messages/renew") => {
+            ("post", "/messages/ack" | "/messages/rung" | "/messages/release" | "/messages/renew") => {
                 json!({"message_ids": [self.message]})
             }
             ("post", "/messages/claim") => json!({}),
+            ("post", "/tasks/{task_id}/cancel") => json!({"note": "not needed"}),
+            ("post", "/tasks/{task_id}/reassign") => json!({"to": peer}),
             ("post", "/tasks/{task_id}/state") => json!({"state": "accepted"}),
             ("post", "/groups") => json!({"name": format!("club-{new}")}),
             ("post", "/groups/{name}/invite" | "/groups/{name}/remove") => json!({"agent_name": peer}),

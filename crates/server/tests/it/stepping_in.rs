@@ -1,0 +1,185 @@
+//! Stepping in over HTTP and sockets: pause, end, cancel, reassign, by the household's person.
+
+use amb_server::Config;
+use reqwest::Method;
+use serde_json::{Value, json};
+
+use crate::desk::{Agent, Answer, Desk, Socket};
+use crate::household::agent;
+
+/// A household: its person, and two agents.
+struct Home {
+    ann: Agent,
+    coder: Agent,
+    writer: Agent,
+}
+
+impl Desk {
+    async fn home(&self) -> Home {
+        let owner = self.found().await;
+        let ann = agent(&self.try_person(Some(&owner), "ann").await.expect(201));
+        Home { ann, coder: self.join(&owner, "coder").await, writer: self.join(&owner, "writer").await }
+    }
+
+    /// A request without a body.
+    async fn act(&self, who: &Agent, path: &str) -> Answer {
+        self.call(Method::POST, path, Some(&who.key), None).await
+    }
+
+    async fn give(&self, from: &Agent, to: &Agent, subject: &str) -> Value {
+        let body = json!({"to": to.name, "subject": subject, "content": "do it", "kind": "task"});
+        self.post(from, "/messages/send", body).await.expect(201)
+    }
+}
+
+/// Whether nothing was sent to a socket up to now: it answers a ping first.
+async fn is_silent(socket: &mut Socket) -> bool {
+    socket.say(json!({"type": "ping"})).await;
+    socket.hear().await == json!({"type": "pong"})
+}
+
+async fn a_paused_agent_is_left_alone(desk: Desk) {
+    let Home { ann, coder, writer } = desk.home().await;
+    let mut live = desk.live(&coder).await;
+    let paused = desk.act(&ann, "/household/members/coder/pause").await.expect(200);
+    assert_eq!((&paused["name"], &paused["paused"]), (&json!("coder"), &json!(true)));
+    desk.act(&ann, "/household/members/coder/pause").await.expect(200);
+    let told = live.hear().await;
+    assert_eq!(
+        (&told["type"], &told["act"], &told["agent"], &told["by"]),
+        (&json!("stepped_in"), &json!("paused"), &json!("coder"), &json!("ann"))
+    );
+    let cursor = told["cursor"].as_u64().unwrap();
+
+    // Accepted, and said to wait; neither pushed, nor in a poll, nor claimed.
+    let sent = desk.send(&writer, &coder, "Plan", "one").await;
+    assert_eq!(sent["paused"], json!(true));
+    desk.send(&ann, &coder, "Plan", "two").await;
+    assert!(is_silent(&mut live).await);
+    let poll = desk.get(&coder, &format!("/events?since={cursor}&wait=1")).await.expect(200);
+    assert_eq!((&poll["events"], &poll["cursor"]), (&json!([]), &json!(cursor)));
+    assert_eq!(desk.get(&coder, "/events").await.expect(200)["cursor"], json!(cursor), "the log ends at the pause");
+    let claimed = desk.post(&coder, "/messages/claim", json!({})).await.expect(200);
+    assert_eq!(claimed["messages"], json!([]));
+    // A socket that comes now hears nothing either, from whatever place it goes on.
+    let (mut late, mut since) = (desk.live(&coder).await, desk.since(&coder, cursor).await);
+    assert!(is_silent(&mut since).await);
+    desk.send(&writer, &coder, "Plan", "three").await;
+    for socket in [&mut live, &mut late, &mut since] {
+        assert!(is_silent(socket).await);
+    }
+    assert_eq!(desk.get(&writer, "/agents/coder").await.expect(200)["paused"], json!(true));
+    assert_eq!(desk.get(&coder, "/agents/me").await.expect(200)["paused"], json!(true));
+    let household = desk.get(&writer, "/household").await.expect(200);
+    assert_eq!(household["members"][1]["paused_by"], "ann");
+
+    // All at once and in order, for whoever listens.
+    let poll =
+        async { desk.get(&coder, &format!("/events?since={cursor}&wait=30")).await.expect(200)["events"].clone() };
+    let (poll, resumed) = tokio::join!(poll, desk.act(&ann, "/household/members/coder/resume"));
+    assert_eq!(resumed.expect(200)["paused"], Value::Null);
+    assert_eq!(poll[0]["content"], "one", "{poll}");
+    for socket in [&mut live, &mut late, &mut since] {
+        for text in ["one", "two", "three"] {
+            assert_eq!(socket.hear().await["content"], text);
+        }
+        assert_eq!(socket.hear().await["act"], "resumed");
+    }
+    let sent = desk.send(&writer, &coder, "Plan", "four").await;
+    assert_eq!(sent["paused"], Value::Null);
+    for socket in [&mut live, &mut late, &mut since] {
+        assert_eq!(socket.hear().await["content"], "four", "pushed again");
+    }
+}
+
+#[tokio::test]
+async fn a_paused_agent_is_left_alone_on_sqlite() {
+    a_paused_agent_is_left_alone(Desk::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn a_paused_agent_is_left_alone_on_postgres() {
+    a_paused_agent_is_left_alone(Desk::postgres().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_paused_at_one_replica_gets_nothing_at_the_other() {
+    let one = Desk::postgres().await;
+    let other = one.replica(Config { rate_limits: None, ..Config::default() }).await;
+    let Home { ann, coder, writer } = one.home().await;
+    let mut live = other.live(&coder).await;
+    one.act(&ann, "/household/members/coder/pause").await.expect(200);
+    // Sent at the replica at which it listens, before that replica was told.
+    other.send(&writer, &coder, "Plan", "waits").await;
+    assert_eq!(live.hear().await["act"], "paused");
+    other.send(&writer, &coder, "Plan", "waits too").await;
+    assert!(is_silent(&mut live).await);
+    other.act(&ann, "/household/members/coder/resume").await.expect(200);
+    for text in ["waits", "waits too"] {
+        assert_eq!(live.hear().await["content"], text);
+    }
+}
+
+async fn a_person_ends_cancels_and_reassigns(desk: Desk) {
+    let Home { ann, coder, writer } = desk.home().await;
+    let stranger = desk.register("stranger").await;
+    let task = desk.give(&coder, &writer, "Build").await;
+    let (session, id) = (task["session_id"].as_str().unwrap(), task["task"]["id"].as_str().unwrap());
+    let [pause, end, cancel, reassign] = [
+        "/household/members/coder/pause".to_owned(),
+        format!("/sessions/{session}/end"),
+        format!("/tasks/{id}/cancel"),
+        format!("/tasks/{id}/reassign"),
+    ];
+    for nobody in [&coder, &writer, &stranger] {
+        desk.act(nobody, &pause).await.problem(403, "forbidden");
+        desk.act(nobody, &end).await.problem(403, "forbidden");
+        desk.post(nobody, &cancel, json!({})).await.problem(403, "forbidden");
+        desk.post(nobody, &reassign, json!({"to": "coder"})).await.problem(403, "forbidden");
+        desk.get(nobody, "/household/tasks").await.problem(403, "forbidden");
+        desk.get(nobody, "/household/sessions").await.problem(403, "forbidden");
+    }
+    desk.act(&ann, "/household/members/stranger/pause").await.problem(404, "not_found");
+    desk.act(&ann, "/household/members/ann/pause").await.problem(409, "conflict");
+    desk.act(&ann, "/sessions/x/end").await.problem(422, "invalid");
+    desk.post(&ann, "/tasks/x/cancel", json!({})).await.problem(422, "invalid");
+    desk.post(&ann, &reassign, json!({"to": "nobody"})).await.problem(404, "not_found");
+    desk.post(&ann, &reassign, json!({"to": "coder"})).await.problem(409, "conflict");
+
+    let listed = desk.get(&ann, "/household/tasks?open=true").await.expect(200);
+    assert_eq!((listed["tasks"].as_array().unwrap().len(), &listed["tasks"][0]["id"]), (1, &json!(id)));
+    let moved = desk.post(&ann, &reassign, json!({"to": "ann"})).await.expect(200);
+    assert_eq!((&moved["assignee"], &moved["state"], &moved["id"]), (&json!("ann"), &json!("pending"), &json!(id)));
+    desk.post(&writer, &format!("/tasks/{id}/state"), json!({"state": "completed"})).await.problem(404, "not_found");
+    let canceled = desk.post(&ann, &cancel, json!({"note": "not needed"})).await.expect(200);
+    assert_eq!((&canceled["state"], &canceled["canceled_by"]), (&json!("rejected"), &json!("ann")));
+    desk.post(&ann, &cancel, json!({})).await.expect(200);
+    desk.post(&ann, &reassign, json!({"to": "writer"})).await.problem(409, "illegal_move");
+
+    let mut live = desk.live(&writer).await;
+    let ended = desk.act(&ann, &end).await.expect(200);
+    assert_eq!((&ended["session_id"], &ended["ended_by"]), (&json!(session), &json!("ann")));
+    assert_eq!(desk.act(&ann, &end).await.expect(200), ended);
+    let told = live.hear().await;
+    assert_eq!(
+        (&told["act"], &told["session_id"], &told["by"]),
+        (&json!("session_ended"), &json!(session), &json!("ann"))
+    );
+    let more = json!({"to": "writer", "subject": "build", "content": "more"});
+    let refused = desk.post(&coder, "/messages/send", more).await.problem(410, "gone");
+    assert!(refused["detail"].as_str().unwrap().contains("ann ended"), "{refused}");
+    desk.send(&coder, &writer, "Another", "goes").await;
+    let sessions = desk.get(&ann, "/household/sessions").await.expect(200)["sessions"].clone();
+    let ended: Vec<_> = sessions.as_array().unwrap().iter().filter(|line| line["ended_by"] == "ann").collect();
+    assert_eq!((ended.len(), &ended[0]["session_id"]), (1, &json!(session)), "{sessions}");
+}
+
+#[tokio::test]
+async fn a_person_ends_cancels_and_reassigns_on_sqlite() {
+    a_person_ends_cancels_and_reassigns(Desk::sqlite().await).await;
+}
+
+#[tokio::test]
+async fn a_person_ends_cancels_and_reassigns_on_postgres() {
+    a_person_ends_cancels_and_reassigns(Desk::postgres().await).await;
+}
