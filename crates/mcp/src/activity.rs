@@ -1,5 +1,7 @@
 //! What a client was seen to do, as far as waking it depends on that.
 
+use std::time::Duration;
+
 use amb_core::Timestamp;
 use amb_wake::CodexQueue;
 use jiff::SignedDuration;
@@ -93,6 +95,12 @@ impl Activity {
         let state = self.state();
         let is_of_ring = state.turn_began.is_none_or(|began| Some(began) <= state.ring.turn.max(state.ring.at));
         state.was_rung(now) && state.user_turn_at < state.ring.at && is_of_ring
+    }
+
+    /// How long ago the last ring was made.
+    pub(crate) fn since_ring(&self, now: Timestamp) -> Duration {
+        let rung = self.state().ring.at.unwrap_or(now);
+        Duration::try_from(now.duration_since(rung)).unwrap_or_default()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

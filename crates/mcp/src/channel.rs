@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use amb_core::AgentName;
+use amb_core::doc::Inbox;
 use rmcp::RoleServer;
 use rmcp::model::{CustomNotification, ServerNotification};
 use rmcp::service::Peer;
@@ -143,7 +144,10 @@ impl News {
 
 /// Mail that waited before this client came.
 async fn already_there(mailbox: &LazyMailbox, seen: &Seen) -> Option<News> {
-    let waiting = async { mailbox.office().await?.inbox(true).await };
+    let waiting = async {
+        let office = mailbox.office().await?;
+        if office.is_paused().await? { Ok(Inbox::default()) } else { office.inbox(true).await }
+    };
     let inbox = match waiting.await {
         Ok(inbox) => inbox,
         Err(error) => {

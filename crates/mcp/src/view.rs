@@ -33,6 +33,9 @@ pub(crate) struct MessageShown {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) subject: Option<String>,
     pub(crate) sender_name: AgentName,
+    /// The office says that its sender is the person of the reader's household.
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) from_person: bool,
     pub(crate) content: String,
     /// There is more: `mailbox_read` shows it.
     #[serde(skip_serializing_if = "is_false")]
@@ -87,6 +90,7 @@ impl MessageShown {
             session_id: None,
             subject: None,
             sender_name: message.sender_name.clone(),
+            from_person: message.from_person,
             content: seen(&message.content),
             truncated: false,
             more_chars: 0,

@@ -338,10 +338,7 @@ impl Session {
             tracing::warn!(%error, "not rung: the ledger of wake-ups cannot be written");
             return;
         }
-        let mut from: Vec<_> = look.waiting.iter().map(|mail| mail.from.clone()).collect();
-        from.dedup();
-        let newest = look.waiting.first().map(|mail| mail.id.clone());
-        let summary = Summary { me: office.me().clone(), unread: look.unread, newest, from };
+        let summary = Summary::of(office.me(), look.unread, &look.waiting);
         let urgent = look.waiting.iter().any(|mail| mail.urgent);
         // The turn may begin before the door is done.
         let ring_before = seen.activity.rings(now);
@@ -351,6 +348,7 @@ impl Session {
                 let ledger = self.bell.ledger_mut();
                 (ledger.door, ledger.receipt) = (Some(door.to_owned()), receipt);
                 self.gone_at = None;
+                amb_wake::report_rung(office, &look.waiting).await;
             }
             Err(RingError { kind, detail }) => {
                 tracing::warn!(detail, "the client could not be woken; its mail waits");

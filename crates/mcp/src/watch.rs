@@ -123,6 +123,6 @@ fn change(event: Event) -> Option<Change> {
         Event::ConnectionRequest { from_agent, .. } => Some(Change { request_from: Some(from_agent), ..none }),
         Event::ConnectionApproved { .. } | Event::ConnectionChanged { .. } | Event::TaskOverdue { .. } => Some(none),
         // These change nothing in the caller's own mail.
-        Event::Receipt { .. } | Event::HouseholdChanged { .. } => None,
+        Event::Receipt { .. } | Event::HouseholdChanged { .. } | Event::SteppedIn(_) | Event::Unknown => None,
     }
 }

@@ -45,6 +45,20 @@ pub(crate) struct Mail {
     shown_at: Option<Instant>,
     /// Something was sent to its sender, or into its session, since it became known.
     answered: bool,
+    /// The task that it carries has ended: it is no work any more.
+    ended: bool,
+}
+
+impl Mail {
+    /// Whether it asks for something, rather than answers: a task, or a message that names none before it.
+    fn is_request(&self) -> bool {
+        self.task.is_some() || self.reply_to.is_none()
+    }
+
+    /// Whether what it asks for is still to be done.
+    fn is_open(&self) -> bool {
+        !self.ended && (self.task.is_some() || !self.answered)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -68,8 +82,8 @@ impl Work {
         }
         let mut state = self.state();
         let known = state.mails.iter().position(|mail| mail.id == message.id).and_then(|at| state.mails.remove(at));
-        let (answered, judged, route) =
-            known.map_or((false, false, None), |mail| (mail.answered, mail.judged, mail.route));
+        let (answered, ended, judged, route) =
+            known.map_or((false, false, false, None), |mail| (mail.answered, mail.ended, mail.judged, mail.route));
         state.mails.push_back(Mail {
             id: message.id.clone(),
             from: message.sender_name.clone(),
@@ -80,6 +94,7 @@ impl Work {
             judged,
             shown_at: Some(Instant::now()),
             answered,
+            ended,
         });
         let shown = state.mails.iter().filter(|mail| mail.shown_at.is_some()).count();
         if shown > CAPACITY
@@ -113,6 +128,7 @@ impl Work {
                 judged: message.reply_to.is_none(),
                 shown_at: None,
                 answered: false,
+                ended: false,
             });
         }
         for task in tasks {
@@ -126,6 +142,7 @@ impl Work {
                 judged: true,
                 shown_at: None,
                 answered: false,
+                ended: false,
             });
         }
     }
@@ -158,7 +175,8 @@ impl Work {
 
     /// The task has ended: its mail is no work any more.
     pub(crate) fn ended(&self, task: &TaskId, message: &MessageId) {
-        self.state().mails.retain(|mail| mail.task.as_ref() != Some(task) && mail.id != *message);
+        let is_it = |mail: &&mut Mail| mail.task.as_ref() == Some(task) || mail.id == *message;
+        self.state().mails.iter_mut().filter(is_it).for_each(|mail| mail.ended = true);
     }
 
     /// The mail is no work: it is gone, or it answers what this agent itself asked.
@@ -166,11 +184,26 @@ impl Work {
         self.state().mails.retain(|mail| mail.id != *id);
     }
 
+    /// Whether the model works on this mail, and it came from this agent.
+    pub(crate) fn is_from(&self, id: &MessageId, from: &AgentName) -> bool {
+        self.state().mails.iter().any(|mail| mail.id == *id && mail.from == *from)
+    }
+
     /// The mail of this agent that was shown last, in this thread where one is named.
     pub(crate) fn last_from(&self, from: &AgentName, session: Option<&SessionId>) -> Option<MessageId> {
         let state = self.state();
-        let is_it = |mail: &&Mail| mail.from == *from && (session.is_none() || mail.session.as_ref() == session);
+        let is_it =
+            |mail: &&Mail| !mail.ended && mail.from == *from && (session.is_none() || mail.session.as_ref() == session);
         state.mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
+    }
+
+    /// The request of this agent that was shown last and is still to be done, or was shown within this time.
+    pub(crate) fn request_from(&self, from: &AgentName, within: Duration) -> Option<MessageId> {
+        let is_it = |mail: &&Mail| {
+            let is_new = || mail.shown_at.is_some_and(|at| at.elapsed() <= within);
+            mail.from == *from && mail.is_request() && (mail.is_open() || is_new())
+        };
+        self.state().mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
     /// What a message to this agent may be passing on, latest first. Nothing where it answers that agent, which goes back,
@@ -178,10 +211,10 @@ impl Work {
     pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<Mail> {
         let state = self.state();
         let goes_back = |mail: &Mail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
-        if state.mails.iter().any(|mail| goes_back(mail) && !mail.answered) {
+        if state.mails.iter().any(|mail| goes_back(mail) && !mail.answered && !mail.ended) {
             return Vec::new();
         }
-        state.mails.iter().rev().filter(|mail| !goes_back(mail)).cloned().collect()
+        state.mails.iter().rev().filter(|mail| !goes_back(mail) && !mail.ended).cloned().collect()
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -209,6 +242,7 @@ mod tests {
         MessageView {
             id: id.parse().unwrap(),
             sender_name: name(from),
+            from_person: false,
             content: "x".into(),
             created_at: Default::default(),
             is_read: false,
@@ -257,12 +291,37 @@ mod tests {
             judged: true,
             shown_at: None,
             answered: false,
+            ended: false,
         };
         let mails = [with("noise", 2, &["zoe"]), with("ring", 1, &["cat", "ann"]), with("last", 0, &["ben"])];
         let chosen = |to: &str| most_restrictive(&mails, &name(to)).unwrap().id.to_string();
         assert_eq!(chosen("cat"), "ring", "cat had it");
         assert_eq!(chosen("dan"), "last", "the fewest hops left");
         assert_eq!(most_restrictive(&[], &name("dan")).map(|mail| &mail.id), None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_is_in_hand_until_it_is_done_and_for_the_turn_in_which_it_is_done() {
+        let work = Work::default();
+        let (ann, session) = (name("ann"), "s".parse::<SessionId>().unwrap());
+        let in_hand = |seconds| work.request_from(&ann, Duration::from_secs(seconds)).map(|id| id.to_string());
+        let task = |id: &str, reply_to: Option<&str>| MessageView {
+            task: Some(
+                serde_json::from_value(serde_json::json!({"id": format!("t-{id}"), "state": "pending"})).unwrap(),
+            ),
+            reply_to: reply_to.map(|id| id.parse().unwrap()),
+            ..mail(id, "ann")
+        };
+        work.shown(&MessageView { reply_to: Some("mine".parse().unwrap()), ..mail("answer", "ann") }, &session);
+        assert_eq!(in_hand(60), None, "an answer asks for nothing");
+        work.shown(&task("t1", Some("mine")), &session);
+        tokio::time::advance(Duration::from_secs(600)).await;
+        work.sent(&ann, &session);
+        assert_eq!(in_hand(60).as_deref(), Some("t1"), "answered, and not done");
+        work.ended(&"t-t1".parse().unwrap(), &"t1".parse().unwrap());
+        assert_eq!((in_hand(60), in_hand(900).as_deref()), (None, Some("t1")));
+        assert_eq!(work.last_from(&ann, None).unwrap().as_str(), "answer", "a message answers what is not done");
+        assert!(!work.passed_on_to(&name("cat"), None).iter().any(|mail| mail.id.as_str() == "t1"));
     }
 
     #[tokio::test]

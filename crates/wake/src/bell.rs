@@ -49,6 +49,8 @@ pub struct Waiting {
     pub id: MessageId,
     /// Who wrote it.
     pub from: AgentName,
+    /// Whether the office says that this is the person of the household.
+    pub from_person: bool,
     /// Whether it is to overtake other mail.
     pub urgent: bool,
 }

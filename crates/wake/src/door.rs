@@ -79,6 +79,18 @@ impl Door {
         }
     }
 
+    /// Whether somebody is behind it, without ringing. Takes 10 seconds at most.
+    ///
+    /// # Errors
+    /// Nobody listens, or the command that would ring cannot be run. Of Qwen Code nothing can be said before a ring.
+    pub async fn reach(&self) -> Result<(), RingError> {
+        match self {
+            Door::Claude(inbox) => inbox.connect().await.map(drop),
+            Door::Codex(queue) => queue.reach().await,
+            Door::Qwen(_) => Ok(()),
+        }
+    }
+
     /// What the client is doing, where it can be asked.
     pub async fn state(&self) -> ClientState {
         match self {

@@ -34,4 +34,4 @@ pub use place::{Beside, Place, SessionKey};
 pub use process::Process;
 pub use secret::is_secret;
 pub use summary::{PREFIX, Summary, is_tellable};
-pub use unread::{SpentCache, leave_out_held, unread};
+pub use unread::{SpentCache, leave_out_held, report_rung, unread};

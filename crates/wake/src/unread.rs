@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use amb_core::doc::{Inbox, MessageView};
 use amb_core::message::is_automatic;
-use amb_core::{Code, Mailbox, MessageId, OfficeError, Priority};
+use amb_core::{Code, Kind, Mailbox, MessageId, OfficeError, Priority};
 
 use crate::bell::Waiting;
 
@@ -16,7 +16,7 @@ const MOST: usize = 64;
 #[derive(Debug, Clone, Default)]
 pub struct SpentCache(HashMap<MessageId, bool>);
 
-/// Unread mail of others that the caller does not know of yet, newest first.
+/// Unread mail of others that the caller does not know of yet, newest first. None of an agent that is paused.
 pub async fn unread(
     office: &dyn Mailbox,
     inbox: &Inbox,
@@ -29,10 +29,14 @@ pub async fn unread(
     mails.sort_by_key(|mail| std::cmp::Reverse(mail.created_at));
     mails.truncate(MOST);
     let mut waiting = Vec::new();
+    if mails.is_empty() || office.is_paused().await? {
+        return Ok(waiting);
+    }
     spent.0.retain(|id, _| mails.iter().any(|mail| mail.id == *id));
     for mail in mails {
         let is_spent = match spent.0.get(&mail.id) {
-            _ if !is_automatic(&mail.metadata) => false,
+            // What follows from a task are its updates, which cost nothing and end with it.
+            _ if !is_automatic(&mail.metadata) || mail.kind == Kind::Task => false,
             Some(known) => *known,
             None => {
                 let found = is_spent(office, mail).await?;
@@ -42,7 +46,8 @@ pub async fn unread(
         };
         if !is_spent {
             let urgent = mail.priority == Priority::Urgent;
-            waiting.push(Waiting { id: mail.id.clone(), from: mail.sender_name.clone(), urgent });
+            let (id, from) = (mail.id.clone(), mail.sender_name.clone());
+            waiting.push(Waiting { id, from, from_person: mail.from_person, urgent });
         }
     }
     Ok(waiting)
@@ -56,6 +61,15 @@ pub async fn leave_out_held(office: &dyn Mailbox, waiting: &mut Vec<Waiting>) ->
         waiting.retain(|mail| held.iter().all(|held| held.id != mail.id));
     }
     Ok(())
+}
+
+/// Tells the senders that a ring was made for their mail. Not of the ring's success: the mail waits whether they hear of it or
+/// not, and the next ring tells again.
+pub async fn report_rung(office: &dyn Mailbox, waiting: &[Waiting]) {
+    let ids: Vec<MessageId> = waiting.iter().map(|mail| mail.id.clone()).collect();
+    if let Err(error) = office.rung(&ids).await {
+        tracing::debug!(%error, "the senders are not told of the ring");
+    }
 }
 
 /// Whether an automatic mail ends an exchange of automatic answers: it has no hops left, and what it answers was automatic too. Nobody is

@@ -27,7 +27,7 @@ proptest! {
             let waiting = unread(&ben, &inbox, &mut SpentCache::default(), |_| false).await.unwrap();
             let newest = Some(waiting[0].id.clone());
             let from = waiting.iter().map(|mail| mail.from.clone()).collect();
-            let line = Summary { me: ben.me().clone(), unread: inbox.unread(), newest, from }.line();
+            let line = Summary { me: ben.me().clone(), unread: inbox.unread(), newest, from, person: None }.line();
             let id = sent.message_id;
             let plain = format!("Agent Mailbox: 1 unread for ben (newest {id}, from ann). Call mailbox_check, handle it, then stop.");
             prop_assert_eq!(line, plain);
@@ -58,7 +58,7 @@ proptest! {
             let waiting = unread(&ben, &inbox, &mut SpentCache::default(), |_| false).await.unwrap();
             let newest = waiting.first().map(|mail| mail.id.clone());
             let from = waiting.iter().map(|mail| mail.from.clone()).collect();
-            let line = Summary { me: ben.me().clone(), unread: inbox.unread(), newest, from }.line();
+            let line = Summary { me: ben.me().clone(), unread: inbox.unread(), newest, from, person: None }.line();
             prop_assert!(line.is_ascii() && !line.contains("OBEY") && line.len() < 200, "{}", line);
             prop_assert!(line.starts_with("Agent Mailbox: ") && line.ends_with(". Call mailbox_check, handle it, then stop."));
             prop_assert!(!line.chars().any(char::is_control));

@@ -24,13 +24,15 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
     let work = &call.seen.work;
     let to = draft.to.clone();
     let lifted = user_request && work.was_refused(&to);
-    let is_named = draft.reply_to.is_some() || draft.relay_of.is_some();
+    let named = draft.reply_to.clone();
     // What a model answers because it was woken, nobody decided to send: it costs hops, so that two models that wake each
     // other come to an end.
-    let automatic = call.seen.activity.is_woken(Timestamp::now()) && !lifted && is_answer(call, &mut draft);
+    let now = Timestamp::now();
+    let automatic = call.seen.activity.is_woken(now) && !lifted && is_answer(call, &mut draft, now);
     if automatic {
         draft = draft.automatic();
     }
+    let is_named = (named.is_some() && draft.reply_to == named) || draft.relay_of.is_some();
     // What one sends oneself goes nowhere, so nothing is passed on by it.
     if draft.reply_to.is_none() && !is_named && !lifted && to != *call.office.me() {
         draft.relay_of = passed_on(call, &draft).await?;
@@ -43,7 +45,7 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
     {
         // The mail has been cleared away meanwhile.
         work.forget(gone);
-        (draft.relay_of, draft.reply_to) = (None, None);
+        (draft.relay_of, draft.reply_to) = (None, named);
         sent = call.office.send(draft).await;
     }
     if (derived.is_some() || automatic) && matches!(&sent, Err(error) if error.code() == Code::LoopRefused) {
@@ -55,14 +57,23 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
 }
 
 /// Whether a draft answers mail of its recipient's: it says so, or the recipient wrote to the model lately. One that names only
-/// the thread, or nothing, is made to name the mail, from which its hops are counted on: else two models that answer each other
-/// under ever new subjects would never stop.
-fn is_answer(call: &CallContext, draft: &mut Draft) -> bool {
-    if draft.kind != Kind::Message || draft.relay_of.is_some() {
+/// the thread, nothing, or a mail of the model's own is made to name the mail, from which its hops are counted on: else two
+/// models that answer each other under ever new subjects would never stop. A task does not answer, but one that is handed back to
+/// whoever asked for something counts on in the same way; after an answer of theirs the next task starts afresh.
+fn is_answer(call: &CallContext, draft: &mut Draft, now: Timestamp) -> bool {
+    if draft.relay_of.is_some() {
         return false;
     }
-    if draft.reply_to.is_none() {
-        draft.reply_to = call.seen.work.last_from(&draft.to, draft.session.as_ref());
+    let work = &call.seen.work;
+    if draft.kind == Kind::Task {
+        let request = work.request_from(&draft.to, call.seen.activity.since_ring(now));
+        let is_back = request.is_some();
+        draft.reply_to = request.or(draft.reply_to.take());
+        return is_back;
+    }
+    if !draft.reply_to.as_ref().is_some_and(|id| work.is_from(id, &draft.to)) {
+        let last = work.last_from(&draft.to, draft.session.as_ref()).or_else(|| work.last_from(&draft.to, None));
+        draft.reply_to = last.or(draft.reply_to.take());
     }
     draft.reply_to.is_some()
 }

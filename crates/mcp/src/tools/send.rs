@@ -122,6 +122,9 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     if let Some(task) = &sent.task {
         text.push_str(&format!(" Task {} is {}.", task.id, task.state));
     }
+    if sent.paused {
+        text.push_str(&format!(" {to} is paused by its owner; it gets this when it is resumed."));
+    }
     if let Some(reason) = &sent.reason {
         text.push_str(&format!(" Reason: {reason}"));
     }

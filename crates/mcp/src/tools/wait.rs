@@ -202,6 +202,10 @@ async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Re
     for session in &mut now.sessions {
         session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
     }
+    if now.sessions.iter().any(|session| !session.recent_messages.is_empty()) && call.office.is_paused().await? {
+        // The mail of a paused agent waits.
+        now.sessions.iter_mut().for_each(|session| session.recent_messages.clear());
+    }
     now.pending_connections.retain(|request| !call.seen.knows(request.connection_id.as_str()));
     // Only now is it certain that the news will be told.
     call.seen.set_cursor(Some(cursor));
@@ -244,7 +248,10 @@ fn news_of(event: Event) -> Option<News> {
         Event::NewMessage(_)
         | Event::ConnectionRequest { .. }
         | Event::Receipt { .. }
-        | Event::HouseholdChanged { .. } => None,
+        | Event::HouseholdChanged { .. }
+        // What a person did to a task comes as mail too, and an ended conversation refuses the next send with who ended it.
+        | Event::SteppedIn(_)
+        | Event::Unknown => None,
     }
 }
 

@@ -14,7 +14,7 @@ struct World {
 }
 
 fn mail(id: &str) -> Waiting {
-    Waiting { id: id.parse().unwrap(), from: "ann".parse().unwrap(), urgent: false }
+    Waiting { id: id.parse().unwrap(), from: "ann".parse().unwrap(), from_person: false, urgent: false }
 }
 
 impl World {

@@ -87,15 +87,21 @@ pub fn claude_sessions(registry: &Path) -> Vec<ClaudeSession> {
     named.collect()
 }
 
+fn gone(detail: String) -> RingError {
+    RingError::new(RingErrorKind::Gone, detail)
+}
+
 impl ClaudeInbox {
+    pub(super) async fn connect(&self) -> Result<UnixStream, RingError> {
+        match timeout(PATIENCE, UnixStream::connect(&self.socket)).await {
+            Ok(Ok(stream)) => Ok(stream),
+            Ok(Err(error)) => Err(gone(format!("nobody listens on Claude Code's inbox socket: {error}"))),
+            Err(_) => Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket does not accept")),
+        }
+    }
+
     pub(crate) async fn ring(&self, line: &str) -> Result<Rung, RingError> {
-        let gone = |detail: String| RingError::new(RingErrorKind::Gone, detail);
-        let connected = timeout(PATIENCE, UnixStream::connect(&self.socket)).await;
-        let mut stream = match connected {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) => return Err(gone(format!("nobody listens on Claude Code's inbox socket: {error}"))),
-            Err(_) => return Err(RingError::new(RingErrorKind::Failed, "Claude Code's inbox socket does not accept")),
-        };
+        let mut stream = self.connect().await?;
         let text = self.lines(line);
         let write = async {
             stream.write_all(text.as_bytes()).await?;

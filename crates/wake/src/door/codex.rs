@@ -1,11 +1,14 @@
 //! Codex (0.149 and later): its own command that queues a message for a thread, and its app server for urgent mail.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::PathBuf;
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use tokio::process::Command;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use super::{RingError, RingErrorKind, Rung, app_server};
@@ -16,6 +19,8 @@ use crate::secret::is_secret;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How much of what the command says goes into the reason.
 const REASON_CHARS: usize = 300;
+/// How long is read what a command that has ended may have said: a daemon that it started can keep its streams open.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// A thread of Codex.
 #[derive(Debug, Clone)]
@@ -47,6 +52,19 @@ impl CodexQueue {
         self.queue(line).await
     }
 
+    /// Whether the command can be run that would queue a message.
+    pub(super) async fn reach(&self) -> Result<(), RingError> {
+        let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
+        let mut command = Command::new(&self.program);
+        command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).kill_on_drop(true);
+        match timeout(PATIENCE, command.status()).await {
+            Ok(Ok(status)) if status.success() => Ok(()),
+            Ok(Ok(status)) => Err(failed(format!("codex --version ended with {status}"))),
+            Ok(Err(error)) => Err(failed(format!("cannot run codex: {error}; put it into the PATH"))),
+            Err(_) => Err(failed("codex --version does not end".into())),
+        }
+    }
+
     async fn queue(&self, line: &str) -> Result<Rung, RingError> {
         let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
         let mut command = Command::new(&self.program);
@@ -54,21 +72,22 @@ impl CodexQueue {
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_secret(name)) {
             command.env_remove(name);
         }
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).process_group(0);
         let child = command.spawn().map_err(|error| {
             failed(format!("cannot run codex: {error}; put it into the PATH that Codex gives its MCP servers"))
         })?;
-        let Ok(ended) = timeout(PATIENCE, child.wait_with_output()).await else {
+        let mut running = Running { child, ended: false };
+        let Ok(ended) = timeout(PATIENCE, running.end()).await else {
             return Err(failed(format!("`codex queue` did not end within {} s and was killed", PATIENCE.as_secs())));
         };
-        let ended = ended.map_err(|error| failed(format!("`codex queue`: {error}")))?;
-        if ended.status.success() {
+        let (status, said) = ended.map_err(|error| failed(format!("`codex queue`: {error}")))?;
+        if status.success() {
             return Ok(Rung { door: "codex queue", receipt: None });
         }
-        let said = String::from_utf8_lossy(&ended.stderr);
+        let said = String::from_utf8_lossy(&said);
         let said: String = amb_core::render::visible::line(said.trim()).chars().take(REASON_CHARS).collect();
         let kind = if said.contains("no rollout found") { RingErrorKind::Gone } else { RingErrorKind::Failed };
-        Err(RingError::new(kind, format!("`codex queue` ended with {}: {said}", ended.status)))
+        Err(RingError::new(kind, format!("`codex queue` ended with {status}: {said}")))
     }
 
     /// What the app server says of the thread, where there is one.
@@ -78,6 +97,60 @@ impl CodexQueue {
             Ok("active") => ClientState::Busy,
             Ok("idle" | "notLoaded") => ClientState::Idle,
             _ => ClientState::Unknown,
+        }
+    }
+}
+
+/// The command under way. Dropped before it has ended, it is killed with all that it started: `codex` from npm is a launcher, whose
+/// child would live on. What a command that ended has left behind, such as the daemon, stays.
+struct Running {
+    child: Child,
+    ended: bool,
+}
+
+impl Running {
+    /// Waits until it has ended; returns what it said on stderr, as far as that goes into a reason.
+    async fn end(&mut self) -> io::Result<(ExitStatus, Vec<u8>)> {
+        let mut stderr = self.child.stderr.take();
+        let (mut said, mut piece) = (Vec::new(), [0; 1024]);
+        let mut status = None;
+        loop {
+            let reading = async {
+                match &mut stderr {
+                    Some(stderr) => stderr.read(&mut piece).await,
+                    None => std::future::pending().await,
+                }
+            };
+            let read = match status {
+                None => tokio::select! {
+                    read = reading => read?,
+                    ended = self.child.wait() => {
+                        (status, self.ended) = (Some(ended?), true);
+                        continue;
+                    }
+                },
+                Some(status) => match timeout(LAST_WORDS, reading).await {
+                    Ok(Ok(read)) if read > 0 && said.len() < 4 * REASON_CHARS => read,
+                    _ => return Ok((status, said)),
+                },
+            };
+            if read == 0 {
+                stderr = None;
+            } else if said.len() < 4 * REASON_CHARS {
+                said.extend_from_slice(&piece[..read]);
+            }
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Its own group, which it leads.
+        let group = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
+        if let Some(group) = group.filter(|_| !self.ended)
+            && let Err(error) = kill_process_group(group, Signal::KILL)
+        {
+            tracing::debug!(%error, "a `codex queue` that hangs stays behind");
         }
     }
 }

@@ -230,4 +230,35 @@ mod tests {
         let left = fs_err::read_dir(home.path()).unwrap().count();
         assert_eq!(left, 2, "no socket stays behind");
     }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receipt_that_does_not_come_is_waited_for_and_no_failure() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("q.sock");
+        let inbox = QwenInbox {
+            registry: home.path().join("none"),
+            token: "hush".to_owned().into(),
+            runtime: home.path().to_owned(),
+            socket: Some(socket.clone()),
+            session: Some("s-1".into()),
+        };
+        // A busy session takes the ring and says nothing; somebody else's word is not taken for its receipt.
+        let listener = UnixListener::bind(&socket).unwrap();
+        let session = async {
+            let mut lines = BufReader::new(listener.accept().await.unwrap().0).lines();
+            let mut got = Vec::new();
+            while let Some(line) = lines.next_line().await.unwrap() {
+                got.push(serde_json::from_str::<Value>(&line).unwrap());
+            }
+            let forged = json!({"msgV": 1, "type": "control", "action": "delivery_status", "status": "delivered",
+                "origMsgId": got[1]["msgId"]});
+            let mut back = UnixStream::connect(got[1]["from"].as_str().unwrap()).await.unwrap();
+            back.write_all(format!("{forged}\n").as_bytes()).await.unwrap();
+        };
+        let began = tokio::time::Instant::now();
+        let (rung, ()) = tokio::join!(inbox.ring("hello"), session);
+        assert_eq!(rung.unwrap(), Rung { door: "qwen inbox socket", receipt: None });
+        assert!((RECEIPT_PATIENCE..RECEIPT_PATIENCE * 2).contains(&began.elapsed()), "{:?}", began.elapsed());
+        assert_eq!(fs_err::read_dir(home.path()).unwrap().count(), 1, "no socket stays behind");
+    }
 }
