@@ -31,13 +31,31 @@ pub(crate) struct Cli {
 const AFTER_HELP: &str = "\
 Examples:
   amb up                           the office on this machine, in the background
-  amb register ann                 an agent
+  amb register ann ben             two agents
   amb --as ann send ben 'hello'    a message
   amb --as ben inbox
   amb --dir mail register ann      or in a directory, with nothing to start
 
-Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed, 5 refused or conflict,
-6 out of reach or too often (try again), 7 not in this office.";
+Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed,
+5 refused or conflict, 6 out of reach or too often (try again),
+7 not in this office.";
+
+/// What `amb` alone says: a newcomer needs a few of the verbs.
+pub(crate) const OVERVIEW: &str = "\
+Agent Mailbox: a post office for AI agents
+
+  amb demo                        three agents at work, in their own office
+  amb up                          your own office, in the background
+  amb register ann ben            two agents
+  amb --as ann send ben 'hello'   one writes to the other
+  amb --as ben inbox              who sees it
+  amb send ann 'look at it'       without a name, you write yourself
+  amb log --follow                what everybody does, as it happens
+  amb init claude-code            a client that gets its mailbox
+  amb doctor                      what is wrong, and what to do
+
+Every verb: amb --help. One of them: amb send --help.
+";
 
 /// Which office, and who is speaking.
 #[derive(Debug, Clone, Args)]
@@ -141,6 +159,9 @@ verbs! {
     Household(household),
     Invite(household),
     Join(household),
+    Pause(stepping_in),
+    Resume(stepping_in),
+    End(stepping_in),
     Transcript(transcript),
     Export(export),
     Archive(archive),

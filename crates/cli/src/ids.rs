@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use amb_core::doc::{Inbox, SessionSummary};
+use amb_client::Client;
+use amb_core::doc::{HouseholdSession, Inbox, SessionSummary};
 use amb_core::mailbox::{Mailbox, TaskFilter};
 use amb_core::suggest::nearest;
-use amb_core::{Code, MessageId, OfficeError, SessionId, TaskId};
+use amb_core::{Code, MessageId, OfficeError, SessionId, Task, TaskId};
 
 use crate::failure::Failure;
 use crate::output::preview;
@@ -16,6 +17,8 @@ const MOST_PAGES: usize = 50;
 const MOST_TOLD: usize = 5;
 /// A short id has at least this many characters.
 const SHORTEST: usize = 8;
+/// Ids of other systems may be anything; what is shorter is a name or the beginning of an id, of which nothing is known.
+const LONG: usize = 12;
 /// How long an id of ours is when it is written whole.
 const WHOLE: usize = 36;
 
@@ -101,8 +104,42 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
             Err(OfficeError::new(Code::NotFound, detail).into())
         }
         // Another system's id, perhaps of a session that is too old to be listed: the office knows.
-        None => Ok(parse(text)?),
+        None if text.len() >= LONG => Ok(parse(text)?),
+        None => {
+            let detail = format!(
+                "no session or agent {text:?}; `amb inbox` lists your conversations, `amb agents` whom you can write to"
+            );
+            Err(OfficeError::new(Code::NotFound, detail).into())
+        }
     }
+}
+
+/// The session of the household that its person means.
+pub(crate) async fn household_session(person: &Client, text: &str) -> Result<SessionId, Failure> {
+    if is_whole(text) {
+        return Ok(parse(text)?);
+    }
+    let about = |session: HouseholdSession| {
+        let between = session.between.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ");
+        (session.session_id.to_string(), format!("{between}, {:?}", preview(&session.subject, 30)))
+    };
+    let found = person.household_sessions().await?;
+    let candidates: Vec<_> = found.sessions.into_iter().map(about).collect();
+    match pick("sessions", text, &candidates)? {
+        Some(id) => Ok(parse(&id)?),
+        None => {
+            let detail = format!("no session {text:?} in your household; `amb household sessions` lists them");
+            Err(OfficeError::new(Code::NotFound, detail).into())
+        }
+    }
+}
+
+/// The task of the household that its person means.
+pub(crate) async fn household_task(person: &Client, text: &str) -> Result<TaskId, Failure> {
+    if is_whole(text) {
+        return Ok(parse(text)?);
+    }
+    task_among(&person.household_tasks(false).await?, text, "amb task list --household")
 }
 
 /// The task that a person means.
@@ -110,7 +147,10 @@ pub(crate) async fn task(mailbox: &dyn Mailbox, text: &str) -> Result<TaskId, Fa
     if is_whole(text) {
         return Ok(parse(text)?);
     }
-    let tasks = mailbox.tasks(TaskFilter::default()).await?;
+    task_among(&mailbox.tasks(TaskFilter::default()).await?, text, "amb task list")
+}
+
+fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure> {
     let candidates: Vec<_> = tasks
         .iter()
         .map(|task| {
@@ -122,10 +162,14 @@ pub(crate) async fn task(mailbox: &dyn Mailbox, text: &str) -> Result<TaskId, Fa
         Some(id) => Ok(parse(&id)?),
         None => match nearest(text, candidates.iter().map(|(id, _)| id.as_str())) {
             Some(near) => {
-                let detail = format!("no task {text:?}; did you mean {near:?}? `amb task list` shows yours");
+                let detail = format!("no task {text:?}; did you mean {near:?}? `{list}` shows yours");
                 Err(OfficeError::new(Code::NotFound, detail).into())
             }
-            None => Ok(parse(text)?),
+            None if text.len() >= LONG => Ok(parse(text)?),
+            None => {
+                let detail = format!("no task {text:?}; `amb task list` shows those that you gave or were given");
+                Err(OfficeError::new(Code::NotFound, detail).into())
+            }
         },
     }
 }

@@ -31,15 +31,18 @@ mod table;
 mod verbs;
 mod waking;
 
+use std::io::Write;
 use std::process::ExitCode;
 
+use amb_core::suggest::nearest;
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 
 /// Does what the arguments of this process say.
 pub fn main() -> ExitCode {
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return misused(&error),
+        Err(error) => return misused(error),
     };
     let output = output::Output::new(cli.office.json);
     match run(cli, output) {
@@ -50,16 +53,35 @@ pub fn main() -> ExitCode {
 
 /// Says what is wrong with the arguments. A hook ends well all the same: to some clients exit code 2 means "go on", so a hook that
 /// a newer set-up calls by a name that this version does not know would keep its client running.
-fn misused(error: &clap::Error) -> ExitCode {
-    // Nobody is left to tell where the terminal is gone.
-    let _ = error.print();
+fn misused(mut error: clap::Error) -> ExitCode {
     let program = args::Cli::command();
+    suggest_verb(&mut error, &program);
+    // Nobody is left to tell where the terminal is gone.
+    let _ = match std::env::args_os().len() {
+        1 => std::io::stderr().write_all(args::OVERVIEW.as_bytes()),
+        _ => error.print(),
+    };
     let is_verb = |word: &String| program.get_subcommands().any(|verb| verb.get_name() == word);
     let is_hook = std::env::args().skip(1).find(is_verb).is_some_and(|verb| verb == "hook");
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ if is_hook => ExitCode::SUCCESS,
         code => ExitCode::from(u8::try_from(code).unwrap_or(2)),
+    }
+}
+
+/// Names the verb that may have been meant where clap itself has no suggestion: in a short word one slip is too much for its measure.
+fn suggest_verb(error: &mut clap::Error, program: &clap::Command) {
+    let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    if error.get(ContextKind::SuggestedSubcommand).is_some() {
+        return;
+    }
+    let deeper = |verb, word: String| clap::Command::find_subcommand(verb, word).unwrap_or(verb);
+    let verb = std::env::args().skip(1).fold(program, deeper);
+    let known = verb.get_subcommands().filter(|verb| !verb.is_hide_set()).map(clap::Command::get_name);
+    if let Some(near) = nearest(wrong, known) {
+        let near = ContextValue::Strings(vec![near.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, near);
     }
 }
 

@@ -148,6 +148,11 @@ fn runs_already(record: &Record) -> Failure {
 }
 
 impl Held {
+    /// Where the local office listened last; in the foreground it goes there or nowhere, so that nobody looks for it in vain.
+    pub(crate) fn address(&self) -> String {
+        last().and_then(|url| port_of(&url)).map_or_else(|| LISTEN.to_owned(), |port| format!("127.0.0.1:{port}"))
+    }
+
     /// Listens where the local office listened last, so that addresses in the settings of clients stay right; else at the
     /// first free port.
     pub(crate) async fn bind(&self) -> Result<TcpListener, Failure> {

@@ -28,7 +28,11 @@ impl OfficeArgs {
     /// The caller's mailbox, with options for the case that the office is a directory.
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
-            Some(server) => Ok(Arc::new(Client::open(server.clone(), self.key_of_speaker(server).await?).await?)),
+            Some(server) => {
+                let key = self.key_of_speaker(server).await?;
+                let opened = Client::open(server.clone(), key).await;
+                Ok(Arc::new(opened.map_err(|error| self.refused_key(server, error))?))
+            }
             None => {
                 let mailbox = self.directory(options)?.mailbox(self.speaker()?);
                 // Whoever does something is there; a server notes the same of every request. It is no more than a note:
@@ -152,6 +156,34 @@ impl OfficeArgs {
     /// The agent that speaks.
     pub(crate) fn speaker(&self) -> Result<AgentName, Failure> {
         self.me.clone().ok_or_else(|| Failure::usage("say who you are: --as NAME, or AMB_AS in the environment"))
+    }
+
+    /// What to do where a server does not take a key that is kept here.
+    fn refused_key(&self, server: &ServerUrl, error: OfficeError) -> Failure {
+        let kept = |name: &&AgentName| keys::find(server, name).is_ok_and(|key| key.is_some());
+        let name = match &self.me {
+            Some(name) => Some(name).filter(kept).cloned(),
+            None if profile::key_from_env().is_some() => None,
+            None => household::person(server).ok().flatten(),
+        };
+        if error.code() != amb_core::Code::Unauthorized {
+            return error.into();
+        }
+        let detail = match name {
+            Some(name) => {
+                let flag = self.server_flag();
+                format!(
+                    "{server} does not take the key that is kept here for {name}: the key was renewed elsewhere, or the office's \
+                     database replaced. `amb register {name}{flag} --anew` registers it again where the name is free; else the \
+                     office's operator gives it a new key: `amb admin key {name}`"
+                )
+            }
+            None => format!(
+                "{server} does not take this key ({}); see MAILBOX_API_KEY in the environment, or speak as another: --as NAME",
+                error.detail()
+            ),
+        };
+        OfficeError::new(amb_core::Code::Unauthorized, detail).into()
     }
 
     /// How a verb names the same server again; nothing where it is found without being named.

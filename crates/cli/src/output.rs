@@ -69,14 +69,31 @@ impl Output {
 
     /// A line of what is known about one thing, under its first line.
     pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
-        self.say(format!("  {}  {}", self.paint(Tone::Quiet, &format!("{name:<9}")), visible(text)))
+        let text = self.fitted(&self.homely(&visible(text)), 13);
+        self.say(format!("  {}  {text}", self.paint(Tone::Quiet, &format!("{name:<9}"))))
     }
 
     /// Talk: never data.
     #[allow(clippy::print_stderr)]
     pub(crate) fn note(self, text: impl AsRef<str>) {
         if !self.json {
-            eprintln!("{}", text.as_ref());
+            eprintln!("{}", self.fitted(&self.homely(text.as_ref()), 0));
+        }
+    }
+
+    /// The text as lines of the terminal that a person looks at, all but the first set in so far; as it is elsewhere.
+    pub(crate) fn fitted(self, text: &str, indent: usize) -> String {
+        match table::terminal_width().filter(|_| self.for_person) {
+            Some(width) => wrapped(text, usize::from(width).saturating_sub(indent), indent),
+            None => text.to_owned(),
+        }
+    }
+
+    /// For a person, files in their home as they would type them.
+    pub(crate) fn homely(self, text: &str) -> String {
+        match crate::home::user() {
+            Ok(home) if self.for_person => text.replace(&format!("{}/", home.display()), "~/"),
+            _ => text.to_owned(),
         }
     }
 
@@ -88,7 +105,7 @@ impl Output {
         } else {
             let red = io::stderr().is_terminal() && !no_colour();
             let program = if red { Tone::Bad.paint("amb:") } else { "amb:".to_owned() };
-            eprintln!("{program} {}", visible(detail));
+            eprintln!("{program} {}", self.fitted(&self.homely(&visible(detail)), 5));
         }
     }
 
@@ -140,6 +157,28 @@ pub(crate) fn visible(text: &str) -> String {
     amb_core::render::visible::line(text).into_owned()
 }
 
+/// Lines of at most so many characters, broken between words; the further ones are set in so far.
+pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
+    // What a line begins with stays, as in a piece of a program.
+    let words = text.trim_start_matches(' ');
+    let mut length = text.len() - words.len();
+    let mut lines = " ".repeat(length);
+    for (place, word) in words.split(' ').enumerate() {
+        let size = word.chars().count();
+        if place > 0 && length + 1 + size > width {
+            lines.push('\n');
+            lines.extend(std::iter::repeat_n(' ', indent));
+            length = 0;
+        } else if place > 0 {
+            lines.push(' ');
+            length += 1;
+        }
+        lines.push_str(word);
+        length += size;
+    }
+    lines
+}
+
 /// `3 min ago`, for tables.
 pub(crate) fn ago(then: Timestamp) -> String {
     let age = Timestamp::now().duration_since(then).max(SignedDuration::ZERO);
@@ -185,6 +224,15 @@ mod tests {
         for bad in ["", "h", "5", "-5m", "5 m", "1w", "99999999999999999999d", "５m"] {
             assert_eq!(span(bad), None, "{bad:?}");
         }
+    }
+
+    #[test]
+    fn long_lines_are_broken_between_words_and_set_in() {
+        assert_eq!(wrapped("one two three", 8, 2), "one two\n  three");
+        assert_eq!(wrapped("short", 8, 2), "short");
+        assert_eq!(wrapped("", 8, 2), "");
+        assert_eq!(wrapped("    let x = 1;", 20, 2), "    let x = 1;");
+        assert_eq!(wrapped("http://127.0.0.1:8000/long x", 8, 0), "http://127.0.0.1:8000/long\nx");
     }
 
     #[test]

@@ -72,7 +72,7 @@ impl Tone {
             "STATUS" | "STATE" => Self::of_state(cell),
             "UNREAD" if cell != "0" => Tone::Strong,
             "UNREAD" => Tone::Quiet,
-            "NAME" | "WITH" | "FROM" | "OFFICE" | "AGENT" => Tone::Strong,
+            "NAME" | "WITH" | "FROM" | "OFFICE" | "AGENT" | "MEMBER" => Tone::Strong,
             _ if TIMES.contains(&head) => Tone::Quiet,
             _ => Tone::Plain,
         }

@@ -36,6 +36,7 @@ pub(crate) mod search;
 pub(crate) mod send;
 pub(crate) mod serve;
 pub(crate) mod status;
+pub(crate) mod stepping_in;
 pub(crate) mod task;
 pub(crate) mod transcript;
 pub(crate) mod up;

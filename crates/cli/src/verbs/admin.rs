@@ -27,6 +27,7 @@ pub(crate) struct Admin {
 enum AdminVerb {
     Key(IssueKey),
     Household(FoundHousehold),
+    Operator(SetOperator),
     AdvanceCursors(AdvanceCursors),
 }
 
@@ -87,6 +88,44 @@ impl FoundHousehold {
     }
 }
 
+/// Let an agent or a person see the office's health on the dashboard
+///
+/// An operator signs in with `amb --as NAME dashboard` and sees how the office does, and no mail. Where the office listens on loopback
+/// alone, the person of the first household is its operator anyway. With PostgreSQL this works while servers run; with SQLite stop
+/// the server first.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb admin operator ann --database-url postgres://mailbox:secret@localhost/agent_mailbox
+  amb admin operator ann --revoke         ann sees it no more")]
+struct SetOperator {
+    /// Who
+    name: AgentName,
+    /// Take it back; it holds from the next page on
+    #[arg(long)]
+    revoke: bool,
+    #[command(flatten)]
+    database: DatabaseArgs,
+}
+
+impl SetOperator {
+    async fn run(self, output: Output) -> Result<(), Failure> {
+        let store = open(&self.database).await?;
+        let done = store.set_operator(&self.name, !self.revoke, Timestamp::now()).await;
+        store.close().await;
+        done?;
+        if output.json {
+            return Ok(output.document(&json!({ "name": self.name, "operator": !self.revoke }))?);
+        }
+        Ok(output.say(match self.revoke {
+            true => format!("{} is no operator of this office", self.name),
+            false => {
+                format!("{} is an operator of this office; `amb --as {} dashboard` signs in", self.name, self.name)
+            }
+        })?)
+    }
+}
+
 /// Put the numbers of every log forward, after the database was put back to an earlier state
 ///
 /// Clients remember how far they have read a log by a number. Where a database is restored from an older copy, or a server
@@ -119,6 +158,7 @@ impl Admin {
         match self.verb {
             AdminVerb::Key(verb) => verb.run(output).await,
             AdminVerb::Household(verb) => verb.run(output).await,
+            AdminVerb::Operator(verb) => verb.run(output).await,
             AdminVerb::AdvanceCursors(verb) => verb.run(output).await,
         }
     }

@@ -26,16 +26,21 @@ impl Agents {
             return Ok(());
         }
         let rows = agents.into_iter().map(|agent| {
+            // Programs ask for JSON; the columns of the text stay what they were.
+            let person = if agent.person && output.for_person { "(a person) " } else { "" };
             let tasks = format!("{}/{}", agent.presence.current_tasks.len(), agent.card.max_concurrent_tasks);
             let seen = agent.presence.last_seen.map_or("never".into(), ago);
-            let status = agent.presence.status.to_string();
+            let status = match agent.paused {
+                true => "paused".to_owned(),
+                false => agent.presence.status.to_string(),
+            };
             vec![
                 agent.name.to_string(),
                 status,
                 seen,
                 tasks,
                 agent.card.capabilities.join(","),
-                preview(&agent.card.description, 60),
+                format!("{person}{}", preview(&agent.card.description, 60)),
             ]
         });
         output.table(&["NAME", "STATUS", "SEEN", "TASKS", "CAPABILITIES", "DESCRIPTION"], rows)?;

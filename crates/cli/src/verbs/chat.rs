@@ -276,10 +276,9 @@ impl Talk {
                 Ok(true)
             }
             Event::Receipt { message_id, receipt } if self.sent.contains(&message_id) => {
-                let state = format!("{:?}", receipt.state).to_lowercase();
                 match self.output.json {
                     true => self.output.line_of(&Event::Receipt { message_id, receipt })?,
-                    false => self.aside(&self.output.paint(Tone::Quiet, &state)),
+                    false => self.aside(&self.output.paint(Tone::Quiet, receipt.word())),
                 }
                 Ok(false)
             }
@@ -309,6 +308,7 @@ fn view(mail: NewMessage) -> MessageView {
     MessageView {
         id: mail.message_id,
         sender_name: mail.from_agent,
+        from_person: mail.from_person,
         content: mail.content,
         created_at: mail.created_at,
         is_read: false,

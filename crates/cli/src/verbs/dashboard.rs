@@ -23,6 +23,7 @@ pub(crate) struct Dashboard {
 impl Dashboard {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let Some(server) = &office.server else {
+            office.root()?;
             let detail = "a directory has no dashboard; `amb up` starts an office that has, or --server URL names one";
             return Err(OfficeError::unsupported(detail).into());
         };
@@ -39,15 +40,16 @@ impl Dashboard {
     }
 }
 
-/// Opens an address in a browser, where there is a screen to show one. Where it does not work the link was printed.
-fn open(url: &str) {
+/// Opens an address in a browser, where there is a screen to show one, and says whether one was started. Where it does not work
+/// the link was printed.
+pub(crate) fn open(url: &str) -> bool {
     let has_screen = cfg!(target_os = "macos")
         || ["DISPLAY", "WAYLAND_DISPLAY"]
             .iter()
             .any(|name| std::env::var_os(name).is_some_and(|value| !value.is_empty()));
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     if !has_screen {
-        return;
+        return false;
     }
     let started = std::process::Command::new(program)
         .arg(url)
@@ -55,7 +57,11 @@ fn open(url: &str) {
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn();
-    if let Err(error) = started {
-        tracing::debug!(%error, "no browser was started");
+    match started {
+        Ok(_) => true,
+        Err(error) => {
+            tracing::debug!(%error, "no browser was started");
+            false
+        }
     }
 }

@@ -5,9 +5,12 @@ mod office;
 mod screen;
 mod story;
 
+use std::time::Duration;
+
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
+use crate::verbs::dashboard;
 
 use office::TemporaryOffice;
 use screen::Screen;
@@ -15,19 +18,27 @@ use screen::Screen;
 /// See agents connect, delegate, wait for each other and end a loop
 ///
 /// Opens an office of its own (a free port of this machine, its mail in a temporary directory) and lets three scripted agents work
-/// in it for half a minute. Each line is what the office answered to one of them or told one of them. Needs no configuration and no
-/// network, touches no other office, and leaves nothing behind, also after Ctrl-C.
+/// in it for half a minute. Each line is what the office answered to one of them or told one of them. The link to its dashboard
+/// shows the same in a browser, which is opened where there is a screen. Needs no configuration and no network, touches no other
+/// office, and leaves nothing behind, also after Ctrl-C.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb demo
+  amb demo --no-open
   amb demo --fast
   amb demo --fast --json | jq -r 'select(.type == \"event\") | .event.type'")]
 pub(crate) struct Demo {
-    /// Without pauses
+    /// Without pauses, and without the dashboard
     #[arg(long)]
     fast: bool,
+    /// Print the link to the dashboard, and open no browser on it
+    #[arg(long)]
+    no_open: bool,
 }
+
+/// How long the office stays open after the story for whoever looks at it in a browser that was opened for them.
+const LINGER: Duration = Duration::from_secs(15);
 
 impl Demo {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
@@ -36,7 +47,7 @@ impl Demo {
         let office = TemporaryOffice::open().await?;
         let mut screen = Screen::new(output, self.fast);
         let played = tokio::select! {
-            played = story::play(&office, &mut screen) => Some(played),
+            played = self.play(&office, &mut screen, output) => Some(played),
             () = interrupted => None,
         };
         // Whatever became of the story, nothing stays.
@@ -48,6 +59,20 @@ impl Demo {
                 closed
             }
         }
+    }
+}
+
+impl Demo {
+    async fn play(&self, office: &TemporaryOffice, screen: &mut Screen, output: Output) -> Result<(), Failure> {
+        let link = if self.fast { None } else { Some(office.dashboard().await?) };
+        screen.begin(&office.server().to_string(), &office.place(), link.as_deref())?;
+        let is_open = link.is_some_and(|link| !self.no_open && output.for_person && dashboard::open(&link));
+        story::play(office, screen).await?;
+        if is_open {
+            output.note(format!("the dashboard stays open for {} s; Ctrl-C ends it now", LINGER.as_secs()));
+            tokio::time::sleep(LINGER).await;
+        }
+        screen.end()
     }
 }
 

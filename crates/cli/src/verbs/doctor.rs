@@ -79,7 +79,7 @@ impl Doctor {
         if office.dir.is_none() && office.layout.is_none() {
             checks.extend(server::look(office).await?);
             checks.extend(machine::look(office));
-            checks.extend(clients::look(office));
+            checks.extend(clients::look(office).await);
         }
         let findings = match &directory {
             Some(directory) => amb_dir::doctor::examine(directory, self.mend).await?,
@@ -124,9 +124,10 @@ fn show(check: &Check, output: Output) -> Result<(), Failure> {
         state => Tone::of_state(state),
     };
     let state = output.paint(tone, &format!("{:<7}", check.state));
-    output.say(format!("{state}  {:<7}  {}", check.what, visible(&check.detail)))?;
+    let text = |text: &str, indent| output.fitted(&output.homely(&visible(text)), indent);
+    output.say(format!("{state}  {:<7}  {}", check.what, text(&check.detail, 18)))?;
     if let Some(remedy) = &check.remedy {
-        output.say(format!("                  → {}", visible(remedy)))?;
+        output.say(format!("                  → {}", text(remedy, 20)))?;
     }
     Ok(())
 }

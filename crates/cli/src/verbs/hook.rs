@@ -106,7 +106,6 @@ async fn untold(
         Some(_) => own.shown.into_iter().collect(),
         None => place.shown_beside()?.shown,
     };
-    let me = mailbox.me();
     let mut fresh =
         amb_wake::unread(mailbox, &inbox, &mut SpentCache::default(), |mail| shown.contains(&mail.id)).await?;
     amb_wake::leave_out_held(mailbox, &mut fresh).await?;
@@ -121,10 +120,5 @@ async fn untold(
         }
         is_new
     })?;
-    Ok(is_new.then(|| Summary {
-        me: me.clone(),
-        unread: inbox.unread(),
-        newest: fresh.first().map(|mail| mail.id.clone()),
-        from: fresh.iter().map(|mail| mail.from.clone()).collect(),
-    }))
+    Ok(is_new.then(|| Summary::of(mailbox.me(), inbox.unread(), &fresh)))
 }

@@ -1,15 +1,16 @@
 //! `amb household`, `amb invite` and `amb join`: one owner's agents and machines.
 
 use amb_client::{Client, ServerUrl};
-use amb_core::doc::{Household as Document, Machine};
-use amb_core::{AgentName, Mailbox, OfficeError};
+use amb_core::doc::{Household as Document, HouseholdSessions, Machine};
+use amb_core::{AgentName, Mailbox, OfficeError, Timestamp};
 use serde_json::json;
 use uuid::Uuid;
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::household;
-use crate::output::{Output, visible};
+use crate::ids::Short;
+use crate::output::{Output, ago, preview, visible};
 use crate::saved::{self, Place};
 
 /// Your agents and machines, which write to each other without codes
@@ -20,6 +21,8 @@ use crate::saved::{self, Place};
 #[command(after_help = "\
 Examples:
   amb household                           who is in it, and by which machine
+  amb household sessions                  what your agents talk about
+  amb household add coder                 coder, which was registered before, joins it
   amb household remove coder              coder becomes a stranger
   amb household remove --machine 01980c5e-…   that machine's token is void, and its agents are strangers")]
 pub(crate) struct Household {
@@ -31,9 +34,16 @@ pub(crate) struct Household {
 enum HouseholdVerb {
     /// Who is in it, and by which machine
     List,
+    /// The conversations of your agents, the one with the newest message first; `amb end` ends one
+    Sessions,
     /// Say under which name you write as the household's person; only where nobody did yet
     Person {
         /// The name
+        name: AgentName,
+    },
+    /// Let an agent in that is registered already, and whose key is kept here
+    Add {
+        /// The agent
         name: AgentName,
     },
     /// Take an agent out, or a whole machine
@@ -49,6 +59,10 @@ enum HouseholdVerb {
 
 /// The household's office, as a server.
 fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
+    if office.server.is_none() {
+        // Where there is no office at all, that is what to say.
+        office.root()?;
+    }
     office.server.as_ref().ok_or_else(|| {
         OfficeError::unsupported(
             "a directory has no household: its agents all write to each other, as far as allow_from goes",
@@ -58,7 +72,7 @@ fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
 }
 
 /// The mailbox of whoever was named; else the person's, claimed on first use; else of the only agent there is.
-async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
+pub(crate) async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
     let server = server(office)?;
     let mut office = office.clone();
     if office.me.is_none() && crate::profile::key_from_env().is_none() {
@@ -71,6 +85,7 @@ impl Household {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         match self.verb {
             None | Some(HouseholdVerb::List) => list(&open(office).await?.household().await?, output),
+            Some(HouseholdVerb::Sessions) => sessions(&open(office).await?.household_sessions().await?, output),
             Some(HouseholdVerb::Person { name }) => {
                 let server = server(office)?;
                 let person = household::claim(server, &name, &household::token_asked_for(server)?).await?;
@@ -79,23 +94,34 @@ impl Household {
                 }
                 Ok(output.say(format!("you write as {person} here"))?)
             }
+            Some(HouseholdVerb::Add { name }) => {
+                let server = server(office)?;
+                let token = household::token_asked_for(server)?;
+                let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
+                Client::open(server.clone(), office.key(server)?).await?.join_household(&token).await?;
+                if output.json {
+                    return Ok(output.document(&json!({ "added": name }))?);
+                }
+                Ok(output
+                    .say(format!("{name} is in the household: it and the others write to each other without codes"))?)
+            }
             Some(HouseholdVerb::Remove { name, machine }) => {
                 let mailbox = open(office).await?;
                 let removed = match (&name, machine) {
                     (_, Some(id)) => {
                         mailbox.revoke_machine(id).await?;
-                        format!("machine {id}")
+                        format!("machine {id} is out of the household; its agents are strangers now")
                     }
                     (Some(name), None) => {
                         mailbox.leave_household(name).await?;
-                        name.to_string()
+                        format!("{name} is out of the household, and a stranger now")
                     }
                     (None, None) => return Err(Failure::usage("say whom: a name, or --machine ID")),
                 };
                 if output.json {
                     return Ok(output.document(&json!({ "removed": name, "machine": machine }))?);
                 }
-                Ok(output.say(format!("{removed} is out of the household; its agents are strangers now"))?)
+                Ok(output.say(removed)?)
             }
         }
     }
@@ -105,24 +131,48 @@ fn list(household: &Document, output: Output) -> Result<(), Failure> {
     if output.json {
         return Ok(output.document(household)?);
     }
+    let when = |at: Timestamp| if output.for_person { ago(at) } else { at.to_string() };
     let label = |id: Option<Uuid>| {
         let machine = household.machines.iter().find(|machine| Some(machine.id) == id);
         machine.map_or_else(|| "-".to_owned(), |machine| visible(&machine.label))
     };
     let members = household.members.iter().map(|member| {
         let who = if member.person { "person" } else { "agent" };
-        vec![member.name.to_string(), who.to_owned(), member.presence.status.to_string(), label(member.machine)]
+        let status = match &member.paused_by {
+            Some(by) => format!("paused by {by}"),
+            None => member.presence.status.to_string(),
+        };
+        vec![member.name.to_string(), who.to_owned(), status, label(member.machine)]
     });
     output.table(&["MEMBER", "", "STATUS", "MACHINE"], members)?;
     let machines = household.machines.iter().map(|machine: &Machine| {
         let state = match machine.revoked_at {
-            Some(at) => format!("revoked {at}"),
+            Some(at) => format!("revoked {}", when(at)),
             None => "good".to_owned(),
         };
-        vec![visible(&machine.label), machine.id.to_string(), machine.created_at.to_string(), state]
+        vec![visible(&machine.label), machine.id.to_string(), when(machine.created_at), state]
     });
     output.say("")?;
     Ok(output.table(&["MACHINE", "ID", "SINCE", "TOKEN"], machines)?)
+}
+
+fn sessions(found: &HouseholdSessions, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.document(found)?);
+    }
+    if found.sessions.is_empty() {
+        output.note("your agents have said nothing yet");
+        return Ok(());
+    }
+    let short = Short::of(found.sessions.iter().map(|session| session.session_id.as_str()), output.for_person);
+    let rows = found.sessions.iter().map(|session| {
+        let names: Vec<&str> = session.between.iter().map(AgentName::as_str).collect();
+        let with = session.group.as_deref().map_or_else(|| names.join(", "), visible);
+        let state = session.ended_by.as_ref().map_or_else(String::new, |by| format!("ended by {by}"));
+        let (id, last) = (short.show(session.session_id.as_str()), ago(session.last_message_at));
+        vec![id, with, preview(&session.subject, 40), session.unread.to_string(), last, state]
+    });
+    Ok(output.table(&["SESSION", "BETWEEN", "SUBJECT", "UNREAD", "LAST", ""], rows)?)
 }
 
 /// Let agents of another machine into your household

@@ -42,6 +42,8 @@ impl Inbox {
             let ids = inbox.sessions.iter().map(|session| session.session_id.as_str());
             let short = Short::of(ids, output.for_person);
             let rows = inbox.sessions.iter().map(|session| {
+                // Programs that read the text see the subject as it is.
+                let title = if output.for_person { session.title() } else { session.subject.as_str().into() };
                 let last = session.recent_messages.first();
                 let last = last.map_or(String::new(), |m| format!("{}: {}", m.sender_name, preview(&m.content, 50)));
                 vec![
@@ -49,7 +51,7 @@ impl Inbox {
                     session.other_agent_name.to_string(),
                     session.unread_count.to_string(),
                     ago(session.last_message_at),
-                    preview(&session.subject, 30),
+                    preview(&title, 30),
                     last,
                 ]
             });

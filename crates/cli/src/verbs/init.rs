@@ -23,7 +23,7 @@ Examples:
   amb init claude-code --as reviewer --dry-run         show what would change in .mcp.json
   amb init codex --as coder --server http://127.0.0.1:8000
   amb init openclaw --as claw --bridge                 and open the route by which mail wakes it
-  amb init nanobot --as coder                          the mailbox channel, where agent-mailbox is installed
+  amb init nanobot --as coder                          the mailbox channel, where amb-mailbox is installed
   amb init gemini --as ann --no-hooks
   amb init opencode --as ben --scope project           also a plugin that wakes it
   amb init claude-code --plugin --scope user           allow the tools of our plugin, which brings the rest
@@ -46,7 +46,7 @@ pub(crate) struct Init {
     /// openclaw: also open the gateway's route that `amb bridge openclaw` uses
     #[arg(long)]
     bridge: bool,
-    /// nanobot: its mailbox channel (the Python package agent-mailbox) is installed, so it needs no tools by MCP; seen by itself
+    /// nanobot: its mailbox channel (the Python package amb-mailbox) is installed, so it needs no tools by MCP; seen by itself
     /// where nanobot is on the PATH. claude-code: our plugin brings the server, so only its tools are allowed
     #[arg(long)]
     plugin: bool,
@@ -302,7 +302,7 @@ impl Init {
             }
             Client::Nanobot if has_plugin => "next: restart nanobot's gateway; it hears its mail by itself".into(),
             Client::Nanobot => {
-                "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package agent-mailbox it hears \
+                "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package amb-mailbox it hears \
                  its mail by itself (docs/nanobot.md)"
                     .into()
             }

@@ -1,30 +1,41 @@
 //! `amb log`: what happened, and what happens.
 
+mod line;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use amb_client::Client;
+use amb_core::doc::HouseholdEntry;
 use amb_core::event::Event;
 use amb_core::mailbox::Mailbox;
-use amb_core::{AgentName, Cursor, Timestamp};
+use amb_core::{AgentName, Code, Cursor, Timestamp};
 use amb_dir::DirOptions;
-use serde::Serialize;
 
-use crate::args::OfficeArgs;
+use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
-use crate::output::{Output, ago, preview, span, visible};
-use crate::table::Tone;
+use crate::output::{Output, span};
 use crate::verbs::chat::follow;
-use crate::verbs::watch::interrupted;
+use crate::verbs::watch::{interrupted, through_outages};
+use crate::{household, keys, profile, table};
+use line::Line;
 
-/// Pages of one log that are read for what happened before; what is older is left out.
+/// Pages of one log that are read for what happened before, and entries of a server's log: what is older is left out.
 const MOST_PAGES: usize = 200;
+const MOST_ENTRIES: u64 = 20_000;
+/// Entries of each member's log that are looked through for what happened before in a household.
+const LAST: u64 = 1_000;
+/// How long a look waits for something to happen.
+const WAIT: Duration = Duration::from_secs(20);
+/// Columns where nobody says how many there are: outside a terminal lines are cut as for a wide one.
+const COLUMNS: u16 = 120;
 /// Mailboxes of a directory that are followed.
 const MOST_MAILBOXES: usize = 200;
 
 /// Show what happened, oldest first, and with --follow what happens
 ///
-/// In a directory without --as: in everybody's mailbox. At a server: in yours. Messages, tasks and their updates, receipts,
-/// requests for connections. Marks nothing as read.
+/// Without --as: in everybody's mailbox, which at a server is that of everybody in your household. With --as: in that one's
+/// own. Messages, tasks and their updates, receipts, requests for connections. Marks nothing as read.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -58,121 +69,101 @@ fn since(text: &str) -> Result<Timestamp, String> {
     before.ok_or_else(|| "a time such as 2026-12-01T12:00:00Z, or a span such as 90m, 2h or 3d".into())
 }
 
-/// One thing that happened, and to whom.
-#[derive(Debug, Serialize)]
-struct Line {
-    /// In whose mailbox.
-    agent: AgentName,
-    #[serde(flatten)]
-    event: Event,
-}
-
-impl Line {
-    fn kind(&self) -> &str {
-        match &self.event {
-            Event::NewMessage(mail) => mail.kind.as_str(),
-            Event::Receipt { .. } => "receipt",
-            Event::TaskOverdue { .. } => "task_overdue",
-            Event::HouseholdChanged { .. } => "household",
-            _ => "connection",
-        }
-    }
-
-    /// The other one of the two whom it concerns.
-    fn other(&self) -> &AgentName {
-        match &self.event {
-            Event::NewMessage(mail) => &mail.from_agent,
-            Event::ConnectionRequest { from_agent, .. } => from_agent,
-            Event::ConnectionApproved { connected_agent, .. } => connected_agent,
-            Event::ConnectionChanged { agent, .. } | Event::HouseholdChanged { agent, .. } => agent,
-            Event::Receipt { receipt, .. } => &receipt.recipient,
-            Event::TaskOverdue { task } if task.owner == self.agent => &task.assignee,
-            Event::TaskOverdue { task } => &task.owner,
-        }
-    }
-
-    /// When, where that is known.
-    fn at(&self) -> Option<Timestamp> {
-        match &self.event {
-            Event::NewMessage(mail) => Some(mail.created_at),
-            Event::Receipt { receipt, .. } => receipt.read_at.or(receipt.delivered_at).or(Some(receipt.queued_at)),
-            Event::TaskOverdue { task } => Some(task.updated_at),
-            _ => None,
-        }
-    }
-
-    fn text(&self, output: Output) -> String {
-        let when = self.at().map_or_else(|| "          ".to_owned(), |at| format!("{:>10}", ago(at)));
-        let name = |name: &AgentName| output.paint(Tone::Strong, name.as_str());
-        let (me, other) = (name(&self.agent), name(self.other()));
-        let what = match &self.event {
-            Event::NewMessage(mail) => {
-                let state = mail.task.as_ref().map(|task| task.state.to_string());
-                let state =
-                    state.map_or(String::new(), |state| format!(" {}", output.paint(Tone::of_state(&state), &state)));
-                let kind = match mail.kind.as_str() {
-                    "message" => String::new(),
-                    kind => format!("  [{}{state}]", visible(kind)),
-                };
-                let (subject, text) = (preview(&mail.subject, 30), preview(&mail.content, 60));
-                format!("{other} → {me}{kind}  {}: {}", visible(&subject), visible(&text))
-            }
-            Event::ConnectionRequest { .. } => format!("{other} asks {me} for a connection"),
-            Event::ConnectionApproved { .. } => format!("{other} approved {me}'s request"),
-            Event::ConnectionChanged { status, .. } => format!("{me} and {other}: {}", status.as_str()),
-            Event::HouseholdChanged { change, .. } => format!("{other} {} the household of {me}", change.as_str()),
-            Event::Receipt { receipt, .. } => {
-                let state = format!("{:?}", receipt.state).to_lowercase();
-                output.paint(Tone::Quiet, &format!("{} → {}  {state}", self.agent, receipt.recipient))
-            }
-            Event::TaskOverdue { task } => {
-                let overdue = output.paint(Tone::Bad, "overdue");
-                format!("task of {} for {} is {overdue}", task.owner, task.assignee)
-            }
-        };
-        format!("{}  {what}", output.paint(Tone::Quiet, &when))
-    }
-}
-
 impl Log {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        if let Some(person) = person(office).await? {
+            match self.household_before(&person).await {
+                Ok((lines, place)) => {
+                    self.show_last(lines, output)?;
+                    let live = self.household_live(&person, place, output);
+                    return self.go_on(live).await;
+                }
+                // An office of an earlier version tells nobody of others.
+                Err(Failure::Office(error)) if error.code() == Code::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
         let mailboxes = mailboxes(office, output).await?;
         let (mut lines, mut places) = (Vec::new(), Vec::new());
         for mailbox in &mailboxes {
             places.push(self.before(mailbox, &mut lines).await?);
         }
+        self.show_last(lines, output)?;
+        let live = self.live(mailboxes, places, output);
+        self.go_on(live).await
+    }
+
+    fn show_last(&self, mut lines: Vec<Line>, output: Output) -> Result<(), Failure> {
         lines.sort_by_key(Line::at);
         let begin = lines.len().saturating_sub(self.limit);
         if lines.is_empty() && !self.follow {
-            output.note("nothing happened");
+            output.note(match self.agents.is_empty() && self.kinds.is_empty() && self.since.is_none() {
+                true => "nothing happened yet",
+                false => "nothing that you asked for",
+            });
         }
-        lines[begin..].iter().try_for_each(|line| show(line, output))?;
+        lines[begin..].iter().try_for_each(|line| show(line, output))
+    }
+
+    /// Shows what happens, where that was asked for, until interrupted.
+    async fn go_on(&self, live: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
         if !self.follow {
             return Ok(());
         }
         tokio::select! {
-            ended = self.live(mailboxes, places, output) => ended,
+            ended = live => ended,
             interrupted = interrupted() => Ok(interrupted?),
+        }
+    }
+
+    /// What happened in a household, and where to go on.
+    async fn household_before(&self, person: &Client) -> Result<(Vec<Line>, String), Failure> {
+        let mut page = person.household_events(None, LAST, Duration::ZERO).await?;
+        let mut lines = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let is_last = page.events.is_empty();
+            self.gather(&mut lines, page.events.into_iter().filter_map(line_of));
+            if is_last {
+                break;
+            }
+            page = person.household_events(Some(&page.cursor), 0, Duration::ZERO).await?;
+        }
+        Ok((lines, page.cursor))
+    }
+
+    async fn household_live(&self, person: &Client, mut place: String, output: Output) -> Result<(), Failure> {
+        loop {
+            let page = through_outages(output, async || person.household_events(Some(&place), 0, WAIT).await).await?;
+            place = page.cursor;
+            let mut lines: Vec<Line> =
+                page.events.into_iter().filter_map(line_of).filter(|line| self.wants(line)).collect();
+            lines.sort_by_key(Line::at);
+            lines.iter().try_for_each(|line| show(line, output))?;
+        }
+    }
+
+    /// Adds what is wanted, and drops what will not be shown because so much came after it.
+    fn gather(&self, lines: &mut Vec<Line>, more: impl Iterator<Item = Line>) {
+        lines.extend(more.filter(|line| self.wants(line)));
+        if lines.len() > self.limit.saturating_mul(4).max(1_000) {
+            lines.sort_by_key(Line::at);
+            lines.drain(..lines.len() - self.limit.max(1));
         }
     }
 
     /// What is in the log of a mailbox already. Returns where it ends.
     async fn before(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<Line>) -> Result<Cursor, Failure> {
         let end = mailbox.events(None, Duration::ZERO).await?.cursor;
-        let mut cursor = Cursor::from(0);
+        // A server's cursors are numbers: of a long log the end is looked through.
+        let mut cursor = Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MOST_ENTRIES));
         for _ in 0..MOST_PAGES {
             let page = mailbox.events(Some(cursor), Duration::ZERO).await?;
             if page.events.is_empty() {
                 return Ok(page.cursor);
             }
             cursor = page.cursor;
-            let all = page.events.into_iter().map(|entry| Line { agent: mailbox.me().clone(), event: entry.event });
-            lines.extend(all.filter(|line| self.wants(line)));
-            // Only the last of them are shown.
-            if lines.len() > self.limit.saturating_mul(4).max(1_000) {
-                lines.sort_by_key(Line::at);
-                lines.drain(..lines.len() - self.limit.max(1));
-            }
+            let me = mailbox.me();
+            self.gather(lines, page.events.into_iter().map(|entry| Line { agent: me.clone(), event: entry.event }));
         }
         Ok(end)
     }
@@ -203,18 +194,45 @@ impl Log {
 
     fn wants(&self, line: &Line) -> bool {
         let about = |name: &AgentName| *name == line.agent || name == line.other();
-        (self.agents.is_empty() || self.agents.iter().any(about))
+        line.event != Event::Unknown
+            && (self.agents.is_empty() || self.agents.iter().any(about))
             && (self.kinds.is_empty() || self.kinds.iter().any(|kind| kind == line.kind()))
             && self.since.is_none_or(|since| line.at().is_none_or(|at| at >= since))
     }
 }
 
+/// The line of an entry. An act of the person is in the log of each agent concerned; only the person's own copy is shown.
+fn line_of(entry: HouseholdEntry) -> Option<Line> {
+    match &entry.event {
+        Event::SteppedIn(acted) if acted.by != entry.agent => None,
+        _ => Some(Line { agent: entry.agent, event: entry.event }),
+    }
+}
+
 fn show(line: &Line, output: Output) -> Result<(), Failure> {
     match output.json {
-        true => output.line_of(line)?,
-        false => output.say(line.text(output))?,
+        true => output.line_of(&line.document()?)?,
+        false => {
+            let width = if output.for_person { table::terminal_width() } else { None };
+            output.say(line.text(output, width.unwrap_or(COLUMNS).into()))?;
+        }
     }
     Ok(())
+}
+
+/// The household's person, where that is who speaks without having been named.
+async fn person(office: &OfficeArgs) -> Result<Option<Client>, Failure> {
+    let Some(server) = office.server.as_ref().filter(|_| office.me.is_none() && profile::key_from_env().is_none())
+    else {
+        return Ok(None);
+    };
+    // At an office that was named, the only agent that has a key there speaks, as ever.
+    if office.origin == Origin::Said && keys::agents(server)?.len() == 1 {
+        return Ok(None);
+    }
+    let Some(person) = household::claim_person(server).await? else { return Ok(None) };
+    let key = OfficeArgs { me: Some(person), ..office.clone() }.key(server)?;
+    Ok(Some(Client::open(server.clone(), key).await?))
 }
 
 /// The mailboxes that the caller may see: in a directory everybody's, unless one is named.

@@ -2,6 +2,7 @@
 
 use amb_core::doc::MessageView;
 use amb_core::mailbox::HistoryPage;
+use amb_core::message::NO_SUBJECT;
 use amb_core::{Kind, Part, Priority, limits};
 
 use crate::args::OfficeArgs;
@@ -42,12 +43,15 @@ impl Read {
             return Ok(output.document(&history)?);
         }
         last::note(&*mailbox, &session);
-        output.say(output.paint(Tone::Strong, &format!("# {}", visible(&history.subject))))?;
+        if !(output.for_person && history.subject == NO_SUBJECT) {
+            output.say(output.paint(Tone::Strong, &format!("# {}", visible(&history.subject))))?;
+        }
         let short = Short::of(history.messages.iter().map(|message| message.id.as_str()), output.for_person);
         for message in history.messages.iter().rev() {
             let line = if output.for_person { title(message, short, output) } else { heading(message) };
             output.say(format!("\n{line}"))?;
-            output.say(body(&message.content, &message.parts))?;
+            let mut lines = body(&message.content, &message.parts).into_iter();
+            lines.try_for_each(|line| output.say(format!("    {}", output.fitted(&line, 4))))?;
         }
         Ok(())
     }
@@ -56,13 +60,15 @@ impl Read {
 /// For a person: when it was, as one would say it, and ids as short as they can be typed.
 fn title(message: &MessageView, short: Short, output: Output) -> String {
     let name = output.paint(Tone::Strong, message.sender_name.as_str());
-    let mut line = format!("{name}  {}", ago(message.created_at));
+    let person = if message.from_person { " (person)" } else { "" };
+    let mut line = format!("{name}{person}  {}", ago(message.created_at));
     if message.kind != Kind::Message {
         line.push_str(&format!("  [{}]", visible(message.kind.as_str())));
     }
     if let Some(task) = &message.task {
         let state = task.state.to_string();
-        line.push_str(&format!("  task {} is {}", task.id, output.paint(Tone::of_state(&state), &state)));
+        let id = Short::of([task.id.as_str()], true).show(task.id.as_str());
+        line.push_str(&format!("  task {id} is {}", output.paint(Tone::of_state(&state), &state)));
     }
     if message.priority != Priority::Normal {
         line.push_str(&format!("  {}", output.paint(Tone::Bad, &message.priority.to_string())));
@@ -85,15 +91,15 @@ fn heading(message: &MessageView) -> String {
     line
 }
 
-/// The content, each line set in and nothing in it able to drive the terminal.
-pub(crate) fn body(content: &str, parts: &[Part]) -> String {
-    let mut lines: Vec<String> = content.lines().map(|line| format!("    {}", visible(line))).collect();
+/// The lines of the content, nothing in them able to drive the terminal.
+pub(crate) fn body(content: &str, parts: &[Part]) -> Vec<String> {
+    let mut lines: Vec<String> = content.lines().map(visible).collect();
     for part in parts {
         match part {
             Part::Text { .. } => {}
-            Part::Data { data } => lines.push(format!("    data: {}", visible(&data.to_string()))),
-            Part::File { path, .. } => lines.push(format!("    file: {}", visible(path))),
+            Part::Data { data } => lines.push(format!("data: {}", visible(&data.to_string()))),
+            Part::File { path, .. } => lines.push(format!("file: {}", visible(path))),
         }
     }
-    lines.join("\n")
+    lines
 }

@@ -2,7 +2,7 @@
 
 use amb_client::ExposeSecret;
 use amb_core::{AgentName, AllowFrom, Card, limits};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
@@ -10,15 +10,21 @@ use crate::output::Output;
 use crate::{household, keys};
 
 /// Register an agent, or change what it says about itself
+///
+/// Of several the first that cannot be registered ends it; those before it stay. With --json one agent is an object, several are a
+/// list.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
+  amb register coder
+  amb register planner coder reviewer
   amb register coder --description 'writes and tests code' --capability rust --capability python
   amb register coder --allow-from researcher --max-concurrent-tasks 1
   amb register coder --server https://mail.example.org --household")]
 pub(crate) struct Register {
-    /// The agent's name; --as where not given
-    name: Option<AgentName>,
+    /// The agent's name, or several at once; --as where not given
+    #[arg(value_name = "NAME")]
+    names: Vec<AgentName>,
     /// What it is, in a sentence
     #[arg(long, value_name = "D", default_value = "")]
     description: String,
@@ -41,46 +47,81 @@ pub(crate) struct Register {
     /// `amb serve` or `amb join` kept, or AMB_HOUSEHOLD_TOKEN. At the local office and at saved ones this goes without saying
     #[arg(long)]
     household: bool,
+    /// At a server that does not take the key that is kept here any more, as after its database was replaced: register again and
+    /// keep the new key instead
+    #[arg(long)]
+    anew: bool,
 }
 
 impl Register {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let name = self.name.clone().map_or_else(|| office.speaker(), Ok)?;
+        let names = if self.names.is_empty() { vec![office.speaker()?] } else { self.names.clone() };
+        let mut documents = Vec::new();
+        let mut failed = None;
+        for name in &names {
+            match self.one(name, office, output).await {
+                Ok(document) => documents.extend(document),
+                // Who was registered before stays so, and is told.
+                Err(error) => {
+                    failed = Some(error);
+                    break;
+                }
+            }
+        }
+        match (names.len(), documents.as_slice()) {
+            (_, []) => {}
+            (1, [only]) => output.document(only)?,
+            _ => output.document(&documents)?,
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Registers one agent. Returns its JSON document where `--json` was given.
+    async fn one(&self, name: &AgentName, office: &OfficeArgs, output: Output) -> Result<Option<Value>, Failure> {
         let office = OfficeArgs { me: Some(name.clone()), ..office.clone() };
+        let allow_from = match self.allow_from.as_slice() {
+            [] => AllowFrom::default(),
+            some => AllowFrom(some.to_vec()),
+        };
         let card = Card {
-            description: self.description,
-            capabilities: self.capabilities,
-            allow_from: if self.allow_from.is_empty() { AllowFrom::default() } else { AllowFrom(self.allow_from) },
+            description: self.description.clone(),
+            capabilities: self.capabilities.clone(),
+            allow_from,
             max_concurrent_tasks: self.max_concurrent_tasks,
         };
         match &office.server {
             // A name that this user has a key for is its own: only the card changes.
-            Some(server) if keys::find(server, &name)?.is_none() => {
+            Some(server) if self.anew || keys::find(server, name)?.is_none() => {
                 card.check()?;
                 let household = household::joining(&office, server, self.household)?;
-                let token = self.registration_token.as_deref();
                 let registered = amb_client::register(
                     server,
-                    &name,
+                    name,
                     card,
-                    self.owner_contact,
-                    token,
+                    self.owner_contact.clone(),
+                    self.registration_token.as_deref(),
                     household.as_ref().map(ExposeSecret::expose_secret),
                 )
                 .await?;
-                let path = keys::keep(server, &name, registered.api_key.expose_secret())?;
+                let path = keys::keep(server, name, registered.api_key.expose_secret())?;
                 if output.json {
-                    let document = json!({ "id": registered.id, "name": registered.name, "key_file": path });
-                    return Ok(output.document(&document)?);
+                    return Ok(Some(json!({ "id": registered.id, "name": registered.name, "key_file": path })));
                 }
                 output.say(format!("{name} is registered at {server}"))?;
-                output.note(format!("its key is kept in {}", path.display()));
+                // Once for all of them.
+                if self.names.last().is_none_or(|last| last == name) {
+                    let whose = if self.names.len() > 1 { "their keys are" } else { "its key is" };
+                    output.note(format!("{whose} kept in {}", path.display()));
+                    if registered.operators_read_mail {
+                        output.note("the operators of this office can read all mail");
+                    }
+                }
             }
             _ => {
                 let mailbox = office.open().await?;
                 let entry = mailbox.register(card).await?;
                 if output.json {
-                    return Ok(output.document(&entry)?);
+                    return Ok(Some(serde_json::to_value(&entry)?));
                 }
                 match &office.server {
                     Some(server) => {
@@ -90,6 +131,6 @@ impl Register {
                 }
             }
         }
-        Ok(())
+        Ok(None)
     }
 }

@@ -1,6 +1,7 @@
 //! `amb reply`: answer in the last conversation.
 
 use amb_core::doc::{MessageView, SessionSummary};
+use amb_core::message::NO_SUBJECT;
 use amb_core::{AgentName, Code, Draft, OfficeError};
 
 use crate::args::OfficeArgs;
@@ -44,7 +45,7 @@ impl Reply {
             OfficeError::new(Code::NotFound, "no conversation to answer in; `amb send AGENT TEXT` begins one")
         })?;
         let with = session.group.clone().unwrap_or_else(|| session.other_agent_name.to_string());
-        let hint = format!("to {with}, in {:?}", preview(&session.subject, 60));
+        let hint = format!("to {with}, in {:?}", preview(&session.title(), 60));
         let composed = Composed::read(self.text.as_deref(), &hint)?;
         let draft = Draft {
             session: Some(session.session_id.clone()),
@@ -63,7 +64,11 @@ impl Reply {
         if output.json {
             return Ok(output.document(&sent)?);
         }
-        output.say(format!("sent to {with}, in {:?}", preview(&session.subject, 60)))?;
+        let place = match session.subject == NO_SUBJECT {
+            true => String::new(),
+            false => format!(", in {:?}", preview(&session.subject, 60)),
+        };
+        output.say(format!("sent to {with}{place}"))?;
         if let Some(other) = came.filter(|came| came.unread_count > 0 && came.session_id != session.session_id) {
             let from = &other.other_agent_name;
             output.note(format!("{from} wrote too, and you have not read it: `amb read {from}`"));

@@ -3,7 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::message::NO_SUBJECT;
-use amb_core::{AgentName, CorrelationId, Draft, Kind, Mailbox, Part, Priority, Timestamp};
+use amb_core::suggest::nearest;
+use amb_core::{AgentName, Code, CorrelationId, Draft, Kind, Mailbox, OfficeError, Part, Priority, Timestamp};
 use amb_dir::DirOptions;
 
 use crate::args::OfficeArgs;
@@ -84,7 +85,7 @@ impl Send {
             Ok(sent) => sent,
             Err(error) => {
                 composed.iter().filter_map(Composed::kept).for_each(|kept| output.note(kept));
-                return Err(error.into());
+                return Err(hinted(error, &*mailbox, &to).await.into());
             }
         };
         composed.into_iter().for_each(Composed::sent);
@@ -95,9 +96,16 @@ impl Send {
             Some(reason) => output.say(format!("{} was rejected for {to}: {reason}", sent.message_id))?,
             None if output.for_person => {
                 let task = sent.task.as_ref().map_or(String::new(), |task| format!(", task {}", task.id));
-                output.say(format!("sent to {to}, in {:?}{task}", preview(&sent.subject, 60)))?;
+                let place = match sent.subject == NO_SUBJECT {
+                    true => String::new(),
+                    false => format!(", in {:?}", preview(&sent.subject, 60)),
+                };
+                output.say(output.fitted(&format!("sent to {to}{place}{task}"), 0))?;
             }
             None => output.say(format!("sent {} to {to} in session {}", sent.message_id, sent.session_id))?,
+        }
+        if sent.paused {
+            output.note(format!("{to} is paused by its owner; it gets this when it is resumed"));
         }
         Ok(())
     }
@@ -147,6 +155,20 @@ impl Send {
             idempotency_key: self.idempotency_key,
         };
         Ok(if self.automatic { draft.automatic() } else { draft })
+    }
+}
+
+/// Adds the name that may have been meant to the refusal of one that the sender has no connection with. An office refuses
+/// unknown agents and strangers alike; only the agents that the sender may see are suggested.
+async fn hinted(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
+    if error.code() != Code::NotConnected {
+        return error;
+    }
+    let agents = mailbox.agents().await.unwrap_or_default();
+    let others = agents.iter().map(|agent| &agent.name).filter(|name| *name != to && *name != mailbox.me());
+    match nearest(to.as_str(), others.map(AgentName::as_str)) {
+        Some(near) => OfficeError::new(error.code(), format!("{}; did you mean {near:?}?", error.detail())),
+        None => error,
     }
 }
 

@@ -70,6 +70,9 @@ struct Settings {
     /// Withhold codes from the target's inbox and events, so that they must travel by a human channel
     #[arg(long, env = "AMB_PRIVATE_CODES", num_args = 0..=1, default_missing_value = "true")]
     private_codes: Option<bool>,
+    /// Let operators (`amb admin operator`) read all mail on the dashboard; everybody who registers or signs in is told
+    #[arg(long, env = "AMB_OPERATORS_READ_MAIL", num_args = 0..=1, default_missing_value = "true")]
+    operators_read_mail: Option<bool>,
     /// How long a code can be used, in seconds [default: 3600]
     #[arg(long, value_name = "SECONDS", env = "AMB_CODE_TTL")]
     code_ttl: Option<u64>,
@@ -171,6 +174,7 @@ impl Settings {
             metrics_listen: self.metrics_listen.or(other.metrics_listen),
             rate_limits: self.rate_limits.or(other.rate_limits),
             private_codes: self.private_codes.or(other.private_codes),
+            operators_read_mail: self.operators_read_mail.or(other.operators_read_mail),
             code_ttl: self.code_ttl.or(other.code_ttl),
             ws_ping_interval: self.ws_ping_interval.or(other.ws_ping_interval),
             ws_ping_timeout: self.ws_ping_timeout.or(other.ws_ping_timeout),
@@ -217,6 +221,7 @@ impl Settings {
         Ok(Config {
             registration,
             private_codes: self.private_codes.unwrap_or(defaults.private_codes),
+            operators_read_mail: self.operators_read_mail.unwrap_or(defaults.operators_read_mail),
             code_ttl: seconds(self.code_ttl, defaults.code_ttl)?,
             ws_ping_interval: seconds(self.ws_ping_interval, defaults.ws_ping_interval)?,
             ws_ping_timeout: seconds(self.ws_ping_timeout, defaults.ws_ping_timeout)?,
@@ -296,7 +301,8 @@ impl Serve {
         let scheme = if config.tls.is_some() { "https" } else { "http" };
         let office = match &local {
             Some(local) if self.background.is_some() => local.bind().await?,
-            _ => bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?,
+            Some(local) => bind(&local.address()).await?,
+            None => bind(settings.listen.as_deref().unwrap_or(LISTEN)).await?,
         };
         let metrics = match &settings.metrics_listen {
             Some(address) => Some(bind(address).await?),
@@ -319,6 +325,9 @@ impl Serve {
             output.note(format!("warning: other verbs do not find this office by themselves: {error:#}"));
         }
         announce(output, scheme, address, place, local.is_some())?;
+        if config.operators_read_mail {
+            output.note("operators can read all mail; everybody who registers or signs in is told");
+        }
         for directory in &config.mounts {
             output.note(format!("mounting {}", directory.display()));
         }
@@ -387,7 +396,7 @@ fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_l
 async fn bind(address: &str) -> Result<TcpListener> {
     TcpListener::bind(address).await.with_context(|| match address.rsplit_once(':') {
         Some((_, port)) if port.parse::<u16>().is_ok() => {
-            format!("cannot listen on {address}; is another server there?")
+            format!("cannot listen on {address}; is another server there? --listen names another address, and `amb up` takes a free one")
         }
         _ => format!("cannot listen on {address}; say an address and a port, such as 127.0.0.1:8000"),
     })

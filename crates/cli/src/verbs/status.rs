@@ -62,7 +62,10 @@ impl Report {
         output.field("mail", &format!("{}{}", self.record.store, size.unwrap_or_default()))?;
         output.field("log", &self.log.display().to_string())?;
         if let Some(link) = &self.dashboard {
-            output.field("dashboard", &format!("{} (once, within five minutes; then `amb dashboard`)", link.url))?;
+            output.field(
+                "dashboard",
+                &format!("{} (once, within five minutes; `amb dashboard` gives another)", link.url),
+            )?;
         }
         if let Some(problem) = &self.problem {
             output.field("problem", problem)?;

@@ -1,21 +1,29 @@
 //! `amb task`: the tasks given and taken.
 
 use amb_core::mailbox::TaskFilter;
-use amb_core::{Task as Work, TaskState};
+use amb_core::message::NO_SUBJECT;
+use amb_core::{AgentName, Mailbox, Task as Work, TaskState};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids::{self, Short};
 use crate::output::Output;
 use crate::output::{ago, preview};
+use crate::verbs::household;
 
-/// List, accept, reject, start and finish tasks
+/// Tasks without a subject whose messages are looked at for their first words.
+const MOST_NAMED: usize = 20;
+
+/// List, accept, reject, start and finish tasks; cancel and reassign those of your household
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
   amb --as ben task list --open
   amb --as ben task accept 0199c0de
-  amb --as ben task done 0199c0de 'sort_by_mtime() is in utils.py'")]
+  amb --as ben task done 0199c0de 'sort_by_mtime() is in utils.py'
+  amb task list --household --open        the tasks of all your agents
+  amb task cancel 0199c0de 'not needed'   as the household's person
+  amb task reassign 0199c0de coder        coder gets it as new mail")]
 pub(crate) struct Task {
     #[command(subcommand)]
     action: Action,
@@ -31,6 +39,9 @@ enum Action {
         /// Only those you were given
         #[arg(long)]
         given: bool,
+        /// Those of your whole household, whoever gave them
+        #[arg(long, conflicts_with_all = ["owned", "given"])]
+        household: bool,
         /// Only those that have not ended
         #[arg(long)]
         open: bool,
@@ -48,6 +59,15 @@ enum Action {
     Done(Move),
     /// Give it up; the note says why
     Fail(Move),
+    /// End a task of your household, whoever gave it; the note says why
+    Cancel(Move),
+    /// Give a task of your household to another of its agents
+    Reassign {
+        /// The task, or as much of the beginning of its id as no other has
+        id: String,
+        /// Who is to have it
+        name: AgentName,
+    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -61,9 +81,31 @@ struct Move {
 impl Task {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let (step, state) = match self.action {
-            Action::List { owned, given, open, state } => {
+            Action::List { household: true, open, state, .. } => {
+                let mut tasks = household::open(office).await?.household_tasks(open).await?;
+                tasks.retain(|task| state.is_none_or(|state| task.state == state));
+                return list(&tasks, output);
+            }
+            Action::Cancel(step) => {
+                let person = household::open(office).await?;
+                let id = ids::household_task(&person, &step.id).await?;
+                let task = person.cancel_task(&id, step.note.as_deref()).await?;
+                let line = format!("task {} of {} for {} is canceled", task.id, task.owner, task.assignee);
+                return said(&task, &line, output);
+            }
+            Action::Reassign { id, name } => {
+                let person = household::open(office).await?;
+                let id = ids::household_task(&person, &id).await?;
+                let task = person.reassign_task(&id, &name).await?;
+                return said(&task, &format!("task {} of {} is {}'s now", task.id, task.owner, task.assignee), output);
+            }
+            Action::List { owned, given, open, state, .. } => {
                 let owned = if owned { Some(true) } else { given.then_some(false) };
-                let tasks = office.open().await?.tasks(TaskFilter { owned, state, open }).await?;
+                let mailbox = office.open().await?;
+                let mut tasks = mailbox.tasks(TaskFilter { owned, state, open }).await?;
+                if output.for_person {
+                    name_by_words(&*mailbox, &mut tasks).await;
+                }
                 return list(&tasks, output);
             }
             Action::Accept(step) => (step, TaskState::Accepted),
@@ -75,11 +117,24 @@ impl Task {
         let mailbox = office.open().await?;
         let id = ids::task(&*mailbox, &step.id).await?;
         let task = mailbox.set_task_state(&id, state, step.note).await?;
-        if output.json {
-            return Ok(output.document(&task)?);
+        said(&task, &format!("task {} of {} is {}", task.id, task.owner, task.state), output)
+    }
+}
+
+fn said(task: &Work, line: &str, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.document(task)?);
+    }
+    Ok(output.say(line)?)
+}
+
+/// Tasks without a subject are shown by what was asked for: of the first ones, which a person sees.
+async fn name_by_words(mailbox: &dyn Mailbox, tasks: &mut [Work]) {
+    let unnamed = |task: &&mut Work| task.subject.as_deref().is_none_or(|subject| subject == NO_SUBJECT);
+    for task in tasks.iter_mut().filter(unnamed).take(MOST_NAMED) {
+        if let Ok(asked) = mailbox.message(&task.message_id).await {
+            task.subject = Some(asked.message.text());
         }
-        output.say(format!("task {} of {} is {}", task.id, task.owner, task.state))?;
-        Ok(())
     }
 }
 
@@ -93,7 +148,11 @@ fn list(tasks: &[Work], output: Output) -> Result<(), Failure> {
     }
     let short = Short::of(tasks.iter().map(|task| task.id.as_str()), output.for_person);
     let rows = tasks.iter().map(|task| {
-        let state = if task.overdue { format!("{} (overdue)", task.state) } else { task.state.to_string() };
+        let state = match (&task.canceled_by, task.overdue) {
+            (Some(by), _) => format!("canceled by {by}"),
+            (None, true) => format!("{} (overdue)", task.state),
+            (None, false) => task.state.to_string(),
+        };
         let subject = task.subject.as_deref().unwrap_or_default();
         let note = task.note.as_deref().unwrap_or_default();
         let (owner, assignee) = (task.owner.to_string(), task.assignee.to_string());

@@ -4,6 +4,7 @@ mod status;
 mod test;
 
 pub(crate) use status::failures;
+pub(crate) use test::reach;
 
 use clap::ValueEnum;
 

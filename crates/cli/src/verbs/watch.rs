@@ -106,9 +106,8 @@ impl Watch {
             }
             let page = through_outages(output, async || mailbox.events(Some(cursor.clone()), WAIT).await).await?;
             cursor = page.cursor;
-            for mut entry in
-                page.events.into_iter().filter(|_| !self.ack).take(usize::try_from(left).unwrap_or(usize::MAX))
-            {
+            let known = page.events.into_iter().filter(|entry| !self.ack && entry.event != Event::Unknown);
+            for mut entry in known.take(usize::try_from(left).unwrap_or(usize::MAX)) {
                 let code = code_of(&mut entry.event, hidden);
                 match output.json {
                     true => output.line_of(&entry)?,
@@ -125,7 +124,7 @@ impl Watch {
 }
 
 /// Asks until the office answers, and says once that it does not. Only for what may be asked twice.
-async fn through_outages<T>(
+pub(crate) async fn through_outages<T>(
     output: Output,
     mut ask: impl AsyncFnMut() -> Result<T, OfficeError>,
 ) -> Result<T, OfficeError> {
@@ -234,7 +233,8 @@ fn describe(event: &Event) -> String {
                 mail.message_id,
                 visible(&mail.subject)
             );
-            format!("{head}\n{}", body(&mail.content, &mail.parts))
+            let lines = body(&mail.content, &mail.parts).into_iter().map(|line| format!("    {line}"));
+            format!("{head}\n{}", lines.collect::<Vec<_>>().join("\n"))
         }
         Event::ConnectionRequest { from_agent, verification_code, .. } => match verification_code {
             Some(code) => format!("{from_agent} wants to connect; the code is {code}"),
@@ -243,13 +243,15 @@ fn describe(event: &Event) -> String {
         Event::ConnectionApproved { connected_agent, .. } => format!("{connected_agent} approved your request"),
         Event::ConnectionChanged { agent, status, .. } => format!("the connection with {agent} is {}", status.as_str()),
         Event::Receipt { message_id, receipt } => {
-            format!("{message_id} to {} is {:?}", receipt.recipient, receipt.state).to_lowercase()
+            format!("{message_id} to {} is {}", receipt.recipient, receipt.word()).to_lowercase()
         }
         Event::TaskOverdue { task } => format!("task {} of {} for {} is overdue", task.id, task.owner, task.assignee),
         Event::HouseholdChanged { agent, change, by } => {
             let by = by.as_ref().map_or(String::new(), |by| format!(", by {by}"));
             format!("{agent} {} the household{by}", change.as_str())
         }
+        Event::SteppedIn(acted) => visible(&acted.to_string()),
+        Event::Unknown => "something that this version of amb does not know; a newer one shows it".into(),
     }
 }
 

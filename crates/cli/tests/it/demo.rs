@@ -162,3 +162,35 @@ async fn the_demo_needs_no_network_whatever_proxy_is_set() {
     let ended = soon(command.output()).await.unwrap();
     assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
 }
+
+#[tokio::test]
+async fn whoever_watches_gets_a_link_to_the_dashboard_that_shows_the_demo() {
+    let machine = Machine::new();
+    let mut child = machine.demo(&["--no-open", "--json"]).spawn().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    let mut link = None;
+    while let Some(line) = soon(lines.next_line()).await.unwrap() {
+        let line: Value = serde_json::from_str(&line).unwrap();
+        if line["type"] == "office" {
+            link = line["dashboard"].as_str().map(str::to_owned);
+        }
+        if line["verb"] == "register" || line["type"] == "event" {
+            break;
+        }
+    }
+    let link = link.expect("a link");
+    // Once for the whole process; a second time is no harm.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let http = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none()).no_proxy().build().unwrap();
+    let signed_in = soon(http.get(&link).send()).await.unwrap();
+    let cookie = signed_in.headers()["set-cookie"].to_str().unwrap().split(';').next().unwrap().to_owned();
+    let overview = format!("{}/dashboard", link.split("/dashboard").next().unwrap());
+    let page = soon(http.get(overview).header("Cookie", cookie).send()).await.unwrap();
+    assert!(page.status().is_success(), "{}", page.status());
+    let page = soon(page.text()).await.unwrap();
+    assert!(page.contains("planner"), "{page}");
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    assert!(soon(child.wait()).await.unwrap().success());
+    machine.is_as_before();
+}

@@ -54,7 +54,7 @@ fn inputs() -> Vec<(&'static str, &'static str, Value)> {
 }
 
 /// Runs a hook; it always ends well.
-async fn run(command: &mut Command, client: &str, event: &str, input: &Value) -> String {
+pub(crate) async fn run(command: &mut Command, client: &str, event: &str, input: &Value) -> String {
     command.args(["hook", client, event]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.to_string().as_bytes()).await.unwrap();

@@ -12,10 +12,10 @@ use crate::mcp_client::amb;
 use crate::server_office::{Office, serve_command, soon};
 
 /// Somebody at a machine of their own.
-struct User(TempDir);
+pub(crate) struct User(pub(crate) TempDir);
 
 impl User {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
@@ -23,20 +23,20 @@ impl User {
         soon(amb(self.0.path()).env("USER", "ann").args(args).output()).await.unwrap()
     }
 
-    async fn does(&self, args: &[&str]) -> String {
+    pub(crate) async fn does(&self, args: &[&str]) -> String {
         let ended = self.run(args).await;
         assert!(ended.status.success(), "{args:?}: {}", said(&ended));
         String::from_utf8(ended.stdout).unwrap()
     }
 
     /// The exit code of what must not succeed, and what was said.
-    async fn fails(&self, args: &[&str]) -> (i32, String) {
+    pub(crate) async fn fails(&self, args: &[&str]) -> (i32, String) {
         let ended = self.run(args).await;
         assert!(!ended.status.success(), "{args:?}: {}", said(&ended));
         (ended.status.code().unwrap(), said(&ended))
     }
 
-    async fn json(&self, args: &[&str]) -> Value {
+    pub(crate) async fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.does(&[args, &["--json"]].concat()).await).unwrap()
     }
 
@@ -52,13 +52,13 @@ fn said(ended: &Output) -> String {
 }
 
 /// An office on loopback that this user runs.
-async fn office_of(user: &User, database: &str) -> Office {
+pub(crate) async fn office_of(user: &User, database: &str) -> Office {
     let mut command = serve_command(database);
     command.env("HOME", user.0.path()).env_remove("XDG_CONFIG_HOME").env_remove("AMB_NO_HOUSEHOLD");
     Office::start_with(command).await
 }
 
-fn sqlite(home: &Path) -> String {
+pub(crate) fn sqlite(home: &Path) -> String {
     format!("sqlite:{}", home.join("mail.db").display())
 }
 
@@ -181,4 +181,22 @@ async fn the_operator_founds_a_household_and_renews_its_token() {
     assert_eq!(bea.fails(&["register", "writer", "--household", "--server", &url]).await.0, 4);
     bea.does(&["join", &url, renewed.trim()]).await;
     bea.does(&["register", "writer", "--household", "--server", &url]).await;
+}
+
+#[tokio::test]
+async fn an_operator_is_named_in_the_database_and_signs_in() {
+    let ann = User::new();
+    let database = PostgresDatabase::fresh().await;
+    let office = Office::start(&database.url()).await;
+    let url = office.url("");
+    ann.does(&["register", "watcher", "--server", &url]).await;
+    let sign_in = ["--as", "watcher", "--server", &url, "dashboard", "--no-open"];
+    assert_eq!(ann.fails(&sign_in).await.0, 4, "no agent sees the dashboard");
+    let database = database.url();
+    let operator = |name: &'static str| ["admin", "operator", name, "--database-url", database.as_str()];
+    assert_eq!(ann.json(&operator("watcher")).await["operator"], true);
+    assert!(ann.does(&sign_in).await.contains("/dashboard/sign-in?link="));
+    assert_eq!(ann.json(&[&operator("watcher")[..], &["--revoke"]].concat()).await["operator"], false);
+    assert_eq!(ann.fails(&sign_in).await.0, 4);
+    assert_eq!(ann.fails(&operator("nobody-here")).await.0, 3);
 }

@@ -241,3 +241,18 @@ async fn completions_and_manual_pages_are_made() {
     let page = fs_err::read_to_string(home.root.path().join("pages/amb-send.1")).unwrap();
     assert!(page.contains(".TH"), "{page}");
 }
+
+#[tokio::test]
+async fn a_wrong_word_is_answered_with_the_nearest_one() {
+    let home = Home::new();
+    for (wrong, near) in
+        [(vec!["lgo"], "log"), (vec!["task", "lits"], "list"), (vec!["--json", "snd", "ben", "hi"], "send")]
+    {
+        let (code, words) = home.refused(&wrong).await;
+        assert!(code == 2 && words.contains(&format!("'{near}'")), "{wrong:?}: {code} {words}");
+    }
+    home.json(&["up"]).await;
+    home.amb(&["register", "ben"]).await;
+    let (code, words) = home.refused(&["send", "bne", "hi"]).await;
+    assert!(code == 4 && words.contains("did you mean \"ben\"?"), "{code} {words}");
+}

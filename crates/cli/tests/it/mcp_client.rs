@@ -36,8 +36,13 @@ impl Model {
     /// The same, and what the process says on stderr.
     pub(crate) async fn start_with_stderr(command: &mut Command) -> (Self, ChildStderr) {
         let mut model = Self::start(command.stderr(Stdio::piped())).await;
-        let stderr = model.child.stderr.take().unwrap();
+        let stderr = model.stderr();
         (model, stderr)
+    }
+
+    /// What the process says on stderr, where the command has it piped.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.child.stderr.take().unwrap()
     }
 
     /// The same as a client that presents itself so.

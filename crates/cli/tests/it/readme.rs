@@ -12,7 +12,12 @@ use crate::server_office::{Office, soon};
 const README: &str = include_str!("../../../../README.md");
 const SERVER: &str = include_str!("../../../../docs/server.md");
 const DIRECTORY: &str = include_str!("../../../../docs/directory.md");
+const INSTALL: &str = include_str!("../../../../docs/install.md");
+const PYTHON: &str = include_str!("../../../../docs/python.md");
+const WORKSPACE: &str = include_str!("../../../../Cargo.toml");
 const WHEEL: &str = include_str!("../../../../packaging/pypi/pyproject.toml");
+const LIBRARY: &str = include_str!("../../../../python/pyproject.toml");
+const NPM: &str = include_str!("../../../../packaging/npm/amb/package.json");
 
 /// The commands of the block of a page that contains a text.
 fn block(page: &'static str, containing: &str) -> Vec<&'static str> {
@@ -70,10 +75,7 @@ async fn two_own_agents_exchange_mail_after_four_commands_without_a_flag() {
     assert!(commands.len() <= 4, "{commands:?}");
     let flag = |command: &&&str| command.split_whitespace().any(|word| word.starts_with('-'));
     assert_eq!(commands.iter().find(flag), None);
-    follow(&home, commands.into_iter().map(str::to_owned)).await;
-    let look = "AMB_AS=ben amb inbox";
-    assert!(README.contains(&format!("`{look}`")), "the page says how to look");
-    let inbox = run(&home, look).await;
+    let inbox = follow(&home, commands.into_iter().map(str::to_owned)).await;
     assert!(inbox.contains("which test fails?") && inbox.contains("ann"), "{inbox}");
 }
 
@@ -86,11 +88,25 @@ async fn the_demo_of_the_readme_plays() {
     }
 }
 
-/// The wheel cannot be made here; `scripts/first-minute` installs it by the same line.
+/// The packages cannot be made here; `scripts/packages` and `scripts/first-minute` install them by the same lines.
 #[test]
-fn what_the_readme_installs_is_what_the_wheel_is_called() {
-    let name = WHEEL.lines().find_map(|line| line.strip_prefix("name = \"")?.strip_suffix('"')).unwrap();
-    assert_eq!(block(README, "pip install"), [format!("pip install {name}")]);
+fn packages_and_pages_have_the_names_of_the_workspace() {
+    let value = |text: &'static str, key: &str| {
+        let found = text
+            .lines()
+            .find_map(|line| line.trim().strip_prefix(key)?.trim_start_matches([' ', '=', ':', '"']).split('"').next());
+        found.unwrap_or_else(|| panic!("no {key}"))
+    };
+    let names = WORKSPACE.split("[workspace.metadata.distributions]").nth(1).unwrap();
+    let (program, python) = (value(names, "program"), value(names, "python"));
+    assert_eq!((value(WHEEL, "name"), value(LIBRARY, "name"), value(NPM, "\"name\"")), (program, python, program));
+    assert_eq!(block(README, "pip install"), [format!("pip install {program}")]);
+    for command in
+        [format!("`pip install {program}`"), format!("`uvx {program} demo`"), format!("`npm install -g {program}`")]
+    {
+        assert!(INSTALL.contains(&command), "{command}");
+    }
+    assert!(PYTHON.contains(&format!("The package `{python}`")));
 }
 
 #[tokio::test]

@@ -42,6 +42,52 @@ async fn an_answer_that_names_no_mail_is_one_all_the_same() {
 }
 
 #[tokio::test]
+async fn a_task_that_a_woken_model_hands_back_costs_a_hop_too() {
+    let town = Town::new().await;
+    let mut inbox = Inbox::new(town.home.path(), "one");
+    let mut model = Model::start(&mut town.claude(&inbox)).await;
+    let given = ["send", "ben", "look after the tests", "--subject", "tests", "--kind", "task", "--json"];
+    let given: Value = serde_json::from_str(&town.run(town.mailbox("ann").args(given)).await).unwrap();
+    inbox.ring().await;
+    model.call("mailbox_check", json!({})).await;
+    // Done, and something is asked of ann in turn; what it is said to answer changes nothing.
+    model.call("mailbox_task", json!({"action": "done", "task_id": given["task"]["id"]})).await;
+    let task = |subject: &str| json!({"to": "ann", "content": "now you", "kind": "task", "subject": subject});
+    let back = model.call("mailbox_send", task("your turn")).await;
+    assert_eq!(automatic(&town, &back["session_id"]).await.first(), Some(&true));
+    // Ann's program does the same, with the last hop. It is a task, so ben hears of it; one more is refused.
+    let again = ["send", "ben", "yours", "--kind", "task", "--automatic", "--json", "--reply-to"];
+    let again = town.run(town.mailbox("ann").args(again).arg(back["message_id"].as_str().unwrap())).await;
+    let again: Value = serde_json::from_str(&again).unwrap();
+    assert!(model.call("mailbox_check", json!({})).await.to_string().contains(again["message_id"].as_str().unwrap()));
+    let told = model.fails("mailbox_send", task("once more")).await;
+    assert!(told.contains("loop_refused"), "{told}");
+    let mut own = task("once more");
+    own["reply_to"] = back["message_id"].clone();
+    assert!(model.fails("mailbox_send", own).await.contains("loop_refused"), "nor as a word after one's own");
+    model.call("mailbox_task", json!({"action": "done", "task_id": again["task"]["id"]})).await;
+}
+
+#[tokio::test]
+async fn after_an_answer_a_woken_model_goes_on_with_the_next_task() {
+    let town = Town::new().await;
+    let mut inbox = Inbox::new(town.home.path(), "one");
+    let mut model = Model::start(&mut town.claude(&inbox)).await;
+    let task = |subject: &str| json!({"to": "ann", "content": "do it", "kind": "task", "subject": subject});
+    let mut sent = model.call("mailbox_send", task("first")).await;
+    for subject in ["second", "third", "fourth"] {
+        let answer = ["send", "ben", "here it is", "--automatic", "--reply-to", sent["message_id"].as_str().unwrap()];
+        town.run(town.mailbox("ann").args(answer)).await;
+        if subject == "second" {
+            inbox.ring().await;
+        }
+        model.call("mailbox_check", json!({})).await;
+        sent = model.call("mailbox_send", task(subject)).await;
+        assert_eq!(automatic(&town, &sent["session_id"]).await.first(), Some(&false), "{subject}");
+    }
+}
+
+#[tokio::test]
 async fn what_the_user_asks_for_after_a_ring_is_not_automatic() {
     let town = Town::new().await;
     let (mut command, log) = town.codex("echo Queued");
@@ -143,8 +189,36 @@ async fn mail_on_a_server_wakes_the_client_too() {
     let wanted = format!("Agent Mailbox: 1 unread for {} (newest {id}, from {}).", ben.name, ann.name);
     assert!(line.starts_with(&wanted), "{line}");
     assert_eq!(model.call("mailbox_check", json!({})).await["unread"], 1, "a ring reads nothing");
+    // The receipt has the time of the ring, and does not name the client.
+    let receipt = soon(async {
+        loop {
+            let receipt = office.get(&ann, &format!("/messages/{id}")).await.expect(200)["receipts"][0].clone();
+            if receipt["rung_at"].is_string() {
+                return receipt;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_ne!(receipt["state"], "read", "{receipt}");
+    assert!(!receipt.to_string().contains("claude"), "{receipt}");
     // A block ends it: who may not write cannot wake.
     office.post(&ben, "/connections/block", json!({"agent_name": ann.name})).await.expect(200);
     assert!(office.send(&ann, &ben, "let me in").await.status.is_client_error());
     assert_eq!(inbox.more(), 0);
+}
+
+#[tokio::test]
+async fn a_watcher_at_a_server_tells_the_sender_of_its_ring_too() {
+    let home = tempfile::tempdir().unwrap();
+    let office = Office::start(&format!("sqlite:{}", home.path().join("mail.db").display())).await;
+    let (ann, ben) = office.pair(1).await;
+    let sent = office.send(&ann, &ben, "words of ann").await.expect(201);
+    let mut command = amb(home.path());
+    command.env("MAILBOX_SERVER_URL", format!("http://{}", office.address)).env("MAILBOX_API_KEY", &ben.key);
+    let said = soon(command.args(["watch", "--bell", "--count", "1"]).output()).await.unwrap();
+    assert!(said.status.success() && String::from_utf8_lossy(&said.stdout).contains("1 unread"), "{said:?}");
+    let path = format!("/messages/{}", sent["message_id"].as_str().unwrap());
+    let receipt = office.get(&ann, &path).await.expect(200)["receipts"][0].clone();
+    assert!(receipt["rung_at"].is_string() && receipt["state"] != "read", "{receipt}");
 }

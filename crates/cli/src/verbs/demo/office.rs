@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_client::ServerUrl;
-use amb_core::Timestamp;
+use amb_client::{Client, SecretString, ServerUrl};
+use amb_core::{AgentName, OfficeError, Timestamp};
 use amb_server::{Config, HouseholdToken, serve};
 use amb_store::Store;
 use anyhow::Context;
@@ -15,6 +15,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
+
+/// Who watches, as the household's person.
+pub(super) const PERSON: &str = "person";
 
 /// The network office as `amb serve` runs it, in this process, on a free port, with its mail in a temporary directory.
 pub(super) struct TemporaryOffice {
@@ -55,6 +58,14 @@ impl TemporaryOffice {
     /// With this the agents of one owner register.
     pub(super) fn household(&self) -> &str {
         self.household.reveal()
+    }
+
+    /// A link to its dashboard, for the person who watches: the household's.
+    pub(super) async fn dashboard(&self) -> Result<String, Failure> {
+        let name = AgentName::parse_for_person(PERSON).map_err(OfficeError::from)?;
+        let token = SecretString::from(self.household.reveal().to_owned());
+        let person = amb_client::claim_person(&self.server, &name, &token).await?;
+        Ok(Client::open(self.server.clone(), person.api_key).await?.dashboard_link().await?.url)
     }
 
     /// Where its mail rests.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::json;
 
 use crate::failure::Failure;
-use crate::output::{Output, visible};
+use crate::output::{Output, visible, wrapped};
 
 /// Time to read what stands there before the next thing happens.
 const PAUSE: Duration = Duration::from_millis(800);
@@ -44,12 +44,19 @@ impl Screen {
         Self { output, fast, colour, agents: vec![], chapters: 0, acted, deliveries: vec![], refusals: 0 }
     }
 
-    pub(super) fn begin(&self, server: &str, place: &str) -> Result<(), Failure> {
+    pub(super) fn begin(&self, server: &str, place: &str, dashboard: Option<&str>) -> Result<(), Failure> {
         if self.output.json {
-            return Ok(self.output.line_of(&json!({ "type": "office", "server": server, "directory": place }))?);
+            let mut line = json!({ "type": "office", "server": server, "directory": place });
+            if let Some(link) = dashboard {
+                line["dashboard"] = link.into();
+            }
+            return Ok(self.output.line_of(&line)?);
         }
         self.output.say(self.paint(BOLD, "Agent Mailbox: three agents in an office of their own"))?;
         self.output.say(format!("{server}, with its mail in {place}"))?;
+        if let Some(link) = dashboard {
+            self.output.say(format!("in a browser: {link}"))?;
+        }
         self.output.say("→ what an agent did, ← what the office pushed to it, ✗ what the office refused")?;
         Ok(())
     }
@@ -151,7 +158,7 @@ impl Screen {
         });
         let name = self.paint(AGENTS[place % AGENTS.len()], &format!("{agent:<9}"));
         let aside_width = if aside.is_empty() { 0 } else { ASIDE };
-        let text = wrapped(text, WIDTH - INDENT - aside_width);
+        let text = wrapped(text, WIDTH - INDENT - aside_width, INDENT);
         let aside = if aside.is_empty() { String::new() } else { self.paint(DIM, aside) };
         self.output.say(format!("   {name}{mark} {text}{aside}"))?;
         Ok(())
@@ -165,25 +172,6 @@ impl Screen {
 /// A sender's words, on one line.
 pub(super) fn quoted(text: &str) -> String {
     format!("“{}”", visible(text))
-}
-
-/// Lines of at most so many characters, the further ones below the first.
-fn wrapped(text: &str, width: usize) -> String {
-    let (mut lines, mut length) = (String::new(), 0);
-    for word in text.split(' ') {
-        let size = word.chars().count();
-        if length > 0 && length + 1 + size > width {
-            lines.push('\n');
-            lines.extend(std::iter::repeat_n(' ', INDENT));
-            length = 0;
-        } else if length > 0 {
-            lines.push(' ');
-            length += 1;
-        }
-        lines.push_str(word);
-        length += size;
-    }
-    lines
 }
 
 /// An entry of a log, in a line.
@@ -214,17 +202,7 @@ fn describe(event: &Event) -> String {
         },
         Event::TaskOverdue { task } => format!("task of {} is overdue", task.owner),
         Event::HouseholdChanged { agent, change, .. } => format!("{agent} {} the household", change.as_str()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_lines_go_on_below_the_text() {
-        assert_eq!(wrapped("one two three", 8), format!("one two\n{}three", " ".repeat(INDENT)));
-        assert_eq!(wrapped("short", 8), "short");
-        assert_eq!(wrapped("", 8), "");
+        Event::SteppedIn(acted) => acted.to_string(),
+        Event::Unknown => "something new".to_owned(),
     }
 }

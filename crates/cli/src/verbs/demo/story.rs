@@ -14,8 +14,6 @@ const TOO_MANY: usize = 10;
 
 pub(super) async fn play(office: &TemporaryOffice, screen: &mut Screen) -> Result<(), Failure> {
     let server = office.server();
-    screen.begin(&server.to_string(), &office.place())?;
-
     screen.chapter("Three agents come to the office: two of yours, and a stranger").await?;
     let mine = Some(office.household());
     let mut planner = Actor::come(server, screen, "planner", "yours; splits the work", mine).await?;
@@ -40,9 +38,7 @@ pub(super) async fn play(office: &TemporaryOffice, screen: &mut Screen) -> Resul
     answer_each_other(screen, &mut coder, &mut reviewer).await?;
 
     screen.chapter("Work does not go round in circles").await?;
-    pass_round(screen, &mut planner, &mut coder, &mut reviewer).await?;
-
-    screen.end()
+    pass_round(screen, &mut planner, &mut coder, &mut reviewer).await
 }
 
 /// One asks, the other approves with the code.
@@ -84,7 +80,9 @@ async fn delegate(screen: &mut Screen, planner: &mut Actor, coder: &mut Actor) -
 async fn catch_up(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) -> Result<(), Failure> {
     reviewer.leave(screen).await?;
     screen.act().await;
-    let agents = coder.mailbox.agents().await?;
+    let mut agents = coder.mailbox.agents().await?;
+    // Who watches is no part of the story.
+    agents.retain(|agent| !agent.person);
     let here: Vec<String> = agents.iter().map(|agent| format!("{} {}", agent.name, agent.presence.status)).collect();
     screen.answered(coder.name(), "agents", &agents, &format!("looks who is here: {}", here.join(", ")))?;
     let first = Draft::text(reviewer.name().clone(), "Fixture", "I load the fixture once. Is that safe?");

@@ -9,12 +9,12 @@ use crate::args::OfficeArgs;
 use crate::init::{Client, Item, Scope, Setting, server_at};
 use crate::output::ago;
 use crate::verbs::init::places;
-use crate::verbs::wake::failures;
+use crate::verbs::wake::{failures, reach};
 
 /// The name under which `amb init` puts the mailbox into a client's configuration unless it is told another.
 const NAME: &str = "mailbox";
 
-pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
+pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
     let Ok(places) = places() else { return Vec::new() };
     let mut checks = Vec::new();
     for client in Client::value_variants() {
@@ -34,6 +34,16 @@ pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
                 )),
             }
         }
+    }
+    for (session, reached) in reach(office).await {
+        checks.push(match reached {
+            Ok(()) => Check::ok("wake-up", format!("{session} can be woken")),
+            Err(detail) => Check::problem(
+                "wake-up",
+                format!("{session} cannot be woken: {detail}"),
+                "its mail waits until it looks; start the client anew, or see `amb wake test` in a shell of it",
+            ),
+        });
     }
     for (agent, at, detail) in failures(office) {
         checks.push(Check::problem(

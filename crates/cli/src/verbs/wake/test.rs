@@ -44,6 +44,29 @@ pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Out
     Ok(())
 }
 
+/// Tries the doors of the sessions that `amb mcp` serves now, without ringing: which client and session, and what is wrong.
+pub(crate) async fn reach(office: &OfficeArgs) -> Vec<(String, Result<(), String>)> {
+    let mut tried = Vec::new();
+    for ledger in sessions(office).unwrap_or_default() {
+        let name = format!("{} session {}", ledger.client, ledger.session);
+        let door = match ledger.client.as_str() {
+            _ if ledger.no_door => continue,
+            "claude" => match waking::claude().filter(|inbox| inbox.session == ledger.session) {
+                Some(inbox) => Ok(Door::Claude(inbox)),
+                None => claude_running(std::slice::from_ref(&ledger)),
+            },
+            "codex" => codex_thread(Some(ledger.session.clone())),
+            _ => continue,
+        };
+        let reached = match door {
+            Ok(door) => door.reach().await.map_err(|error| error.detail),
+            Err(error) => Err(error.sentence()),
+        };
+        tried.push((name, reached));
+    }
+    tried
+}
+
 fn none(detail: String) -> Failure {
     Failure::Office(OfficeError::not_found(detail))
 }
@@ -84,6 +107,11 @@ fn claude(sessions: &[RingLedger]) -> Result<Door, Failure> {
     if let Some(inbox) = waking::claude() {
         return Ok(Door::Claude(inbox));
     }
+    claude_running(sessions)
+}
+
+/// The door of a session that runs elsewhere.
+fn claude_running(sessions: &[RingLedger]) -> Result<Door, Failure> {
     let wanted: Vec<&str> =
         sessions.iter().filter(|ledger| ledger.client == "claude").map(|l| l.session.as_str()).collect();
     let registry = waking::claude_registry();
@@ -106,7 +134,11 @@ fn claude(sessions: &[RingLedger]) -> Result<Door, Failure> {
 fn codex(sessions: &[RingLedger]) -> Result<Door, Failure> {
     let here = std::env::var("CODEX_THREAD_ID").ok();
     let known = || sessions.iter().find(|ledger| ledger.client == "codex").map(|ledger| ledger.session.clone());
-    let thread = here.or_else(known).filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| {
+    codex_thread(here.or_else(known))
+}
+
+fn codex_thread(thread: Option<String>) -> Result<Door, Failure> {
+    let thread = thread.filter(|thread| CodexQueue::is_thread(thread)).ok_or_else(|| {
         none(
             "no thread of Codex is known: it is told with the first call of a tool, so let the model call mailbox_check once; or run this in \
              a shell of Codex, where CODEX_THREAD_ID is set. Codex queues messages from 0.149 on"

@@ -105,13 +105,12 @@ async fn round(
     let wait = match decision {
         Decision::Ring => {
             bell.ringing(now, &waiting);
-            let from: Vec<_> = waiting.iter().map(|mail| mail.from.clone()).collect();
-            let newest = waiting.first().map(|mail| mail.id.clone());
-            let summary = Summary { me: mailbox.me().clone(), unread, newest, from };
+            let summary = Summary::of(mailbox.me(), unread, &waiting);
             match output.json {
                 true => output.line_of(&json!({"unread": unread, "line": summary.line()}))?,
                 false => output.say(summary.line())?,
             }
+            amb_wake::report_rung(mailbox, &waiting).await;
             *cursor = Some(since);
             return Ok(true);
         }

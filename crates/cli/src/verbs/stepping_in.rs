@@ -1,0 +1,79 @@
+//! `amb pause`, `amb resume` and `amb end`: what you do to the agents of your household and their conversations.
+
+use amb_core::AgentName;
+use amb_core::doc::AgentEntry;
+
+use crate::args::OfficeArgs;
+use crate::failure::Failure;
+use crate::ids;
+use crate::output::{Output, visible};
+use crate::verbs::household;
+
+/// Pause an agent of your household: its mail waits until you resume it
+///
+/// Mail to it is still accepted, and its senders are told that it waits. Nothing is pushed to it, no wake-up rings, and bridges stay
+/// idle; what it holds already it may finish.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb pause coder
+  amb resume coder")]
+pub(crate) struct Pause {
+    /// The agent
+    name: AgentName,
+}
+
+/// Let a paused agent go on: what waited arrives at once, in order
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  amb resume coder")]
+pub(crate) struct Resume {
+    /// The agent
+    name: AgentName,
+}
+
+/// End a conversation of your household: what is sent in it is refused
+///
+/// For agents that do not stop answering each other. Its open tasks are canceled. Another conversation needs a new subject.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  amb household sessions                  the conversations of your agents
+  amb end 0199c0de                        this one is over")]
+pub(crate) struct End {
+    /// The session, or as much of the beginning of its id as no other has
+    session: String,
+}
+
+impl Pause {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let agent = household::open(office).await?.pause_agent(&self.name).await?;
+        said(&agent, &format!("{0} is paused: its mail waits until `amb resume {0}`", agent.name), output)
+    }
+}
+
+impl Resume {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let agent = household::open(office).await?.resume_agent(&self.name).await?;
+        said(&agent, &format!("{} gets its mail again", agent.name), output)
+    }
+}
+
+fn said(agent: &AgentEntry, line: &str, output: Output) -> Result<(), Failure> {
+    if output.json {
+        return Ok(output.document(agent)?);
+    }
+    Ok(output.say(line)?)
+}
+
+impl End {
+    pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
+        let person = household::open(office).await?;
+        let session = ids::household_session(&person, &self.session).await?;
+        let ended = person.end_session(&session).await?;
+        if output.json {
+            return Ok(output.document(&ended)?);
+        }
+        let subject = visible(&ended.subject);
+        Ok(output.say(format!("the conversation {subject:?} is over; what is sent in it is refused"))?)
+    }
+}

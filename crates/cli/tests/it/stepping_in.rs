@@ -1,0 +1,88 @@
+//! Stepping in, through the binary: the person pauses, ends, cancels and reassigns.
+
+use serde_json::json;
+
+use crate::hook;
+use crate::household::{User, office_of, sqlite};
+use crate::mcp_client::amb;
+
+#[tokio::test]
+async fn the_person_pauses_ends_cancels_and_reassigns() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    for name in ["coder", "writer", "tester"] {
+        ann.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    let at = |args: &[&'static str]| {
+        let mut all = vec!["--server", url.as_str()];
+        all.extend(args);
+        all.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let does = async |args: &[&'static str]| {
+        let args = at(args);
+        ann.does(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
+    };
+    let json = async |args: &[&'static str]| {
+        let args = at(args);
+        ann.json(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
+    };
+    let fails = async |args: &[&'static str]| {
+        let args = at(args);
+        ann.fails(&args.iter().map(String::as_str).collect::<Vec<_>>()).await
+    };
+    // The person is claimed by the first command that speaks for it.
+    assert!(does(&["pause", "coder"]).await.contains("amb resume coder"));
+    let sent = json(&["--as", "writer", "send", "coder", "later", "--subject", "Plan"]).await;
+    assert_eq!(sent["paused"], true);
+    assert!(does(&["agents"]).await.contains("paused"));
+    assert!(does(&["household"]).await.contains("paused by ann"));
+    assert_eq!(json(&["--as", "coder", "agents"]).await["agents"][1]["paused"], true);
+    assert_eq!(json(&["resume", "coder"]).await["paused"], serde_json::Value::Null);
+    assert_eq!(fails(&["--as", "coder", "pause", "writer"]).await.0, 4, "an agent is no person");
+    assert_eq!(fails(&["pause", "nobody"]).await.0, 3);
+
+    let task = json(&["--as", "coder", "send", "writer", "build it", "--subject", "Build", "--kind", "task"]).await;
+    let id = task["task"]["id"].as_str().unwrap();
+    let listed = json(&["task", "list", "--household", "--open"]).await;
+    assert_eq!(listed["tasks"][0]["id"], id);
+    let call = async |args: &[&str]| ann.json(&[&["--server", url.as_str()], args].concat()).await;
+    // By as much of the id as no other has.
+    let moved = call(&["task", "reassign", &id[..id.len() - 2], "tester"]).await;
+    assert_eq!((&moved["assignee"], &moved["state"]), (&"tester".into(), &"pending".into()));
+    let mail = json(&["--as", "tester", "inbox", "--unread"]).await;
+    assert_eq!(mail["sessions"][0]["recent_messages"][0]["content"], "build it");
+    let canceled = call(&["task", "cancel", id, "not needed"]).await;
+    assert_eq!((&canceled["canceled_by"], &canceled["note"]), (&"ann".into(), &"canceled by ann: not needed".into()));
+    assert!(does(&["--as", "coder", "task", "list"]).await.contains("canceled by ann"));
+
+    let sessions = json(&["household", "sessions"]).await;
+    let plan = sessions["sessions"].as_array().unwrap().iter().find(|session| session["subject"] == "Plan").unwrap();
+    let plan = plan["session_id"].as_str().unwrap();
+    assert_eq!(call(&["end", &plan[..plan.len() - 2]]).await["ended_by"], "ann");
+    let (_, text) = fails(&["--as", "coder", "send", "writer", "more", "--subject", "Plan"]).await;
+    assert!(text.contains("ann ended this conversation") && text.contains("new subject"), "{text}");
+    assert!(does(&["--as", "coder", "log"]).await.contains("ann ended the conversation"));
+    assert!(does(&["household", "sessions"]).await.contains("ended by ann"));
+}
+
+#[tokio::test]
+async fn nothing_wakes_a_paused_agent() {
+    let ann = User::new();
+    let office = office_of(&ann, &sqlite(ann.0.path())).await;
+    let url = office.url("");
+    for name in ["coder", "writer"] {
+        ann.does(&["register", name, "--household", "--server", &url]).await;
+    }
+    let told = async || {
+        let mut command = amb(ann.0.path());
+        command.args(["--server", &url, "--as", "coder"]);
+        let input = json!({"session_id": "s", "stop_hook_active": false});
+        hook::run(&mut command, "claude", "stop", &input).await
+    };
+    ann.does(&["--server", &url, "pause", "coder"]).await;
+    ann.does(&["--server", &url, "--as", "writer", "send", "coder", "later"]).await;
+    assert_eq!(told().await, "", "its mail waits");
+    ann.does(&["--server", &url, "resume", "coder"]).await;
+    assert!(told().await.contains("block"), "it is told of what waited");
+}
