@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 
 import pytest
-from agent_mailbox import Mailbox, MailboxManager, text_of
+from agent_mailbox import ConflictError, Mailbox, MailboxManager, NotFoundError, text_of
 
 from conftest import PATIENCE, put_file
 
@@ -46,3 +46,15 @@ def test_names_that_differ_by_a_space_are_two_agents(root: pathlib.Path) -> None
         manager.send("a b", "a-b", {"type": "task", "content": "sort it"})
         [task] = manager.poll("a-b")
         assert (task["from"], task["type"], task["task"]["state"]) == ("a b", "task", "pending")
+
+
+def test_a_name_in_other_characters_that_look_the_same_is_said_to_differ(root: pathlib.Path) -> None:
+    composed, decomposed = "Zo\u00eb", "Zoe\u0308"
+    with MailboxManager(root) as manager:
+        for agent in ("coder", composed):
+            manager.register(agent, {})
+        with pytest.raises(ConflictError, match="look the same"):
+            manager.register(decomposed, {})
+        with pytest.raises(NotFoundError, match="look the same"):
+            manager.send("coder", decomposed, {"content": "to whom?"})
+    assert not (root / decomposed).exists()

@@ -135,6 +135,49 @@ try {
     await page.locator('#chain').getByText('Check the examples').waitFor();
   });
 
+  await story('an agent is paused: its mail waits, and arrives when it is resumed', async () => {
+    const { cursor } = await call('/events', undefined, tester);
+    await page.goto(`${base}/dashboard/agents/tester`);
+    await page.getByRole('button', { name: 'Pause' }).click();
+    await page.getByText('Paused: its mail is accepted').waitFor();
+    await page.locator('#presence').getByText('paused by pat').waitFor();
+    const sent = await send(coder, 'tester', 'Release 1.4', 'This one waits.', { session_id: story.session });
+    assert.equal(sent.paused, true);
+    const told = await call(`/events?since=${cursor}`, undefined, tester);
+    assert.deepEqual(told.events.map((event) => event.act), ['paused'], 'nothing after the pause');
+    assert.deepEqual((await call('/messages/claim', {}, tester)).messages, []);
+    await page.goto(`${base}/dashboard`);
+    await page.locator('.agent', { hasText: 'tester' }).getByText('paused').waitFor();
+    await page.goto(`${base}/dashboard/agents/tester`);
+    await page.getByRole('button', { name: 'Resume' }).click();
+    await page.getByText('Resumed: what waited is there now.').waitFor();
+    const after = await call(`/events?since=${told.cursor}`, undefined, tester);
+    assert.deepEqual(after.events.map((event) => event.content ?? event.act), ['This one waits.', 'resumed']);
+  });
+
+  await story('a task is given to another, then canceled, and a runaway conversation ended', async () => {
+    const given = await send(coder, 'tester', 'Measure it again', 'Ten times.', { kind: 'task' });
+    await page.goto(`${base}/dashboard/tasks/${given.task.id}`);
+    await page.getByText('Give it to another').click();
+    await page.getByLabel('Agent of your household').fill('writer');
+    await page.getByRole('button', { name: 'Give it' }).click();
+    await page.getByText('Given to another agent').waitFor();
+    const got = await call('/messages/claim', { limit: 100 }, writer);
+    const original = (message) => message.parts[0].text === 'Ten times.' && message.task.id === given.task.id;
+    assert(got.messages.some(original), 'new mail with the original text');
+    await page.getByText('Cancel it').click();
+    await page.getByLabel('Why (both sides are told)').fill('measured enough');
+    await page.getByRole('button', { name: 'Cancel the task' }).click();
+    await page.locator('#task').getByText('canceled by pat: measured enough').waitFor();
+    assert.equal((await call(`/tasks/${given.task.id}`, undefined, coder)).canceled_by, 'pat');
+    const loop = await send(coder, 'writer', 'Thanks', 'Thank you!');
+    await page.goto(`${base}/dashboard/conversations/${loop.session_id}`);
+    await page.getByText('End', { exact: true }).click();
+    await page.getByRole('button', { name: 'End this conversation' }).click();
+    await page.getByText('pat ended this conversation').waitFor();
+    await assert.rejects(send(writer, 'coder', 'Thanks', 'No, thank you!'), /410.*pat ended this conversation/);
+  });
+
   await story('two browsers at once see the same', async () => {
     const other = await browser.newContext();
     const second = await other.newPage();
@@ -174,11 +217,11 @@ try {
 
   const hostile = ['<script>document.title="owned"</script>', '<img src=x onerror="document.title=\'owned\'">', '[x](javascript:document.title="owned")', '"><svg onload=document.title="owned">', '</textarea></div></main><style>*{display:none!important}</style>', '\u202egnp.exe\u202c', 'z\u0336\u0321a\u0334l\u0310'.repeat(40) + '\u0321\u0336\u0310'.repeat(200), 'x'.repeat(9000), '<meta http-equiv=refresh content="0;url=https://evil.example">', '<base href=https://evil.example/>', '<form action=https://evil.example><button>Send</button></form>'];
   await story('hostile mail changes nothing but its own text', async () => {
-    for (const [index, text] of hostile.entries()) {
+    for (const [index, text] of pictures ? [] : hostile.entries()) {
       await send(coder, 'tester', `${index} ${text}`.slice(0, 250), text, { parts: [{ type: 'text', text }, { type: 'data', data: { text } }, { type: 'file', path: text.slice(0, 200) }] });
     }
-    const long = await send(coder, 'tester', 'One long line', '', { parts: [{ type: 'text', text: 'y'.repeat(99_000) }] });
-    await call('/transcripts/standup', { role: 'user', sender: hostile[1], content: hostile[0] }, coder);
+    const long = pictures ? { session_id: story.session } : await send(coder, 'tester', 'One long line', '', { parts: [{ type: 'text', text: 'y'.repeat(99_000) }] });
+    await call('/transcripts/standup', { role: 'user', sender: pictures ? 'kim' : hostile[1], content: pictures ? 'What did you do, what will you do?' : hostile[0] }, coder);
     await call('/transcripts/standup', { role: 'assistant', sender: 'coder', content: 'Yesterday: the parser. Today: the release.' }, coder);
     await call('/groups', { name: 'release-team' }, coder);
     const hits = await call('/inbox', undefined, tester);
@@ -195,9 +238,10 @@ try {
   await story('pages are read without JavaScript', async () => {
     const plain = await browser.newContext({ javaScriptEnabled: false });
     const reader = await plain.newPage();
+    await send(writer, 'coder', 'Docs', 'The notes read well without a script, too');
     await reader.goto(await link());
     await reader.waitForURL(`${base}/dashboard`);
-    await reader.getByText('The build is green').first().waitFor();
+    await reader.getByText('The notes read well without a script, too').first().waitFor();
     for (const path of pages()) {
       assert.equal((await reader.goto(base + path)).status(), 200, path);
       assert((await reader.locator('main').innerText()).length > 40, path);
@@ -230,10 +274,11 @@ try {
     await visitor.waitForURL(`${base}/dashboard`);
     for (const path of pages()) {
       await visitor.goto(base + path, { waitUntil: 'load' });
+      await visitor.waitForFunction(() => performance.getEntriesByName('first-contentful-paint').length > 0);
       const { bytes, files, paint } = await visitor.evaluate(() => {
         const all = [...performance.getEntriesByType('navigation'), ...performance.getEntriesByType('resource')];
         const own = all.filter((entry) => !entry.name.includes('/events') && entry.initiatorType !== 'fetch');
-        return { bytes: own.reduce((sum, entry) => sum + entry.encodedBodySize, 0), files: own.length, paint: performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? 0 };
+        return { bytes: own.reduce((sum, entry) => sum + entry.encodedBodySize, 0), files: own.length, paint: performance.getEntriesByName('first-contentful-paint')[0].startTime };
       });
       console.log(`    ${path.replace(/[0-9a-f-]{36}/, '…').padEnd(38)} ${(bytes / 1000).toFixed(1).padStart(6)} KB in ${files} files, first paint ${paint.toFixed(0)} ms`);
       assert(bytes < 60_000, `${path} has ${bytes} bytes`);
@@ -241,7 +286,8 @@ try {
     await fresh.close();
   });
 
-  await story('a flood of mail leaves the page responsive', async () => {
+  // Like hostile mail, not before pictures: it would fill every list.
+  if (!pictures) await story('a flood of mail leaves the page responsive', async () => {
     await page.goto(`${base}/dashboard`);
     await page.locator('#live-state[data-state=on]').waitFor();
     await page.evaluate(() => {
@@ -251,16 +297,26 @@ try {
       requestAnimationFrame(frame);
       window.loads_ = performance.getEntriesByType('resource').length;
     });
+    // Each request is mail to many, so that the office's part of a request does not bound how much happens on the page.
+    const crowd = await Promise.all(Array.from({ length: 40 }, async (_, index) => ({ name: `crowd-${index}`, key: await register(`crowd-${index}`) })));
+    const to = crowd.map((agent) => agent.name);
     const from = Date.now();
     let sent = 0;
-    await Promise.all(Array.from({ length: 24 }, async (_, lane) => {
-      while (Date.now() - from < 3000) { await send(lane % 2 ? coder : writer, 'tester', `Load ${lane % 6}`, `number ${sent}`); sent += 1; }
+    await Promise.all([coder, writer].map(async (key, lane) => {
+      for (let turn = 0; Date.now() - from < 3000; turn += 1) {
+        // Two senders together: 1,000 a second where the office keeps up, and not more.
+        await call('/messages/send-many', { to, subject: `Load ${lane}`, content: `number ${sent}` }, key);
+        sent += to.length;
+        const early = sent - (Date.now() - from);
+        if (early > 0) await new Promise((done) => { setTimeout(done, early); });
+      }
     }));
     const seconds = (Date.now() - from) / 1000;
     await send(coder, 'tester', 'Load 0', 'the last of them');
     await page.locator('#stream').getByText('the last of them').waitFor();
     const { frames, looks } = await page.evaluate(() => ({ frames: window.frames_, looks: performance.getEntriesByType('resource').length - window.loads_ }));
     console.log(`    ${(sent / seconds).toFixed(0)} messages a second: ${frames.drawn} frames drawn, ${frames.late} late, longest ${frames.longest.toFixed(0)} ms, ${looks} looks at the office`);
+    await Promise.all(crowd.map(({ key }) => fetch(`${base}/agents/me`, { method: 'DELETE', headers: { 'X-API-Key': key } })));
     assert(looks < seconds * 3 + 5, 'hints are put together');
   });
 

@@ -73,7 +73,7 @@ def main():
         left = [str(path) for name in "abc" for path in (case.root / name / "inbox").glob("*.msg.json")]
         assert not left, f"not acknowledged: {left}"
         say("stopped gateways are offline, and nothing is left unacknowledged")
-    print(f"all as promised: nanobot {VERSION}, agent-mailbox {agent_mailbox.__version__}, Python {sys.version.split()[0]}")
+    print(f"all as promised: nanobot {VERSION}, amb-mailbox {agent_mailbox.__version__}, Python {sys.version.split()[0]}")
 
 
 main()

@@ -10,7 +10,7 @@ from typing import Any
 
 from loguru import logger
 
-from agent_mailbox import AsyncMailbox, ConflictError, Mailbox, NotFoundError, provokes_answer
+from agent_mailbox import AsyncMailbox, ConflictError, Mailbox, NotFoundError, provokes_answer, quoted
 from agent_mailbox.nanobot import parts, prompts
 from agent_mailbox.nanobot.config import MailboxConfig
 from agent_mailbox.nanobot.delegated import Delegated
@@ -136,7 +136,8 @@ class Planner:
 
     async def _reject(self, task: str, sender: str) -> None:
         try:
-            await self._box.set_task_state(task, "rejected", f"unauthorized: {self._box.name} does not take tasks from {sender}")
+            reason = f"unauthorized: {quoted(self._box.name)} does not take tasks from {quoted(sender)}"
+            await self._box.set_task_state(task, "rejected", reason)
         except ConflictError:
             # The office has ended it; its owner was told.
             pass
