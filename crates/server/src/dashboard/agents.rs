@@ -80,7 +80,11 @@ async fn shown(app: &App, visitor: &Visitor, name: &AgentName, new_key: Option<S
     let (talks, mut links) =
         tokio::try_join!(app.store.conversations(household, talks), app.store.links(household, 500))?;
     links.retain(|link| link.agent == *name);
-    let allow_from = serde_json::to_string(&details.member.card.allow_from).unwrap_or_default();
+    let allow_from = match details.member.card.allow_from.0.as_slice() {
+        [] => "nobody".to_owned(),
+        names if names.iter().any(|name| name == "*") => "everybody who may write to it".to_owned(),
+        names => names.join(", "),
+    };
     page(&AgentPage {
         frame: Frame::new(visitor, "Agents", name.to_string()),
         details,

@@ -45,7 +45,7 @@ pub(super) async fn health(State(app): State<App>, visitor: Visitor) -> Result<R
         draw("Sends", "messages a second", format!("{:.1}/s", last.sends), &[line(|s| s.sends)]),
         draw(
             "Time to answer",
-            "half, 95 and 99 of a hundred requests within",
+            "50th, 95th and 99th percentile",
             format!("{:.1} / {:.1} / {:.1} ms", last.p50, last.p95, last.p99),
             &[line(|s| s.p50), line(|s| s.p95), line(|s| s.p99)],
         ),

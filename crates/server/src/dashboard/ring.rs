@@ -68,7 +68,7 @@ pub(super) struct Sample {
     pub(super) sends: f64,
     pub(super) failed: f64,
     pub(super) refused: f64,
-    /// Milliseconds within which half, 95 and 99 of a hundred requests were answered.
+    /// Percentiles of the time to answer, in milliseconds.
     pub(super) p50: f64,
     pub(super) p95: f64,
     pub(super) p99: f64,
