@@ -10,14 +10,13 @@ mod value;
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use amb_core::doc::{History, Sent};
-use amb_core::mailbox::HistoryPage;
+use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-pub(crate) use dialect::{Dialect, POSTGRES, SQLITE};
+pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf};
 pub(crate) use value::{Cell, FromRow, Row, Value, With, values};
 
 use crate::StoreError;
@@ -72,9 +71,6 @@ pub trait Db: Send {
 
     /// The words of this database.
     fn dialect(&self) -> &'static Dialect;
-
-    /// A page of a session as it is before it is marked, and what of it the caller has not read.
-    async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)>;
 }
 
 /// What is done with each row; `false` says that no more are wanted.

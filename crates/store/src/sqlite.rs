@@ -13,7 +13,6 @@ mod disk_space;
 mod engine;
 mod error;
 mod groups;
-mod inbox;
 mod indexing;
 mod keep;
 mod keys;

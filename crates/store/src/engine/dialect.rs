@@ -4,9 +4,26 @@
 //! a log is in `events`. PostgreSQL keeps a log in `entries`; a message (its place is `session_id`, `seq`) names the entry that
 //! delivers it to its one recipient, and `copies` names those of a group's message.
 
+use std::sync::OnceLock;
+
+/// A statement that is often run: put together once for each database.
+pub(crate) struct SqlOf([OnceLock<String>; 2]);
+
+impl SqlOf {
+    pub(crate) const fn new() -> Self {
+        Self([OnceLock::new(), OnceLock::new()])
+    }
+
+    pub(crate) fn get(&'static self, dialect: &Dialect, make: impl FnOnce(&Dialect) -> String) -> &'static str {
+        let [sqlite, postgres] = &self.0;
+        if dialect.is_postgres { postgres } else { sqlite }.get_or_init(|| make(dialect))
+    }
+}
+
 /// Fragments of statements. `m` is a message, `s` its session, `e` its delivery, `t` (of tasks) a task, `l` a transcript's line.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
+    is_postgres: bool,
     /// The name of a group as its index has it.
     pub(crate) group_key: &'static str,
     /// Locks the rows of a `SELECT` to the end of the transaction.
@@ -71,8 +88,16 @@ pub struct Dialect {
     pub(crate) newest_is: &'static str,
     /// How many messages the session `s` has, so many at most.
     pub(crate) messages_of_session: fn(u32) -> String,
-    /// Of each session of the list `$2`, in its order `w.place`, the newest messages with this property, so many at most.
-    pub(crate) newest_of_each: fn(&str, &str) -> String,
+    /// The sessions `s` of the list `$2`, in its order `w.place`.
+    pub(crate) listed_sessions: &'static str,
+    /// What to join to the session `s` for the newest of its messages `m` with this property, so many at most, in any order.
+    pub(crate) newest: fn(&str, &str) -> String,
+    /// Joins to `m` of the session `s` its delivery: to the agent `$1` in a group, else to the one it went to.
+    pub(crate) own_delivery: &'static str,
+    /// Whether `m`, of a group, came to the agent of this parameter.
+    pub(crate) came_in_group: fn(&str) -> String,
+    /// A text, or its beginning where only so many characters are wanted and cutting it saves something.
+    pub(crate) cut: fn(&str, usize) -> String,
     /// Messages with all these words: the parameter `$2` for them, and those found, `$3` at most, ordered by `w.place`.
     pub(crate) words: fn(&[String]) -> String,
     pub(crate) hits: &'static str,
@@ -88,6 +113,7 @@ pub struct Dialect {
 }
 
 pub(crate) const SQLITE: Dialect = Dialect {
+    is_postgres: false,
     group_key: "lower(name)",
     for_update: "",
     for_update_key: "",
@@ -136,13 +162,19 @@ pub(crate) const SQLITE: Dialect = Dialect {
     messages_of_session: |most| {
         format!("(SELECT count(*) FROM (SELECT 1 FROM messages c WHERE c.session_id = s.id LIMIT {most}))")
     },
-    newest_of_each: |seen, limit| {
+    listed_sessions: "(SELECT value AS id, key AS place FROM json_each($2)) w CROSS JOIN sessions s ON s.id = w.id",
+    newest: |seen, limit| {
         format!(
-            "(SELECT value AS id, key AS place FROM json_each($2)) w CROSS JOIN sessions s ON s.id = w.id
-             CROSS JOIN messages m ON m.id IN (SELECT m.id FROM messages m WHERE m.session_id = s.id AND {seen}
-                                               ORDER BY m.id DESC LIMIT {limit})"
+            "messages m ON m.id IN (SELECT m.id FROM messages m WHERE m.session_id = s.id AND {seen}
+                                    ORDER BY m.id DESC LIMIT {limit})"
         )
     },
+    own_delivery: "LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id =
+                       CASE WHEN s.group_id IS NULL THEN s.low_id + s.high_id - m.sender_id ELSE $1 END",
+    came_in_group: |agent| {
+        format!("EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {agent})")
+    },
+    cut: |text, _| text.to_owned(),
     words: |terms| {
         let quoted = |term: &String| format!("{{content subject}} : \"{}\"", term.replace('"', " "));
         terms.iter().map(quoted).collect::<Vec<_>>().join(" AND ")
@@ -161,6 +193,7 @@ pub(crate) const SQLITE: Dialect = Dialect {
 };
 
 pub(crate) const POSTGRES: Dialect = Dialect {
+    is_postgres: true,
     group_key: r#"lower(name COLLATE "C")"#,
     for_update: " FOR NO KEY UPDATE",
     for_update_key: " FOR UPDATE",
@@ -211,13 +244,21 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     newest_of_session: "CASE WHEN s.last_seq > 0 THEN coalesce(s.last_at, s.created_at) END",
     newest_is: "m.created_at",
     messages_of_session: |most| format!("least(s.last_seq, {most})"),
-    newest_of_each: |seen, limit| {
+    listed_sessions: "unnest(CAST($2 AS bigint[])) WITH ORDINALITY AS w (id, place) JOIN sessions s ON s.id = w.id",
+    newest: |seen, limit| {
         format!(
-            "unnest(CAST($2 AS bigint[])) WITH ORDINALITY AS w (id, place) JOIN sessions s ON s.id = w.id
-             CROSS JOIN LATERAL (SELECT * FROM messages m WHERE m.session_id = s.id AND {seen}
-                                 ORDER BY m.seq DESC LIMIT {limit}) m"
+            "LATERAL (SELECT * FROM messages m WHERE m.session_id = s.id AND {seen} ORDER BY m.seq DESC LIMIT {limit}) m
+             ON TRUE"
         )
     },
+    own_delivery:
+        "LEFT JOIN copies c ON s.group_id IS NOT NULL AND c.message_public_id = m.public_id AND c.agent_id = $1
+                   LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, c.agent_id)
+                                       AND e.number = coalesce(m.delivery_number, c.number)",
+    came_in_group: |agent| {
+        format!("EXISTS (SELECT 1 FROM copies d WHERE d.message_public_id = m.public_id AND d.agent_id = {agent})")
+    },
+    cut: |text, most| format!("left({text}, {most})"),
     words: |terms| terms.iter().map(|term| term.replace('\n', " ")).collect::<Vec<_>>().join("\n"),
     hits: "(SELECT w.session_id, w.seq, w.created_at AS place FROM search_words w
             WHERE w.words @@ (SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')

@@ -63,7 +63,7 @@ macro_rules! values {
 }
 pub(crate) use values;
 
-/// A column of a row. A database without times, ids and booleans gives them as numbers and bytes.
+/// A column of a row. SQLite gives times and booleans as numbers, and any 16 bytes as an id.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(crate) enum Cell {
     #[default]
@@ -125,17 +125,17 @@ impl FromCell for String {
 
 impl FromCell for Vec<u8> {
     fn from_cell(cell: Cell) -> Result<Self> {
-        if let Cell::Bytes(it) = cell { Ok(it) } else { wrong(&cell) }
+        match cell {
+            Cell::Bytes(it) => Ok(it),
+            Cell::Id(it) => Ok(it.into_bytes().to_vec()),
+            _ => wrong(&cell),
+        }
     }
 }
 
 impl FromCell for Uuid {
     fn from_cell(cell: Cell) -> Result<Self> {
-        match &cell {
-            Cell::Id(it) => Ok(*it),
-            Cell::Bytes(it) => Uuid::from_slice(it).map_err(StoreError::internal),
-            _ => wrong(&cell),
-        }
+        if let Cell::Id(it) = cell { Ok(it) } else { wrong(&cell) }
     }
 }
 

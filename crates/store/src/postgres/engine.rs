@@ -1,8 +1,7 @@
 //! PostgreSQL as the verbs use it: one transaction a verb, tried again when another was in its way, and never waited for
 //! without an end.
 
-use amb_core::doc::{History, Sent};
-use amb_core::mailbox::HistoryPage;
+use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
@@ -15,11 +14,11 @@ use super::batch::{self, Outcome};
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, TRIES};
 use super::write::{Heads, Pages, To};
-use super::{PostgresStore, deliveries, groups, inbox, replicas, usage};
+use super::{PostgresStore, deliveries, groups, replicas, usage};
 use crate::columns::Columns;
 use crate::engine::{
-    Cell, Changes, Db, Delivery, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query,
-    Read, Row, Tried, Tx, Value, Visit, Write, values,
+    Cell, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read, Row,
+    Tried, Tx, Value, Visit, Write, values,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -94,10 +93,6 @@ impl<C: GenericClient + Sync> Db for Reading<'_, C> {
     fn dialect(&self) -> &'static Dialect {
         &POSTGRES
     }
-
-    async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
-        Ok(inbox::history(self.0, caller, session, page).await?)
-    }
 }
 
 /// The transaction of a verb.
@@ -131,10 +126,6 @@ impl Db for PgTx<'_> {
 
     fn dialect(&self) -> &'static Dialect {
         &POSTGRES
-    }
-
-    async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
-        Ok(inbox::history(&self.tx, caller, session, page).await?)
     }
 }
 

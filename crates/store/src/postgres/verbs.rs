@@ -7,16 +7,18 @@ use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use super::batch::Outcome;
+use super::engine::Reading;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, groups, inbox, keep, open, prune, replicas, search, usage};
+use super::{PostgresStore, groups, keep, open, prune, replicas, search, usage};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, Crossing, LogEntry, Written, to_micros};
-use crate::{StoreError, refusals};
+use crate::verbs::{page_of_sessions, pending};
+use crate::{StoreError, refusals, row};
 
 /// Runs a look at the database, and gives up on one that does not answer.
 macro_rules! look {
@@ -108,7 +110,12 @@ impl Store for PostgresStore {
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
-        look!(self, client => inbox::inbox(client, caller, &page, now))
+        let (sessions, pending) = look!(self, client => async {
+            // Both statements travel together.
+            let (mut first, mut second) = (Reading(client), Reading(client));
+            tokio::try_join!(page_of_sessions(&mut first, caller, &page), pending(&mut second, caller, now))
+        })?;
+        Ok(row::inbox_page(sessions, page.limit as usize, pending))
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {

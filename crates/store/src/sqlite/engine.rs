@@ -1,8 +1,7 @@
 //! SQLite as the verbs use it. Nothing here waits: every future is ready when it is first polled, so that a verb runs to its
 //! end on the thread that polls it once.
 
-use amb_core::doc::{History, Sent};
-use amb_core::mailbox::HistoryPage;
+use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -14,12 +13,12 @@ use uuid::Uuid;
 use super::error::{failed, is_taken};
 use super::plans::Prepared;
 use super::writer::WriteTx;
-use super::{SqliteStore, inbox, keys};
+use super::{SqliteStore, keys};
 use crate::StoreError;
 use crate::columns::Columns;
 use crate::engine::{
-    Cell, Changes, Db, Delivery, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE,
-    Tried, Tx, Value, Visit, Write,
+    Cell, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, Read, Row, SQLITE, Tried, Tx,
+    Value, Visit, Write,
 };
 use crate::error::Result;
 use crate::known::KnownKeys;
@@ -55,7 +54,8 @@ fn cell(value: ValueRef<'_>) -> rusqlite::Result<Cell> {
         ValueRef::Null => Cell::Null,
         ValueRef::Integer(it) => Cell::Int(it),
         ValueRef::Text(_) => Cell::Text(value.as_str()?.to_owned()),
-        ValueRef::Blob(it) => Cell::Bytes(it.to_vec()),
+        // All ids are blobs of 16 bytes.
+        ValueRef::Blob(it) => Uuid::from_slice(it).map_or_else(|_| Cell::Bytes(it.to_vec()), Cell::Id),
         ValueRef::Real(it) => return Err(rusqlite::Error::IntegralValueOutOfRange(0, it as i64)),
     })
 }
@@ -103,10 +103,6 @@ impl Db for Connection {
     fn dialect(&self) -> &'static Dialect {
         &SQLITE
     }
-
-    async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
-        Ok(inbox::history(self, caller, session, page)?)
-    }
 }
 
 #[async_trait]
@@ -117,10 +113,6 @@ impl Db for WriteTx {
 
     fn dialect(&self) -> &'static Dialect {
         &SQLITE
-    }
-
-    async fn history(&mut self, caller: &Agent, session: Uuid, page: &HistoryPage) -> Tried<(History, Vec<Delivery>)> {
-        Ok(inbox::history(&self.db, caller, session, page)?)
     }
 }
 

@@ -9,18 +9,18 @@ use futures_util::FutureExt;
 use super::engine::now as run;
 use super::send::Outcome;
 use super::writer::WriteTx;
-use super::{SqliteStore, disk_space, inbox, keep, log, search};
-use crate::StoreError;
+use super::{SqliteStore, disk_space, keep, log, search};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{ListenerState, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
-use crate::verbs::pending;
+use crate::verbs::{all_sessions, page_of_sessions, pending};
+use crate::{StoreError, row};
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
-const SMALL_INBOX: usize = 64;
+const SMALL_INBOX: u32 = 64;
 
 impl SqliteStore {
     /// Sends a message. The answer and the log entries are put together here, off the writer's thread.
@@ -79,15 +79,22 @@ impl Store for SqliteStore {
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {
-        let look = move |db: &mut rusqlite::Connection, caller: &Agent, page: &InboxPage, at_most| {
-            let waiting = run(pending(db, caller, now).boxed())?;
-            inbox::inbox(db, caller, page, waiting, at_most)
-        };
-        if let Some(inbox) = self.readers().look(|db| look(db, caller, &page, Some(SMALL_INBOX))).await? {
+        let limit = page.limit as usize;
+        let few = self.readers().look(|db| {
+            let Some(sessions) = run(all_sessions(db, caller, &page, page.limit.min(SMALL_INBOX)).boxed())? else {
+                return Ok(None);
+            };
+            Ok(Some(row::inbox_page(sessions, limit, run(pending(db, caller, now).boxed())?)))
+        });
+        if let Some(inbox) = few.await? {
             return Ok(inbox);
         }
         let caller = caller.clone();
-        Ok(self.readers().read(move |db| look(db, &caller, &page, None)).await?.unwrap_or_default())
+        let many = move |db: &mut rusqlite::Connection| {
+            let sessions = run(page_of_sessions(db, &caller, &page).boxed())?;
+            Ok(row::inbox_page(sessions, limit, run(pending(db, &caller, now).boxed())?))
+        };
+        self.readers().read(many).await
     }
 
     async fn prune(&self, before: Timestamp) -> Result<u64> {

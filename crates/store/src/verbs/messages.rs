@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::agents::row_of;
-use crate::engine::{Db, Engine, FromRow, Look, Query, Row, Tried, Value, With, read, values};
+use crate::engine::{Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Value, With, read, values};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
@@ -93,6 +93,21 @@ pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
          JOIN agents t ON t.id = e.agent_id
          WHERE e.agent_id = $1 AND {} AND {condition}",
         dialect.deliveries, dialect.is_mail
+    )
+}
+
+/// Whether the agent of this parameter is shown the message `m` of the session `s`. In a group: what it sent and what came to it.
+/// Between two: what was delivered to nobody is its sender's alone, and the rejection that the office wrote in the other's name is
+/// for that sender.
+pub(super) fn shown_to(dialect: &Dialect, me: &str) -> String {
+    let (came, undelivered) = ((dialect.came_in_group)(me), dialect.undelivered);
+    format!(
+        "CASE WHEN s.group_id IS NOT NULL THEN m.sender_id = {me} OR {came}
+              WHEN m.sender_id <> {me} THEN NOT {}
+              ELSE m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
+                  SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) END",
+        undelivered("m"),
+        undelivered("n")
     )
 }
 
@@ -228,14 +243,8 @@ async fn export(db: &mut dyn Db, caller: &Agent, query: &ExportQuery) -> Tried<V
     let from = format!("session_members b {} messages m ON m.session_id = b.session_id", dialect.then_join);
     let rest = format!(
         "WHERE b.agent_id = $1 AND b.session_id >= $2 AND (m.session_id, {place}) > ($2, $3) AND m.created_at >= $5
-         AND CASE WHEN s.group_id IS NOT NULL
-                      THEN m.sender_id = $1 OR EXISTS (SELECT 1 FROM {} WHERE e.message = m.public_id AND e.agent_id = $1)
-                  WHEN m.sender_id <> $1 THEN e.agent_id IS NOT NULL
-                  ELSE m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
-                      SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) END
-         ORDER BY b.session_id, {place} LIMIT $4",
-        dialect.group_deliveries,
-        (dialect.undelivered)("n"),
+         AND {} ORDER BY b.session_id, {place} LIMIT $4",
+        shown_to(dialect, "$1"),
         place = dialect.place,
     );
     let sql = select_from(db, &from, &rest);

@@ -33,6 +33,12 @@ fn seen(db: &dyn Db) -> String {
     )
 }
 
+/// Of each session of the list `$2` the newest messages that the household `$1` sees, so many at most.
+fn newest_of_each(db: &dyn Db, limit: &str) -> String {
+    let dialect = db.dialect();
+    format!("{} {} {}", dialect.listed_sessions, dialect.then_join, (dialect.newest)(&seen(db), limit))
+}
+
 /// The columns of [`SaidLine`] but for the last: [`GIST`], or more of the text.
 const SAID: &str = "m.public_id, s.public_id, s.subject, f.name, coalesce(g.name, t.name), m.created_at, m.kind";
 const GIST: &str = "substr(m.content, 1, 200)";
@@ -139,7 +145,7 @@ pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -
     let sessions = recent(db, household, &ConversationQuery { limit, ..ConversationQuery::default() }).await?;
     let sql = format!(
         "SELECT {SAID}, {GIST} FROM {} {SAID_JOINS} ORDER BY {} LIMIT $3",
-        (db.dialect().newest_of_each)(&seen(db), "$3"),
+        newest_of_each(db, "$3"),
         db.dialect().newest_first
     );
     db.rows(&sql, values![household.0, &sessions, limit]).await
@@ -161,7 +167,7 @@ pub(super) async fn conversations(
          FROM {} {SAID_JOINS}
          JOIN agents i ON i.id = s.initiator_id LEFT JOIN agents p ON p.id = s.participant_id ORDER BY w.place",
         (db.dialect().messages_of_session)(MAX_COUNTED),
-        (db.dialect().newest_of_each)(&seen(db), "1")
+        newest_of_each(db, "1")
     );
     let found: Vec<With<SaidLine, About>> = db.rows(&sql, values![household.0, &sessions]).await?;
     let line = |With(last, (initiator, other, group, messages, unread, ended_by)): With<SaidLine, About>| {

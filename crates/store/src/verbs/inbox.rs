@@ -1,0 +1,172 @@
+//! The pages of an inbox: sessions with their newest messages.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use amb_core::Timestamp;
+use amb_core::doc::{MessageView, SessionSummary};
+use amb_core::limits::{INBOX_PREVIEW, MAX_PREVIEW_BYTES, MAX_PREVIEW_CHARS};
+use uuid::Uuid;
+
+use super::history::{Line, line_columns};
+use super::messages::shown_to;
+use crate::engine::{Db, Dialect, Query, Row, SqlOf, Tried, Value, values};
+use crate::outgoing::{no_session, session_uuid};
+use crate::query::InboxPage;
+use crate::row::{self, Shape};
+use crate::types::Agent;
+
+/// The page's sessions in order, and one more where there is more. For [`row::inbox_page`].
+pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &InboxPage) -> Tried<Vec<SessionSummary>> {
+    // Mostly there is no more than a page, and then the order decides nothing about what is read.
+    if let Some(all) = all_sessions(db, caller, page, page.limit).await? {
+        return Ok(all);
+    }
+    let (at, id) = match &page.before {
+        Some(before) => Some(place_of(db, caller, session_uuid(before)?).await?),
+        None => None,
+    }
+    .unzip();
+    let sql = ORDERED.get(db.dialect(), |dialect| {
+        let newest = newest(dialect);
+        let members = format!(
+            "WITH n AS MATERIALIZED (
+                 SELECT b.session_id, b.unread, {newest} AS newest
+                 FROM session_members b JOIN sessions s ON s.id = b.session_id WHERE b.agent_id = $1 AND b.unread >= $2
+             ), b AS (
+                 SELECT session_id, unread FROM n WHERE newest IS NOT NULL
+                 AND (CAST($4 AS timestamptz) IS NULL OR (newest, session_id) < ($4, CAST($5 AS bigint)))
+                 ORDER BY newest DESC, session_id DESC LIMIT $3
+             )"
+        );
+        format!("{members} {}", with_newest_messages(dialect, "0", "b"))
+    });
+    let most = i64::from(page.limit) + 1;
+    let values = values![caller.key.0, i64::from(page.unread_only), most, at, id];
+    Ok(sessions(db, caller, sql, values, i64::MAX).await?.unwrap_or_default())
+}
+
+/// All sessions of a first page, in order. `None` where the caller has more than so many, and for later pages.
+pub(crate) async fn all_sessions(
+    db: &mut dyn Db,
+    caller: &Agent,
+    page: &InboxPage,
+    most: u32,
+) -> Tried<Option<Vec<SessionSummary>>> {
+    if page.before.is_some() {
+        return Ok(None);
+    }
+    let sql = ALL.get(db.dialect(), |dialect| {
+        let members = "(SELECT session_id, unread FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3)";
+        with_newest_messages(dialect, &format!("(SELECT count(*) FROM {members} c)"), &format!("{members} b"))
+    });
+    let most = i64::from(most);
+    sessions(db, caller, sql, values![caller.key.0, i64::from(page.unread_only), most + 1], most).await
+}
+
+static ALL: SqlOf = SqlOf::new();
+static ORDERED: SqlOf = SqlOf::new();
+
+/// When the newest message was written that the agent `$1` is shown of the session `s`.
+fn newest(dialect: &Dialect) -> String {
+    let (shown, place) = (shown_to(dialect, "$1"), dialect.place);
+    format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY {place} DESC LIMIT 1)")
+}
+
+/// Selects a count, and of the sessions `b` the newest messages that the agent `$1` is shown. A session of a group has the name of
+/// its owner as the other side. Long texts may come cut, but longer than they are shown.
+fn with_newest_messages(dialect: &Dialect, count: &str, members: &str) -> String {
+    let cut = |column: &str, most: usize| (dialect.cut)(column, most + 1);
+    let texts = [
+        cut("m.callback", MAX_PREVIEW_BYTES),
+        cut("m.content", MAX_PREVIEW_CHARS),
+        cut("m.parts", MAX_PREVIEW_BYTES),
+        cut("m.metadata", MAX_PREVIEW_BYTES),
+    ];
+    format!(
+        "SELECT {count}, b.session_id, b.unread, s.public_id, s.subject, o.name, g.name, {}
+         FROM {members}
+         {join} sessions s ON s.id = b.session_id
+         LEFT JOIN groups g ON g.id = s.group_id
+         {join} agents o ON o.id = coalesce(s.low_id + s.high_id - $1, g.owner_id)
+         LEFT JOIN {} {}
+         LEFT JOIN agents f ON s.group_id IS NOT NULL AND f.id = m.sender_id",
+        line_columns(dialect, &texts.join(", ")),
+        (dialect.newest)(&shown_to(dialect, "$1"), &INBOX_PREVIEW.to_string()),
+        dialect.own_delivery,
+        join = dialect.then_join
+    )
+}
+
+/// A session and its newest messages, each with its place.
+struct Session {
+    summary: SessionSummary,
+    recent: Vec<(i64, MessageView)>,
+}
+
+/// Reads what [`with_newest_messages`] selects; `None` where the count is more than this.
+async fn sessions(
+    db: &mut dyn Db,
+    caller: &Agent,
+    sql: &str,
+    values: &[Value<'_>],
+    most: i64,
+) -> Tried<Option<Vec<SessionSummary>>> {
+    let (mut found, mut too_many) = (BTreeMap::<i64, Session>::new(), false);
+    let mut read = |mut row: Row| {
+        let (count, id): (i64, i64) = (row.take()?, row.take()?);
+        too_many = count > most;
+        if too_many {
+            return Ok(false);
+        }
+        let (unread, public_id): (i64, Uuid) = (row.take()?, row.take()?);
+        let (subject, other, group): (String, String, Option<String>) = (row.take()?, row.take()?, row.take()?);
+        if !found.contains_key(&id) {
+            let summary = SessionSummary {
+                session_id: public_id.into(),
+                subject,
+                other_agent_name: row::name(&other)?,
+                unread_count: u64::try_from(unread).unwrap_or(0),
+                last_message_at: Timestamp::default(),
+                recent_messages: Vec::new(),
+                group,
+            };
+            found.insert(id, Session { summary, recent: Vec::with_capacity(INBOX_PREVIEW) });
+        }
+        if let Some(Session { summary, recent }) = found.get_mut(&id)
+            && let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)?
+        {
+            recent.push((line.place, line.view(Shape::Preview)?));
+        }
+        Ok(true)
+    };
+    db.each(sql, values, &mut read).await?;
+    if too_many {
+        return Ok(None);
+    }
+    // A session in which nothing is shown to the caller is the other's alone, its subject too.
+    let mut sessions: Vec<(i64, SessionSummary)> = Vec::with_capacity(found.len());
+    for (id, Session { mut summary, mut recent }) in found {
+        recent.sort_unstable_by_key(|(place, _)| Reverse(*place));
+        if let Some((_, newest)) = recent.first() {
+            summary.last_message_at = newest.created_at;
+            summary.recent_messages = recent.into_iter().map(|(_, view)| view).collect();
+            sessions.push((id, summary));
+        }
+    }
+    sessions.sort_unstable_by_key(|(id, session)| Reverse((session.last_message_at, *id)));
+    Ok(Some(sessions.into_iter().map(|(_, session)| session).collect()))
+}
+
+/// Where the last session of the page before stands in the order.
+async fn place_of(db: &mut dyn Db, caller: &Agent, session: Uuid) -> Tried<(Timestamp, i64)> {
+    let sql = format!(
+        "SELECT {}, s.id FROM sessions s JOIN session_members b ON b.session_id = s.id AND b.agent_id = $1
+         WHERE s.public_id = $2",
+        newest(db.dialect())
+    );
+    match db.find(&sql, values![caller.key.0, session]).await? {
+        Some((Some(at), id)) => Ok((at, id)),
+        _ => Err(no_session().into()),
+    }
+}
