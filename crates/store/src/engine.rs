@@ -16,7 +16,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
-pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf};
+pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
 pub(crate) use value::{Cell, FromRow, Row, Value, With, values};
 
 use crate::StoreError;

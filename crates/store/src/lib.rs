@@ -36,7 +36,6 @@ mod refusals;
 mod replicas;
 mod resume;
 mod row;
-mod search;
 mod sqlite;
 mod store;
 mod tasks;
@@ -64,8 +63,8 @@ pub use url::DatabaseUrl;
 pub use verbs::{
     Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Groups,
     HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails,
-    Messages, Needs, OfficeSize, Receipts, SaidLine, SendMany, Sessions, SignIn, SteppingIn, Tasks, TranscriptLine,
-    Transcripts, Viewer, WaitingRequest,
+    Messages, Needs, OfficeSize, Receipts, SaidLine, Search, SendMany, Sessions, SignIn, SteppingIn, Tasks,
+    TranscriptLine, Transcripts, Viewer, WaitingRequest,
 };
 
 /// What tests look at behind the verbs.

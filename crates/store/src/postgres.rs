@@ -38,7 +38,6 @@ mod deliveries;
 mod engine;
 mod error;
 mod groups;
-mod indexing;
 mod keep;
 mod lineage;
 mod listen;

@@ -1,7 +1,6 @@
 //! The trait that the server is written against.
 
-use amb_core::doc::{Inbox, SearchHit, Sent};
-use amb_core::mailbox::SearchQuery;
+use amb_core::doc::{Inbox, Sent};
 use amb_core::{Draft, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
@@ -11,8 +10,8 @@ use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
 use crate::verbs::{
-    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Receipts, SendMany, Sessions, SteppingIn,
-    Tasks, Transcripts,
+    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Receipts, Search, SendMany, Sessions,
+    SteppingIn, Tasks, Transcripts,
 };
 
 /// What the network office remembers.
@@ -34,6 +33,7 @@ pub trait Store:
     + Messages
     + Logs
     + Receipts
+    + Search
     + Tasks
     + Groups
     + Transcripts
@@ -126,12 +126,8 @@ pub trait Store:
     /// from before this moment. Answers how many rows went; 0 when done.
     async fn prune(&self, before: Timestamp) -> Result<u64>;
 
-    // Search. Indexing happens behind the send path: let a background task call `index_mail` until it answers 0.
-
-    /// Looks through the caller's own mail, sent and received, newest first.
-    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>>;
-
-    /// Makes some of the mail that came since findable. Answers how many messages; 0 when done.
+    /// Makes some of the mail that came since findable. Returns how many log entries were looked at; 0 when done. Indexing is no part
+    /// of a send: let a background task call this until it returns 0.
     async fn index_mail(&self) -> Result<u64>;
 
     /// Removes some of the messages that all recipients read before this moment, never the newest of a session or one that

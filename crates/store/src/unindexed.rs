@@ -1,8 +1,11 @@
-//! Which logs search has yet to look at.
+//! Making mail findable behind the path of sends: which logs search has yet to look at.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use amb_core::Code;
+use async_trait::async_trait;
 
 use crate::StoreError;
 use crate::error::Result;
@@ -12,6 +15,26 @@ use crate::types::AgentKey;
 const CAPACITY: usize = 50_000;
 /// How long a log waits that cannot be indexed while others can.
 const SET_ASIDE: Duration = Duration::from_secs(60);
+
+/// Agents whose logs are looked at in one transaction.
+const AGENTS: usize = 1_000;
+/// Entries looked at in one transaction, shared among its agents.
+const ENTRIES: usize = 2_000;
+
+/// How many entries of each log are looked at in one transaction with so many agents.
+pub(crate) fn entries_of_each(agents: usize) -> usize {
+    (ENTRIES / agents.max(1)).max(2)
+}
+
+/// Writes the index of words.
+#[async_trait]
+pub(crate) trait Index: Sync {
+    /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
+    async fn index(&self, agents: &[AgentKey]) -> Result<Indexed>;
+
+    /// Every agent with something that is not indexed.
+    async fn behind(&self) -> Result<Vec<AgentKey>>;
+}
 
 /// What became of some logs.
 #[derive(Debug, Default)]
@@ -24,7 +47,7 @@ pub(crate) struct Indexed {
 
 /// What became of logs that were indexed one by one.
 #[derive(Debug, Default)]
-pub(crate) struct OneByOne {
+struct OneByOne {
     indexed: Indexed,
     /// Whether something was indexed.
     done: bool,
@@ -32,7 +55,7 @@ pub(crate) struct OneByOne {
 }
 
 impl OneByOne {
-    pub(crate) fn add(&mut self, agent: AgentKey, outcome: Result<Indexed>) {
+    fn add(&mut self, agent: AgentKey, outcome: Result<Indexed>) {
         match outcome {
             Ok(indexed) => {
                 self.done |= indexed.entries > 0;
@@ -76,7 +99,7 @@ impl Unindexed {
     }
 
     /// The same of several.
-    pub(crate) fn add_all(&self, agents: impl IntoIterator<Item = AgentKey>) {
+    fn add_all(&self, agents: impl IntoIterator<Item = AgentKey>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         for agent in agents {
             if inner.queue.len() >= CAPACITY {
@@ -92,7 +115,7 @@ impl Unindexed {
 
     /// Takes some agents to look at; none where everything is indexed. `Err` where all logs have to be looked at to know.
     /// Whoever takes them gives those back that could not be looked at.
-    pub(crate) fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
+    fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         while inner.aside.front().is_some_and(|(since, _)| since.elapsed() >= SET_ASIDE) {
             let Some((_, agent)) = inner.aside.pop_front() else { break };
@@ -113,14 +136,14 @@ impl Unindexed {
     }
 
     /// These logs were indexed, or none of them: what could not be looked at is tried again, and so are logs that have more.
-    pub(crate) fn settle_all(&self, agents: Vec<AgentKey>, outcome: Result<Indexed>) -> Result<Indexed> {
+    fn settle_all(&self, agents: Vec<AgentKey>, outcome: Result<Indexed>) -> Result<Indexed> {
         self.add_all(outcome.as_ref().map_or(agents, |indexed| indexed.again.clone()));
         outcome
     }
 
     /// Logs that could not be indexed together were indexed one by one. Where some could, those that could not wait for a
     /// while, so that they do not keep the others from being found.
-    pub(crate) fn settle(&self, outcome: OneByOne) -> Result<Indexed> {
+    fn settle(&self, outcome: OneByOne) -> Result<Indexed> {
         let OneByOne { indexed, done, mut failed } = outcome;
         if !done && let Some((agent, error)) = failed.pop() {
             self.add_all(failed.into_iter().map(|(agent, _)| agent).chain([agent]));
@@ -136,8 +159,36 @@ impl Unindexed {
         Ok(indexed)
     }
 
+    /// Makes the next of the logs that wait findable. Returns how many entries were looked at; 0 when done.
+    pub(crate) async fn index_next(&self, index: &impl Index) -> Result<u64> {
+        loop {
+            let agents = match self.take(AGENTS) {
+                Ok(agents) if agents.is_empty() => return Ok(0),
+                Ok(agents) => agents,
+                Err(()) => {
+                    self.complete(index.behind().await?);
+                    continue;
+                }
+            };
+            let indexed = match index.index(&agents).await {
+                // One of them may be at fault.
+                Err(error) if error.code() == Code::Internal && agents.len() > 1 => {
+                    let mut each = OneByOne::default();
+                    for agent in agents {
+                        each.add(agent, index.index(&[agent]).await);
+                    }
+                    self.settle(each)?
+                }
+                indexed => self.settle_all(agents, indexed)?,
+            };
+            if indexed.entries > 0 || !indexed.again.is_empty() {
+                return Ok(indexed.entries.max(1));
+            }
+        }
+    }
+
     /// All logs were looked at, and these have something: from now on what is added is all.
-    pub(crate) fn complete(&self, agents: impl IntoIterator<Item = AgentKey>) {
+    fn complete(&self, agents: impl IntoIterator<Item = AgentKey>) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).complete = Some(Instant::now());
         self.add_all(agents);
     }

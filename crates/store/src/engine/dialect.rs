@@ -20,6 +20,17 @@ impl SqlOf {
     }
 }
 
+/// What a search looks for: messages that have all of it.
+#[derive(Debug, Clone, Copy)]
+pub struct Wanted<'a> {
+    /// An agent that may find them.
+    pub(crate) reader: Option<i64>,
+    pub(crate) from: Option<i64>,
+    /// Words and phrases of the text or the subject, and of the subject alone.
+    pub(crate) text: &'a [String],
+    pub(crate) subject: &'a [String],
+}
+
 /// Fragments of statements. `m` is a message, `s` its session, `e` its delivery, `t` (of tasks) a task, `l` a transcript's line.
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
@@ -98,8 +109,9 @@ pub struct Dialect {
     pub(crate) came_in_group: fn(&str) -> String,
     /// A text, or its beginning where only so many characters are wanted and cutting it saves something.
     pub(crate) cut: fn(&str, usize) -> String,
-    /// Messages with all these words: the parameter `$2` for them, and those found, `$3` at most, ordered by `w.place`.
-    pub(crate) words: fn(&[String]) -> String,
+    /// The parameters `$2`, `$3` and `$4` of a search; and its newest hits, of which `$5` or later and before `$6`, `$7` at most:
+    /// messages `m`, in the order of `w.place`.
+    pub(crate) words: fn(&Wanted<'_>) -> [String; 3],
     pub(crate) hits: &'static str,
     /// The bytes of the database, unread messages and agents, both counted up to `$1`.
     pub(crate) office_size: &'static str,
@@ -175,11 +187,18 @@ pub(crate) const SQLITE: Dialect = Dialect {
         format!("EXISTS (SELECT 1 FROM deliveries d WHERE d.message_id = m.id AND d.agent_id = {agent})")
     },
     cut: |text, _| text.to_owned(),
-    words: |terms| {
-        let quoted = |term: &String| format!("{{content subject}} : \"{}\"", term.replace('"', " "));
-        terms.iter().map(quoted).collect::<Vec<_>>().join(" AND ")
+    words: |wanted| {
+        let agent = |kind: &str, agent: Option<i64>| agent.map(|agent| format!("who : \"{kind}{agent}\""));
+        let term = |column: &str, term: &String| format!("{column} : \"{}\"", term.replace('"', " "));
+        let who = agent("m", wanted.reader).into_iter().chain(agent("f", wanted.from));
+        let text = wanted.text.iter().map(|text| term("{content subject}", text));
+        let subject = wanted.subject.iter().map(|text| term("subject", text));
+        [who.chain(text).chain(subject).collect::<Vec<_>>().join(" AND "), String::new(), String::new()]
     },
-    hits: "(SELECT rowid AS place FROM search.words WHERE words MATCH $2 ORDER BY rowid DESC LIMIT $3) w
+    // A row of the index is microseconds << 12 | a number; what is beyond these is no row.
+    hits: "(SELECT rowid AS place FROM search.words
+            WHERE words MATCH $2 AND rowid >= ($5 << 12) AND rowid < (min($6, 2251799813685247) << 12)
+            ORDER BY rowid DESC LIMIT $7) w
            JOIN search.docs o ON o.doc = w.place JOIN messages m ON m.id = o.message_id",
     office_size: "SELECT p.page_count * s.page_size,
         (SELECT count(*) FROM (SELECT 1 FROM deliveries INDEXED BY deliveries_unread WHERE read_at IS NULL LIMIT $1)),
@@ -191,6 +210,19 @@ pub(crate) const SQLITE: Dialect = Dialect {
     line_order: "l.id",
     lines_between: "l.id > ($1 << 32) + min($2, 4294967295) AND l.id < ($1 << 32) + min($3, 4294967296)",
 };
+
+/// The query for all the phrases in the lines of this parameter.
+macro_rules! phrases {
+    ($lines:literal) => {
+        concat!(
+            "(SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')
+                              FILTER (WHERE numnode(phraseto_tsquery('simple', term)) > 0), '')::tsquery
+              FROM unnest(string_to_array(",
+            $lines,
+            ", E'\\n')) AS term)"
+        )
+    };
+}
 
 pub(crate) const POSTGRES: Dialect = Dialect {
     is_postgres: true,
@@ -259,13 +291,26 @@ pub(crate) const POSTGRES: Dialect = Dialect {
         format!("EXISTS (SELECT 1 FROM copies d WHERE d.message_public_id = m.public_id AND d.agent_id = {agent})")
     },
     cut: |text, most| format!("left({text}, {most})"),
-    words: |terms| terms.iter().map(|term| term.replace('\n', " ")).collect::<Vec<_>>().join("\n"),
-    hits: "(SELECT w.session_id, w.seq, w.created_at AS place FROM search_words w
-            WHERE w.words @@ (SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')
-                                  FILTER (WHERE numnode(phraseto_tsquery('simple', term)) > 0), '')::tsquery
-                              FROM unnest(string_to_array($2, E'\\n')) AS term)
-            ORDER BY w.created_at DESC LIMIT $3) w
-           JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq",
+    // Lines of terms, each a phrase of its words. The names of agents are lexemes as they stand.
+    words: |wanted| {
+        let agent = |kind: &str, agent: Option<i64>| agent.map(|agent| format!("'@{kind}{agent}'"));
+        let who: Vec<String> = agent("m", wanted.reader).into_iter().chain(agent("f", wanted.from)).collect();
+        let lines = |terms: &[String]| terms.iter().map(|term| term.replace('\n', " ")).collect::<Vec<_>>().join("\n");
+        [who.join(" & "), lines(wanted.text), lines(wanted.subject)]
+    },
+    hits: concat!(
+        "(WITH query AS (SELECT CAST(CAST($2 AS text) AS tsquery) && ",
+        phrases!("$3"),
+        " AS words, ",
+        phrases!("$4"),
+        " AS subject)
+          SELECT w.session_id, w.seq, w.created_at AS place FROM search_words w
+          WHERE w.words @@ (SELECT words FROM query)
+          AND (numnode((SELECT subject FROM query)) = 0 OR w.subject @@ (SELECT subject FROM query))
+          AND w.created_at >= $5 AND w.created_at < $6
+          ORDER BY w.created_at DESC, w.session_id DESC, w.seq DESC LIMIT $7) w
+         JOIN messages m ON m.session_id = w.session_id AND m.seq = w.seq"
+    ),
     office_size: "SELECT pg_database_size(current_database()),
         (SELECT count(*) FROM (SELECT FROM entries WHERE session_id IS NOT NULL AND read_at IS NULL LIMIT $1) u),
         (SELECT count(*) FROM (SELECT FROM agents LIMIT $1) a)",

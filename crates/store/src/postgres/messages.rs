@@ -24,30 +24,6 @@ macro_rules! message_columns {
 }
 pub(super) use message_columns;
 
-/// Whether a message, of a session between two, is shown to an agent: what was delivered to nobody is its sender's alone, and
-/// the rejection that the office wrote in the other's name is for that sender.
-macro_rules! shown_in_pair {
-    ($message:literal, $me:literal) => {
-        concat!(
-            "CASE WHEN ",
-            $message,
-            ".sender_id <> ",
-            $me,
-            " THEN ",
-            $message,
-            ".delivery_number IS NOT NULL ELSE ",
-            $message,
-            ".kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (SELECT FROM messages n WHERE n.public_id = ",
-            $message,
-            ".reply_to AND n.recipient_id IS NOT NULL AND n.delivery_number IS NULL) END"
-        )
-    };
-}
-pub(super) use shown_in_pair;
-
-/// The columns of [`message_row`] whose texts are not JSON yet.
-pub(super) const PLAIN: &[usize] = &[2, 14];
-
 /// The first column after those of [`message_row`].
 pub(super) const AFTER: usize = 20;
 

@@ -48,9 +48,6 @@ const DURABLE: &str = "SELECT set_config('synchronous_commit', CASE current_sett
 /// Why a server is not used.
 const FOLLOWS: &str = "the database follows another or recovers, and takes no writes; name the one that does, or wait";
 
-/// Later than any message, and still an instant that PostgreSQL can keep.
-pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
-
 /// What the office remembers, on PostgreSQL.
 #[derive(Debug)]
 pub struct PostgresStore {

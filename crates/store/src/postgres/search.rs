@@ -1,27 +1,12 @@
-//! Search with PostgreSQL's own full text. Indexing happens behind the send path, from the logs.
+//! The index of words for search: PostgreSQL's own full text, written behind the send path, from the logs.
 
-use amb_core::doc::SearchHit;
-use amb_core::mailbox::SearchQuery;
 use deadpool_postgres::{GenericClient, Transaction};
 use tokio_postgres::types::ToSql;
-use uuid::Uuid;
 
-use super::engine::Reading;
-use super::messages::shown_in_pair;
 use crate::engine::Failed;
 use crate::error::Result;
-use crate::row;
-use crate::search::{limit, snippet, terms};
-use crate::types::{Agent, AgentKey};
-use crate::unindexed::Indexed;
-use crate::verbs::row_of;
-
-/// Agents whose logs are looked at in one transaction.
-pub(super) const AGENTS: usize = 1_000;
-/// Entries looked at in one transaction, shared among its agents.
-const ENTRIES: usize = 2_000;
-/// Entries of each that are looked at all the same.
-const LEAST: usize = 2;
+use crate::types::AgentKey;
+use crate::unindexed::{Indexed, entries_of_each};
 
 /// Makes the next of these agents' logs findable, all of them in one transaction.
 pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<Indexed, Failed> {
@@ -52,7 +37,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
         tokio::try_join!(tx.query(&settings, &[]), tx.query(&begin, &locking), tx.query(&lock, &locking))?;
     let (mine, done): (Vec<i64>, Vec<i64>) =
         cursors.iter().map(|row| (row.get::<_, i64>(0), row.get::<_, i64>(1))).unzip();
-    let each = (ENTRIES / agents.len().max(1)).max(LEAST) as i64;
+    let each = entries_of_each(agents.len()) as i64;
     let some = tx
         .prepare_cached(
             "SELECT c.agent_id, c.done, count(*), max(e.number)
@@ -139,74 +124,6 @@ pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>
         )
         .await?;
     Ok(client.query(&select, &[]).await?.iter().map(|row| AgentKey(row.get(0))).collect())
-}
-
-/// Looks through the caller's own mail.
-pub(super) async fn search<C: GenericClient>(
-    client: &C,
-    caller: &Agent,
-    query: &SearchQuery,
-) -> Result<Vec<SearchHit>, Failed> {
-    let words = terms(&query.text);
-    if (!query.text.trim().is_empty() && words.is_empty()) || query.text.contains('\0') {
-        return Ok(Vec::new());
-    }
-    let mut who = vec![format!("@m{}", caller.key.0)];
-    if let Some(from) = &query.from {
-        let Some(sender) = row_of(&mut Reading(client), from).await? else { return Ok(Vec::new()) };
-        who.push(format!("@f{sender}"));
-    }
-    let subject = query.subject.as_deref().map(terms).unwrap_or_default();
-    // Each name of `who` is one lexeme, whatever the parser would make of it; each term is a phrase of its words.
-    let select = client
-        .prepare_cached(concat!(
-            "WITH wanted AS (
-                 SELECT (string_agg(quote_literal(name), ' & '))::tsquery AS who FROM unnest($1::text[]) AS name
-             ), phrases AS (
-                 SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')
-                                 FILTER (WHERE numnode(phraseto_tsquery('simple', term)) > 0), '')::tsquery AS words
-                 FROM unnest($2::text[]) AS term
-             ), subjects AS (
-                 SELECT coalesce(string_agg('(' || phraseto_tsquery('simple', term)::text || ')', ' & ')
-                                 FILTER (WHERE numnode(phraseto_tsquery('simple', term)) > 0), '')::tsquery AS words
-                 FROM unnest($3::text[]) AS term
-             ), query AS (
-                 SELECT wanted.who && phrases.words AS words, subjects.words AS subject
-                 FROM wanted, phrases, subjects
-             ), hits AS (
-                 SELECT w.session_id, w.seq, w.created_at FROM search_words w
-                 WHERE w.words @@ (SELECT words FROM query)
-                 AND (numnode((SELECT subject FROM query)) = 0 OR w.subject @@ (SELECT subject FROM query))
-                 AND w.created_at >= $4 AND w.created_at < $5
-                 ORDER BY w.created_at DESC, w.session_id DESC, w.seq DESC LIMIT $6
-             )
-             SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content
-             FROM hits h
-             JOIN messages m ON m.session_id = h.session_id AND m.seq = h.seq
-             JOIN sessions s ON s.id = m.session_id
-             JOIN agents f ON f.id = m.sender_id
-             WHERE s.group_id IS NOT NULL OR ",
-            shown_in_pair!("m", "$7"),
-            " ORDER BY h.created_at DESC, h.session_id DESC, h.seq DESC",
-        ))
-        .await?;
-    let after = query.after.unwrap_or_default();
-    let before = query.before.unwrap_or(super::open::THE_END);
-    let most = i64::from(limit(query));
-    let rows = client.query(&select, &[&who, &words, &subject, &after, &before, &most, &caller.key.0]).await?;
-    rows.iter()
-        .map(|row| {
-            let (message, session): (Uuid, Uuid) = (row.try_get(0)?, row.try_get(1)?);
-            Ok(SearchHit {
-                message_id: message.into(),
-                session_id: session.into(),
-                subject: row.try_get(2)?,
-                sender_name: row::name(row.try_get(3)?)?,
-                created_at: row.try_get(4)?,
-                snippet: snippet(row.try_get(5)?, &words),
-            })
-        })
-        .collect()
 }
 
 #[cfg(test)]

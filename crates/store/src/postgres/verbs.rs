@@ -1,7 +1,6 @@
 //! The store's verbs on PostgreSQL.
 
-use amb_core::doc::{Inbox, SearchHit, Sent};
-use amb_core::mailbox::SearchQuery;
+use amb_core::doc::{Inbox, Sent};
 use amb_core::{Draft, Event, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
@@ -17,6 +16,7 @@ use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, Crossing, LogEntry, Written, to_micros};
+use crate::unindexed::{Index, Indexed};
 use crate::verbs::{page_of_sessions, pending};
 use crate::{StoreError, refusals, row};
 
@@ -123,17 +123,24 @@ impl Store for PostgresStore {
         Ok(transact!(self, tx => prune::prune(&tx, before))?)
     }
 
-    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
-        look!(self, client => search::search(client, caller, &query))
-    }
-
     async fn index_mail(&self) -> Result<u64> {
-        self.index_next().await
+        self.unindexed.index_next(self).await
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {
         let before = to_micros(before);
         Ok(transact!(self, tx => keep::remove_read_mail(&tx, before, from))?)
+    }
+}
+
+#[async_trait]
+impl Index for PostgresStore {
+    async fn index(&self, agents: &[AgentKey]) -> Result<Indexed> {
+        Ok(transact!(self, tx => search::index(&tx, agents))?)
+    }
+
+    async fn behind(&self) -> Result<Vec<AgentKey>> {
+        look!(self, client => search::behind(client))
     }
 }
 

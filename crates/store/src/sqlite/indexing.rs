@@ -1,15 +1,23 @@
 //! Making mail findable behind the path of sends.
 
-use amb_core::Code;
+use async_trait::async_trait;
 
 use super::{SqliteStore, search};
 use crate::StoreError;
 use crate::error::Result;
 use crate::types::AgentKey;
-use crate::unindexed::{Indexed, OneByOne};
+use crate::unindexed::{Index, Indexed};
 
 impl SqliteStore {
-    /// Makes the next of these agents' logs findable, all of them in one transaction of the index.
+    /// Makes messages unfindable.
+    pub(super) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
+        let indexer = self.indexer.clone();
+        tokio::task::spawn_blocking(move || indexer.forget(&messages)).await.map_err(StoreError::internal)?
+    }
+}
+
+#[async_trait]
+impl Index for SqliteStore {
     async fn index(&self, agents: &[AgentKey]) -> Result<Indexed> {
         let agents = agents.to_vec();
         let pages = self.readers().read(move |db| search::pages(db, &agents)).await?;
@@ -19,40 +27,10 @@ impl SqliteStore {
         Ok(Indexed { entries: pages.entries, again: pages.again })
     }
 
-    /// Makes messages unfindable.
-    pub(super) async fn forget(&self, messages: Vec<i64>) -> Result<()> {
-        let indexer = self.indexer.clone();
-        tokio::task::spawn_blocking(move || indexer.forget(&messages)).await.map_err(StoreError::internal)?
-    }
-
-    /// Makes the next of the logs that wait findable. Returns how many entries were looked at; 0 when done.
-    pub(super) async fn index_next(&self) -> Result<u64> {
-        loop {
-            let agents = match self.unindexed.take(search::AGENTS) {
-                Ok(agents) if agents.is_empty() => return Ok(0),
-                Ok(agents) => agents,
-                Err(()) => {
-                    // A process that was killed may have left words of mail that it removed.
-                    self.forget(self.readers().read(|db| search::left_over(db)).await?).await?;
-                    self.unindexed.complete(self.readers().read(|db| search::behind(db)).await?);
-                    continue;
-                }
-            };
-            let indexed = match self.index(&agents).await {
-                // One of them may be at fault.
-                Err(error) if error.code() == Code::Internal && agents.len() > 1 => {
-                    let mut each = OneByOne::default();
-                    for agent in agents {
-                        each.add(agent, self.index(&[agent]).await);
-                    }
-                    self.unindexed.settle(each)?
-                }
-                indexed => self.unindexed.settle_all(agents, indexed)?,
-            };
-            if indexed.entries > 0 || !indexed.again.is_empty() {
-                return Ok(indexed.entries.max(1));
-            }
-        }
+    async fn behind(&self) -> Result<Vec<AgentKey>> {
+        // A process that was killed may have left words of mail that it removed.
+        self.forget(self.readers().read(|db| search::left_over(db)).await?).await?;
+        self.readers().read(|db| search::behind(db)).await
     }
 }
 

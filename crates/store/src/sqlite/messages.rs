@@ -29,24 +29,6 @@ macro_rules! undelivered {
 }
 pub(super) use undelivered;
 
-/// Whether `m`, of a session between two, is shown to the agent $me: what was delivered to nobody is its sender's alone, and
-/// the rejection that the office wrote in the other's name is for that sender.
-macro_rules! shown_in_pair {
-    ($me:literal) => {
-        concat!(
-            "CASE WHEN m.sender_id <> ",
-            $me,
-            " THEN NOT ",
-            super::messages::undelivered!("m"),
-            " ELSE m.kind IS NOT 'task_update' OR NOT EXISTS (
-                 SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND ",
-            super::messages::undelivered!("n"),
-            ") END"
-        )
-    };
-}
-pub(super) use shown_in_pair;
-
 /// The first column after those of [`message_row`].
 pub(super) const DELIVERED: usize = 20;
 

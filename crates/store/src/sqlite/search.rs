@@ -1,36 +1,22 @@
-//! Search. The index of words is a file of its own beside the database, written by a connection of its own: sends do not
+//! The index of words for search: a file of its own beside the database, written by a connection of its own: sends do not
 //! wait for it, and it can be made anew from the logs at any time.
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use amb_core::Timestamp;
-use amb_core::doc::SearchHit;
-use amb_core::mailbox::SearchQuery;
-use futures_util::FutureExt;
-use rusqlite::types::Value;
-use rusqlite::{Connection, OptionalExtension, params, params_from_iter};
+use rusqlite::{Connection, OptionalExtension, params};
 
-use super::engine::now as run;
 use super::error::failed;
-use super::keys::{instant_at, number_of, uuid_at};
-use super::messages::{shown_in_pair, undelivered};
+use super::keys::number_of;
+use super::messages::undelivered;
 use super::open::tune;
 use super::plans::Prepared;
 use crate::StoreError;
 use crate::error::Result;
-use crate::search::{limit, snippet, terms};
-use crate::types::{Agent, AgentKey};
-use crate::verbs::row_of;
-use crate::{row as rows, search};
+use crate::types::AgentKey;
+use crate::unindexed::entries_of_each;
 
-/// Agents whose logs are looked at in one go.
-pub(super) const AGENTS: usize = 1_000;
-/// Entries looked at in one go, shared among the agents.
-const ENTRIES: usize = 2_000;
-/// Entries of each that are looked at all the same.
-const LEAST: usize = 2;
 /// Bytes of text that are held at once, after which the rest waits for the next go.
 const BYTES: usize = 8 << 20;
 /// The form of the file; another one is thrown away and made anew.
@@ -212,7 +198,7 @@ pub(super) fn left_over(db: &Connection) -> Result<Vec<i64>> {
 
 /// The next of these agents' logs that is not indexed.
 pub(super) fn pages(db: &Connection, agents: &[AgentKey]) -> Result<Pages> {
-    let each = (ENTRIES / agents.len().max(1)).max(LEAST);
+    let each = entries_of_each(agents.len());
     let (mut pages, mut bytes) = (Pages::default(), 0);
     for agent in agents {
         match bytes < BYTES {
@@ -293,58 +279,4 @@ fn recipients(db: &Connection, message: i64) -> Result<Vec<i64>> {
     db.prepared("SELECT agent_id FROM deliveries WHERE message_id = ?1")
         .and_then(|mut select| select.query_map([message], |row| row.get(0)).and_then(Iterator::collect))
         .map_err(failed)
-}
-
-/// Looks through the caller's own mail.
-pub(super) fn search(db: &mut Connection, caller: &Agent, query: &SearchQuery) -> Result<Vec<SearchHit>> {
-    let words = terms(&query.text);
-    if !query.text.trim().is_empty() && words.is_empty() {
-        return Ok(Vec::new());
-    }
-    let mut wanted = vec![format!("who : \"m{}\"", caller.key.0)];
-    if let Some(from) = &query.from {
-        let Some(sender) = run(row_of(db, from).boxed())? else { return Ok(Vec::new()) };
-        wanted.push(format!("who : \"f{sender}\""));
-    }
-    let quoted = |term: &String| format!("\"{}\"", term.replace('"', " "));
-    wanted.extend(words.iter().map(|term| format!("{{content subject}} : {}", quoted(term))));
-    let subject = query.subject.as_deref().map(search::terms).unwrap_or_default();
-    wanted.extend(subject.iter().map(|term| format!("subject : {}", quoted(term))));
-    let doc = |at: Timestamp| Value::from(at.as_microsecond() << APART);
-    let values = [
-        wanted.join(" AND ").into(),
-        query.after.map_or(Value::from(0), doc),
-        query.before.map_or(Value::from(i64::MAX), doc),
-        i64::from(limit(query)).into(),
-        caller.key.0.into(),
-    ];
-    let mut select = db
-        .prepared(concat!(
-            "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content
-             FROM (SELECT rowid AS doc FROM search.words WHERE words MATCH ?1 AND rowid >= ?2 AND rowid < ?3
-                   ORDER BY rowid DESC LIMIT ?4) w
-             JOIN search.docs d ON d.doc = w.doc
-             JOIN messages m ON m.id = d.message_id
-             JOIN sessions s ON s.id = m.session_id
-             JOIN agents f ON f.id = m.sender_id
-             WHERE s.group_id IS NOT NULL OR ",
-            shown_in_pair!("?5"),
-            " ORDER BY w.doc DESC",
-        ))
-        .map_err(failed)?;
-    let mut found = select.query(params_from_iter(values)).map_err(failed)?;
-    let mut hits = Vec::new();
-    while let Some(row) = found.next().map_err(failed)? {
-        let sender: String = row.get(3).map_err(failed)?;
-        let content: String = row.get(5).map_err(failed)?;
-        hits.push(SearchHit {
-            message_id: uuid_at(row, 0).map_err(failed)?.into(),
-            session_id: uuid_at(row, 1).map_err(failed)?.into(),
-            subject: row.get(2).map_err(failed)?,
-            sender_name: rows::name(&sender)?,
-            created_at: instant_at(row, 4).map_err(failed)?,
-            snippet: snippet(&content, &words),
-        });
-    }
-    Ok(hits)
 }

@@ -1,7 +1,6 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
-use amb_core::doc::{Inbox, SearchHit, Sent};
-use amb_core::mailbox::SearchQuery;
+use amb_core::doc::{Inbox, Sent};
 use amb_core::{Draft, Kind, Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use futures_util::FutureExt;
@@ -9,7 +8,7 @@ use futures_util::FutureExt;
 use super::engine::now as run;
 use super::send::Outcome;
 use super::writer::WriteTx;
-use super::{SqliteStore, disk_space, keep, log, search};
+use super::{SqliteStore, disk_space, keep, log};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
@@ -101,13 +100,8 @@ impl Store for SqliteStore {
         self.writer()?.write(move |tx| tx.prune(before)).await
     }
 
-    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
-        let caller = caller.clone();
-        self.readers().read(move |db| search::search(db, &caller, &query)).await
-    }
-
     async fn index_mail(&self) -> Result<u64> {
-        self.index_next().await
+        self.unindexed.index_next(self).await
     }
 
     async fn remove_read_mail(&self, before: Timestamp, from: Option<ReadPlace>) -> Result<Removed> {

@@ -1,19 +1,19 @@
 //! What is said in a household, and with others.
 
-use amb_core::AgentName;
 use amb_core::doc::MessageWithReceipts;
+use amb_core::{AgentName, Timestamp};
 use uuid::Uuid;
 
 use super::types::{Conversation, ConversationLine, ConversationQuery, HouseholdKey, MAX_COUNTED, SaidLine};
 use super::work;
-use crate::engine::{Db, FromRow, Query, Row, Tried, Value, With, values};
+use crate::engine::{Db, FromRow, Query, Row, Tried, Value, Wanted, With, values};
 use crate::error::Result;
 use crate::outgoing::{no_message, no_session};
 use crate::row;
-use crate::search::terms;
 use crate::types::fold_subject;
 use crate::verbs::agents::agent_named;
 use crate::verbs::messages::{Found, select};
+use crate::verbs::search::{THE_END, terms};
 
 /// Hits of a search that are looked through for those of the household.
 const MAX_HITS: i64 = 400;
@@ -193,12 +193,14 @@ pub(super) async fn find(db: &mut dyn Db, household: HouseholdKey, text: &str, l
     let dialect = db.dialect();
     let sql = format!(
         "SELECT {SAID}, {GIST} FROM {} JOIN sessions s ON s.id = m.session_id {SAID_JOINS}
-         WHERE {} ORDER BY w.place DESC, {} LIMIT $4",
+         WHERE {} ORDER BY w.place DESC, {} LIMIT $8",
         dialect.hits,
         seen(db),
         dialect.newest_first
     );
-    db.rows(&sql, values![household.0, &(dialect.words)(&words), MAX_HITS, limit]).await
+    let [who, words, subject] = (dialect.words)(&Wanted { reader: None, from: None, text: &words, subject: &[] });
+    let (after, before) = (Timestamp::default(), THE_END);
+    db.rows(&sql, values![household.0, &who, &words, &subject, after, before, MAX_HITS, limit]).await
 }
 
 pub(super) async fn conversation(

@@ -1,0 +1,138 @@
+//! Search: what is looked for, and what is shown of it. Each database has an index of words of its own.
+
+use amb_core::Timestamp;
+use amb_core::doc::SearchHit;
+use amb_core::mailbox::SearchQuery;
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::agents::row_of;
+use super::messages::shown_to;
+use crate::engine::{Db, Engine, Look, Query, Tried, Wanted, read, values};
+use crate::error::Result;
+use crate::row;
+use crate::types::Agent;
+
+/// Hits answered by a search that names no limit, and the most that one may name.
+const DEFAULT_HITS: u32 = 20;
+const MAX_HITS: u32 = 100;
+/// Characters shown around a hit.
+const AROUND: usize = 80;
+
+/// Words and phrases, as they stand in the query.
+pub(super) fn terms(text: &str) -> Vec<String> {
+    let mut terms = Vec::new();
+    // Every second piece between quotes is a phrase; an open quote at the end is taken as closed.
+    for (n, piece) in text.split('"').enumerate() {
+        if n % 2 == 1 {
+            terms.push(piece.trim().to_owned());
+        } else {
+            terms.extend(piece.split_whitespace().map(str::to_owned));
+        }
+    }
+    terms.retain(|term| term.contains(char::is_alphanumeric));
+    terms.truncate(32);
+    terms
+}
+
+/// How many hits to answer.
+fn limit(query: &SearchQuery) -> u32 {
+    query.limit.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS)
+}
+
+/// The words around the first hit, or the beginning.
+fn snippet(content: &str, terms: &[String]) -> String {
+    let chars: Vec<char> = content.chars().collect();
+    // Folding a character may change how many there are; place by place keeps the places.
+    let folded: Vec<char> = chars.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
+    let hit = terms.iter().filter_map(|term| {
+        let term: Vec<char> = term.chars().map(|c| c.to_lowercase().next().unwrap_or(c)).collect();
+        folded.windows(term.len().max(1)).position(|window| window == term.as_slice())
+    });
+    let hit = hit.min().unwrap_or(0);
+    let start = hit.saturating_sub(AROUND);
+    let end = (hit + AROUND).min(chars.len());
+    let middle: String = chars.get(start..end).unwrap_or_default().iter().collect();
+    let (before, after) = (if start > 0 { "…" } else { "" }, if end < chars.len() { "…" } else { "" });
+    format!("{before}{}{after}", middle.trim())
+}
+
+/// Searching.
+#[async_trait]
+pub trait Search: Engine {
+    /// Looks through the caller's own mail, sent and received, newest first. Mail is found once it is indexed
+    /// ([`Store::index_mail`](crate::Store::index_mail)).
+    async fn search(&self, caller: &Agent, query: SearchQuery) -> Result<Vec<SearchHit>> {
+        let asked = (caller.clone(), query);
+        read(self, Look::Long, asked, |db, (caller, query)| search(db, caller, query).boxed()).await
+    }
+}
+
+impl<E: Engine> Search for E {}
+
+/// The end of time, for searches without one: PostgreSQL's instants go further than ours.
+pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
+
+async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<Vec<SearchHit>> {
+    let (text, subject) = (terms(&query.text), query.subject.as_deref().map(terms).unwrap_or_default());
+    let has_nul = query.text.contains('\0') || query.subject.as_ref().is_some_and(|subject| subject.contains('\0'));
+    if has_nul || (!query.text.trim().is_empty() && text.is_empty()) {
+        return Ok(Vec::new());
+    }
+    let from = match &query.from {
+        Some(from) => match row_of(db, from).await? {
+            None => return Ok(Vec::new()),
+            known => known,
+        },
+        None => None,
+    };
+    let dialect = db.dialect();
+    let sql = format!(
+        "SELECT m.public_id, s.public_id, s.subject, f.name, m.created_at, m.content FROM {}
+         JOIN sessions s ON s.id = m.session_id JOIN agents f ON f.id = m.sender_id
+         WHERE {} ORDER BY w.place DESC, {}",
+        dialect.hits,
+        shown_to(dialect, "$1"),
+        dialect.newest_first
+    );
+    let [who, words, subjects] =
+        (dialect.words)(&Wanted { reader: Some(caller.key.0), from, text: &text, subject: &subject });
+    let (after, before) = (query.after.unwrap_or_default(), query.before.unwrap_or(THE_END));
+    let values = values![caller.key.0, &who, &words, &subjects, after, before, limit(query)];
+    let found: Vec<(Uuid, Uuid, String, String, Timestamp, String)> = db.rows(&sql, values).await?;
+    let hit =
+        |(message, session, subject, sender, created_at, content): (Uuid, Uuid, String, String, Timestamp, String)| {
+            Ok(SearchHit {
+                message_id: message.into(),
+                session_id: session.into(),
+                subject,
+                sender_name: row::name(&sender)?,
+                created_at,
+                snippet: snippet(&content, &text),
+            })
+        };
+    Ok(found.into_iter().map(hit).collect::<Result<_>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_words_and_phrases() {
+        assert_eq!(terms(r#"ship "release notes" now"#), ["ship", "release notes", "now"]);
+        assert_eq!(terms(r#"an "open quote"#), ["an", "open quote"]);
+        assert!(terms(r#" "" !! * "#).is_empty());
+    }
+
+    #[test]
+    fn a_snippet_stands_around_its_hit() {
+        let long = format!("{} the Needle {}", "x ".repeat(100), "y ".repeat(100));
+        let shown = snippet(&long, &["needle".into()]);
+        assert!(shown.contains("the Needle") && shown.starts_with('…') && shown.ends_with('…'), "{shown}");
+        assert!(shown.chars().count() <= 2 * AROUND + 2);
+        assert_eq!(snippet("short", &["none".into()]), "short");
+        assert_eq!(snippet("", &["none".into()]), "");
+    }
+}
