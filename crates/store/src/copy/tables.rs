@@ -2,7 +2,7 @@
 
 /// How a column travels: as JSON, from what SQLite holds to what PostgreSQL does.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Form {
+enum Form {
     Number,
     Small,
     Text,
@@ -22,79 +22,41 @@ pub(super) struct Table {
     /// Columns of SQLite by which it is read page by page; there is an index that begins with them.
     pub(super) key: &'static [&'static str],
     from: &'static str,
-    /// One order for both sides, in the words of each.
-    order: (&'static str, &'static str),
-    /// Name, form, and the expression in SQLite (empty for the column of the same name).
-    columns: &'static [(&'static str, Form, &'static str)],
+    /// One order for both sides, in the words of each, where it is not the key.
+    order: Option<(&'static str, &'static str)>,
+    /// The columns that both sides have, each with its form.
+    columns: &'static str,
+    /// The columns that only PostgreSQL has: name, form, and the expression in SQLite.
+    made: &'static [(&'static str, Form, &'static str)],
 }
 
-/// The place in a composed row number.
-macro_rules! place {
-    ($row:literal) => {
-        concat!("(", $row, " & 4294967295)")
-    };
+/// A table that is the same on both sides, in the order of its key.
+const fn table(name: &'static str, key: &'static [&'static str], columns: &'static str) -> Table {
+    Table { name, key, from: name, order: None, columns, made: &[] }
 }
 
 /// All tables, those that others refer to first.
 pub(super) const TABLES: [Table; 21] = [
+    table("households", &["id"], "id number, public_id id, created_at instant"),
+    table(
+        "household_tokens",
+        &["id"],
+        "id number, public_id id, household_id number, hash text, owner flag, label text, created_at instant,
+         revoked_at instant",
+    ),
+    table(
+        "agents",
+        &["id"],
+        "id number, public_id id, name text, api_key_hash text, api_key_prefix text, previous_key_hash text,
+         previous_key_until instant, owner_contact text, description text, capabilities text, allow_from text,
+         max_concurrent_tasks number, discoverable flag, created_at instant, deleted_at instant,
+         household_id number, household_token_id number, person flag, paused_at instant, paused_by text,
+         paused_from number",
+    ),
     Table {
-        name: "households",
-        key: &["id"],
-        from: "households",
-        order: ("id", "id"),
-        columns: &[("id", Number, ""), ("public_id", Id, ""), ("created_at", Instant, "")],
-    },
-    Table {
-        name: "household_tokens",
-        key: &["id"],
-        from: "household_tokens",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("public_id", Id, ""),
-            ("household_id", Number, ""),
-            ("hash", Text, ""),
-            ("owner", Flag, ""),
-            ("label", Text, ""),
-            ("created_at", Instant, ""),
-            ("revoked_at", Instant, ""),
-        ],
-    },
-    Table {
-        name: "agents",
-        key: &["id"],
         from: "agents",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("public_id", Id, ""),
-            ("name", Text, ""),
-            ("api_key_hash", Text, ""),
-            ("api_key_prefix", Text, ""),
-            ("previous_key_hash", Text, ""),
-            ("previous_key_until", Instant, ""),
-            ("owner_contact", Text, ""),
-            ("description", Text, ""),
-            ("capabilities", Text, ""),
-            ("allow_from", Text, ""),
-            ("max_concurrent_tasks", Number, ""),
-            ("discoverable", Flag, ""),
-            ("created_at", Instant, ""),
-            ("deleted_at", Instant, ""),
-            ("household_id", Number, ""),
-            ("household_token_id", Number, ""),
-            ("person", Flag, ""),
-            ("paused_at", Instant, ""),
-            ("paused_by", Text, ""),
-            ("paused_from", Number, ""),
-        ],
-    },
-    Table {
-        name: "mailboxes",
-        key: &["id"],
-        from: "agents",
-        order: ("id", "agent_id"),
-        columns: &[
+        order: Some(("id", "agent_id")),
+        made: &[
             ("agent_id", Number, "agents.id"),
             (
                 "head",
@@ -102,94 +64,41 @@ pub(super) const TABLES: [Table; 21] = [
                 "max(agents.log_floor, coalesce((SELECT max(number) FROM deliveries d WHERE d.agent_id = agents.id), 0), coalesce((SELECT max(number) FROM events e WHERE e.agent_id = agents.id), 0))",
             ),
         ],
+        ..table("mailboxes", &["id"], "")
     },
+    table("operators", &["agent_id"], "agent_id number, since instant"),
+    table("presence", &["agent_id"], "agent_id number, last_seen instant, here flag"),
+    table(
+        "connections",
+        &["id"],
+        "id number, public_id id, requester_id number, target_id number, low_id number, high_id number,
+         status text, verification_code text, code_private flag, message text, created_at instant,
+         updated_at instant, expires_at instant",
+    ),
+    table("groups", &["id"], "id number, name text, owner_id number, created_at instant"),
+    table("group_members", &["group_id", "agent_id"], "group_id number, agent_id number, joined flag"),
     Table {
-        name: "operators",
-        key: &["agent_id"],
-        from: "operators",
-        order: ("agent_id", "agent_id"),
-        columns: &[("agent_id", Number, ""), ("since", Instant, "")],
+        made: &[(
+            "last_seq",
+            Number,
+            "coalesce((SELECT max(m.id) FROM messages m WHERE m.session_id = sessions.id), 0)",
+        )],
+        ..table(
+            "sessions",
+            &["id"],
+            "id number, public_id id, subject text, subject_key text, initiator_id number,
+             participant_id number, group_id number, low_id number, high_id number, created_at instant,
+             ended_at instant, ended_by text",
+        )
     },
+    table("session_members", &["agent_id", "session_id"], "agent_id number, session_id number, unread number"),
     Table {
-        name: "presence",
-        key: &["agent_id"],
-        from: "presence",
-        order: ("agent_id", "agent_id"),
-        columns: &[("agent_id", Number, ""), ("last_seen", Instant, ""), ("here", Flag, "")],
-    },
-    Table {
-        name: "connections",
-        key: &["id"],
-        from: "connections",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("public_id", Id, ""),
-            ("requester_id", Number, ""),
-            ("target_id", Number, ""),
-            ("low_id", Number, ""),
-            ("high_id", Number, ""),
-            ("status", Text, ""),
-            ("verification_code", Text, ""),
-            ("code_private", Flag, ""),
-            ("message", Text, ""),
-            ("created_at", Instant, ""),
-            ("updated_at", Instant, ""),
-            ("expires_at", Instant, ""),
-        ],
-    },
-    Table {
-        name: "groups",
-        key: &["id"],
-        from: "groups",
-        order: ("id", "id"),
-        columns: &[("id", Number, ""), ("name", Text, ""), ("owner_id", Number, ""), ("created_at", Instant, "")],
-    },
-    Table {
-        name: "group_members",
-        key: &["group_id", "agent_id"],
-        from: "group_members",
-        order: ("group_id, agent_id", "group_id, agent_id"),
-        columns: &[("group_id", Number, ""), ("agent_id", Number, ""), ("joined", Flag, "")],
-    },
-    Table {
-        name: "sessions",
-        key: &["id"],
-        from: "sessions",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("public_id", Id, ""),
-            ("subject", Text, ""),
-            ("subject_key", Text, ""),
-            ("initiator_id", Number, ""),
-            ("participant_id", Number, ""),
-            ("group_id", Number, ""),
-            ("low_id", Number, ""),
-            ("high_id", Number, ""),
-            ("created_at", Instant, ""),
-            ("ended_at", Instant, ""),
-            ("ended_by", Text, ""),
-            ("last_seq", Number, "coalesce((SELECT max(m.id) FROM messages m WHERE m.session_id = sessions.id), 0)"),
-        ],
-    },
-    Table {
-        name: "session_members",
-        key: &["agent_id", "session_id"],
-        from: "session_members",
-        order: ("agent_id, session_id", "agent_id, session_id"),
-        columns: &[("agent_id", Number, ""), ("session_id", Number, ""), ("unread", Number, "")],
-    },
-    Table {
-        name: "messages",
-        key: &["m.id"],
         from: "messages m JOIN sessions s ON s.id = m.session_id",
-        order: ("m.session_id, m.id", "session_id, seq"),
-        columns: &[
+        order: Some(("m.session_id, m.id", "session_id, seq")),
+        made: &[
             ("session_id", Number, "m.session_id"),
             ("seq", Number, "m.id"),
             ("public_id", Id, "m.public_id"),
-            ("sender_id", Number, ""),
             ("recipient_id", Number, "s.low_id + s.high_id - m.sender_id"),
             (
                 "delivery_number",
@@ -197,140 +106,96 @@ pub(super) const TABLES: [Table; 21] = [
                 "(SELECT d.number FROM deliveries d WHERE d.message_id = m.id AND s.group_id IS NULL)",
             ),
             ("created_at", Instant, "m.created_at"),
-            ("priority", Small, ""),
-            ("ttl", Small, ""),
-            ("kind", Text, ""),
-            ("trace", Text, ""),
-            ("reply_to", Id, ""),
-            ("correlation_id", Text, ""),
-            ("task", Text, ""),
-            ("callback", Text, ""),
-            ("content", Text, ""),
-            ("parts", Text, ""),
-            ("metadata", Text, ""),
         ],
+        ..table(
+            "messages",
+            &["m.id"],
+            "sender_id number, priority small, ttl small, kind text, trace text, reply_to id,
+             correlation_id text, task text, callback text, content text, parts text, metadata text",
+        )
     },
     Table {
-        name: "deliveries",
-        key: &["message_id", "agent_id"],
-        from: "deliveries",
-        order: ("agent_id, number", "agent_id, number"),
-        columns: &[
-            ("agent_id", Number, ""),
-            ("number", Number, ""),
+        order: Some(("agent_id, number", "agent_id, number")),
+        made: &[
             ("session_id", Number, "(SELECT m.session_id FROM messages m WHERE m.id = message_id)"),
             ("seq", Number, "message_id"),
-            ("priority", Small, ""),
-            ("delivered_at", Instant, ""),
-            ("read_at", Instant, ""),
-            ("lease_until", Instant, ""),
-            ("rung_at", Instant, ""),
         ],
+        ..table(
+            "deliveries",
+            &["message_id", "agent_id"],
+            "agent_id number, number number, priority small, delivered_at instant, read_at instant,
+             lease_until instant, rung_at instant",
+        )
     },
     Table {
-        name: "events",
-        key: &["id"],
-        from: "events",
-        order: ("agent_id, number", "agent_id, number"),
-        columns: &[("agent_id", Number, ""), ("number", Number, ""), ("event", Text, ""), ("at", Instant, "")],
+        order: Some(("agent_id, number", "agent_id, number")),
+        ..table("events", &["id"], "agent_id number, number number, event text, at instant")
     },
     Table {
-        name: "copies",
-        key: &["d.message_id", "d.agent_id"],
         from: "deliveries d JOIN messages m ON m.id = d.message_id
                JOIN sessions s ON s.id = m.session_id AND s.group_id IS NOT NULL",
-        order: ("m.public_id, d.agent_id", "message_public_id, agent_id"),
-        columns: &[
+        order: Some(("m.public_id, d.agent_id", "message_public_id, agent_id")),
+        made: &[
             ("message_public_id", Id, "m.public_id"),
             ("agent_id", Number, "d.agent_id"),
             ("number", Number, "d.number"),
         ],
+        ..table("copies", &["d.message_id", "d.agent_id"], "")
     },
+    table(
+        "tasks",
+        &["id"],
+        "id number, public_id id, owner_id number, assignee_id number, state text, subject text,
+         message_public_id id, session_public_id id, parent_id number, deadline instant, overdue flag,
+         note text, callback text, canceled_by text, created_at instant, updated_at instant",
+    ),
     Table {
-        name: "tasks",
-        key: &["id"],
-        from: "tasks",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("public_id", Id, ""),
-            ("owner_id", Number, ""),
-            ("assignee_id", Number, ""),
-            ("state", Text, ""),
-            ("subject", Text, ""),
-            ("message_public_id", Id, ""),
-            ("session_public_id", Id, ""),
-            ("parent_id", Number, ""),
-            ("deadline", Instant, ""),
-            ("overdue", Flag, ""),
-            ("note", Text, ""),
-            ("callback", Text, ""),
-            ("canceled_by", Text, ""),
-            ("created_at", Instant, ""),
-            ("updated_at", Instant, ""),
-        ],
+        made: &[(
+            "last_seq",
+            Number,
+            "coalesce((SELECT max(l.id) & 4294967295 FROM transcript_lines l WHERE l.transcript_id = transcripts.id), 0)",
+        )],
+        ..table("transcripts", &["id"], "id number, key text, owner_id number, created_at instant")
     },
+    table("transcript_access", &["transcript_id", "agent_id"], "transcript_id number, agent_id number, may_write flag"),
     Table {
-        name: "transcripts",
-        key: &["id"],
-        from: "transcripts",
-        order: ("id", "id"),
-        columns: &[
-            ("id", Number, ""),
-            ("key", Text, ""),
-            ("owner_id", Number, ""),
-            ("created_at", Instant, ""),
-            (
-                "last_seq",
-                Number,
-                "coalesce((SELECT max(l.id) & 4294967295 FROM transcript_lines l WHERE l.transcript_id = transcripts.id), 0)",
-            ),
-        ],
+        order: Some(("id", "transcript_id, seq")),
+        made: &[("seq", Number, "(id & 4294967295)")],
+        ..table(
+            "transcript_lines",
+            &["id"],
+            "transcript_id number, author_id number, message_id text, line text, created_at instant",
+        )
     },
+    table("usage", &["agent_id"], "agent_id number, messages number, bytes number"),
     Table {
-        name: "transcript_access",
-        key: &["transcript_id", "agent_id"],
-        from: "transcript_access",
-        order: ("transcript_id, agent_id", "transcript_id, agent_id"),
-        columns: &[("transcript_id", Number, ""), ("agent_id", Number, ""), ("may_write", Flag, "")],
-    },
-    Table {
-        name: "transcript_lines",
-        key: &["id"],
-        from: "transcript_lines",
-        order: ("id", "transcript_id, seq"),
-        columns: &[
-            ("transcript_id", Number, ""),
-            ("seq", Number, place!("id")),
-            ("author_id", Number, ""),
-            ("message_id", Text, ""),
-            ("line", Text, ""),
-            ("created_at", Instant, ""),
-        ],
-    },
-    Table {
-        name: "usage",
-        key: &["agent_id"],
-        from: "usage",
-        order: ("agent_id", "agent_id"),
-        columns: &[("agent_id", Number, ""), ("messages", Number, ""), ("bytes", Number, "")],
-    },
-    Table {
-        name: "idempotency",
-        key: &["agent_id", "key"],
-        from: "idempotency",
-        order: ("agent_id, key", "agent_id, key COLLATE \"C\""),
-        columns: &[
-            ("agent_id", Number, ""),
-            ("key", Text, ""),
-            ("draft_hash", Bytes, ""),
-            ("answer", Text, ""),
-            ("created_at", Instant, ""),
-        ],
+        order: Some(("agent_id, key", "agent_id, key COLLATE \"C\"")),
+        ..table(
+            "idempotency",
+            &["agent_id", "key"],
+            "agent_id number, key text, draft_hash bytes, answer text, created_at instant",
+        )
     },
 ];
 
 impl Table {
+    /// Name, form, and expression in SQLite of every column.
+    fn columns(&self) -> impl Iterator<Item = (&'static str, Form, &'static str)> {
+        let same = self.columns.split(',').filter_map(|column| {
+            let (name, form) = column.trim().split_once(' ')?;
+            Some((name, FORMS.iter().find(|(word, _)| *word == form)?.1, name))
+        });
+        same.chain(self.made.iter().copied())
+    }
+
+    /// The order on both sides.
+    fn order(&self) -> (String, String) {
+        match self.order {
+            Some((here, there)) => (here.to_owned(), there.to_owned()),
+            None => (self.key.join(", "), self.key.join(", ")),
+        }
+    }
+
     /// The table of PostgreSQL, and which of its rows are these: a log is one table there.
     pub(super) fn target(&self) -> (&'static str, &'static str) {
         match self.name {
@@ -349,15 +214,11 @@ impl Table {
     /// row before are ?1 and so on; without them it begins at the beginning.
     pub(super) fn read_source(&self, begun: bool, most: usize) -> String {
         let values: Vec<String> = self
-            .columns
-            .iter()
-            .map(|(name, form, from)| {
-                let from = if from.is_empty() { name } else { from };
-                match form {
-                    Id => format!("'{name}', lower(hex({from}))"),
-                    Bytes => format!("'{name}', '\\x' || hex({from})"),
-                    _ => format!("'{name}', {from}"),
-                }
+            .columns()
+            .map(|(name, form, from)| match form {
+                Id => format!("'{name}', lower(hex({from}))"),
+                Bytes => format!("'{name}', '\\x' || hex({from})"),
+                _ => format!("'{name}', {from}"),
             })
             .collect();
         let key = self.key.join(", ");
@@ -372,24 +233,21 @@ impl Table {
 
     /// Every row of SQLite as a text that is the same on both sides.
     pub(super) fn check_source(&self) -> String {
-        let values = self.columns.iter().map(|(name, form, from)| {
-            let from = if from.is_empty() { name } else { from };
-            match form {
-                // The hex of nothing is an empty text.
-                Id | Bytes => format!("coalesce('=' || nullif(lower(hex({from})), ''), '-')"),
-                _ => format!("coalesce('=' || ({from}), '-')"),
-            }
+        let values = self.columns().map(|(_, form, from)| match form {
+            // The hex of nothing is an empty text.
+            Id | Bytes => format!("coalesce('=' || nullif(lower(hex({from})), ''), '-')"),
+            _ => format!("coalesce('=' || ({from}), '-')"),
         });
         let row = values.collect::<Vec<_>>().join(" || char(31) || ");
-        format!("SELECT {row} FROM {} ORDER BY {}", self.from, self.order.0)
+        format!("SELECT {row} FROM {} ORDER BY {}", self.from, self.order().0)
     }
 
     /// Every row of PostgreSQL as the same text.
     pub(super) fn check_target(&self) -> String {
-        let values = self.columns.iter().map(|(name, form, _)| {
+        let values = self.columns().map(|(name, form, _)| {
             let text = match form {
                 Number | Small => format!("{name}::text"),
-                Text => (*name).to_owned(),
+                Text => name.to_owned(),
                 Flag => format!("{name}::int::text"),
                 Instant => format!("((extract(epoch FROM {name}) * 1000000)::bigint)::text"),
                 Id => format!("replace({name}::text, '-', '')"),
@@ -399,17 +257,15 @@ impl Table {
         });
         let row = values.collect::<Vec<_>>().join(" || chr(31) || ");
         let (table, only) = self.target();
-        format!("SELECT {row} FROM {table} {only} ORDER BY {}", self.order.1)
+        format!("SELECT {row} FROM {table} {only} ORDER BY {}", self.order().1)
     }
 
     /// Writes rows that are a JSON array in $1.
     pub(super) fn write_target(&self) -> String {
-        let names: Vec<&str> = self.columns.iter().map(|(name, ..)| *name).collect();
-        let types: Vec<String> =
-            self.columns.iter().map(|(name, form, _)| format!("{name} {}", type_of(*form))).collect();
+        let names: Vec<&str> = self.columns().map(|(name, ..)| name).collect();
+        let types: Vec<String> = self.columns().map(|(name, form, _)| format!("{name} {}", type_of(form))).collect();
         let values: Vec<String> = self
-            .columns
-            .iter()
+            .columns()
             .map(|(name, form, _)| match form {
                 Instant => format!("'epoch'::timestamptz + x.{name} * interval '1 microsecond'"),
                 // An id that is not there comes as an empty text.
@@ -427,6 +283,16 @@ impl Table {
     }
 }
 
+const FORMS: [(&str, Form); 7] = [
+    ("number", Number),
+    ("small", Small),
+    ("text", Text),
+    ("flag", Flag),
+    ("bytes", Bytes),
+    ("id", Id),
+    ("instant", Instant),
+];
+
 fn type_of(form: Form) -> &'static str {
     match form {
         Number | Instant => "bigint",
@@ -434,5 +300,22 @@ fn type_of(form: Form) -> &'static str {
         Text | Id => "text",
         Flag => "boolean",
         Bytes => "bytea",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::TABLES;
+
+    #[test]
+    fn every_column_has_a_form() {
+        for table in &TABLES {
+            assert_eq!(
+                table.columns().count(),
+                table.columns.split(',').filter(|one| !one.is_empty()).count() + table.made.len(),
+                "{}",
+                table.name
+            );
+        }
     }
 }
