@@ -63,7 +63,7 @@ pub use url::DatabaseUrl;
 pub use verbs::{
     Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Groups,
     HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails,
-    Messages, Needs, OfficeSize, Receipts, SaidLine, Search, SendMany, Sessions, SignIn, SteppingIn, Tasks,
+    Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search, SendMany, Sessions, SignIn, SteppingIn, Tasks,
     TranscriptLine, Transcripts, Viewer, WaitingRequest,
 };
 

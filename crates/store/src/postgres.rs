@@ -43,7 +43,6 @@ mod lineage;
 mod listen;
 mod messages;
 mod open;
-mod prune;
 mod recipients;
 mod replicas;
 mod search;

@@ -22,7 +22,6 @@ mod messages;
 mod once;
 mod open;
 mod plans;
-mod prune;
 mod readers;
 mod restore;
 mod search;

@@ -10,7 +10,7 @@ use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
 use crate::verbs::{
-    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Receipts, Search, SendMany, Sessions,
+    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Pruning, Receipts, Search, SendMany, Sessions,
     SteppingIn, Tasks, Transcripts,
 };
 
@@ -32,6 +32,7 @@ pub trait Store:
     + Sessions
     + Messages
     + Logs
+    + Pruning
     + Receipts
     + Search
     + Tasks
@@ -121,10 +122,6 @@ pub trait Store:
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox>;
 
     // Keeping it.
-
-    /// Removes, some at a time, what nobody will ask for again: events other than mail, and answers to idempotent sends,
-    /// from before this moment. Answers how many rows went; 0 when done.
-    async fn prune(&self, before: Timestamp) -> Result<u64>;
 
     /// Makes some of the mail that came since findable. Returns how many log entries were looked at; 0 when done. Indexing is no part
     /// of a send: let a background task call this until it returns 0.

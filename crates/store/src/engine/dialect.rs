@@ -43,6 +43,10 @@ pub struct Dialect {
     pub(crate) for_update_key: &'static str,
     /// Keeps the rows of a `SELECT` as they are to the end of the transaction.
     pub(crate) for_share: &'static str,
+    /// Locks the rows of a `SELECT` that no other transaction has locked, and leaves out the others.
+    pub(crate) skip_locked: &'static str,
+    /// Removes events other than mail from before `$1`, `$2` at most; the last of these statements counts them.
+    pub(crate) prune_events: &'static [&'static str],
     /// The boolean that is true, as partial indexes have it.
     pub(crate) yes: &'static str,
     /// The boolean that is not true.
@@ -130,6 +134,15 @@ pub(crate) const SQLITE: Dialect = Dialect {
     for_update: "",
     for_update_key: "",
     for_share: "",
+    skip_locked: "",
+    // A number that was given is never given again.
+    prune_events: &[
+        "UPDATE agents SET log_floor = max(log_floor, n.number)
+         FROM (SELECT agent_id, max(number) AS number
+               FROM (SELECT agent_id, number FROM events WHERE at < $1 ORDER BY at, id LIMIT $2) GROUP BY agent_id) n
+         WHERE agents.id = n.agent_id",
+        "DELETE FROM events WHERE id IN (SELECT id FROM events WHERE at < $1 ORDER BY at, id LIMIT $2)",
+    ],
     yes: "1",
     no: "0",
     task_id: "hex(t.public_id)",
@@ -230,6 +243,10 @@ pub(crate) const POSTGRES: Dialect = Dialect {
     for_update: " FOR NO KEY UPDATE",
     for_update_key: " FOR UPDATE",
     for_share: " FOR SHARE",
+    skip_locked: " FOR UPDATE SKIP LOCKED",
+    prune_events: &["DELETE FROM entries WHERE (agent_id, number) IN (
+                         SELECT agent_id, number FROM entries WHERE session_id IS NULL AND at < $1 ORDER BY at LIMIT $2
+                         FOR UPDATE SKIP LOCKED)"],
     yes: "TRUE",
     no: "FALSE",
     task_id: "t.public_id::text",

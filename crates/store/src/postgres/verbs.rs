@@ -9,7 +9,7 @@ use super::batch::Outcome;
 use super::engine::Reading;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, groups, keep, open, prune, replicas, search, usage};
+use super::{PostgresStore, groups, keep, open, replicas, search, usage};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
@@ -116,11 +116,6 @@ impl Store for PostgresStore {
             tokio::try_join!(page_of_sessions(&mut first, caller, &page), pending(&mut second, caller, now))
         })?;
         Ok(row::inbox_page(sessions, page.limit as usize, pending))
-    }
-
-    async fn prune(&self, before: Timestamp) -> Result<u64> {
-        let before = to_micros(before);
-        Ok(transact!(self, tx => prune::prune(&tx, before))?)
     }
 
     async fn index_mail(&self) -> Result<u64> {

@@ -87,4 +87,12 @@ impl WriteTx {
         self.charge_all(freed)?;
         Ok(gone)
     }
+    /// Notes that an entry of a log is removed: its number is never given again.
+    fn keep_floor(&self, agent: i64, number: i64) -> Result<()> {
+        self.db
+            .prepared("UPDATE agents SET log_floor = ?2 WHERE id = ?1 AND log_floor < ?2")
+            .and_then(|mut update| update.execute([agent, number]))
+            .map_err(failed)
+            .map(drop)
+    }
 }

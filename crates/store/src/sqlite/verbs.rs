@@ -96,10 +96,6 @@ impl Store for SqliteStore {
         self.readers().read(many).await
     }
 
-    async fn prune(&self, before: Timestamp) -> Result<u64> {
-        self.writer()?.write(move |tx| tx.prune(before)).await
-    }
-
     async fn index_mail(&self) -> Result<u64> {
         self.unindexed.index_next(self).await
     }
