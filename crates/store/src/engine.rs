@@ -323,6 +323,9 @@ pub trait Engine: Send + Sync {
     /// Reads one consistent state.
     async fn read(&self, look: Look, verb: Read) -> Result<()>;
 
+    /// Sends a message, in a transaction that it may share with others. Returns when it is durable.
+    async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>>;
+
     /// What is stored, and the limits on that.
     fn account(&self) -> &Account;
 

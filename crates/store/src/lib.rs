@@ -62,8 +62,8 @@ pub use types::{
 pub use url::DatabaseUrl;
 pub use verbs::{
     Agents, Browser, Connections, Conversation, ConversationLine, ConversationQuery, Dashboard, Groups,
-    HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails,
-    Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search, SendMany, Sessions, SignIn, SteppingIn, Tasks,
+    HouseholdConnection, HouseholdKey, Households, Lane, Logs, MAX_COUNTED, MAX_MEMBERS, Mail, Member, MemberDetails,
+    Messages, Needs, OfficeSize, Pruning, Receipts, SaidLine, Search, Sessions, SignIn, SteppingIn, Tasks,
     TranscriptLine, Transcripts, Viewer, WaitingRequest,
 };
 

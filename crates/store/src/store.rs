@@ -1,16 +1,16 @@
 //! The trait that the server is written against.
 
-use amb_core::doc::{Inbox, Sent};
-use amb_core::{Draft, Quotas, Timestamp, Usage};
+use amb_core::doc::Inbox;
+use amb_core::{Quotas, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
 use crate::error::Result;
 use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
-use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
+use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{
-    Agents, Connections, Dashboard, Groups, Households, Logs, Messages, Pruning, Receipts, Search, SendMany, Sessions,
+    Agents, Connections, Dashboard, Groups, Households, Logs, Mail, Messages, Pruning, Receipts, Search, Sessions,
     SteppingIn, Tasks, Transcripts,
 };
 
@@ -19,7 +19,7 @@ use crate::verbs::{
 /// Every verb is one transaction. One that writes answers after the commit is durable; when it answers with an error,
 /// nothing of it happened. The time is the caller's: `now` is passed in, and kept to the microsecond.
 ///
-/// The verbs trust their caller to have checked lengths ([`Draft::check`], [`amb_core::Card::check`], limits of the
+/// The verbs trust their caller to have checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the
 /// contract); what needs a look at the database is decided here. Pages of mail and of transcripts have as many things as
 /// were asked for, or fewer where they would have more than [`amb_core::limits::MAX_PAGE_BYTES`]; never none for that.
 #[async_trait]
@@ -28,7 +28,7 @@ pub trait Store:
     + Households
     + SteppingIn
     + Connections
-    + SendMany
+    + Mail
     + Sessions
     + Messages
     + Logs
@@ -80,29 +80,13 @@ pub trait Store:
     async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>>;
 
     /// Sets how much may be stored; there are no limits before.
-    fn set_quotas(&self, quotas: Quotas);
+    fn set_quotas(&self, quotas: Quotas) {
+        self.account().set_quotas(quotas);
+    }
 
     /// What all agents have stored. Where several processes write, this is what the limits of the office are held against
     /// until it is asked for again: once in some seconds.
     async fn office_usage(&self) -> Result<Usage>;
-
-    // Mail.
-
-    /// Sends. Needs an active connection or a common household (`not_connected`), and the target to hear the caller
-    /// (`not_allowed`).
-    ///
-    /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
-    /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
-    ///
-    /// With an idempotency key: a repeat answers what the first answered and writes nothing; anything else under the same
-    /// key is a `conflict`. What would exceed a limit of [`Store::set_quotas`] is `over_quota`, and so is a line of a transcript;
-    /// never a task's move, which counts all the same. The same holds for [`SendMany::send_all`], and for the
-    /// verbs of [`Connections`], [`Groups`], [`Tasks`] and [`Transcripts`] that create something, with the key in [`Agent::once`].
-    async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>>;
-
-    /// Takes in a message of the caller's that another office accepted: a send whose id, ttl and trace are settled. What
-    /// it answers or passes on is not asked for them. Give it an idempotency key: it may be carried again after a crash.
-    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>>;
 
     /// The version of what [`Store::inbox`] and [`Sessions::history`] show this agent now. While it is the same they answer the
     /// same, but for requests whose time runs out; any change is in it before the change is answered. `None` where other

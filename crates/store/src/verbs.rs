@@ -33,7 +33,7 @@ pub use history::Sessions;
 pub use household::Households;
 pub(crate) use inbox::{all_sessions, page_of_sessions};
 pub use log::Logs;
-pub use mail::SendMany;
+pub use mail::Mail;
 pub use messages::Messages;
 pub use prune::Pruning;
 pub use receipts::Receipts;

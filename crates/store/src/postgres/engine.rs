@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::batch::{self, Outcome};
 use super::error::unavailable;
-use super::transact::{InUse, PATIENCE, TRIES};
+use super::transact::{InUse, PATIENCE, TRIES, transact};
 use super::write::{Heads, Pages, To};
 use super::{PostgresStore, deliveries, groups, replicas, usage};
 use crate::columns::Columns;
@@ -296,6 +296,25 @@ impl Engine for PostgresStore {
         };
         client.finished();
         Ok(seen?)
+    }
+
+    async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
+        let outcome = match self.queue.send(caller.clone(), message).await? {
+            Outcome::NoAgent(message) => {
+                transact!(self, tx => groups::send(&tx, &self.account, caller, &message, None))?
+            }
+            outcome => outcome,
+        };
+        Ok(match outcome {
+            Outcome::Repeat(sent) => Written::quiet(sent),
+            Outcome::NoAgent(message) => return Err(refusals::not_connected(&message.to)),
+            Outcome::Placed(placed) => {
+                let (message, placed) = *placed;
+                let written = message.into_written(placed);
+                self.note_mail(&written.entries);
+                written
+            }
+        })
     }
 
     fn account(&self) -> &Account {

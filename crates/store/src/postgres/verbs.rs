@@ -1,24 +1,22 @@
 //! The store's verbs on PostgreSQL.
 
-use amb_core::doc::{Inbox, Sent};
-use amb_core::{Draft, Event, Quotas, Timestamp, Usage};
+use amb_core::doc::Inbox;
+use amb_core::{Event, Timestamp, Usage};
 use async_trait::async_trait;
 use tokio::sync::broadcast;
 
-use super::batch::Outcome;
 use super::engine::Reading;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, groups, keep, open, replicas, search, usage};
+use super::{PostgresStore, keep, open, replicas, search, usage};
 use crate::error::Result;
-use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
-use crate::types::{Agent, AgentKey, Crossing, LogEntry, Written, to_micros};
+use crate::types::{Agent, AgentKey, LogEntry, to_micros};
 use crate::unindexed::{Index, Indexed};
 use crate::verbs::{page_of_sessions, pending};
-use crate::{StoreError, refusals, row};
+use crate::{StoreError, row};
 
 /// Runs a look at the database, and gives up on one that does not answer.
 macro_rules! look {
@@ -33,28 +31,6 @@ macro_rules! look {
             Err(_) => Err(unavailable()),
         }
     }};
-}
-
-impl PostgresStore {
-    /// Sends a message.
-    async fn post(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
-        let outcome = match self.queue.send(caller.clone(), message).await? {
-            Outcome::NoAgent(message) => {
-                transact!(self, tx => groups::send(&tx, &self.account, caller, &message, None))?
-            }
-            outcome => outcome,
-        };
-        Ok(match outcome {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::NoAgent(message) => return Err(refusals::not_connected(&message.to)),
-            Outcome::Placed(placed) => {
-                let (message, placed) = *placed;
-                let written = message.into_written(placed);
-                self.note_mail(&written.entries);
-                written
-            }
-        })
-    }
 }
 
 #[async_trait]
@@ -91,22 +67,10 @@ impl Store for PostgresStore {
         look!(self, client => replicas::stale_listeners(client, listeners, now))
     }
 
-    fn set_quotas(&self, quotas: Quotas) {
-        self.account.set_quotas(quotas);
-    }
-
     async fn office_usage(&self) -> Result<Usage> {
         let stored = look!(self, client => usage::office(client))?;
         self.account.set_office(stored);
         Ok(stored.usage())
-    }
-
-    async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
-    }
-
-    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
     async fn inbox_page(&self, caller: &Agent, page: InboxPage, now: Timestamp) -> Result<Inbox> {

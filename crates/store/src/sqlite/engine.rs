@@ -2,7 +2,7 @@
 //! end on the thread that polls it once.
 
 use amb_core::doc::Sent;
-use amb_core::{AgentName, Draft, Event, Timestamp};
+use amb_core::{AgentName, Draft, Event, Kind, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::error::{failed, is_taken};
 use super::plans::Prepared;
+use super::send::Outcome;
 use super::writer::WriteTx;
 use super::{SqliteStore, keys};
 use crate::StoreError;
@@ -265,6 +266,21 @@ impl Engine for SqliteStore {
             Look::Short => self.readers().look(move |db| now(verb(db))).await,
             Look::Long => self.readers().read(move |db| now(verb(db))).await,
         }
+    }
+
+    async fn send_message(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
+        let caller = caller.clone();
+        let (writer, task) = (self.writer()?, message.kind == Kind::Task);
+        let send = move |tx: &mut WriteTx| tx.send(&caller, message);
+        let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
+        // The answer and the log entries are put together here, off the writer's thread.
+        Ok(match outcome {
+            Outcome::Repeat(sent) => Written::quiet(sent),
+            Outcome::Placed(placed) => {
+                let (message, placed) = *placed;
+                message.into_written(placed)
+            }
+        })
     }
 
     fn account(&self) -> &Account {

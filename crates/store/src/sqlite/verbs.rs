@@ -1,42 +1,22 @@
 //! The store's verbs on SQLite: what goes to the writer, what to the readers.
 
-use amb_core::doc::{Inbox, Sent};
-use amb_core::{Draft, Kind, Quotas, Timestamp, Usage};
+use amb_core::doc::Inbox;
+use amb_core::{Timestamp, Usage};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 
 use super::engine::now as run;
-use super::send::Outcome;
-use super::writer::WriteTx;
 use super::{SqliteStore, disk_space, keep, log};
 use crate::error::Result;
-use crate::outgoing::OutgoingMessage;
 use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{ListenerState, StaleListener};
 use crate::store::Store;
-use crate::types::{Agent, AgentKey, Crossing, ViewVersion, Written};
+use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{all_sessions, page_of_sessions, pending};
 use crate::{StoreError, row};
 
 /// Sessions in an inbox that is put together at once, without a thread for it.
 const SMALL_INBOX: u32 = 64;
-
-impl SqliteStore {
-    /// Sends a message. The answer and the log entries are put together here, off the writer's thread.
-    async fn post(&self, caller: &Agent, message: OutgoingMessage) -> Result<Written<Sent>> {
-        let caller = caller.clone();
-        let (writer, task) = (self.writer()?, message.kind == Kind::Task);
-        let send = move |tx: &mut WriteTx| tx.send(&caller, message);
-        let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
-        Ok(match outcome {
-            Outcome::Repeat(sent) => Written::quiet(sent),
-            Outcome::Placed(placed) => {
-                let (message, placed) = *placed;
-                message.into_written(placed)
-            }
-        })
-    }
-}
 
 #[async_trait]
 impl Store for SqliteStore {
@@ -57,20 +37,8 @@ impl Store for SqliteStore {
         self.readers().read(move |db| log::stale_listeners(db, &listeners, now)).await
     }
 
-    fn set_quotas(&self, quotas: Quotas) {
-        self.account.set_quotas(quotas);
-    }
-
     async fn office_usage(&self) -> Result<Usage> {
         Ok(self.account.office().usage())
-    }
-
-    async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, OutgoingMessage::new(&caller.name, draft, now)?).await
-    }
-
-    async fn carry(&self, caller: &Agent, draft: Draft, crossing: Crossing, now: Timestamp) -> Result<Written<Sent>> {
-        self.post(caller, OutgoingMessage::carried(&caller.name, draft, crossing, now)?).await
     }
 
     fn view_version(&self, agent: AgentKey) -> Option<ViewVersion> {
