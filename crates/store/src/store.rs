@@ -10,8 +10,8 @@ use crate::query::{InboxPage, ReadPlace, Removed};
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{
-    Agents, Connections, Dashboard, Groups, Households, Logs, Mail, Messages, Pruning, Receipts, Search, Sessions,
-    SteppingIn, Tasks, Transcripts,
+    Agents, Connections, Dashboard, Directory, Groups, Households, Logs, Mail, Messages, Pruning, Receipts, Search,
+    Sessions, SteppingIn, Tasks, Transcripts,
 };
 
 /// What the network office remembers.
@@ -25,6 +25,7 @@ use crate::verbs::{
 #[async_trait]
 pub trait Store:
     Agents
+    + Directory
     + Households
     + SteppingIn
     + Connections

@@ -3,6 +3,7 @@
 mod agents;
 mod connections;
 mod dashboard;
+mod directory;
 mod groups;
 mod history;
 mod household;
@@ -27,6 +28,8 @@ pub use dashboard::{
     MAX_COUNTED, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, SaidLine, SignIn, TranscriptLine, Viewer,
     WaitingRequest,
 };
+pub use directory::Directory;
+pub(crate) use directory::stored_by;
 pub use groups::Groups;
 pub(crate) use groups::{audience, find as group_named, joined};
 pub use history::Sessions;

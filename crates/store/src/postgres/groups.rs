@@ -11,7 +11,6 @@ use super::batch::{self, Outcome};
 use super::engine::Reading;
 use super::messages::{self, Found};
 use super::recipients::{self, Recipients};
-use super::usage;
 use super::write::{Heads, Pages, To};
 use crate::columns::Columns;
 use crate::engine::Failed;
@@ -20,7 +19,7 @@ use crate::outgoing::{OutgoingMessage, Placed, Subject, no_session};
 use crate::quota::{Account, Stored};
 use crate::refusals;
 use crate::types::Agent;
-use crate::verbs::{audience, joined};
+use crate::verbs::{audience, joined, stored_by};
 
 /// Writes a message into the group's session of its subject, and into the log of each other member. `held` are the locks of
 /// the transaction, where it has taken all that it may.
@@ -64,7 +63,8 @@ pub(super) async fn send(
             Some(_) => Named::Other,
         },
     };
-    let storage = account.storage(usage::stored_by(tx, me).await?, Stored::default(), message.stored(members.len()));
+    let storage =
+        account.storage(stored_by(&mut Reading(tx), me).await?, Stored::default(), message.stored(members.len()));
     let parent_id: Option<MessageId> = message.parent.map(|parent| parent.id.into());
     let found = found.map(Found::message).transpose()?;
     let mut facts = message.facts(Recipient::Group { copies: members.len(), size: message.size() }, storage);

@@ -3,9 +3,11 @@
 use amb_core::send::Storage;
 use deadpool_postgres::{GenericClient, Transaction};
 
+use super::engine::Reading;
 use crate::engine::Failed;
 use crate::error::Result;
 use crate::quota::{Account, Stored};
+use crate::verbs::stored_by;
 
 /// The bytes of a message `m` that count, as they are stored.
 macro_rules! stored_bytes {
@@ -16,17 +18,11 @@ macro_rules! stored_bytes {
 }
 pub(super) use stored_bytes;
 
-/// What this agent has stored. Not locked: of sends that run at the same time none sees what the others add.
-pub(super) async fn stored_by<C: GenericClient>(client: &C, agent: i64) -> Result<Stored, Failed> {
-    let select = client.prepare_cached("SELECT messages, bytes FROM usage WHERE agent_id = $1").await?;
-    let row = client.query_opt(&select, &[&agent]).await?;
-    Ok(row.map_or_else(Stored::default, |row| Stored { messages: row.get(0), bytes: row.get(1) }))
-}
-
-/// Refuses what would be more than this sender, or the office, may store.
+/// Refuses what would be more than this sender, or the office, may store. Not locked: of sends that run at the same time none sees
+/// what the others add.
 pub(super) async fn check(tx: &Transaction<'_>, account: &Account, sender: i64, more: Stored) -> Result<(), Failed> {
     let Storage { quotas, sender, office, more } =
-        account.storage(stored_by(tx, sender).await?, Stored::default(), more);
+        account.storage(stored_by(&mut Reading(tx), sender).await?, Stored::default(), more);
     Ok(quotas.check(sender, office, more)?)
 }
 

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use amb_core::send::Storage;
-use rusqlite::{Connection, OptionalExtension, params};
+use futures_util::FutureExt;
+use rusqlite::{Connection, params};
 
+use super::engine::now as run;
 use super::error::failed;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::error::Result;
 use crate::quota::{Account, Charges, Stored};
+use crate::verbs::stored_by;
 
 /// The bytes of a message that count, of the columns of this table or alias.
 macro_rules! message_bytes {
@@ -89,7 +92,7 @@ impl WriteTx {
         if let Some(known) = self.caches.stored.get(&agent) {
             return Ok(*known);
         }
-        let stored = stored_by(&self.db, agent)?;
+        let stored = run(stored_by(self, agent).boxed())?;
         self.caches.stored.put(agent, stored);
         Ok(stored)
     }
@@ -115,15 +118,4 @@ impl WriteTx {
     pub(super) fn charge_all(&mut self, charges: Charges) -> Result<()> {
         charges.into_iter().try_for_each(|(agent, more)| self.charge(agent, more))
     }
-}
-
-/// What this agent has stored.
-pub(super) fn stored_by(db: &Connection, agent: i64) -> Result<Stored> {
-    let found = db
-        .prepared("SELECT messages, bytes FROM usage WHERE agent_id = ?1")
-        .and_then(|mut select| {
-            select.query_row([agent], |row| Ok(Stored { messages: row.get(0)?, bytes: row.get(1)? })).optional()
-        })
-        .map_err(failed)?;
-    Ok(found.unwrap_or_default())
 }

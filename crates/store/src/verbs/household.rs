@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
 
-use super::agents::task_ids;
+use super::directory::task_ids;
 use super::once::{answered_before, remember};
 use super::{tasks, transcripts};
 use crate::engine::{

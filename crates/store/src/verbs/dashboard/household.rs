@@ -11,7 +11,8 @@ use super::work;
 use crate::engine::{Db, FromRow, Query, Row, Tried, With, values};
 use crate::error::Result;
 use crate::types::{Agent, AgentKey};
-use crate::verbs::agents::{agent_named, stored_by};
+use crate::verbs::agents::agent_named;
+use crate::verbs::directory::stored_by;
 use crate::{refusals, row};
 
 /// Unread mail is a person's business after this long.

@@ -1,0 +1,264 @@
+//! Who may see whom, and what one says about oneself.
+
+use amb_core::doc::{AgentEntry, Profile};
+use amb_core::limits::HEARTBEAT_TIMEOUT;
+use amb_core::{AgentName, Card, Presence, Status, TaskId, Timestamp};
+use async_trait::async_trait;
+use futures_util::FutureExt;
+use uuid::Uuid;
+
+use super::household;
+use crate::engine::{Changes, Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::error::Result;
+use crate::outgoing::json;
+use crate::query::{AgentsPage, ProfilePatch};
+use crate::quota::Stored;
+use crate::types::Agent;
+use crate::{StoreError, row};
+
+/// Names looked through for the nearest one.
+const CANDIDATES: i64 = 1_000;
+
+/// The directory of agents. An agent sees itself, those it is connected with, and those that are discoverable (the default),
+/// unless they blocked it.
+#[async_trait]
+pub trait Directory: Engine {
+    /// The agents that the caller may see, by name.
+    async fn agents(&self, caller: &Agent, page: AgentsPage, now: Timestamp) -> Result<Vec<AgentEntry>> {
+        let asked = (caller.clone(), page, now);
+        read(self, Look::Long, asked, |db, (caller, page, now)| list(db, caller, page, *now).boxed()).await
+    }
+
+    /// One agent that the caller may see; `not_found` with the nearest such name else.
+    async fn agent(&self, caller: &Agent, name: &AgentName, now: Timestamp) -> Result<AgentEntry> {
+        let asked = (caller.clone(), name.clone(), now);
+        read(self, Look::Short, asked, |db, (caller, name, now)| seen_by(db, caller, name, *now).boxed()).await
+    }
+
+    /// The caller as it sees itself.
+    async fn profile(&self, caller: &Agent, now: Timestamp) -> Result<Profile> {
+        let (own, stored) = read(self, Look::Short, caller.clone(), |db, caller| own(db, caller).boxed()).await?;
+        own.profile(stored, self.account().quotas(), now)
+    }
+
+    /// Changes the caller's profile.
+    async fn update_profile(&self, caller: &Agent, patch: ProfilePatch, now: Timestamp) -> Result<Profile> {
+        let asked = (caller.clone(), patch);
+        let updated = write(self, Changes::All, asked, |tx, (caller, patch)| update(tx, caller, patch.clone()).boxed());
+        let (own, stored) = updated.await?.answer;
+        own.profile(stored, self.account().quotas(), now)
+    }
+}
+
+impl<E: Engine> Directory for E {}
+
+/// An agent with its presence.
+#[derive(Debug, Clone)]
+struct AgentRow {
+    id: Uuid,
+    name: String,
+    card: Card,
+    created_at: Timestamp,
+    last_seen: Option<Timestamp>,
+    here: Option<bool>,
+    /// Tasks under way.
+    current: Vec<TaskId>,
+    /// Whether it is of the viewer's household.
+    household: bool,
+    person: bool,
+    paused: bool,
+}
+
+/// The tasks whose ids stand in a text, a comma between them.
+pub(super) fn task_ids(text: Option<String>) -> Vec<TaskId> {
+    let ids = text.iter().flat_map(|ids| ids.split(',')).filter_map(|id| Uuid::parse_str(id).ok());
+    ids.map(Into::into).collect()
+}
+
+/// The columns of [`AgentRow`], as `$1` sees the agent `a`.
+fn agent_columns(db: &dyn Db) -> String {
+    let Dialect { task_id, no, .. } = *db.dialect();
+    format!(
+        "a.public_id, a.name, a.description, a.capabilities, a.allow_from, a.max_concurrent_tasks, a.created_at,
+         p.last_seen, p.here,
+         (SELECT string_agg({task_id}, ',' ORDER BY t.id) FROM tasks t
+          WHERE t.assignee_id = a.id AND t.state IN ('accepted', 'working')),
+         coalesce(a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1), {no}), a.person, a.paused_by IS NOT NULL"
+    )
+}
+
+impl FromRow for AgentRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            id: row.take()?,
+            name: row.take()?,
+            card: row::card(row)?,
+            created_at: row.take()?,
+            last_seen: row.take()?,
+            here: row.take()?,
+            current: task_ids(row.take()?),
+            household: row.take()?,
+            person: row.take()?,
+            paused: row.take()?,
+        })
+    }
+}
+
+impl AgentRow {
+    /// The agent as others see it.
+    fn entry(self, now: Timestamp) -> Result<AgentEntry> {
+        let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
+        Ok(AgentEntry {
+            name: row::name(&self.name)?,
+            card: self.card,
+            presence: Presence::at(now, claimed, self.last_seen, self.current, HEARTBEAT_TIMEOUT),
+            registered_at: Some(self.created_at),
+            household: self.household,
+            person: self.person,
+            paused: self.paused,
+        })
+    }
+}
+
+/// Whom $1 may see: itself, those it is connected with, and of its household and the discoverable those that did not block
+/// it. A person is found by no stranger.
+const VISIBLE: &str = "a.deleted_at IS NULL AND (a.id = $1
+    OR EXISTS (SELECT 1 FROM connections c WHERE c.low_id = CASE WHEN a.id < $1 THEN a.id ELSE $1 END
+               AND c.high_id = CASE WHEN a.id < $1 THEN $1 ELSE a.id END AND c.status = 'ACTIVE')
+    OR (((a.discoverable AND NOT a.person)
+         OR a.household_id = (SELECT m.household_id FROM agents m WHERE m.id = $1))
+        AND NOT EXISTS (SELECT 1 FROM connections c WHERE c.requester_id = a.id
+                        AND c.target_id = $1 AND c.status = 'BLOCKED')))";
+
+/// The household of the caller by name, then the others by name.
+async fn list(db: &mut dyn Db, caller: &Agent, page: &AgentsPage, now: Timestamp) -> Tried<Vec<AgentEntry>> {
+    let columns = agent_columns(db);
+    let select = |which: &str| {
+        format!(
+            "SELECT {columns} FROM agents a LEFT JOIN presence p ON p.agent_id = a.id
+             WHERE {which} AND a.name > $2 AND {VISIBLE} ORDER BY a.name LIMIT $3"
+        )
+    };
+    let (me, mut left) = (caller.key.0, i64::from(page.limit));
+    let mut after = page.after.as_ref().map_or("", AgentName::as_str);
+    let mut found: Vec<AgentRow> = Vec::new();
+    let household = household::household_of(db, me).await?;
+    let is_member = "SELECT 1 FROM agents WHERE name = $1 AND household_id = $2";
+    if household.is_some() && (after.is_empty() || db.exists(is_member, values![after, household]).await?) {
+        found = db.rows(&select("a.household_id = $4"), values![me, after, left, household]).await?;
+        left -= i64::try_from(found.len()).unwrap_or(left);
+        after = "";
+    }
+    let others = select("(CAST($4 AS bigint) IS NULL OR a.household_id IS DISTINCT FROM $4)");
+    found.extend(db.rows::<AgentRow>(&others, values![me, after, left, household]).await?);
+    Ok(found.into_iter().map(|agent| agent.entry(now)).collect::<Result<_>>()?)
+}
+
+/// One agent that the caller may see.
+async fn seen_by(db: &mut dyn Db, caller: &Agent, name: &AgentName, now: Timestamp) -> Tried<AgentEntry> {
+    let sql = format!(
+        "SELECT {} FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE lower(a.name) = $2 AND {VISIBLE}",
+        agent_columns(db)
+    );
+    let found: Vec<AgentRow> = db.rows(&sql, values![caller.key.0, &name.folded()]).await?;
+    if let Some(agent) = name.meant(found, |agent| &agent.name) {
+        return Ok(agent.entry(now)?);
+    }
+    let names = known_names(db, caller).await?;
+    let names = names.iter().map(String::as_str);
+    Err(StoreError::not_found(amb_core::suggest::unknown_agent(name.as_str(), names)).into())
+}
+
+/// Names that the caller may know: those it is connected with, then others it may see, so many at most.
+async fn known_names(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<String>> {
+    let connected = "SELECT a.name FROM connections c JOIN agents a ON a.id = c.target_id
+         WHERE c.requester_id = $1 AND c.status = 'ACTIVE'
+         UNION SELECT a.name FROM connections c JOIN agents a ON a.id = c.requester_id
+         WHERE c.target_id = $1 AND c.status = 'ACTIVE' LIMIT $2";
+    let others = format!("SELECT a.name FROM agents a WHERE {VISIBLE} AND a.id <> $1 ORDER BY a.name LIMIT $2");
+    let mut names = Vec::new();
+    for sql in [connected, &others] {
+        let found: Vec<(String,)> = db.rows(sql, values![caller.key.0, CANDIDATES]).await?;
+        names.extend(found.into_iter().map(|(name,)| name));
+    }
+    Ok(names)
+}
+
+/// What only the agent itself sees.
+#[derive(Debug, Clone)]
+struct OwnRow {
+    agent: AgentRow,
+    owner_contact: Option<String>,
+    discoverable: bool,
+    api_key_prefix: String,
+    previous_key_until: Option<Timestamp>,
+}
+
+impl FromRow for OwnRow {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            agent: AgentRow::from_row(row)?,
+            owner_contact: row.take()?,
+            discoverable: row.take()?,
+            api_key_prefix: row.take()?,
+            previous_key_until: row.take()?,
+        })
+    }
+}
+
+impl OwnRow {
+    /// The agent as it sees itself.
+    fn profile(self, stored: Stored, quotas: amb_core::Quotas, now: Timestamp) -> Result<Profile> {
+        let usage = stored.usage();
+        Ok(Profile {
+            id: self.agent.id,
+            entry: self.agent.entry(now)?,
+            owner_contact: self.owner_contact,
+            discoverable: self.discoverable,
+            api_key_prefix: self.api_key_prefix,
+            previous_key_until: self.previous_key_until.filter(|until| now < *until),
+            usage: amb_core::doc::OwnUsage {
+                messages: usage.messages,
+                bytes: usage.bytes,
+                max_messages: quotas.agent_messages,
+                max_bytes: quotas.agent_bytes,
+            },
+            // The store does not know how its office was started.
+            operators_read_mail: false,
+        })
+    }
+}
+
+/// The caller's own row, and what it has stored.
+async fn own(db: &mut dyn Db, caller: &Agent) -> Tried<(OwnRow, Stored)> {
+    let sql = format!(
+        "SELECT {}, a.owner_contact, a.discoverable, a.api_key_prefix, a.previous_key_until
+         FROM agents a LEFT JOIN presence p ON p.agent_id = a.id WHERE a.id = $1",
+        agent_columns(db)
+    );
+    let own = db.one(&sql, values![caller.key.0]).await?;
+    Ok((own, stored_by(db, caller.key.0).await?))
+}
+
+/// What an agent has stored.
+pub(crate) async fn stored_by(db: &mut dyn Db, agent: i64) -> Tried<Stored> {
+    let stored = db.find("SELECT messages, bytes FROM usage WHERE agent_id = $1", values![agent]).await?;
+    Ok(stored.map_or_else(Stored::default, |(messages, bytes)| Stored { messages, bytes }))
+}
+
+async fn update(tx: &mut dyn Tx, caller: &Agent, patch: ProfilePatch) -> Tried<(OwnRow, Stored)> {
+    // The agent's own lock: who is heard and how many tasks are taken on is decided under it.
+    tx.lock(&[caller.key.0]).await?;
+    let (before, _) = own(tx, caller).await?;
+    let card = patch.card(before.agent.card)?;
+    let discoverable = patch.discoverable.unwrap_or(before.discoverable);
+    let (capabilities, allow_from) = (json(&card.capabilities)?, json(&card.allow_from)?);
+    tx.execute(
+        "UPDATE agents SET description = $2, capabilities = $3, allow_from = $4, max_concurrent_tasks = $5,
+                           discoverable = $6 WHERE id = $1",
+        values![caller.key.0, &card.description, &capabilities, &allow_from, card.max_concurrent_tasks, discoverable],
+    )
+    .await?;
+    tx.card_changed(&caller.name);
+    own(tx, caller).await
+}
