@@ -124,25 +124,13 @@ impl MessageRow {
         })
     }
 
-    /// The message in a thread or an inbox.
-    pub(crate) fn view(self, viewer: &AgentName, shape: Shape) -> Result<MessageView> {
-        let callback = if self.shows_callback(viewer) { self.callback } else { None };
-        let view = ViewRow {
-            id: self.id,
-            sender: name(&self.from)?,
-            at: self.at,
-            is_read: self.read_at.is_some(),
-            priority: self.priority,
-            kind: self.kind,
-            reply_to: self.reply_to,
-            correlation_id: self.correlation_id,
-            task: self.task,
-            callback,
-            content: self.content,
-            parts: self.parts,
-            metadata: self.metadata,
-        };
-        view.view(shape)
+    /// The message as the office itself sees it, which is how its sender does. A group's message is to no one agent.
+    pub(crate) fn for_office(mut self) -> Result<Message> {
+        if self.to.is_empty() {
+            self.to.clone_from(&self.from);
+        }
+        let sender = name(&self.from)?;
+        self.message(&sender)
     }
 
     /// The message as an event.

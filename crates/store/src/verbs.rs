@@ -38,6 +38,7 @@ pub(crate) use inbox::{all_sessions, page_of_sessions};
 pub use log::Logs;
 pub use mail::Mail;
 pub use messages::Messages;
+pub(crate) use once::{answer_under, keep_answer};
 pub use prune::Pruning;
 pub use receipts::Receipts;
 pub use search::Search;

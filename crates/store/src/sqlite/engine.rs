@@ -81,7 +81,7 @@ fn bind(statement: &mut Statement<'_>, values: &[Value<'_>]) -> rusqlite::Result
     Ok(())
 }
 
-fn each(db: &Connection, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
+pub(super) fn each(db: &Connection, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
     let mut statement = db.prepared(sql)?;
     bind(&mut statement, values)?;
     let columns = statement.column_count();

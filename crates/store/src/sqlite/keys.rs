@@ -37,11 +37,6 @@ pub(super) fn uuid_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {
     Ok(Uuid::from_bytes(row.get(column)?))
 }
 
-/// The id in a column, if there is one.
-pub(super) fn maybe_uuid_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Uuid>> {
-    Ok(row.get::<_, Option<[u8; 16]>>(column)?.map(Uuid::from_bytes))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,25 +1,15 @@
-//! Reading messages.
+//! The message that another one answers or passes on.
 
 use amb_core::Message;
-use rusqlite::{Connection, OptionalExtension, Row};
+use rusqlite::Connection;
 use uuid::Uuid;
 
+use super::engine::each;
 use super::error::failed;
-use super::keys::{instant_at, maybe_instant_at, maybe_uuid_at, uuid_at};
 use super::plans::Prepared;
+use crate::engine::{FromRow, Row, SQLITE, SqlOf, values};
 use crate::error::Result;
-use crate::row::{self, MessageRow};
-
-/// The columns of [`message_row`], of `m` (messages), `s` (sessions), `f` and `t` (the agents it is from and to), and `e`
-/// (its delivery).
-macro_rules! message_columns {
-    () => {
-        "m.public_id, s.public_id, s.subject, f.name, t.name, m.created_at, m.priority, m.ttl, m.kind, m.trace,
-         m.reply_to, m.correlation_id, m.task, m.callback, m.content, m.parts, m.metadata, e.delivered_at, e.read_at,
-         e.rung_at"
-    };
-}
-pub(super) use message_columns;
+use crate::row::{MESSAGE, MessageRow};
 
 /// Whether the message of this alias was delivered to nobody.
 macro_rules! undelivered {
@@ -29,43 +19,26 @@ macro_rules! undelivered {
 }
 pub(super) use undelivered;
 
-/// The first column after those of [`message_row`].
-pub(super) const DELIVERED: usize = 20;
-
-/// A message from a row that begins with [`message_columns`].
-pub(super) fn message_row(row: &Row<'_>) -> rusqlite::Result<MessageRow> {
-    Ok(MessageRow {
-        id: uuid_at(row, 0)?,
-        session: uuid_at(row, 1)?,
-        subject: row.get(2)?,
-        from: row.get(3)?,
-        to: row.get::<_, Option<String>>(4)?.unwrap_or_default(),
-        at: instant_at(row, 5)?,
-        priority: row.get(6)?,
-        ttl: row.get(7)?,
-        kind: row.get(8)?,
-        trace: row.get(9)?,
-        reply_to: maybe_uuid_at(row, 10)?,
-        correlation_id: row.get(11)?,
-        task: row.get(12)?,
-        callback: row.get(13)?,
-        content: row.get(14)?,
-        parts: row.get(15)?,
-        metadata: row.get(16)?,
-        delivered_at: maybe_instant_at(row, 17)?,
-        read_at: maybe_instant_at(row, 18)?,
-        rung_at: maybe_instant_at(row, 19)?,
-    })
-}
-
 /// A message, and who it went from and to.
 pub(super) struct Found {
-    pub(super) row_id: i64,
+    pub(super) row: MessageRow,
+    row_id: i64,
     pub(super) session: i64,
     pub(super) sender: i64,
     /// The group whose session it is in.
     pub(super) group: Option<i64>,
-    pub(super) row: MessageRow,
+}
+
+impl FromRow for Found {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            row: MessageRow::from_row(row)?,
+            row_id: row.take()?,
+            session: row.take()?,
+            sender: row.take()?,
+            group: row.take()?,
+        })
+    }
 }
 
 impl Found {
@@ -76,42 +49,32 @@ impl Found {
             .map_err(failed)
     }
 
-    /// The message as the office itself sees it, which is how its sender does.
-    pub(super) fn message(mut self) -> Result<Message> {
-        if self.row.to.is_empty() {
-            // A group's message is to no one agent.
-            self.row.to = self.row.from.clone();
-        }
-        let sender = row::name(&self.row.from)?;
-        self.row.message(&sender)
+    /// The message as the office itself sees it.
+    pub(super) fn message(self) -> Result<Message> {
+        self.row.for_office()
     }
 }
 
+static FIND: SqlOf = SqlOf::new();
+
 /// The message of this id.
 pub(super) fn find(db: &Connection, id: Uuid) -> Result<Option<Found>> {
-    let sql = concat!(
-        "SELECT ",
-        message_columns!(),
-        ", m.id, m.session_id, m.sender_id, s.group_id FROM messages m
-         JOIN sessions s ON s.id = m.session_id
-         JOIN agents f ON f.id = m.sender_id
-         LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
-         LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id
-         WHERE m.public_id = ?1"
-    );
-    db.prepared(sql)
-        .and_then(|mut select| {
-            select
-                .query_row([id.as_bytes()], |row| {
-                    Ok(Found {
-                        row: message_row(row)?,
-                        row_id: row.get(DELIVERED)?,
-                        session: row.get(DELIVERED + 1)?,
-                        sender: row.get(DELIVERED + 2)?,
-                        group: row.get(DELIVERED + 3)?,
-                    })
-                })
-                .optional()
-        })
-        .map_err(failed)
+    let sql = FIND.get(&SQLITE, |_| {
+        format!(
+            "SELECT {MESSAGE}, e.delivered_at, e.read_at, e.rung_at, m.id, m.session_id, m.sender_id, s.group_id
+             FROM messages m
+             JOIN sessions s ON s.id = m.session_id
+             JOIN agents f ON f.id = m.sender_id
+             LEFT JOIN agents t ON t.id = s.low_id + s.high_id - m.sender_id
+             LEFT JOIN deliveries e ON e.message_id = m.id AND e.agent_id = t.id
+             WHERE m.public_id = $1"
+        )
+    });
+    let mut found = None;
+    let mut keep = |mut row: Row| {
+        found = Some(Found::from_row(&mut row)?);
+        Ok(false)
+    };
+    each(db, sql, values![id], &mut keep)?;
+    Ok(found)
 }

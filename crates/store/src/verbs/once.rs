@@ -4,8 +4,8 @@ use amb_core::Timestamp;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::engine::{Exclusive, Failed, Query, Tried, Tx, values};
-use crate::types::Agent;
+use crate::engine::{Db, Exclusive, Failed, Query, Tried, Tx, values};
+use crate::types::{Agent, Once};
 use crate::{StoreError, outgoing, refusals};
 
 /// Runs a verb in its transaction, unless the caller's request was answered before: then that answer is given, and nothing
@@ -28,8 +28,13 @@ pub(super) use once;
 pub(super) async fn answered_before<T: DeserializeOwned>(tx: &mut dyn Tx, caller: &Agent) -> Tried<Option<T>> {
     let Some(once) = &caller.once else { return Ok(None) };
     tx.lock_exclusive(Exclusive::Key(caller.key.0, &once.key)).await?;
+    answer_under(tx, caller.key.0, once).await
+}
+
+/// What was answered under this key before.
+pub(crate) async fn answer_under<T: DeserializeOwned>(db: &mut dyn Db, agent: i64, once: &Once) -> Tried<Option<T>> {
     let sql = "SELECT draft_hash, answer FROM idempotency WHERE agent_id = $1 AND key = $2";
-    match tx.find::<(Vec<u8>, String)>(sql, values![caller.key.0, &once.key]).await? {
+    match db.find::<(Vec<u8>, String)>(sql, values![agent, &once.key]).await? {
         Some((hash, _)) if hash != once.draft_hash => Err(refusals::key_reused().into()),
         Some((_, answer)) => Ok(Some(serde_json::from_str(&answer).map_err(StoreError::internal)?)),
         None => Ok(None),
@@ -39,10 +44,15 @@ pub(super) async fn answered_before<T: DeserializeOwned>(tx: &mut dyn Tx, caller
 /// Keeps the answer under the caller's key: the last that its transaction writes.
 pub(super) async fn remember(tx: &mut dyn Tx, caller: &Agent, answer: &impl Serialize, now: Timestamp) -> Tried<()> {
     let Some(once) = &caller.once else { return Ok(()) };
+    let answer = outgoing::json(answer)?;
     tx.flush().await?;
-    let (answer, hash) = (outgoing::json(answer)?, once.draft_hash.as_slice());
+    keep_answer(tx, caller.key.0, once, &answer, now).await
+}
+
+/// Keeps an answer, as JSON, under a key.
+pub(crate) async fn keep_answer(tx: &mut dyn Tx, agent: i64, once: &Once, answer: &str, now: Timestamp) -> Tried<()> {
     let sql = "INSERT INTO idempotency (agent_id, key, draft_hash, answer, created_at) VALUES ($1, $2, $3, $4, $5)";
-    match tx.execute(sql, values![caller.key.0, &once.key, hash, &answer, now]).await {
+    match tx.execute(sql, values![agent, &once.key, once.draft_hash.as_slice(), answer, now]).await {
         // Used for a send meanwhile.
         Err(Failed::Taken(_)) => Err(refusals::key_reused().into()),
         inserted => inserted.map(drop),
