@@ -28,14 +28,14 @@ use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::types::{Agent, AgentKey, LogEntry, Written};
 
-/// Why a transaction did not come to its end.
+/// Why a transaction was not committed.
 #[derive(Debug)]
 pub enum Failed {
     /// The verb refused, or the database failed.
     Error(StoreError),
     /// A unique constraint refused a row.
     Taken(StoreError),
-    /// Another transaction was in the way: the same again may succeed.
+    /// It conflicted with another transaction (deadlock, serialization): a retry may succeed.
     Retry(StoreError),
 }
 
@@ -54,13 +54,13 @@ impl From<Failed> for StoreError {
 }
 
 impl Failed {
-    /// Locks turned out to be too few, because what they were read from has changed. The transaction begins again.
+    /// What has to be locked has changed since it was read, so that the locks taken are too few. The transaction is retried.
     pub(crate) fn changed() -> Self {
         Failed::Retry(StoreError::unavailable("the office is busy with the same agents; try again"))
     }
 }
 
-/// The answer of a verb inside its transaction.
+/// The result of a verb inside its transaction.
 pub(crate) type Tried<T> = Result<T, Failed>;
 
 /// Reading one consistent state.
@@ -69,17 +69,17 @@ pub trait Db: Send {
     /// Gives the rows that a statement returns to `visit`, one after the other, until that returns `false`.
     async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()>;
 
-    /// The words of this database.
+    /// Where the statements of this database differ.
     fn dialect(&self) -> &'static Dialect;
 }
 
 /// What is done with each row; `false` says that no more are wanted.
 pub(crate) type Visit<'a> = &'a mut (dyn FnMut(Row) -> Tried<bool> + Send);
 
-/// A message as it came to one agent.
+/// The delivery of a message to one agent.
 #[derive(Debug, Clone, Copy)]
-pub struct Delivery {
-    /// Where the database keeps it.
+pub(crate) struct Delivery {
+    /// The message's row in SQLite, the number in the agent's log in PostgreSQL.
     pub(crate) place: i64,
     pub(crate) sender: i64,
 }
@@ -87,11 +87,11 @@ pub struct Delivery {
 /// What a recipient did with a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mark {
-    /// Its process was handed it.
+    /// It was handed to a process of the recipient's.
     Delivered,
-    /// Its client was rung for it, which it has not read.
+    /// The recipient's client got a wake-up for it before it was read.
     Rung,
-    /// It read it, which ends a claim.
+    /// It was read, which ends a claim.
     Read,
 }
 
@@ -106,7 +106,7 @@ pub struct Marked {
     pub(crate) rung_at: Option<Timestamp>,
 }
 
-/// A transaction. What is put into logs here is in the answer of the verb.
+/// A transaction. The entries that it appends to logs are returned with the verb's result.
 #[async_trait]
 pub trait Tx: Db {
     /// Runs a statement. Returns how many rows it changed.
@@ -115,7 +115,8 @@ pub trait Tx: Db {
     /// Inserts a row. Returns its id.
     async fn insert(&mut self, sql: &str, values: &[Value<'_>]) -> Tried<i64>;
 
-    /// Locks these mailboxes, all that the transaction needs, once. A mailbox is its agent's lock: see `postgres`.
+    /// Locks these mailboxes: all that the transaction needs, in one call. What belongs to an agent changes only under the lock of
+    /// its mailbox; `postgres` lists the order of locks.
     async fn lock(&mut self, agents: &[i64]) -> Tried<()>;
 
     /// Whether this agent's mailbox is locked.
@@ -127,7 +128,7 @@ pub trait Tx: Db {
     /// Appends an event other than mail to the log of an agent, whose mailbox is locked. Returns its number there.
     async fn tell(&mut self, agent: i64, event: Event, now: Timestamp) -> Tried<u64>;
 
-    /// The time of a message that is written next: later than what overtook it.
+    /// The time for the message that is written next: later than that of a message that was written before it.
     fn stamp(&mut self, at: Timestamp) -> Timestamp;
 
     /// Adds a message to a session between two, and to the log of one of them, whose mailbox is locked. Returns its place
@@ -143,7 +144,7 @@ pub trait Tx: Db {
     /// Adds to what the verb has put into logs.
     fn put_entry(&mut self, entry: LogEntry);
 
-    /// Writes what logs and sessions got so far, where the database gathers that.
+    /// Writes the entries and messages that were added so far, where the engine collects them for one statement.
     async fn flush(&mut self) -> Tried<()>;
 
     /// Makes the mailbox of a new agent.
@@ -178,7 +179,7 @@ pub trait Tx: Db {
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()>;
 }
 
-/// What one transaction does at a time. Locked before mailboxes.
+/// Things that only one transaction does at a time. Locked before mailboxes.
 #[derive(Debug, Clone, Copy)]
 pub enum Exclusive<'a> {
     /// Taking a name: those of agents and of groups are one space.
@@ -291,26 +292,26 @@ pub(crate) type WriteVerb<A, T> = for<'t> fn(&'t mut dyn Tx, &'t A) -> BoxFuture
 /// A verb that only reads.
 pub(crate) type ReadVerb<A, T> = for<'t> fn(&'t mut dyn Db, &'t A) -> BoxFuture<'t, Tried<T>>;
 
-/// A verb whose answer goes elsewhere; may run again after [`Failed::Retry`].
+/// A verb that keeps its result itself, so that engines need no type parameter; may run again after [`Failed::Retry`].
 pub(crate) type Write = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send>;
-/// A look whose answer goes elsewhere.
+/// The same for a verb that only reads.
 pub(crate) type Read = Box<dyn for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send>;
 
-/// Whose view of its mail changes by a verb.
+/// Whose cached inbox and history pages a verb makes stale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Changes {
-    /// Perhaps anybody's.
+    /// Everybody's.
     All,
-    /// That of the agents whose logs and sessions it writes to.
+    /// Those of the agents whose logs and sessions it writes to.
     Logs,
 }
 
-/// How long a look may take.
+/// How long a read may take.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Look {
     /// Microseconds.
     Short,
-    /// So long that it may not keep a thread of the runtime.
+    /// So long that it would block a thread of the runtime: it gets a thread of its own.
     Long,
 }
 
@@ -329,7 +330,7 @@ pub trait Engine: Send + Sync {
     /// What is stored, and the limits on that.
     fn account(&self) -> &Account;
 
-    /// Keys that were asked for lately.
+    /// A cache of API keys.
     fn known_keys(&self) -> &KnownKeys;
 }
 

@@ -1,4 +1,4 @@
-//! Keys that were asked for lately, so that most requests authenticate without the database.
+//! A cache of API keys, so that most requests authenticate without the database.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, RwLock};
@@ -8,22 +8,22 @@ use amb_core::Timestamp;
 
 use crate::types::{Agent, KeyHash};
 
-/// Most keys remembered. Full means emptied: simpler than choosing, and rare.
+/// Most keys in the cache. A full cache is cleared: simpler than eviction, and rare.
 const CAPACITY: usize = 50_000;
 
-/// A bounded memory of keys.
+/// A bounded cache of keys.
 #[derive(Debug, Default)]
 pub struct KnownKeys {
     inner: RwLock<Inner>,
-    /// How long a key is believed without asking, where another process may end it.
+    /// How long an entry is valid, where another process may revoke the key.
     believed: Option<Duration>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Changes whenever something is forgotten: what was looked up before that is not remembered after it.
+    /// Rises whenever the cache is cleared: what was looked up before that is not added after it.
     age: u64,
-    /// Nobody would tell this process that a key ended, so it remembers none.
+    /// Notifications of revoked keys do not arrive, so nothing is cached.
     deaf: bool,
     keys: HashMap<KeyHash, Known>,
 }
@@ -49,7 +49,7 @@ impl KnownKeys {
         Self { believed: Some(believed), ..Self::default() }
     }
 
-    /// Whose key this is, if that is remembered and still true; else the age to give to [`KnownKeys::remember`].
+    /// Whose key this is, if that is in the cache and still valid; else the age to give to [`KnownKeys::remember`].
     pub(crate) fn get(&self, hash: &KeyHash, now: Timestamp) -> Result<Agent, u64> {
         let inner = self.inner.read().unwrap_or_else(PoisonError::into_inner);
         match inner.keys.get(hash) {
@@ -58,7 +58,7 @@ impl KnownKeys {
         }
     }
 
-    /// Remembers what a look into the database that began at `age` found, until a moment or for good.
+    /// Caches what a query that began at `age` found, until a moment or without a limit.
     pub(crate) fn remember(&self, age: u64, hash: KeyHash, agent: &Agent, until: Option<Timestamp>, now: Timestamp) {
         let believed = self.believed.map(|span| now.saturating_add(span).unwrap_or(now));
         let until = [until, believed].into_iter().flatten().min();
@@ -72,22 +72,22 @@ impl KnownKeys {
         inner.keys.insert(hash, Known { agent: agent.clone(), until });
     }
 
-    /// Forgets everything; to be called after a key was changed and before that is answered.
+    /// Clears the cache; to be called after a key was changed and before the request returns.
     pub(crate) fn forget(&self) {
         self.change(|_| {});
     }
 
-    /// Forgets everything when the guard is dropped: also where the verb is cancelled while the database commits.
+    /// Clears the cache when the guard is dropped: also where the verb is cancelled while the database commits.
     pub(crate) fn forget_afterwards(&self) -> ForgetAfterwards<'_> {
         ForgetAfterwards(self)
     }
 
-    /// Remembers nothing from now on: keys may end elsewhere without a word.
+    /// Caches nothing from now on: another process may revoke keys without a notification.
     pub(crate) fn go_deaf(&self) {
         self.change(|inner| inner.deaf = true);
     }
 
-    /// Remembers keys again: whoever ends one says so.
+    /// Caches keys again: notifications of revoked keys arrive.
     pub(crate) fn hear(&self) {
         self.change(|inner| inner.deaf = false);
     }

@@ -1,21 +1,21 @@
 //! What the network office remembers.
 //!
 //! One trait, [`Store`], in use-case verbs: plain words of `amb-core` go in and out, each verb is one transaction, and a
-//! verb that writes answers only when what it wrote is durable. [`open`] gives the backend that a database URL names:
+//! verb that writes returns only when what it wrote is durable. [`open`] gives the backend that a database URL names:
 //! SQLite in one file, with nothing to install, or PostgreSQL.
 //!
-//! # How mail lies in it
+//! # How mail is stored
 //!
 //! *A mailbox is a log.* Whatever happens to an agent (mail, a request, an approval, a receipt, an overdue task) is one
 //! entry in that agent's log, numbered from 1 in commit order without gaps. The number is the cursor. A delivery and its
 //! event are the same entry.
 //!
-//! # Being told
+//! # Hints
 //!
-//! A verb that writes answers [`Written`]: its answer, and the [`LogEntry`] it put into logs, whole, so that whoever holds the
-//! sockets can push them without reading them back. Two verbs may be answered in another order than their entries have
-//! in a log: whoever pushes compares cursors, and reads [`Logs::events`] where one is missing. Other processes on the
-//! same database are told by [`Store::hint`] and hear by [`Store::hints`]; [`Store::stale_listeners`] finds who missed a hint.
+//! A verb that writes returns [`Written`]: its answer, and every [`LogEntry`] that it appended, so that the sockets' owner can push
+//! them without reading them back. Two verbs may return in another order than their entries have in a log: whoever pushes compares
+//! cursors, and reads [`Logs::events`] where one is missing. Other processes on the same database get hints by [`Store::hint`] and
+//! receive them by [`Store::hints`]; [`Store::stale_listeners`] finds listeners that missed one.
 
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,14 @@
-//! Times that do not go back although messages overtake each other.
+//! Times that do not decrease although messages are written in another order than they came.
 
 use amb_core::Timestamp;
 use jiff::SignedDuration;
 
-/// How far two messages can be apart that overtook each other. A clock that goes back further was set, and is believed.
+/// How far apart the times of two messages may be that were written out of order. A clock that is further back was set, and is
+/// taken as it is.
 const MOMENT: SignedDuration = SignedDuration::from_secs(1);
 
-/// The time of the newest message. A message gets its time when it comes to the office, and its place in its session a moment
-/// later, where another may have been quicker.
+/// The time of the newest message. A message gets its time when it is received, and its place in its session a moment later, when
+/// another may have been written first.
 #[derive(Debug, Default)]
 pub(crate) struct Newest(Timestamp);
 

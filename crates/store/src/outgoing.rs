@@ -70,7 +70,7 @@ pub(crate) struct Parent {
     pub(crate) relay: bool,
 }
 
-/// Where a message came to lie.
+/// Where a message was written.
 #[derive(Debug, Clone)]
 pub(crate) struct Placed {
     pub(crate) session: Uuid,
@@ -82,7 +82,7 @@ pub(crate) struct Placed {
     pub(crate) reason: Option<String>,
     /// Its one recipient is paused.
     pub(crate) paused: bool,
-    /// What else was told because of it.
+    /// Other log entries that were written with it.
     pub(crate) more: Vec<LogEntry>,
 }
 
@@ -96,7 +96,7 @@ impl OutgoingMessage {
             None => None,
         };
         let mut draft = draft.noted();
-        // The office's own word: what a sender says under this name is nothing.
+        // Only the office writes this name.
         draft.metadata.remove(row::FROM_PERSON);
         let parent = match (&draft.reply_to, &draft.relay_of) {
             (Some(id), _) => Some(Parent { id: message_uuid(id)?, relay: false }),

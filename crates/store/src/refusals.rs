@@ -46,7 +46,7 @@ pub(crate) fn asked_already(name: &AgentName) -> StoreError {
 
 pub(crate) fn too_many_pending(most: u32) -> StoreError {
     let detail = format!("{most} of your requests wait for approval, which is the most; let one be answered first");
-    // Only another agent's answer makes room, or the end of a code's hour: nothing that a second would bring.
+    // Room comes when another agent answers or a code expires: a retry within seconds is pointless.
     StoreError::new(Code::TooManyRequests, detail).retry_after(Duration::from_secs(60))
 }
 

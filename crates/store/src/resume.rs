@@ -1,4 +1,4 @@
-//! Where a listener goes on whose cursor is beyond the end of its log.
+//! Where a listener continues whose cursor is beyond the end of its log.
 
 /// Entries looked at for that, from the newest on.
 pub(crate) const LOOKED_AT: i64 = 10_000;
@@ -15,9 +15,9 @@ pub(crate) struct HandedOver {
 }
 
 impl HandedOver {
-    /// The cursor to go on from. Such a listener knows a state of the log that is gone: the database was put back to an
-    /// earlier one, or is another. What came since has numbers below its cursor, and nobody was handed it: so everything is
-    /// sent again after the last message that was handed over, and nothing is passed over.
+    /// The cursor to continue from. The listener's cursor is from a state of the log that is gone: the database was restored to an
+    /// earlier one, or is another. New entries have numbers below that cursor and were handed to nobody. So everything after the last
+    /// message that was handed over is sent again, and none is skipped.
     pub(crate) fn cursor(self, head: u64) -> u64 {
         let Some(oldest) = self.oldest else { return head };
         let undelivered = self.first_undelivered.map_or(head, |number| number.saturating_sub(1));

@@ -232,7 +232,7 @@ impl ViewRow {
         })
     }
 
-    /// Cuts what an inbox does not show; answers whether there was something.
+    /// Cuts what an inbox does not show. Returns whether there was something to cut.
     fn cut(&mut self) -> bool {
         let mut cut = false;
         for large in [&mut self.parts, &mut self.metadata, &mut self.callback] {

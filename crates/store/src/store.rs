@@ -16,7 +16,7 @@ use crate::verbs::{
 
 /// What the network office remembers.
 ///
-/// Every verb is one transaction. One that writes answers after the commit is durable; when it answers with an error,
+/// Every verb is one transaction. One that writes returns after the commit is durable; when it returns an error,
 /// nothing of it happened. The time is the caller's: `now` is passed in, and kept to the microsecond.
 ///
 /// The verbs trust their caller to have checked lengths ([`amb_core::Draft::check`], [`amb_core::Card::check`], limits of the
@@ -41,43 +41,42 @@ pub trait Store:
     + Transcripts
     + Dashboard
 {
-    /// Whether the database answers, and takes writes.
+    /// Whether the database can be reached and accepts writes.
     async fn ready(&self) -> Result<()>;
 
-    /// Finishes what was accepted and lets go of the database. Verbs after this answer `unavailable`.
+    /// Finishes what was accepted and closes the database. Verbs after this return `unavailable`.
     async fn close(&self);
 
     // Other processes on the same database. Where there can be none, nothing is to be done.
 
-    /// What other processes say. `None` where no other process can be there.
+    /// Hints of other processes. `None` where no other process can be there.
     fn hints(&self) -> Option<broadcast::Receiver<Hint>> {
         None
     }
 
-    /// Tells other processes whose logs grew, and up to which number. Called after the commit; gather some.
+    /// Tells other processes whose logs grew, and up to which number. Called after the commit, for several at once.
     async fn hint(&self, _grown: &[(AgentKey, u64)]) -> Result<()> {
         Ok(())
     }
 
-    /// A sign of life of this process, once in some seconds; answers who else is there. `hears` says whether hints reach
+    /// The heartbeat of this process, once in some seconds. Returns which other processes are there. `hears` says whether hints reach
     /// this process by another way than [`Store::hint`].
     async fn heartbeat(&self, _hears: bool) -> Result<Replicas> {
         Ok(Replicas::ALONE)
     }
 
-    /// Spends of limits that hold for all processes together, and answers for each what became of it, in order. A limit
-    /// that nobody else can spend from is the caller's own affair.
+    /// Charges rate limits that all processes share. Returns for each whether there was room, in order. A limit that only this
+    /// process charges is kept by the caller.
     async fn charge(&self, charges: &[Charge]) -> Result<Vec<Charged>> {
         Ok(vec![Charged::NOTHING; charges.len()])
     }
 
-    /// Forgets who owes nothing to such limits; now and then.
+    /// Removes the rows of such limits of which all is free again; to be called now and then.
     async fn forgive(&self) -> Result<()> {
         Ok(())
     }
 
-    /// Of these listeners those that must do something: whose log is longer than they know, or whose key has ended. What
-    /// a lost hint would have said.
+    /// Of these listeners those that missed a hint: whose log is longer than they know, or whose key has ended.
     async fn stale_listeners(&self, listeners: &[ListenerState], now: Timestamp) -> Result<Vec<StaleListener>>;
 
     /// Sets how much may be stored; there are no limits before.

@@ -57,8 +57,8 @@ impl Agent {
     }
 }
 
-/// An idempotency key, and what it is used for: a repeat of the same answers what the first answered and changes nothing,
-/// anything else under the same key is a `conflict`.
+/// An idempotency key, and a hash of what it is used for: a repeat returns what the first call returned and changes nothing, anything
+/// else under the same key is a `conflict`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Once {
     pub(crate) key: String,
@@ -224,7 +224,7 @@ impl<T> Written<T> {
 }
 
 impl<T> Written<Vec<T>> {
-    /// Several answers as one, with the log entries of all.
+    /// Several results as one, with the log entries of all.
     pub(crate) fn gather(all: impl IntoIterator<Item = Written<T>>) -> Self {
         let mut gathered = Self::quiet(Vec::new());
         for one in all {

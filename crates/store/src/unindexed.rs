@@ -11,9 +11,9 @@ use crate::StoreError;
 use crate::error::Result;
 use crate::types::AgentKey;
 
-/// Most agents remembered; more are "all of them".
+/// Most agents in the queue; with more, all logs are looked at.
 const CAPACITY: usize = 50_000;
-/// How long a log waits that cannot be indexed while others can.
+/// The retry delay of a log that cannot be indexed while others can.
 const SET_ASIDE: Duration = Duration::from_secs(60);
 
 /// Agents whose logs are looked at in one transaction.
@@ -72,7 +72,7 @@ impl OneByOne {
 #[derive(Debug, Default)]
 pub(crate) struct Unindexed {
     inner: Mutex<Inner>,
-    /// How long what was added here counts as all there is. `None` where nobody else writes.
+    /// How long the queue counts as complete. `None` where no other process writes.
     believed: Option<Duration>,
 }
 
@@ -82,7 +82,7 @@ struct Inner {
     queued: HashSet<AgentKey>,
     /// Agents whose logs could not be indexed while others could, and since when.
     aside: VecDeque<(Instant, AgentKey)>,
-    /// When `queue` was made everybody there is to look at; `None` while it is not.
+    /// Since when `queue` has every agent that is behind; `None` while it may not.
     complete: Option<Instant>,
 }
 
@@ -93,12 +93,12 @@ impl Unindexed {
         Self { inner: Mutex::default(), believed: Some(time) }
     }
 
-    /// This agent's log grew, or has more than was looked at. One too many is looked at in vain.
+    /// Queues an agent whose log grew, or has more than was indexed. One too many costs a query.
     pub(crate) fn add(&self, agent: AgentKey) {
         self.add_all([agent]);
     }
 
-    /// The same of several.
+    /// The same for several.
     fn add_all(&self, agents: impl IntoIterator<Item = AgentKey>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         for agent in agents {
@@ -113,8 +113,8 @@ impl Unindexed {
         }
     }
 
-    /// Takes some agents to look at; none where everything is indexed. `Err` where all logs have to be looked at to know.
-    /// Whoever takes them gives those back that could not be looked at.
+    /// Takes some agents from the queue; none where everything is indexed. `Err` where all logs have to be looked at to know.
+    /// The caller queues those again that could not be indexed.
     fn take(&self, most: usize) -> std::result::Result<Vec<AgentKey>, ()> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         while inner.aside.front().is_some_and(|(since, _)| since.elapsed() >= SET_ASIDE) {
@@ -187,7 +187,7 @@ impl Unindexed {
         }
     }
 
-    /// All logs were looked at, and these have something: from now on what is added is all.
+    /// All logs were looked at, and these are behind: from now on the queue is complete.
     fn complete(&self, agents: impl IntoIterator<Item = AgentKey>) {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner).complete = Some(Instant::now());
         self.add_all(agents);

@@ -20,7 +20,7 @@ mod tasks;
 mod transcripts;
 
 pub use agents::Agents;
-pub(crate) use agents::{agent_named, by_key, row_of};
+pub(crate) use agents::{agent_named, by_key};
 pub use connections::Connections;
 pub(crate) use connections::{consent, pair, pending};
 pub use dashboard::{

@@ -11,9 +11,9 @@ use super::target::{Target, failed};
 use super::{Copied, CopyProgress, CopyStage, tell};
 use crate::error::{Result, conflict};
 
-/// Rows after which progress is told.
+/// Rows between two reports of progress.
 const TELL: u64 = 20_000;
-/// Ends a row; in no row's own text but by a very odd choice of its author, which then changes both sides alike.
+/// Ends a row (the ASCII record separator). A text that contains it changes both checksums alike.
 const END: [u8; 1] = [30];
 
 pub(super) async fn compare(

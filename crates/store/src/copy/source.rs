@@ -44,7 +44,7 @@ impl Source {
         Ok(u64::try_from(count).unwrap_or(0))
     }
 
-    /// Another after any work of a server on the file: who is there, how far each log goes, and the last changes of what is
+    /// A hash that changes with any work of a server on the file: over the agents, the end of each log, and the last changes of what is
     /// in no log.
     pub(super) fn fingerprint(&self) -> Result<String> {
         const LOOKS: [&str; 3] = [

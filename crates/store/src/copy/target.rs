@@ -96,7 +96,7 @@ impl Target {
         Ok(row.map_or_else(beginning, |row| Place { last: row.get(0), copied: row.get(1), done: row.get(2) }))
     }
 
-    /// Writes a page, and notes how far it goes, in one transaction. Answers how many rows of the table there are.
+    /// Writes a page, and notes how far it goes, in one transaction. Returns how many rows of the table there are.
     pub(super) async fn take(&mut self, table: &Table, page: &Page, before: Place) -> Result<u64> {
         let done = page.count == 0;
         let copied = before.copied + i64::try_from(page.count).unwrap_or(0);

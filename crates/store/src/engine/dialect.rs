@@ -1,4 +1,4 @@
-//! Where the statements of the two databases differ: words, and how mail lies in their tables.
+//! Where the statements of the two databases differ: SQL syntax, and how mail is stored in their tables.
 //!
 //! SQLite keeps a message in `messages` (its `id` is its place) and one row for each recipient in `deliveries`; what else is in
 //! a log is in `events`. PostgreSQL keeps a log in `entries`; a message (its place is `session_id`, `seq`) names the entry that
@@ -6,7 +6,7 @@
 
 use std::sync::OnceLock;
 
-/// A statement that is often run: put together once for each database.
+/// A statement that runs often: formatted once for each database.
 pub(crate) struct SqlOf([OnceLock<String>; 2]);
 
 impl SqlOf {
@@ -22,7 +22,7 @@ impl SqlOf {
 
 /// What a search looks for: messages that have all of it.
 #[derive(Debug, Clone, Copy)]
-pub struct Wanted<'a> {
+pub(crate) struct Wanted<'a> {
     /// An agent that may find them.
     pub(crate) reader: Option<i64>,
     pub(crate) from: Option<i64>,
@@ -35,13 +35,13 @@ pub struct Wanted<'a> {
 #[derive(Debug, Clone, Copy)]
 pub struct Dialect {
     is_postgres: bool,
-    /// The name of a group as its index has it.
+    /// A group's name as in the index on it.
     pub(crate) group_key: &'static str,
     /// Locks the rows of a `SELECT` to the end of the transaction.
     pub(crate) for_update: &'static str,
     /// Locks the rows of a `SELECT` against those that refer to them too.
     pub(crate) for_update_key: &'static str,
-    /// Keeps the rows of a `SELECT` as they are to the end of the transaction.
+    /// Takes shared locks on the rows of a `SELECT` to the end of the transaction.
     pub(crate) for_share: &'static str,
     /// Locks the rows of a `SELECT` that no other transaction has locked, and leaves out the others.
     pub(crate) skip_locked: &'static str,
@@ -67,7 +67,7 @@ pub struct Dialect {
     pub(crate) undelivered: fn(&str) -> String,
     /// The place of `m` within its session.
     pub(crate) place: &'static str,
-    /// What rises from message to message of the office, and has an index.
+    /// An indexed column that rises from message to message of the office.
     pub(crate) arrival: &'static str,
     /// `m` by place, the newest first.
     pub(crate) newest_first: &'static str,

@@ -1,5 +1,4 @@
-//! PostgreSQL as the verbs use it: one transaction a verb, tried again when another was in its way, and never waited for
-//! without an end.
+//! PostgreSQL as the verbs use it: one transaction a verb, retried after a conflict with another, with a timeout.
 
 use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};

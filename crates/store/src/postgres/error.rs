@@ -27,7 +27,7 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
             *state == SqlState::READ_ONLY_SQL_TRANSACTION
                 || ["08", "53", "57", "58"].contains(&state.code().get(..2).unwrap_or_default())
         }
-        // No word from the server at all: the connection is gone.
+        // No error of the server's: the connection is gone.
         None => {
             error.is_closed() || std::error::Error::source(&error).is_some_and(|source| source.is::<std::io::Error>())
         }
@@ -35,7 +35,7 @@ pub(super) fn failed(error: tokio_postgres::Error) -> StoreError {
     if away { unavailable().caused_by(error) } else { StoreError::internal(error) }
 }
 
-/// No connection is to be had.
+/// The pool gives no connection.
 pub(super) fn no_connection(error: PoolError) -> StoreError {
     unavailable().caused_by(error)
 }

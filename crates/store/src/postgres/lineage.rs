@@ -26,15 +26,15 @@ UPDATE mailboxes m SET head = m.head + $1 FROM locked l WHERE l.agent_id = m.age
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Writes,
-    /// It follows another, or recovers; when that has ended it has to be looked at again.
+    /// It is a standby, or recovers; when that has ended it has to be checked again.
     Nothing,
 }
 
-/// Puts all logs forward where this is not the database it was when that was last looked at.
+/// Advances the numbers of all logs where this is not the database that it was at the last check.
 pub(super) async fn check(client: &mut Client) -> Result<Takes, Error> {
     let lineage: Option<String> = match client.query_one(LINEAGE, &[]).await {
         Ok(row) => row.get(0),
-        // A service that speaks PostgreSQL and has no timelines.
+        // A service with PostgreSQL's protocol and without timelines.
         Err(error) if error.as_db_error().is_some() => {
             tracing::debug!(%error, "cannot tell whether this database was restored");
             return Ok(Takes::Writes);
@@ -82,7 +82,7 @@ fn says_more(one: &str, other: &str) -> bool {
     one.strip_prefix(other).is_some_and(|server| server.starts_with(':')) && other.split(':').count() == 2
 }
 
-/// Puts the numbers of all logs forward.
+/// Advances the numbers of all logs.
 pub(crate) async fn advance_cursors(url: &str) -> Result<u64> {
     let (client, driver) = super::open::connect(url, "amb admin").await?;
     let done = client.execute(ADVANCE, &[&FORWARD]).await.map_err(super::error::failed);

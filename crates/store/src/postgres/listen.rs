@@ -1,7 +1,7 @@
-//! Hearing what other processes do.
+//! Hints from other processes.
 //!
-//! A process says what it did by notifications; each listens on a connection of its own, and again on a new one when that
-//! is lost. What was said in between is lost too, so whoever listens here is then told to look everywhere.
+//! A process tells others what it did by NOTIFY; each listens on a connection of its own, and on a new one when that is lost.
+//! Notifications in between are lost too, so the receivers then get the hint to look at everything.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::known::KnownKeys;
 use crate::replicas::Hint;
 use crate::types::AgentKey;
 
-/// Where logs are said to have grown: who says it, then `AGENT:NUMBER` for each log.
+/// Channel for logs that grew. Payload: the process, then `AGENT:NUMBER` for each log.
 pub(super) const LOGS: &str = "amb_log";
-/// Where keys are said to end: an agent.
+/// Channel for keys that end. Payload: an agent.
 pub(super) const KEYS: &str = "amb_keys";
-/// Where processes are said to come and go: who.
+/// Channel for processes that start and stop. Payload: the process.
 pub(super) const REPLICAS: &str = "amb_replicas";
-/// Hints kept for a slow listener; one that falls behind looks everywhere.
+/// Hints kept for a slow receiver; one that falls behind looks at everything.
 const HINTS: usize = 4_096;
 
 /// Listens while it lives.
@@ -35,7 +35,7 @@ pub(super) struct Listener {
 /// What to do with what is heard.
 #[derive(Debug)]
 struct Ear {
-    /// Who listens; what it said itself is no news.
+    /// This process, whose own notifications are ignored.
     me: Uuid,
     known: Arc<KnownKeys>,
     hints: broadcast::Sender<Hint>,
@@ -126,7 +126,7 @@ impl Ear {
     }
 
     fn tell(&self, hint: Hint) {
-        // No receiver is no failure: nobody is connected who wants to know.
+        // Without a receiver nobody is connected who needs it.
         let _ = self.hints.send(hint);
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use amb_core::Timestamp;
 use deadpool_postgres::{
     ClientWrapper, Hook, HookError, Manager, ManagerConfig, Object, Pool, QueueMode, RecyclingMethod, Runtime,
 };
@@ -34,7 +33,7 @@ mod schema {
 
 /// Connections to the database at most. More than the database has cores for is waste; fewer leaves readers waiting.
 const CONNECTIONS: usize = 24;
-/// How long a key is believed without asking: the time within which a revocation by another process is felt.
+/// How long a key is cached: a revocation by another process takes effect within this time.
 const BELIEVED: Duration = Duration::from_secs(1);
 /// Processes that start at once bring the schema up to date one after the other. Any fixed number will do.
 const MIGRATION_LOCK: i64 = 0x616d_625f_7374_6f72;
@@ -77,7 +76,7 @@ impl PostgresStore {
                     Box::pin(prepare(client, migrated))
                 }
             }))
-            // The connection used last has its plans made and its pages at hand.
+            // The connection used last has its statements prepared and its pages cached.
             .queue_mode(QueueMode::Lifo)
             .runtime(Runtime::Tokio1)
             // A database that is busy, as with many registrations at once, makes its callers wait rather than fail.
@@ -119,7 +118,7 @@ impl PostgresStore {
     pub(super) async fn shut(&self) {
         self.queue.close().await;
         if let Ok(client) = self.client().await {
-            // A goodbye that cannot be said is noticed by the silence.
+            // Where this fails, the other processes notice the missing heartbeat.
             let _ = tokio::time::timeout(Duration::from_secs(1), replicas::sign_off(&client, self.me)).await;
         }
         self.listener.stop();
@@ -217,7 +216,7 @@ pub(crate) async fn migrate(client: &mut Client) -> Result<()> {
     })
 }
 
-/// Whether the database answers and takes writes.
+/// Whether the database can be reached and accepts writes.
 pub(super) async fn ready(store: &PostgresStore) -> Result<()> {
     let look = async {
         let client = InUse::new(store.client().await?);
@@ -236,6 +235,8 @@ mod tests {
     use tracing::field::{Field, Visit};
     use tracing::span::{Attributes, Id, Record};
     use tracing::{Event, Metadata, Subscriber};
+
+    use amb_core::Timestamp;
 
     use super::*;
     use crate::unit::new_agent;

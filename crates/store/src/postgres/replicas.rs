@@ -14,10 +14,10 @@ use crate::types::{AgentKey, KeyHash};
 
 /// Entries of one notification: a payload has at most 8,000 bytes, and the longest entry 40.
 const HINTS_AT_ONCE: usize = 190;
-/// A process that was silent for this long is gone. Several times the pause between two signs of life.
+/// A process without a heartbeat for this long is gone. Several times the pause between two heartbeats.
 const GONE_AFTER: f64 = 10.0;
 
-/// Nothing is to be kept, so nothing is to be synced.
+/// These rows need not survive a crash, so no commit waits for the disk.
 const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)";
 
 /// Says whose logs grew, and how far.
@@ -40,7 +40,7 @@ pub(super) async fn keys_end(tx: &Transaction<'_>, agent: AgentKey) -> Result<()
     Ok(())
 }
 
-/// A sign of life; answers who else gave one lately.
+/// Writes a heartbeat. Returns which other processes wrote one lately.
 pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<Replicas, Failed> {
     let beat = client
         .prepare_cached(
@@ -63,7 +63,7 @@ pub(super) async fn heartbeat(client: &Object, me: Uuid, hears: bool) -> Result<
     Ok(Replicas { office: row.get(0), others, others_hear: row.get(2) })
 }
 
-/// Goodbye.
+/// Removes the row of this process.
 pub(super) async fn sign_off(client: &Object, me: Uuid) -> Result<(), Failed> {
     client.execute("DELETE FROM replicas WHERE id = $1", &[&me]).await?;
     tell_replicas(client, me).await
@@ -75,8 +75,8 @@ async fn tell_replicas(client: &Object, me: Uuid) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Those listeners whose logs are longer than they know, or whose keys are none any more. The head alone does not tell: it may
-/// have been put forward, and what was after a listener may have been removed.
+/// Those listeners whose logs are longer than they know, or whose keys have ended. The head alone does not decide: it may have been
+/// advanced, and what was after a listener may have been removed.
 pub(super) async fn stale_listeners(
     client: &Object,
     listeners: &[ListenerState],
@@ -136,8 +136,8 @@ pub(super) async fn charge(client: &Object, charges: &[Charge]) -> Result<Vec<Ch
         .collect())
 }
 
-/// What is owed is a moment: when all of it is earned back. One statement both looks and charges, so that tries at once,
-/// anywhere, are all counted.
+/// What is owed is kept as the instant at which all of it is earned back. One statement both checks and charges, so that concurrent
+/// charges of all processes are counted.
 const CHARGE: &str = "
 WITH spent AS (
     SELECT * FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::boolean[])
@@ -156,7 +156,7 @@ WITH spent AS (
 )
 SELECT of, key, refused, (extract(epoch FROM greatest(earned_at - now(), interval '0')) * 1000000)::bigint FROM charged";
 
-/// Forgets who owes nothing. In the order in which others charge; what somebody charges now waits for the next time.
+/// Removes rows that owe nothing, in the order in which others lock them; a row that is being charged is left for the next time.
 pub(super) async fn forgive(client: &Object) -> Result<(), Failed> {
     let forget = "WITH paid AS MATERIALIZED (
             SELECT of, key FROM allowances WHERE earned_at < now() ORDER BY of, key FOR UPDATE SKIP LOCKED)

@@ -114,7 +114,7 @@ pub(super) async fn index(tx: &Transaction<'_>, agents: &[AgentKey]) -> Result<I
     Ok(indexed)
 }
 
-/// Every agent with something that is not indexed. Looks at every mailbox, once. A head that was put forward is not enough.
+/// Every agent with something that is not indexed. Looks at every mailbox, once. A head that was advanced is not enough.
 pub(super) async fn behind<C: GenericClient>(client: &C) -> Result<Vec<AgentKey>, Failed> {
     let select = client
         .prepare_cached(

@@ -51,7 +51,7 @@ pub(super) fn split(url: &str) -> Result<(String, Tls)> {
             _ => kept.push(pair),
         }
     }
-    // As libpq has it: who names roots wants them looked at.
+    // As in libpq: naming a root certificate means that it is verified.
     if roots.is_some() && check == Check::Nothing && kept.contains(&"sslmode=require") {
         check = Check::Chain;
     }
@@ -64,7 +64,7 @@ fn decoded(text: &str) -> Result<String> {
     text.map(Into::into).map_err(|_| StoreError::invalid("sslrootcert in the database URL is not UTF-8"))
 }
 
-/// Makes connections private. Cheap to clone.
+/// Makes TLS connections. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Tls(TlsConnector);
 
@@ -201,7 +201,7 @@ where
     }
 }
 
-/// A connection that others cannot read.
+/// A TLS connection.
 pub(super) struct Private<S>(client::TlsStream<S>);
 
 impl<S: AsyncRead + AsyncWrite + Unpin> TlsStream for Private<S> {

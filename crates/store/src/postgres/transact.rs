@@ -1,4 +1,4 @@
-//! One transaction a verb, tried again when another was in its way, and never waited for without an end.
+//! One transaction a verb, retried after a conflict with another, with a timeout.
 
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
@@ -7,7 +7,7 @@ use deadpool_postgres::Object;
 
 /// How long a verb may take before the database counts as gone.
 pub(super) const PATIENCE: Duration = Duration::from_secs(15);
-/// How often a transaction is tried that others keep getting in the way of.
+/// How often a transaction is tried that conflicts with others.
 pub(super) const TRIES: usize = 8;
 
 /// A connection of the pool while a verb uses it. It goes back to the pool when the verb says that it has its answers; where
@@ -49,8 +49,8 @@ impl DerefMut for InUse {
     }
 }
 
-/// Runs `$body`, an expression that gives a future of `Result<T, Failed>`, in a transaction called `$tx`. Answers
-/// `Result<T, Failed>`; all but a commit leaves nothing behind.
+/// Runs `$body`, an expression that gives a future of `Result<T, Failed>`, in a transaction called `$tx`. Returns that result;
+/// where it is an error, the transaction is rolled back.
 macro_rules! transact {
     ($store:expr, $tx:ident => $body:expr) => {{
         let mut tries = 0;

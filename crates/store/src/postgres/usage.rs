@@ -39,7 +39,7 @@ pub(super) async fn charge(tx: &Transaction<'_>, agent: i64, more: Stored) -> Re
     Ok(())
 }
 
-/// What all agents have stored: a look at the rows of all.
+/// What all agents have stored: reads the rows of all.
 pub(super) async fn office<C: GenericClient>(client: &C) -> Result<Stored, Failed> {
     let sum = "SELECT coalesce(sum(messages), 0)::bigint, coalesce(sum(bytes), 0)::bigint FROM usage";
     let select = client.prepare_cached(sum).await?;

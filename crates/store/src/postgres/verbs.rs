@@ -18,7 +18,7 @@ use crate::unindexed::{Index, Indexed};
 use crate::verbs::{page_of_sessions, pending};
 use crate::{StoreError, row};
 
-/// Runs a look at the database, and gives up on one that does not answer.
+/// Reads from the database, with a timeout.
 macro_rules! look {
     ($store:expr, $client:ident => $body:expr) => {{
         let client = InUse::new($store.client().await?);

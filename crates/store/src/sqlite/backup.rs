@@ -130,7 +130,7 @@ pub(super) fn is_ours(db: &Connection, path: &Path) -> Result<()> {
     }
 }
 
-/// Checks that a copy is an office's, whole, and of a form that this program knows. Answers what it holds.
+/// Checks that a copy is an office's, whole, and of a form that this program knows. Returns what it holds.
 pub(super) fn examine(path: &Path) -> Result<Contents> {
     let db = Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_ONLY).map_err(failed)?;
     is_ours(&db, path)?;

@@ -1,5 +1,5 @@
-//! Folding the write-ahead log into the database, on a thread and a connection of its own: neither sends nor reads wait for
-//! it. What this leaves over, because it came meanwhile, the writer folds in when the log has grown long.
+//! Checkpoints of the write-ahead log, on a thread and a connection of its own: neither sends nor reads wait for them. What is
+//! written during one is left to SQLite's own checkpoint in the writer, when the log has grown long.
 
 use std::io;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use rusqlite::Connection;
 use super::disk::Disk;
 use super::error::is_failed_sync;
 
-/// How often it looks whether there is something to fold in.
+/// How often it looks whether there is something to checkpoint.
 const PERIOD: Duration = Duration::from_millis(250);
 
 /// The thread; ends when this is dropped.

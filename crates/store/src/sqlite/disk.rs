@@ -46,7 +46,7 @@ impl Disk {
         self.commits.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// After a failed sync: makes sure that closing this connection folds nothing of the write-ahead log into the database,
+    /// After a failed sync: makes sure that closing this connection checkpoints nothing of the write-ahead log into the database,
     /// because the disk may claim now to have what it did not take. Returns whether that was so.
     pub(super) fn keep_log_after_failure(&self, db: &Connection) -> bool {
         let failed = self.check().is_err();

@@ -161,7 +161,7 @@ impl Tx for WriteTx {
     }
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {
-        if let super::send::Outcome::Placed(placed) = self.send(caller, message)? {
+        if let Outcome::Placed(placed) = self.send(caller, message)? {
             let (message, placed) = *placed;
             self.entries.extend(message.into_written(placed).entries);
         }
@@ -273,7 +273,7 @@ impl Engine for SqliteStore {
         let (writer, task) = (self.writer()?, message.kind == Kind::Task);
         let send = move |tx: &mut WriteTx| tx.send(&caller, message);
         let outcome = if task { writer.write_own(send).await? } else { writer.write_unguarded(send).await? };
-        // The answer and the log entries are put together here, off the writer's thread.
+        // The answer and the log entries are made here, off the writer's thread.
         Ok(match outcome {
             Outcome::Repeat(sent) => Written::quiet(sent),
             Outcome::Placed(placed) => {

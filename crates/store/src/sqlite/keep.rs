@@ -16,8 +16,8 @@ use crate::quota::{Charges, Stored};
 /// Deliveries looked at in one go.
 const SOME: i64 = 500;
 
-/// Messages that everybody they went to read before a moment, among some deliveries after a place; and where to go on. What
-/// is found here stays so: nothing becomes unread, the newest again, or a task that is not done.
+/// Messages that all their recipients read before a moment, among some deliveries after a place; and where to continue. What is
+/// found stays removable: nothing becomes unread again, the newest of its session again, or an open task again.
 pub(super) fn old_mail(
     db: &Connection,
     before: Timestamp,

@@ -23,7 +23,7 @@ type Inode = (u64, u64);
 /// The databases that this process has locked.
 static LOCKED: LazyLock<Mutex<HashSet<Inode>>> = LazyLock::new(Mutex::default);
 
-/// Holds a database until it is dropped; the kernel lets go of it when the process dies.
+/// Holds the lock of a database until it is dropped; the kernel releases it when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock {
     /// Its file, behind all symbolic links.

@@ -131,7 +131,7 @@ fn shown_up_to(db: &Connection, agent: i64) -> Result<i64> {
         .map_err(failed)
 }
 
-/// Those listeners whose logs are longer than they know, or whose keys are none any more.
+/// Those listeners whose logs are longer than they know, or whose keys have ended.
 pub(super) fn stale_listeners(
     db: &mut Connection,
     listeners: &[ListenerState],
@@ -140,7 +140,7 @@ pub(super) fn stale_listeners(
     let mut found = Vec::new();
     for (index, mailbox) in listeners.iter().enumerate() {
         let head = number_of(head(db, mailbox.agent.0)?);
-        // The head may have been put forward, and what was after a listener may have been removed.
+        // The head may have been advanced, and what was after a listener may have been removed.
         let behind = head > mailbox.at
             && number_of(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
         let key_ended = match mailbox.key {

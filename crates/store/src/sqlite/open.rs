@@ -43,7 +43,7 @@ pub struct SqliteStore {
     pub(super) account: Arc<Account>,
     checkpoints: Mutex<Option<Checkpoints>>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Let go last, when nothing of ours touches the file any more.
+    /// Dropped last, when nothing of ours uses the file any more.
     lock: Mutex<Option<Lock>>,
 }
 

@@ -1,5 +1,5 @@
-//! Every statement is prepared here, and in tests its plan is looked at: a statement whose cost grows with all the mail of
-//! all agents is found by the test that first runs it.
+//! Every statement is prepared here. In tests its query plan is checked: a test that runs a statement which scans all mail or all
+//! agents fails.
 
 use rusqlite::{CachedStatement, Connection};
 

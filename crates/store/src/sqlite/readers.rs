@@ -51,8 +51,7 @@ impl Readers {
         Ok(Self { shared: Arc::new(Shared { idle: Mutex::new(idle), permits, long }) })
     }
 
-    /// Reads one consistent state, here and now: for what takes microseconds, where going to another thread and back
-    /// would take longer than the reading.
+    /// Reads one consistent state on the calling thread: for what takes microseconds, less than a switch to another thread and back.
     pub(super) async fn look<T>(&self, look: impl FnOnce(&mut Connection) -> Result<T>) -> Result<T> {
         let permit = self.shared.permits.acquire().await.map_err(|_| closed())?;
         let seen = self.shared.with(|db| snapshot(db, look));
@@ -78,7 +77,7 @@ impl Readers {
         task.await.map_err(StoreError::internal)?
     }
 
-    /// Takes no more reads, and lets go of the connections as they come free.
+    /// Takes no more reads, and closes the connections as they become idle.
     pub(super) fn close(&self) {
         self.shared.long.close();
         self.shared.permits.close();

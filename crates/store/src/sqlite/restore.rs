@@ -16,7 +16,7 @@ use crate::StoreError;
 use crate::advance::FORWARD;
 use crate::error::{Result, conflict};
 
-/// A log's number has 32 bits; one this far is not put forward any more.
+/// A log's number has 32 bits; one this high is not advanced any more.
 const FAR: i64 = 4_000_000_000;
 /// Bytes copied at a time.
 const CHUNK: usize = 1 << 20;
@@ -34,7 +34,7 @@ pub struct Restored {
 /// Puts a copy that [`backup`](super::backup()) made in the place of a database that no server has open.
 ///
 /// The copy is checked first. What was there before is kept beside it, and until the last step it is what a server would
-/// find. The search index is made anew by the next server.
+/// find. The next server rebuilds the search index.
 pub async fn restore(
     from: &Path,
     database: &Path,
@@ -44,7 +44,7 @@ pub async fn restore(
     tokio::task::spawn_blocking(move || put_back(&from, &database, progress)).await.map_err(StoreError::internal)?
 }
 
-/// Puts the numbers of all logs forward in a database that no server has open.
+/// Advances the numbers of all logs in a database that no server has open.
 pub(crate) async fn advance_cursors(database: &Path) -> Result<u64> {
     if !database.exists() {
         return Err(StoreError::not_found(format!("there is no database {}", database.display())));
@@ -129,7 +129,7 @@ fn arrive(from: &Path, coming: &Path, mut progress: impl FnMut(BytesDone)) -> Re
     examine(coming)
 }
 
-/// Puts the numbers of all logs forward. Returns how many logs there are.
+/// Advances the numbers of all logs. Returns how many logs there are.
 pub(super) fn advance(db: &Connection) -> Result<u64> {
     // A database of an earlier form has one table for the log, with agent << 32 | number as its row.
     let of_entries = "coalesce((SELECT max(e.id) & 4294967295 FROM entries e
@@ -143,12 +143,12 @@ pub(super) fn advance(db: &Connection) -> Result<u64> {
     Ok(logs as u64)
 }
 
-/// Gives the database that is there a second name. Answers it.
+/// Gives the database that is there a second name. Returns that name.
 fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
     if !database.exists() {
         return Ok(None);
     }
-    // Folds in what is in its log, where it still can: then one file is all of it.
+    // Checkpoints its write-ahead log, where that still works: then one file holds all of it.
     let folded = Connection::open_with_flags(database, OpenFlags::SQLITE_OPEN_READ_WRITE)
         .and_then(|db| db.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0)));
     match folded {
@@ -163,7 +163,7 @@ fn keep_old(database: &Path) -> Result<Option<PathBuf>> {
         fs_err::copy(database, &kept).map_err(cannot)?;
         fs_err::File::open(&kept).and_then(|file| file.sync_all()).map_err(cannot)?;
     }
-    // A log that stayed belongs to the old file; beside the new one it would be folded into that.
+    // A write-ahead log that is left belongs to the old file; beside the new one SQLite would replay it into that.
     if beside(database, "-wal").exists() {
         fs_err::rename(beside(database, "-wal"), beside(&kept, "-wal")).map_err(cannot)?;
     }

@@ -1,5 +1,5 @@
 //! The index of words for search: a file of its own beside the database, written by a connection of its own: sends do not
-//! wait for it, and it can be made anew from the logs at any time.
+//! wait for it, and it can be rebuilt from the logs at any time.
 
 use fs_err::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,11 @@ use crate::error::Result;
 use crate::types::AgentKey;
 use crate::unindexed::entries_of_each;
 
-/// Bytes of text that are held at once, after which the rest waits for the next go.
+/// Bytes of text that are held at once; the rest is indexed by the next transaction.
 const BYTES: usize = 8 << 20;
-/// The form of the file; another one is thrown away and made anew.
+/// The version of the file's schema; a file of another version is deleted and rebuilt.
 const FORM: i64 = 2;
-/// Bits that tell messages of one microsecond apart.
+/// Bits of the number of a message within its microsecond.
 const APART: u32 = 12;
 
 /// `doc` is microseconds << 12 | a number, so that the newest hits come first without sorting. `who` holds m<agent> for
@@ -39,7 +39,7 @@ pub(super) fn path_of(database: &Path) -> PathBuf {
     PathBuf::from(format!("{}-search", database.display()))
 }
 
-/// Removes the index of a database that nobody has open; the next opening makes it anew.
+/// Removes the index of a database that nobody has open; the next opening rebuilds it.
 pub(super) fn remove(database: &Path) -> Result<()> {
     for suffix in ["", "-wal", "-shm"] {
         let file = PathBuf::from(format!("{}{suffix}", path_of(database).display()));
@@ -75,13 +75,13 @@ pub(super) struct Pages {
 }
 
 impl Indexer {
-    /// Opens the index, made anew where it is missing, broken or of another form.
+    /// Opens the index, rebuilt where it is missing, corrupt or of another version.
     pub(super) fn open(database: &Path) -> Result<Self> {
         let path = path_of(database);
         let db = match open(&path) {
             Ok(db) => db,
             Err(error) => {
-                tracing::warn!(%error, "the search index is made anew");
+                tracing::warn!(%error, "the search index is rebuilt");
                 remove(database)?;
                 open(&path).map_err(failed)?
             }
@@ -162,7 +162,7 @@ fn add(db: &Connection, doc: &Doc) -> rusqlite::Result<()> {
         .prepared("SELECT max(doc) FROM docs WHERE doc BETWEEN ?1 AND ?2")?
         .query_row([first, last], |row| row.get(0))?;
     let mut id = newest.map_or(first, |newest| newest + 1);
-    // More of one microsecond than can be told apart go on in the next ones.
+    // More than 4,096 of one microsecond get the numbers of the next microseconds.
     while id > last && db.prepared("SELECT 1 FROM docs WHERE doc = ?1")?.exists([id])? {
         id += 1;
     }

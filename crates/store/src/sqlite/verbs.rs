@@ -15,13 +15,13 @@ use crate::types::{Agent, AgentKey, ViewVersion};
 use crate::verbs::{all_sessions, page_of_sessions, pending};
 use crate::{StoreError, row};
 
-/// Sessions in an inbox that is put together at once, without a thread for it.
+/// Sessions of an inbox that is read on the thread that serves the request.
 const SMALL_INBOX: u32 = 64;
 
 #[async_trait]
 impl Store for SqliteStore {
     async fn ready(&self) -> Result<()> {
-        // The disk first: where that is full, it is what an operator has to hear of.
+        // The disk first: a full disk is what an operator has to be told.
         let path = self.path.clone();
         tokio::task::spawn_blocking(move || disk_space::check(&path)).await.map_err(StoreError::internal)??;
         self.writer()?.write_own(|_| Ok(())).await?;

@@ -237,7 +237,7 @@ async fn approve(tx: &mut dyn Tx, caller: &Agent, code: &str, now: Timestamp) ->
     }
     // The other side may have asked too: one connection is enough.
     settle(tx, Between::FromTo(target, requester), "PENDING", "EXPIRED", now).await?;
-    // Who asks for a connection hears the other side again.
+    // A request for a connection ends the requester's own block of the other side.
     settle(tx, Between::FromTo(requester, target), "BLOCKED", "REVOKED", now).await?;
     let sql = "UPDATE connections SET status = 'ACTIVE', updated_at = $2 WHERE id = $1";
     tx.execute(sql, values![id, now]).await.map_err(|failed| match failed {

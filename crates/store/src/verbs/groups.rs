@@ -106,7 +106,7 @@ pub(crate) async fn joined(db: &mut dyn Db, name: &AgentName, agent: i64) -> Tri
     }
 }
 
-/// The other members, but for those who blocked the sender or do not hear it.
+/// The other members, without those who blocked the sender or whose `allow_from` excludes it.
 pub(crate) async fn audience(db: &mut dyn Db, group: i64, sender: &Agent) -> Tried<Vec<i64>> {
     let sql = "SELECT g.agent_id, a.allow_from FROM group_members g JOIN agents a ON a.id = g.agent_id
                WHERE g.group_id = $1 AND g.joined AND g.agent_id <> $2

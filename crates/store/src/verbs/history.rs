@@ -49,19 +49,19 @@ pub trait Sessions: Engine {
 
 impl<E: Engine> Sessions for E {}
 
-/// The columns of [`Line`]; `texts` are callback, content, parts and metadata. Of a message `m` in its session `s`, from `f` where
-/// that is a group's, and its delivery `e`: to the agent `$1` in a group, else to the one it went to.
+/// The columns of [`Line`]; `texts` are callback, content, parts and metadata. Of a message `m` in its session `s`, and its delivery
+/// `e`: to the agent `$1` in a group, else to the one it went to.
 pub(super) fn line_columns(dialect: &Dialect, texts: &str) -> String {
     let (place, delivery, group) = (dialect.place, dialect.delivery, dialect.group_deliveries);
-    // What an agent sent to a group is read when everybody has read it.
-    let all_read = format!(
-        "s.group_id IS NOT NULL AND m.sender_id = $1
-         AND EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id)
-         AND NOT EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id AND e.read_at IS NULL)"
-    );
+    // What an agent sent to a group is read when everybody has read it. `CASE`, because SQLite evaluates both sides of `AND`.
     format!(
-        "m.public_id, {place}, m.sender_id, f.name, e.agent_id, {delivery}, e.read_at, {all_read}, m.created_at, m.kind,
-         m.priority, m.reply_to, m.correlation_id, m.task, {texts}"
+        "m.public_id, {place}, m.sender_id,
+         CASE WHEN s.group_id IS NOT NULL THEN (SELECT f.name FROM agents f WHERE f.id = m.sender_id) END,
+         e.agent_id, {delivery}, e.read_at,
+         CASE WHEN s.group_id IS NULL OR m.sender_id <> $1 THEN FALSE
+              ELSE EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id)
+                   AND NOT EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id AND e.read_at IS NULL) END,
+         m.created_at, m.kind, m.priority, m.reply_to, m.correlation_id, m.task, {texts}"
     )
 }
 
@@ -146,7 +146,6 @@ async fn history(
     let sql = PAGE.get(db.dialect(), |dialect| {
         format!(
             "SELECT {} FROM sessions s {} messages m ON m.session_id = s.id {}
-             LEFT JOIN agents f ON s.group_id IS NOT NULL AND f.id = m.sender_id
              WHERE s.id = $2 AND {place} < $3 AND {} ORDER BY {place} DESC LIMIT $4",
             line_columns(dialect, "m.callback, m.content, m.parts, m.metadata"),
             dialect.then_join,

@@ -18,7 +18,7 @@ use crate::types::Agent;
 
 /// The page's sessions in order, and one more where there is more. For [`row::inbox_page`].
 pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &InboxPage) -> Tried<Vec<SessionSummary>> {
-    // Mostly there is no more than a page, and then the order decides nothing about what is read.
+    // Mostly there is no more than a page, and then all sessions are read, whatever their order.
     if let Some(all) = all_sessions(db, caller, page, page.limit).await? {
         return Ok(all);
     }
@@ -33,13 +33,13 @@ pub(crate) async fn page_of_sessions(db: &mut dyn Db, caller: &Agent, page: &Inb
             "WITH n AS MATERIALIZED (
                  SELECT b.session_id, b.unread, {newest} AS newest
                  FROM session_members b JOIN sessions s ON s.id = b.session_id WHERE b.agent_id = $1 AND b.unread >= $2
-             ), b AS (
+             ), w AS (
                  SELECT session_id, unread FROM n WHERE newest IS NOT NULL
                  AND (CAST($4 AS timestamptz) IS NULL OR (newest, session_id) < ($4, CAST($5 AS bigint)))
                  ORDER BY newest DESC, session_id DESC LIMIT $3
              )"
         );
-        format!("{members} {}", with_newest_messages(dialect, "0", "b"))
+        format!("{members} {}", with_newest_messages(dialect, "0", "w"))
     });
     let most = i64::from(page.limit) + 1;
     let values = values![caller.key.0, i64::from(page.unread_only), most, at, id];
@@ -58,7 +58,7 @@ pub(crate) async fn all_sessions(
     }
     let sql = ALL.get(db.dialect(), |dialect| {
         let members = "(SELECT session_id, unread FROM session_members WHERE agent_id = $1 AND unread >= $2 LIMIT $3)";
-        with_newest_messages(dialect, &format!("(SELECT count(*) FROM {members} c)"), &format!("{members} b"))
+        with_newest_messages(dialect, &format!("(SELECT count(*) FROM {members} n)"), &format!("{members} w"))
     });
     let most = i64::from(most);
     sessions(db, caller, sql, values![caller.key.0, i64::from(page.unread_only), most + 1], most).await
@@ -73,7 +73,7 @@ fn newest(dialect: &Dialect) -> String {
     format!("(SELECT m.created_at FROM messages m WHERE m.session_id = s.id AND {shown} ORDER BY {place} DESC LIMIT 1)")
 }
 
-/// Selects a count, and of the sessions `b` the newest messages that the agent `$1` is shown. A session of a group has the name of
+/// Selects a count, and of the sessions `w` the newest messages that the agent `$1` is shown. A session of a group has the name of
 /// its owner as the other side. Long texts may come cut, but longer than they are shown.
 fn with_newest_messages(dialect: &Dialect, count: &str, members: &str) -> String {
     let cut = |column: &str, most: usize| (dialect.cut)(column, most + 1);
@@ -84,13 +84,12 @@ fn with_newest_messages(dialect: &Dialect, count: &str, members: &str) -> String
         cut("m.metadata", MAX_PREVIEW_BYTES),
     ];
     format!(
-        "SELECT {count}, b.session_id, b.unread, s.public_id, s.subject, o.name, g.name, {}
+        "SELECT {count}, w.session_id, w.unread, s.public_id, s.subject, o.name, g.name, {}
          FROM {members}
-         {join} sessions s ON s.id = b.session_id
+         {join} sessions s ON s.id = w.session_id
          LEFT JOIN groups g ON g.id = s.group_id
          {join} agents o ON o.id = coalesce(s.low_id + s.high_id - $1, g.owner_id)
-         LEFT JOIN {} {}
-         LEFT JOIN agents f ON s.group_id IS NOT NULL AND f.id = m.sender_id",
+         LEFT JOIN {} {}",
         line_columns(dialect, &texts.join(", ")),
         (dialect.newest)(&shown_to(dialect, "$1"), &INBOX_PREVIEW.to_string()),
         dialect.own_delivery,

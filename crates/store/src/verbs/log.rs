@@ -29,9 +29,9 @@ pub trait Logs: Engine {
         read(self, Look::Short, agent.0, |db, agent| shown_head(db, *agent).boxed()).await
     }
 
-    /// The cursor from which a listener goes on that names this one. The same, where the log reaches so far. A cursor beyond
-    /// the end is of a database that was put back to an earlier state since, or of another one: then that of the last message
-    /// which is known to have been handed over, so that mail which came since is not passed over.
+    /// The cursor from which a listener continues that names this one: the same, where the log reaches so far. A cursor beyond the end
+    /// is from before the database was restored to an earlier state, or from another database: then the cursor of the last message
+    /// that was handed over, so that no mail is skipped.
     async fn resume(&self, agent: AgentKey, since: u64) -> Result<u64> {
         read(self, Look::Short, (agent.0, since), |db, (agent, since)| resume(db, *agent, *since).boxed()).await
     }

@@ -19,9 +19,9 @@ pub trait Mail: Engine {
     /// With a session: `not_found` where there is none, `forbidden` where not both agents are in it. Without one: the
     /// session of this pair and subject, made where it is missing; the subject's case and outer space do not matter.
     ///
-    /// With an idempotency key: a repeat answers what the first answered and writes nothing; anything else under the same
-    /// key is a `conflict`. What would exceed a limit of [`Store::set_quotas`](crate::Store::set_quotas) is `over_quota`, and so is a line of a transcript;
-    /// never a task's move, which counts all the same. The same holds for [`Mail::send_all`], and for the
+    /// With an idempotency key: a repeat returns what the first call returned and writes nothing; anything else under the same
+    /// key is a `conflict`. What would exceed a quota ([`Store::set_quotas`](crate::Store::set_quotas)) is `over_quota`, and so
+    /// is a line of a transcript; a task's move is counted and never refused for that. The same holds for [`Mail::send_all`], and for the
     /// verbs of `Connections`, `Groups`, `Tasks` and `Transcripts` that create something, with the key in [`Agent::once`].
     async fn send(&self, caller: &Agent, draft: Draft, now: Timestamp) -> Result<Written<Sent>> {
         self.send_message(caller, OutgoingMessage::new(&caller.name, draft, now)?).await

@@ -14,7 +14,7 @@ use crate::error::Result;
 use crate::row;
 use crate::types::Agent;
 
-/// Hits answered by a search that names no limit, and the most that one may name.
+/// Hits that a search without a limit returns, and the most that one may ask for.
 const DEFAULT_HITS: u32 = 20;
 const MAX_HITS: u32 = 100;
 /// Characters shown around a hit.
@@ -36,7 +36,7 @@ pub(super) fn terms(text: &str) -> Vec<String> {
     terms
 }
 
-/// How many hits to answer.
+/// How many hits to return.
 fn limit(query: &SearchQuery) -> u32 {
     query.limit.unwrap_or(DEFAULT_HITS).clamp(1, MAX_HITS)
 }
@@ -44,7 +44,7 @@ fn limit(query: &SearchQuery) -> u32 {
 /// The words around the first hit, or the beginning.
 fn snippet(content: &str, terms: &[String]) -> String {
     let chars: Vec<char> = content.chars().collect();
-    // Folding a character may change how many there are; place by place keeps the places.
+    // Lower case may have more characters; only the first of each is compared, so that positions stay the same.
     let folded: Vec<char> = chars.iter().map(|c| c.to_lowercase().next().unwrap_or(*c)).collect();
     let hit = terms.iter().filter_map(|term| {
         let term: Vec<char> = term.chars().map(|c| c.to_lowercase().next().unwrap_or(c)).collect();
@@ -71,7 +71,7 @@ pub trait Search: Engine {
 
 impl<E: Engine> Search for E {}
 
-/// The end of time, for searches without one: PostgreSQL's instants go further than ours.
+/// Later than any message, for searches without an end.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 
 async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<Vec<SearchHit>> {
