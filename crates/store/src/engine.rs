@@ -106,6 +106,19 @@ pub struct Marked {
     pub(crate) rung_at: Option<Timestamp>,
 }
 
+impl FromRow for Marked {
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Self {
+            message: row.take()?,
+            sender: row.take()?,
+            created_at: row.take()?,
+            delivered_at: row.take()?,
+            read_at: row.take()?,
+            rung_at: row.take()?,
+        })
+    }
+}
+
 /// A transaction. The entries that it appends to logs are returned with the verb's result.
 #[async_trait]
 pub trait Tx: Db {

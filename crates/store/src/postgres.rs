@@ -50,7 +50,6 @@ mod send_queue;
 mod tasks;
 mod tls;
 mod transact;
-mod usage;
 mod verbs;
 mod write;
 

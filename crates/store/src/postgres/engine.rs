@@ -1,6 +1,7 @@
 //! PostgreSQL as the verbs use it: one transaction a verb, retried after a conflict with another, with a timeout.
 
 use amb_core::doc::Sent;
+use amb_core::send::Storage;
 use amb_core::{AgentName, Draft, Event, Timestamp};
 use async_trait::async_trait;
 use deadpool_postgres::{GenericClient, Transaction};
@@ -11,9 +12,9 @@ use uuid::Uuid;
 
 use super::batch::{self, Outcome};
 use super::error::unavailable;
-use super::transact::{InUse, PATIENCE, TRIES, transact};
+use super::transact::{InUse, PATIENCE, transact};
 use super::write::{Heads, Pages, To};
-use super::{PostgresStore, deliveries, groups, replicas, usage};
+use super::{PostgresStore, deliveries, groups, replicas};
 use crate::columns::Columns;
 use crate::engine::{
     Cell, Changes, Db, Dialect, Engine, Exclusive, Failed, Look, Mark, Marked, NewLine, POSTGRES, Query, Read, Row,
@@ -25,6 +26,7 @@ use crate::outgoing::OutgoingMessage;
 use crate::quota::{Account, Stored};
 use crate::refusals;
 use crate::types::{Agent, AgentKey, LogEntry, Written};
+use crate::verbs::stored_by;
 
 /// Of two processes that start at once on an empty database, one founds the household. Any fixed number will do.
 const FOUNDING: i64 = 0x616d_625f_686f_6d65;
@@ -96,7 +98,7 @@ impl<C: GenericClient + Sync> Db for Reading<'_, C> {
 
 /// The transaction of a verb.
 struct PgTx<'a> {
-    tx: Transaction<'a>,
+    tx: &'a Transaction<'a>,
     account: &'a Account,
     /// The mailboxes that are locked.
     heads: Heads,
@@ -107,20 +109,10 @@ struct PgTx<'a> {
     charged: Stored,
 }
 
-impl PgTx<'_> {
-    /// Returns what was put into logs.
-    async fn commit(mut self) -> Tried<Vec<LogEntry>> {
-        self.flush().await?;
-        self.tx.commit().await?;
-        self.account.add_to_office(self.charged);
-        Ok(self.entries)
-    }
-}
-
 #[async_trait]
 impl Db for PgTx<'_> {
     async fn each(&mut self, sql: &str, values: &[Value<'_>], visit: Visit<'_>) -> Tried<()> {
-        each(&self.tx, sql, values, visit).await
+        each(self.tx, sql, values, visit).await
     }
 
     fn dialect(&self) -> &'static Dialect {
@@ -142,7 +134,7 @@ impl Tx for PgTx<'_> {
     }
 
     async fn lock(&mut self, agents: &[i64]) -> Tried<()> {
-        let heads = Heads::lock(&self.tx, agents).await?;
+        let heads = Heads::lock(self.tx, agents).await?;
         self.heads.add(heads);
         Ok(())
     }
@@ -185,7 +177,7 @@ impl Tx for PgTx<'_> {
 
     async fn send_message(&mut self, caller: &Agent, message: OutgoingMessage) -> Tried<()> {
         let to = message.to.clone();
-        match batch::write_in(&self.tx, self.account, &[(caller.clone(), message)]).await?.pop() {
+        match batch::write_in(self.tx, self.account, &[(caller.clone(), message)]).await?.pop() {
             Some(Ok(Outcome::Placed(placed))) => {
                 let (message, placed) = *placed;
                 self.entries.extend(message.into_written(placed).entries);
@@ -202,13 +194,13 @@ impl Tx for PgTx<'_> {
 
     async fn flush(&mut self) -> Tried<()> {
         let pages = std::mem::take(&mut self.pages);
-        pages.write(&self.tx).await?.correct(&mut self.entries);
+        pages.write(self.tx).await?.correct(&mut self.entries);
         self.charged += pages.charged();
         Ok(())
     }
 
     async fn send_all(&mut self, caller: &Agent, to: &[AgentName], draft: &Draft, now: Timestamp) -> Tried<Vec<Sent>> {
-        let sent = groups::send_all(&self.tx, self.account, caller, to, draft, now).await?;
+        let sent = groups::send_all(self.tx, self.account, caller, to, draft, now).await?;
         let written = Written::gather(sent.into_iter().map(|(message, placed)| message.into_written(placed)));
         self.entries.extend(written.entries);
         Ok(written.answer)
@@ -229,16 +221,27 @@ impl Tx for PgTx<'_> {
     }
 
     async fn mark(&mut self, agent: i64, places: &[i64], mark: Mark, now: Timestamp) -> Tried<Vec<Marked>> {
-        deliveries::mark(&self.tx, agent, places, mark, now).await
+        let sql = match mark {
+            Mark::Delivered => deliveries::DELIVERED,
+            Mark::Rung => deliveries::RUNG,
+            Mark::Read => deliveries::READ,
+        };
+        self.rows(sql, values![agent, places, now]).await
     }
 
     async fn check_quota(&mut self, sender: i64, more: Stored) -> Tried<()> {
-        usage::check(&self.tx, self.account, sender, more).await
+        // Not locked: of sends that run at the same time none sees what the others add.
+        let stored = stored_by(self, sender).await?;
+        let Storage { quotas, sender, office, more } = self.account.storage(stored, Stored::default(), more);
+        Ok(quotas.check(sender, office, more)?)
     }
 
     async fn charge(&mut self, agent: i64, more: Stored) -> Tried<()> {
         self.charged += more;
-        usage::charge(&self.tx, agent, more).await
+        let sql = "INSERT INTO usage AS u (agent_id, messages, bytes) VALUES ($1, $2, $3)
+                   ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages,
+                                                        bytes = u.bytes + excluded.bytes";
+        self.execute(sql, values![agent, more.messages, more.bytes]).await.map(drop)
     }
 
     // Nothing is remembered here that others could change.
@@ -252,40 +255,29 @@ impl Tx for PgTx<'_> {
     fn card_changed(&mut self, _: &AgentName) {}
 
     async fn key_ended(&mut self, agent: AgentKey) -> Tried<()> {
-        replicas::keys_end(&self.tx, agent).await
+        replicas::keys_end(self.tx, agent).await
     }
 }
 
 #[async_trait]
 impl Engine for PostgresStore {
     async fn write(&self, _: Changes, mut verb: Write) -> Result<Vec<LogEntry>> {
-        let mut tries = 0;
-        loop {
-            tries += 1;
-            let mut client = InUse::new(self.client().await?);
-            let attempt = async {
-                let mut tx = PgTx {
-                    tx: client.transaction().await?,
-                    account: &self.account,
-                    heads: Heads::default(),
-                    pages: Pages::default(),
-                    entries: Vec::new(),
-                    charged: Stored::default(),
-                };
-                verb(&mut tx).await?;
-                tx.commit().await
+        let (entries, charged) = transact!(self, tx => async {
+            let mut tx = PgTx {
+                tx: &tx,
+                account: &self.account,
+                heads: Heads::default(),
+                pages: Pages::default(),
+                entries: Vec::new(),
+                charged: Stored::default(),
             };
-            let Ok(outcome) = tokio::time::timeout(PATIENCE, attempt).await else { return Err(unavailable()) };
-            client.finished();
-            match outcome {
-                Err(Failed::Retry(_)) if tries < TRIES => {}
-                outcome => {
-                    let entries = outcome?;
-                    self.note_mail(&entries);
-                    return Ok(entries);
-                }
-            }
-        }
+            verb(&mut tx).await?;
+            tx.flush().await?;
+            Ok::<_, Failed>((tx.entries, tx.charged))
+        })?;
+        self.account.add_to_office(charged);
+        self.note_mail(&entries);
+        Ok(entries)
     }
 
     async fn read(&self, _: Look, mut verb: Read) -> Result<()> {

@@ -13,7 +13,7 @@ use super::messages::{self, Found};
 use super::recipients::{self, Recipients};
 use super::write::{Heads, Pages, To};
 use crate::columns::Columns;
-use crate::engine::Failed;
+use crate::engine::{Failed, Query, values};
 use crate::error::Result;
 use crate::outgoing::{OutgoingMessage, Placed, Subject, no_session};
 use crate::quota::{Account, Stored};
@@ -51,7 +51,10 @@ pub(super) async fn send(
     };
     let found = messages::parent(found.as_ref(), caller, message);
     let in_group = match found {
-        Some(found) => is_of_group(tx, found.session, group).await?,
+        Some(found) => {
+            let sql = "SELECT 1 FROM sessions WHERE id = $1 AND group_id = $2";
+            Reading(tx).exists(sql, values![found.session, group]).await?
+        }
         None => false,
     };
     let answered = found.filter(|_| in_group && message.reply_to().is_some()).map(|found| found.row.session);
@@ -122,16 +125,10 @@ async fn lock_audience(
     Ok((group, Heads::lock(tx, &agents).await?))
 }
 
-/// Whether this session is one of the group's.
-async fn is_of_group(tx: &Transaction<'_>, session: i64, group: i64) -> Result<bool, Failed> {
-    let select = tx.prepare_cached("SELECT FROM sessions WHERE id = $1 AND group_id = $2").await?;
-    Ok(tx.query_opt(&select, &[&session, &group]).await?.is_some())
-}
-
 /// The group of a session: `None` where there is no such session, `Some(None)` where it is none of a group's.
 async fn session_group(tx: &Transaction<'_>, id: Uuid) -> Result<Option<Option<i64>>, Failed> {
-    let select = tx.prepare_cached("SELECT group_id FROM sessions WHERE public_id = $1").await?;
-    Ok(tx.query_opt(&select, &[&id]).await?.map(|row| row.try_get(0)).transpose()?)
+    let found = Reading(tx).find("SELECT group_id FROM sessions WHERE public_id = $1", values![id]).await?;
+    Ok(found.map(|(group,)| group))
 }
 
 /// The session in which a message lies, made where it is missing.
@@ -142,37 +139,32 @@ async fn session(
     message: &OutgoingMessage,
     place: Place<Uuid>,
 ) -> Result<(i64, Uuid, String), Failed> {
-    let found = match (place, &message.subject) {
-        (Place::Session(id), _) => {
-            let select =
-                tx.prepare_cached("SELECT id, public_id, subject, ended_by FROM sessions WHERE public_id = $1").await?;
-            tx.query_opt(&select, &[&id]).await?
-        }
+    let select = "SELECT id, public_id, subject, ended_by FROM sessions";
+    let mut db = Reading(tx);
+    let found: Option<(i64, Uuid, String, Option<String>)> = match (place, &message.subject) {
+        (Place::Session(id), _) => db.find(&format!("{select} WHERE public_id = $1"), values![id]).await?,
         (Place::Subject, Some(Subject { subject, key })) => {
-            let select = tx
+            let insert = tx
                 .prepare_cached(
-                    "SELECT id, public_id, subject, ended_by FROM sessions WHERE group_id = $1 AND subject_key = $2",
+                    "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
+                     VALUES ($1, $2, $3, $4, $5, $6)
+                     ON CONFLICT (group_id, subject_key) WHERE group_id IS NOT NULL DO NOTHING",
                 )
                 .await?;
-            let mut found = tx.query_opt(&select, &[&group, key]).await?;
-            if found.is_none() {
-                let insert = tx
-                    .prepare_cached(
-                        "INSERT INTO sessions (public_id, subject, subject_key, initiator_id, group_id, created_at)
-                         VALUES ($1, $2, $3, $4, $5, $6)
-                         ON CONFLICT (group_id, subject_key) WHERE group_id IS NOT NULL DO NOTHING",
-                    )
-                    .await?;
-                tx.execute(&insert, &[&fresh_uuid(message.at), subject, key, &me, &group, &message.at]).await?;
-                found = tx.query_opt(&select, &[&group, key]).await?;
+            let select = format!("{select} WHERE group_id = $1 AND subject_key = $2");
+            match db.find(&select, values![group, key]).await? {
+                None => {
+                    tx.execute(&insert, &[&fresh_uuid(message.at), subject, key, &me, &group, &message.at]).await?;
+                    db.find(&select, values![group, key]).await?
+                }
+                found => found,
             }
-            found
         }
         (Place::Subject, None) => None,
     };
-    let row = found.ok_or_else(no_session)?;
-    check_open(row.try_get(3)?)?;
-    Ok((row.try_get(0)?, row.try_get(1)?, row.try_get(2)?))
+    let (id, public_id, subject, ended_by) = found.ok_or_else(no_session)?;
+    check_open(ended_by.as_deref())?;
+    Ok((id, public_id, subject))
 }
 
 /// Sends one draft to each of several agents, all or none.

@@ -4,7 +4,6 @@ use amb_core::Timestamp;
 use deadpool_postgres::Transaction;
 use uuid::Uuid;
 
-use super::usage::stored_bytes;
 use crate::engine::Failed;
 use crate::error::Result;
 use crate::query::{ReadPlace, Removed};
@@ -64,13 +63,12 @@ pub(super) async fn remove_read_mail(
     // The rejection of a task that went to nobody was charged to the task's sender, whose own message is never removed: nobody
     // can read it.
     let delete = tx
-        .prepare_cached(concat!(
+        .prepare_cached(
             "WITH gone AS (
                  DELETE FROM messages m WHERE m.public_id = ANY($1)
                  RETURNING m.public_id, m.session_id, m.seq, m.recipient_id, m.delivery_number, m.sender_id, m.kind,
-                           m.reply_to, ",
-            stored_bytes!(),
-            " AS bytes
+                           m.reply_to, octet_length(m.content) + coalesce(octet_length(m.parts), 0)
+                           + coalesce(octet_length(m.metadata), 0) + coalesce(octet_length(m.callback), 0) AS bytes
              ), copied AS (
                  DELETE FROM copies c USING gone g WHERE c.message_public_id = g.public_id
                  RETURNING c.agent_id, c.number
@@ -96,8 +94,8 @@ pub(super) async fn remove_read_mail(
                  ON CONFLICT (agent_id) DO UPDATE SET messages = u.messages + excluded.messages,
                                                       bytes = u.bytes + excluded.bytes
              )
-             SELECT count(*) FROM gone"
-        ))
+             SELECT count(*) FROM gone",
+        )
         .await?;
     let gone: i64 = tx.query_one(&delete, &[&old]).await?.try_get(0)?;
     Ok(Removed { messages: u64::try_from(gone).unwrap_or(0), next })

@@ -8,9 +8,11 @@ use tokio::sync::broadcast;
 use super::engine::Reading;
 use super::error::unavailable;
 use super::transact::{InUse, PATIENCE, transact};
-use super::{PostgresStore, keep, open, replicas, search, usage};
+use super::{PostgresStore, keep, open, replicas, search};
+use crate::engine::Query;
 use crate::error::Result;
 use crate::query::{InboxPage, ReadPlace, Removed};
+use crate::quota::Stored;
 use crate::replicas::{Charge, Charged, Hint, ListenerState, Replicas, StaleListener};
 use crate::store::Store;
 use crate::types::{Agent, AgentKey, LogEntry, to_micros};
@@ -68,7 +70,10 @@ impl Store for PostgresStore {
     }
 
     async fn office_usage(&self) -> Result<Usage> {
-        let stored = look!(self, client => usage::office(client))?;
+        let sum =
+            "SELECT CAST(coalesce(sum(messages), 0) AS bigint), CAST(coalesce(sum(bytes), 0) AS bigint) FROM usage";
+        let (messages, bytes) = look!(self, client => async { Reading(client).one(sum, &[]).await })?;
+        let stored = Stored { messages, bytes };
         self.account.set_office(stored);
         Ok(stored.usage())
     }

@@ -2,10 +2,10 @@
 
 use amb_core::Timestamp;
 
-use super::keys::{instant_at, maybe_instant_at, uuid_at};
+use super::engine::each;
 use super::plans::Prepared;
 use super::writer::WriteTx;
-use crate::engine::{Mark, Marked, Tried};
+use crate::engine::{FromRow, Mark, Marked, Row, Tried, values};
 
 impl WriteTx {
     /// Marks what is not marked so yet.
@@ -35,17 +35,12 @@ impl WriteTx {
                 self.changed.agent(agent);
             }
             let sql = "SELECT m.public_id, m.sender_id, m.created_at, d.delivered_at, d.read_at, d.rung_at
-                       FROM messages m JOIN deliveries d ON d.message_id = m.id WHERE m.id = ?1 AND d.agent_id = ?2";
-            marked.push(self.db.prepared(sql)?.query_row([*place, agent], |row| {
-                Ok(Marked {
-                    message: uuid_at(row, 0)?,
-                    sender: row.get(1)?,
-                    created_at: instant_at(row, 2)?,
-                    delivered_at: maybe_instant_at(row, 3)?,
-                    read_at: maybe_instant_at(row, 4)?,
-                    rung_at: maybe_instant_at(row, 5)?,
-                })
-            })?);
+                       FROM messages m JOIN deliveries d ON d.message_id = m.id WHERE m.id = $1 AND d.agent_id = $2";
+            let mut keep = |mut row: Row| {
+                marked.push(Marked::from_row(&mut row)?);
+                Ok(true)
+            };
+            each(&self.db, sql, values![*place, agent], &mut keep)?;
         }
         Ok(marked)
     }

@@ -27,11 +27,6 @@ pub(super) fn instant_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Times
     Ok(instant(row.get(column)?))
 }
 
-/// The instant in a column, if there is one.
-pub(super) fn maybe_instant_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<Timestamp>> {
-    Ok(row.get::<_, Option<i64>>(column)?.map(instant))
-}
-
 /// The id in a column.
 pub(super) fn uuid_at(row: &Row<'_>, column: usize) -> rusqlite::Result<Uuid> {
     Ok(Uuid::from_bytes(row.get(column)?))
