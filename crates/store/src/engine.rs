@@ -6,9 +6,8 @@
 //! so its writer thread runs a verb without a runtime.
 
 mod dialect;
+mod run;
 mod value;
-
-use std::sync::{Arc, Mutex, PoisonError};
 
 use amb_core::doc::Sent;
 use amb_core::{AgentName, Draft, Event, Timestamp};
@@ -17,6 +16,7 @@ use futures_util::future::BoxFuture;
 use uuid::Uuid;
 
 pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
+pub(crate) use run::{read, write};
 pub(crate) use value::{Cell, FromRow, Row, Value, With, values};
 
 use crate::StoreError;
@@ -300,11 +300,6 @@ impl FromRow for Present {
     }
 }
 
-/// A verb that writes: `A` is what it was asked.
-pub(crate) type WriteVerb<A, T> = for<'t> fn(&'t mut dyn Tx, &'t A) -> BoxFuture<'t, Tried<T>>;
-/// A verb that only reads.
-pub(crate) type ReadVerb<A, T> = for<'t> fn(&'t mut dyn Db, &'t A) -> BoxFuture<'t, Tried<T>>;
-
 /// A verb that keeps its result itself, so that engines need no type parameter; may run again after [`Failed::Retry`].
 pub(crate) type Write = Box<dyn for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send>;
 /// The same for a verb that only reads.
@@ -345,70 +340,4 @@ pub trait Engine: Send + Sync {
 
     /// A cache of API keys.
     fn known_keys(&self) -> &KnownKeys;
-}
-
-fn into_slot<T>(slot: &Arc<Mutex<Option<T>>>) -> Result<T> {
-    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
-    answer.ok_or_else(|| StoreError::internal("a verb ended without an answer"))
-}
-
-/// Runs a verb that writes.
-pub(crate) async fn write<A, T>(
-    engine: &(impl Engine + ?Sized),
-    changes: Changes,
-    asked: A,
-    verb: WriteVerb<A, T>,
-) -> Result<Written<T>>
-where
-    A: Send + Sync + 'static,
-    T: Send + 'static,
-{
-    let (asked, slot) = (Arc::new(asked), Arc::new(Mutex::new(None)));
-    let answer = slot.clone();
-    let entries = engine
-        .write(
-            changes,
-            erase_write(move |tx| {
-                let (asked, answer) = (asked.clone(), answer.clone());
-                Box::pin(async move {
-                    let given = verb(tx, &asked).await?;
-                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
-                    Ok(())
-                })
-            }),
-        )
-        .await?;
-    Ok(Written { answer: into_slot(&slot)?, entries })
-}
-
-/// Runs a verb that only reads.
-pub(crate) async fn read<A, T>(engine: &(impl Engine + ?Sized), look: Look, asked: A, verb: ReadVerb<A, T>) -> Result<T>
-where
-    A: Send + Sync + 'static,
-    T: Send + 'static,
-{
-    let (asked, slot) = (Arc::new(asked), Arc::new(Mutex::new(None)));
-    let answer = slot.clone();
-    engine
-        .read(
-            look,
-            erase_read(move |db| {
-                let (asked, answer) = (asked.clone(), answer.clone());
-                Box::pin(async move {
-                    let given = verb(db, &asked).await?;
-                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
-                    Ok(())
-                })
-            }),
-        )
-        .await?;
-    into_slot(&slot)
-}
-
-fn erase_write(verb: impl for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Write {
-    Box::new(verb)
-}
-
-fn erase_read(verb: impl for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Read {
-    Box::new(verb)
 }

@@ -305,7 +305,7 @@ pub(crate) const POSTGRES: Dialect = Dialect {
                    LEFT JOIN entries e ON e.agent_id = coalesce(m.recipient_id, c.agent_id)
                                        AND e.number = coalesce(m.delivery_number, c.number)",
     came_in_group: |agent| {
-        format!("EXISTS (SELECT 1 FROM copies d WHERE d.message_public_id = m.public_id AND d.agent_id = {agent})")
+        format!("(SELECT 1 FROM copies d WHERE d.message_public_id = m.public_id AND d.agent_id = {agent}) IS NOT NULL")
     },
     cut: |text, most| format!("left({text}, {most})"),
     // Lines of terms, each a phrase of its words. The names of agents are lexemes as they stand.

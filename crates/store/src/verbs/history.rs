@@ -59,8 +59,8 @@ pub(super) fn line_columns(dialect: &Dialect, texts: &str) -> String {
          CASE WHEN s.group_id IS NOT NULL THEN (SELECT f.name FROM agents f WHERE f.id = m.sender_id) END,
          e.agent_id, {delivery}, e.read_at,
          CASE WHEN s.group_id IS NULL OR m.sender_id <> $1 THEN FALSE
-              ELSE EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id)
-                   AND NOT EXISTS (SELECT 1 FROM {group} WHERE e.message = m.public_id AND e.read_at IS NULL) END,
+              ELSE coalesce((SELECT min(CASE WHEN e.read_at IS NULL THEN 0 ELSE 1 END) FROM {group}
+                             WHERE e.message = m.public_id), 0) = 1 END,
          m.created_at, m.kind, m.priority, m.reply_to, m.correlation_id, m.task, {texts}"
     )
 }

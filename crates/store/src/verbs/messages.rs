@@ -101,11 +101,12 @@ pub(super) fn delivered(db: &dyn Db, column: &str, condition: &str) -> String {
 /// for that sender.
 pub(super) fn shown_to(dialect: &Dialect, me: &str) -> String {
     let (came, undelivered) = ((dialect.came_in_group)(me), dialect.undelivered);
+    // No `EXISTS`: of that PostgreSQL may make a hash of all messages.
     format!(
         "CASE WHEN s.group_id IS NOT NULL THEN m.sender_id = {me} OR {came}
               WHEN m.sender_id <> {me} THEN NOT {}
-              ELSE m.kind IS DISTINCT FROM 'task_update' OR NOT EXISTS (
-                  SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) END",
+              ELSE m.kind IS DISTINCT FROM 'task_update'
+                   OR (SELECT 1 FROM messages n WHERE n.public_id = m.reply_to AND {}) IS NULL END",
         undelivered("m"),
         undelivered("n")
     )

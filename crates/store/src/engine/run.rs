@@ -1,0 +1,81 @@
+//! Running a verb on a database.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use futures_util::future::BoxFuture;
+
+use super::{Changes, Db, Engine, Look, Read, Tried, Tx, Write};
+use crate::StoreError;
+use crate::error::Result;
+use crate::types::Written;
+
+/// A verb that writes: `A` is what it was asked.
+pub(crate) type WriteVerb<A, T> = for<'t> fn(&'t mut dyn Tx, &'t A) -> BoxFuture<'t, Tried<T>>;
+/// A verb that only reads.
+pub(crate) type ReadVerb<A, T> = for<'t> fn(&'t mut dyn Db, &'t A) -> BoxFuture<'t, Tried<T>>;
+
+fn into_slot<T>(slot: &Arc<Mutex<Option<T>>>) -> Result<T> {
+    let answer = slot.lock().unwrap_or_else(PoisonError::into_inner).take();
+    answer.ok_or_else(|| StoreError::internal("a verb ended without an answer"))
+}
+
+/// Runs a verb that writes.
+pub(crate) async fn write<A, T>(
+    engine: &(impl Engine + ?Sized),
+    changes: Changes,
+    asked: A,
+    verb: WriteVerb<A, T>,
+) -> Result<Written<T>>
+where
+    A: Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let (asked, slot) = (Arc::new(asked), Arc::new(Mutex::new(None)));
+    let answer = slot.clone();
+    let entries = engine
+        .write(
+            changes,
+            erase_write(move |tx| {
+                let (asked, answer) = (asked.clone(), answer.clone());
+                Box::pin(async move {
+                    let given = verb(tx, &asked).await?;
+                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+                    Ok(())
+                })
+            }),
+        )
+        .await?;
+    Ok(Written { answer: into_slot(&slot)?, entries })
+}
+
+/// Runs a verb that only reads.
+pub(crate) async fn read<A, T>(engine: &(impl Engine + ?Sized), look: Look, asked: A, verb: ReadVerb<A, T>) -> Result<T>
+where
+    A: Send + Sync + 'static,
+    T: Send + 'static,
+{
+    let (asked, slot) = (Arc::new(asked), Arc::new(Mutex::new(None)));
+    let answer = slot.clone();
+    engine
+        .read(
+            look,
+            erase_read(move |db| {
+                let (asked, answer) = (asked.clone(), answer.clone());
+                Box::pin(async move {
+                    let given = verb(db, &asked).await?;
+                    *answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(given);
+                    Ok(())
+                })
+            }),
+        )
+        .await?;
+    into_slot(&slot)
+}
+
+fn erase_write(verb: impl for<'t> FnMut(&'t mut dyn Tx) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Write {
+    Box::new(verb)
+}
+
+fn erase_read(verb: impl for<'t> FnMut(&'t mut dyn Db) -> BoxFuture<'t, Tried<()>> + Send + 'static) -> Read {
+    Box::new(verb)
+}
