@@ -208,9 +208,10 @@ pub(crate) const SQLITE: Dialect = Dialect {
         let subject = wanted.subject.iter().map(|text| term("subject", text));
         [who.chain(text).chain(subject).collect::<Vec<_>>().join(" AND "), String::new(), String::new()]
     },
-    // A row of the index is microseconds << 12 | a number; what is beyond these is no row.
+    // A row of the index is microseconds << 12 | a number; times that this cannot hold are cut.
     hits: "(SELECT rowid AS place FROM search.words
-            WHERE words MATCH $2 AND rowid >= ($5 << 12) AND rowid < (min($6, 2251799813685247) << 12)
+            WHERE words MATCH $2 AND rowid >= (min(max($5, 0), 2251799813685247) << 12)
+            AND rowid < (min(max($6, 0), 2251799813685247) << 12)
             ORDER BY rowid DESC LIMIT $7) w
            JOIN search.docs o ON o.doc = w.place JOIN messages m ON m.id = o.message_id",
     office_size: "SELECT p.page_count * s.page_size,

@@ -17,7 +17,7 @@ const HINTS_AT_ONCE: usize = 190;
 /// A process without a heartbeat for this long is gone. Several times the pause between two heartbeats.
 const GONE_AFTER: f64 = 10.0;
 
-/// These rows need not survive a crash, so no commit waits for the disk.
+/// A notification keeps nothing, so its commit does not wait for the disk.
 const NOTIFY: &str = "SELECT set_config('synchronous_commit', 'off', TRUE), pg_notify($1, $2)";
 
 /// Says whose logs grew, and how far.

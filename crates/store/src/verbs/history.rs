@@ -112,6 +112,9 @@ impl Line {
     }
 }
 
+/// A session: its row, its subject, the other agent where there is one, whether the caller is in it, and the place of a message.
+type Found = (i64, String, Option<String>, bool, Option<i64>);
+
 static SESSION: SqlOf = SqlOf::new();
 static PAGE: SqlOf = SqlOf::new();
 
@@ -133,8 +136,7 @@ async fn history(
             dialect.place
         )
     });
-    let found: Option<(i64, String, Option<String>, bool, Option<i64>)> =
-        db.find(sql, values![session, me, before]).await?;
+    let found: Option<Found> = db.find(sql, values![session, me, before]).await?;
     let (id, subject, other, is_member, place) = found.ok_or_else(no_session)?;
     if !is_member {
         return Err(refusals::not_a_member().into());

@@ -2,6 +2,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 
 use amb_core::Timestamp;
 use amb_core::doc::{MessageView, SessionSummary};
@@ -120,21 +121,22 @@ async fn sessions(
         }
         let (unread, public_id): (i64, Uuid) = (row.take()?, row.take()?);
         let (subject, other, group): (String, String, Option<String>) = (row.take()?, row.take()?, row.take()?);
-        if !found.contains_key(&id) {
-            let summary = SessionSummary {
-                session_id: public_id.into(),
-                subject,
-                other_agent_name: row::name(&other)?,
-                unread_count: u64::try_from(unread).unwrap_or(0),
-                last_message_at: Timestamp::default(),
-                recent_messages: Vec::new(),
-                group,
-            };
-            found.insert(id, Session { summary, recent: Vec::with_capacity(INBOX_PREVIEW) });
-        }
-        if let Some(Session { summary, recent }) = found.get_mut(&id)
-            && let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)?
-        {
+        let Session { summary, recent } = match found.entry(id) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let summary = SessionSummary {
+                    session_id: public_id.into(),
+                    subject,
+                    other_agent_name: row::name(&other)?,
+                    unread_count: u64::try_from(unread).unwrap_or(0),
+                    last_message_at: Timestamp::default(),
+                    recent_messages: Vec::new(),
+                    group,
+                };
+                new.insert(Session { summary, recent: Vec::with_capacity(INBOX_PREVIEW) })
+            }
+        };
+        if let Some(line) = Line::take(&mut row, caller, &summary.other_agent_name)? {
             recent.push((line.place, line.view(Shape::Preview)?));
         }
         Ok(true)

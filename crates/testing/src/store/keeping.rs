@@ -147,6 +147,10 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
     assert_eq!(find(&alice, SearchQuery { from: Some(name("nobody")), ..text("fox") }).await, Vec::<String>::new());
     assert_eq!(find(&alice, SearchQuery { subject: Some("release".into()), ..text("fox") }).await, ["2", "1"]);
     assert_eq!(find(&alice, SearchQuery { after: Some(at(2)), before: Some(at(3)), ..text("fox") }).await, ["2"]);
+    let [early, late] = ["0001-01-01T00:00:00Z", "9000-01-01T00:00:00Z"].map(|time| time.parse().ok());
+    assert_eq!(find(&alice, SearchQuery { after: early, before: late, ..text("fox") }).await, ["3", "2", "1"]);
+    assert_eq!(find(&alice, SearchQuery { after: late, ..text("fox") }).await, Vec::<String>::new());
+    assert_eq!(find(&alice, SearchQuery { before: early, ..text("fox") }).await, Vec::<String>::new());
     assert_eq!(find(&alice, SearchQuery { limit: Some(2), ..text("fox") }).await, ["3", "2"]);
     assert_eq!(find(&alice, text("")).await, ["3", "2", "1"], "no words is everything");
     for odd in ["\"", "* OR (", "a\"b", "who:m1", "content:fox NOT", "-", "fox' OR '1'='1"] {
