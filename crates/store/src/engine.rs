@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 pub(crate) use dialect::{Dialect, POSTGRES, SQLITE, SqlOf, Wanted};
 pub(crate) use run::{read, write};
-pub(crate) use value::{Cell, FromRow, Row, Value, With, values};
+pub(crate) use value::{Cell, FromRow, Row, Value, from_row, values};
 
 use crate::StoreError;
 use crate::budget::Budget;
@@ -106,18 +106,7 @@ pub struct Marked {
     pub(crate) rung_at: Option<Timestamp>,
 }
 
-impl FromRow for Marked {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            message: row.take()?,
-            sender: row.take()?,
-            created_at: row.take()?,
-            delivered_at: row.take()?,
-            read_at: row.take()?,
-            rung_at: row.take()?,
-        })
-    }
-}
+from_row!(Marked: message sender created_at delivered_at read_at rung_at);
 
 /// A transaction. The entries that it appends to logs are returned with the verb's result.
 #[async_trait]

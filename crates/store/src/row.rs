@@ -304,15 +304,16 @@ pub(crate) fn name(text: &str) -> Result<AgentName> {
     AgentName::from_str(text).map_err(StoreError::internal)
 }
 
-/// A card from the next four columns: description, capabilities, allow_from, max_concurrent_tasks.
-pub(crate) fn card(row: &mut Row) -> Result<Card> {
-    let (description, capabilities, allow_from): (String, String, String) = (row.take()?, row.take()?, row.take()?);
-    Ok(Card {
-        description,
-        capabilities: parse(Some(capabilities))?.unwrap_or_default(),
-        allow_from: parse(Some(allow_from))?.unwrap_or_default(),
-        max_concurrent_tasks: u32::try_from(row.take::<i64>()?).unwrap_or(0),
-    })
+impl FromRow for Card {
+    /// From four columns: description, capabilities, allow_from, max_concurrent_tasks.
+    fn from_row(row: &mut Row) -> Result<Self> {
+        Ok(Card {
+            description: row.take()?,
+            capabilities: parse(row.take::<Option<String>>()?)?.unwrap_or_default(),
+            allow_from: parse(row.take::<Option<String>>()?)?.unwrap_or_default(),
+            max_concurrent_tasks: u32::try_from(row.take::<i64>()?).unwrap_or(0),
+        })
+    }
 }
 
 /// Of members, each with its `allow_from`, those who hear a sender.

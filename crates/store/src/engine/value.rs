@@ -1,10 +1,11 @@
 //! Parameters and columns, the same for both databases.
 
-use amb_core::Timestamp;
+use amb_core::{AgentName, Timestamp};
 use uuid::Uuid;
 
 use crate::StoreError;
 use crate::error::Result;
+use crate::row;
 
 /// A parameter of a statement.
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +124,12 @@ impl FromCell for String {
     }
 }
 
+impl FromCell for AgentName {
+    fn from_cell(cell: Cell) -> Result<Self> {
+        row::name(&String::from_cell(cell)?)
+    }
+}
+
 impl FromCell for Vec<u8> {
     fn from_cell(cell: Cell) -> Result<Self> {
         match cell {
@@ -161,20 +168,29 @@ pub(crate) trait FromRow: Sized {
     fn from_row(row: &mut Row) -> Result<Self>;
 }
 
-/// What two stretches of columns hold.
-pub(crate) struct With<A, B>(pub(crate) A, pub(crate) B);
-
-impl<A: FromRow, B: FromRow> FromRow for With<A, B> {
+impl<T: FromCell> FromRow for T {
     fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self(A::from_row(row)?, B::from_row(row)?))
+        row.take()
     }
 }
 
+/// A struct whose fields are the columns of a row, in this order. A field may itself be made of several columns.
+macro_rules! from_row {
+    ($name:ident: $($field:ident)+) => {
+        impl $crate::engine::FromRow for $name {
+            fn from_row(row: &mut $crate::engine::Row) -> $crate::error::Result<Self> {
+                Ok(Self { $($field: $crate::engine::FromRow::from_row(row)?),+ })
+            }
+        }
+    };
+}
+pub(crate) use from_row;
+
 macro_rules! tuple_from_row {
     ($($name:ident)+) => {
-        impl<$($name: FromCell),+> FromRow for ($($name,)+) {
+        impl<$($name: FromRow),+> FromRow for ($($name,)+) {
             fn from_row(row: &mut Row) -> Result<Self> {
-                Ok(($(row.take::<$name>()?,)+))
+                Ok(($($name::from_row(row)?,)+))
             }
         }
     };

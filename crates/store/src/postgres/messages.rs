@@ -7,7 +7,7 @@ use deadpool_postgres::GenericClient;
 use uuid::Uuid;
 
 use super::engine::Reading;
-use crate::engine::{Failed, POSTGRES, Query, SqlOf, Value, With};
+use crate::engine::{Failed, POSTGRES, Query, SqlOf, Value};
 use crate::error::Result;
 use crate::outgoing::OutgoingMessage;
 use crate::row::{MESSAGE, MessageRow};
@@ -64,8 +64,8 @@ pub(super) async fn find_all<C: GenericClient>(client: &C, ids: &[Uuid]) -> Resu
              WHERE m.public_id = ANY($1)"
         )
     });
-    let rows: Vec<With<MessageRow, Sides>> = Reading(client).rows(sql, &[Value::Ids(ids)]).await?;
-    let found = |With(row, (sender, session, recipient, number, copies)): With<MessageRow, Sides>| {
+    let rows: Vec<(MessageRow, Sides)> = Reading(client).rows(sql, &[Value::Ids(ids)]).await?;
+    let found = |(row, (sender, session, recipient, number, copies)): (MessageRow, Sides)| {
         let copies = copies.iter().flat_map(|copies| copies.split(',')).filter_map(|copy| {
             let (agent, number) = copy.split_once(' ')?;
             Some((agent.parse().ok()?, number.parse().ok()?))

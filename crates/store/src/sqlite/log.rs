@@ -11,7 +11,7 @@ use super::keys::number_of;
 use super::plans::Prepared;
 use super::writer::WriteTx;
 use crate::columns::Columns;
-use crate::engine::{SQLITE, With};
+use crate::engine::SQLITE;
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::replicas::{ListenerState, StaleListener};
@@ -144,7 +144,7 @@ pub(super) fn stale_listeners(
         let behind = head > mailbox.at
             && number_of(newest(db, mailbox.agent.0)?.min(shown_up_to(db, mailbox.agent.0)?)) > mailbox.at;
         let key_ended = match mailbox.key {
-            Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|With(agent, _)| agent.key != mailbox.agent),
+            Some(key) => run(by_key(db, key, now).boxed())?.is_none_or(|(agent, _)| agent.key != mailbox.agent),
             None => false,
         };
         if behind || key_ended {

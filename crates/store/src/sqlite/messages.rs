@@ -7,7 +7,7 @@ use uuid::Uuid;
 use super::engine::each;
 use super::error::failed;
 use super::plans::Prepared;
-use crate::engine::{FromRow, Row, SQLITE, SqlOf, values};
+use crate::engine::{FromRow, Row, SQLITE, SqlOf, from_row, values};
 use crate::error::Result;
 use crate::row::{MESSAGE, MessageRow};
 
@@ -29,17 +29,7 @@ pub(super) struct Found {
     pub(super) group: Option<i64>,
 }
 
-impl FromRow for Found {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            row: MessageRow::from_row(row)?,
-            row_id: row.take()?,
-            session: row.take()?,
-            sender: row.take()?,
-            group: row.take()?,
-        })
-    }
-}
+from_row!(Found: row row_id session sender group);
 
 impl Found {
     /// Whether it came to this agent.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{connections, groups, household, tasks};
 use crate::engine::{
-    Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, With, read, values, write,
+    Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
 };
 use crate::error::Result;
 use crate::outgoing::json;
@@ -36,7 +36,7 @@ pub trait Agents: Engine {
             Err(age) => age,
         };
         let found = read(self, Look::Short, (hash, now), |db, (hash, now)| by_key(db, *hash, *now).boxed()).await?;
-        Ok(found.map(|With(agent, (until,))| {
+        Ok(found.map(|(agent, until)| {
             self.known_keys().remember(age, hash, &agent, until, now);
             agent
         }))
@@ -113,7 +113,7 @@ pub(crate) async fn by_key(
     db: &mut dyn Db,
     hash: KeyHash,
     now: Timestamp,
-) -> Tried<Option<With<Agent, (Option<Timestamp>,)>>> {
+) -> Tried<Option<(Agent, Option<Timestamp>)>> {
     let sql =
         "SELECT id, public_id, name, person, CASE WHEN FALSE THEN previous_key_until END FROM agents WHERE api_key_hash = $1
                UNION ALL SELECT id, public_id, name, person, previous_key_until FROM agents
@@ -137,8 +137,8 @@ pub(crate) async fn row_of(db: &mut dyn Db, name: &AgentName) -> Tried<Option<i6
 
 /// The row of the agent of exactly this name, deleted or not; else of the agent that this name means.
 pub(super) async fn agent_or_deleted(db: &mut dyn Db, name: &AgentName) -> Tried<Option<i64>> {
-    match db.find::<(i64,)>("SELECT id FROM agents WHERE name = $1", values![name.as_str()]).await? {
-        Some((id,)) => Ok(Some(id)),
+    match db.find("SELECT id FROM agents WHERE name = $1", values![name.as_str()]).await? {
+        Some(id) => Ok(Some(id)),
         None => Ok(agent_named(db, name).await?.map(|agent| agent.key.0)),
     }
 }

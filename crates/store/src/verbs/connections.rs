@@ -212,8 +212,8 @@ async fn accept(tx: &mut dyn Tx, caller: &Agent, from: &AgentName, now: Timestam
     let requester = agent_named(tx, from).await?.ok_or_else(|| refusals::no_pending(from))?;
     let sql = "SELECT verification_code FROM connections
                WHERE requester_id = $1 AND target_id = $2 AND status = 'PENDING'";
-    let found: Option<(String,)> = tx.find(sql, values![requester.key.0, caller.key.0]).await?;
-    let (code,) = found.ok_or_else(|| refusals::no_pending(from))?;
+    let found: Option<String> = tx.find(sql, values![requester.key.0, caller.key.0]).await?;
+    let code = found.ok_or_else(|| refusals::no_pending(from))?;
     approve(tx, caller, &code, now).await
 }
 
@@ -273,8 +273,7 @@ async fn settle(tx: &mut dyn Tx, which: Between, from: &str, to: &str, now: Time
     let sql = format!(
         "UPDATE connections SET status = $3, updated_at = $4 WHERE {condition} AND status = '{from}' RETURNING public_id"
     );
-    let found: Option<(Uuid,)> = tx.find(&sql, values![first, second, to, now]).await?;
-    Ok(found.map(|(id,)| id))
+    tx.find(&sql, values![first, second, to, now]).await
 }
 
 async fn settle_change(
@@ -378,8 +377,7 @@ async fn expire(tx: &mut dyn Tx, now: Timestamp) -> Tried<u64> {
 pub(super) async fn peers_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let sql = "SELECT target_id FROM connections WHERE requester_id = $1 AND status = 'ACTIVE'
                UNION SELECT requester_id FROM connections WHERE target_id = $1 AND status = 'ACTIVE'";
-    let found: Vec<(i64,)> = db.rows(sql, values![agent]).await?;
-    Ok(found.into_iter().map(|(peer,)| peer).collect())
+    db.rows(sql, values![agent]).await
 }
 
 /// Ends every connection and request of an agent that leaves, and tells those it was connected with.

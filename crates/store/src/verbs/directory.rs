@@ -8,7 +8,9 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::household;
-use crate::engine::{Changes, Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{
+    Changes, Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write,
+};
 use crate::error::Result;
 use crate::outgoing::json;
 use crate::query::{AgentsPage, ProfilePatch};
@@ -92,7 +94,7 @@ impl FromRow for AgentRow {
         Ok(Self {
             id: row.take()?,
             name: row.take()?,
-            card: row::card(row)?,
+            card: Card::from_row(row)?,
             created_at: row.take()?,
             last_seen: row.take()?,
             here: row.take()?,
@@ -178,8 +180,7 @@ async fn known_names(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<String>> {
     let others = format!("SELECT a.name FROM agents a WHERE {VISIBLE} AND a.id <> $1 ORDER BY a.name LIMIT $2");
     let mut names = Vec::new();
     for sql in [connected, &others] {
-        let found: Vec<(String,)> = db.rows(sql, values![caller.key.0, CANDIDATES]).await?;
-        names.extend(found.into_iter().map(|(name,)| name));
+        names.extend(db.rows::<String>(sql, values![caller.key.0, CANDIDATES]).await?);
     }
     Ok(names)
 }
@@ -194,17 +195,7 @@ struct OwnRow {
     previous_key_until: Option<Timestamp>,
 }
 
-impl FromRow for OwnRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            agent: AgentRow::from_row(row)?,
-            owner_contact: row.take()?,
-            discoverable: row.take()?,
-            api_key_prefix: row.take()?,
-            previous_key_until: row.take()?,
-        })
-    }
-}
+from_row!(OwnRow: agent owner_contact discoverable api_key_prefix previous_key_until);
 
 impl OwnRow {
     /// The agent as it sees itself.

@@ -207,8 +207,7 @@ pub(super) async fn leave_all(tx: &mut dyn Tx, agent: i64) -> Tried<()> {
 
 async fn groups_of(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let sql = "SELECT group_id FROM group_members WHERE agent_id = $1 ORDER BY group_id";
-    let found: Vec<(i64,)> = db.rows(sql, values![agent]).await?;
-    Ok(found.into_iter().map(|(group,)| group).collect())
+    db.rows(sql, values![agent]).await
 }
 
 async fn remove(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &AgentName) -> Tried<Group> {
@@ -230,17 +229,12 @@ async fn remove(tx: &mut dyn Tx, caller: &Agent, group: &AgentName, agent: &Agen
 /// A group with its members.
 async fn load(db: &mut dyn Db, id: i64) -> Tried<Group> {
     let sql = "SELECT g.name, a.name, g.created_at FROM groups g JOIN agents a ON a.id = g.owner_id WHERE g.id = $1";
-    let (name, owner, created_at): (String, String, Timestamp) = db.one(sql, values![id]).await?;
+    let (name, owner, created_at) = db.one(sql, values![id]).await?;
     let sql = "SELECT a.name, m.joined FROM group_members m JOIN agents a ON a.id = m.agent_id
                WHERE m.group_id = $1 ORDER BY a.name";
-    let members: Vec<(String, bool)> = db.rows(sql, values![id]).await?;
-    let member = |(name, joined): (String, bool)| Ok(GroupMember { name: row::name(&name)?, joined });
-    Ok(Group {
-        name: row::name(&name)?,
-        owner: row::name(&owner)?,
-        members: members.into_iter().map(member).collect::<Result<_>>()?,
-        created_at,
-    })
+    let members = db.rows(sql, values![id]).await?;
+    let members = members.into_iter().map(|(name, joined)| GroupMember { name, joined }).collect();
+    Ok(Group { name, owner, members, created_at })
 }
 
 async fn list(db: &mut dyn Db, caller: &Agent) -> Tried<Vec<Group>> {

@@ -12,12 +12,10 @@ use uuid::Uuid;
 use super::directory::task_ids;
 use super::once::{answered_before, remember};
 use super::{tasks, transcripts};
-use crate::engine::{
-    Changes, Db, Engine, Exclusive, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write,
-};
+use crate::engine::{Changes, Db, Engine, Exclusive, Failed, Look, Query, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
+use crate::refusals;
 use crate::types::{Agent, Join, KeyHash, Written, to_micros};
-use crate::{refusals, row};
 
 /// Machines shown: all that are good, and the last that were revoked.
 const MACHINES_SHOWN: u32 = 2 * MAX_HOUSEHOLD_MACHINES;
@@ -219,7 +217,7 @@ pub(crate) async fn person(db: &mut dyn Db, caller: &Agent) -> Tried<i64> {
 /// Locks a household: nobody joins or leaves it meanwhile.
 async fn lock(tx: &mut dyn Tx, household: i64) -> Tried<()> {
     let sql = format!("SELECT id FROM households WHERE id = $1{}", tx.dialect().for_update_key);
-    tx.one::<(i64,)>(&sql, values![household]).await.map(drop)
+    tx.one::<i64>(&sql, values![household]).await.map(drop)
 }
 
 async fn revoke_machine(tx: &mut dyn Tx, caller: &Agent, id: Uuid, now: Timestamp) -> Tried<()> {
@@ -282,12 +280,7 @@ pub(super) struct Member {
     token: Option<i64>,
 }
 
-impl FromRow for Member {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        let (id, name): (i64, String) = (row.take()?, row.take()?);
-        Ok(Self { id, name: row::name(&name)?, person: row.take()?, token: row.take()? })
-    }
-}
+from_row!(Member: id name person token);
 
 pub(super) async fn members_of(db: &mut dyn Db, household: i64) -> Tried<Vec<Member>> {
     let sql = "SELECT id, name, person, household_token_id FROM agents WHERE household_id = $1 ORDER BY id";
@@ -337,17 +330,14 @@ async fn take_out(
 
 /// The household that an agent is in.
 pub(crate) async fn household_of(db: &mut dyn Db, agent: i64) -> Tried<Option<i64>> {
-    let found: Option<(Option<i64>,)> =
-        db.find("SELECT household_id FROM agents WHERE id = $1", values![agent]).await?;
-    Ok(found.and_then(|(household,)| household))
+    Ok(db.find::<Option<i64>>("SELECT household_id FROM agents WHERE id = $1", values![agent]).await?.flatten())
 }
 
 /// The other members of the household that an agent is in.
 pub(super) async fn housemates(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>> {
     let sql = "SELECT o.id FROM agents a JOIN agents o ON o.household_id = a.household_id
                WHERE a.id = $1 AND o.id <> $1";
-    let found: Vec<(i64,)> = db.rows(sql, values![agent]).await?;
-    Ok(found.into_iter().map(|(member,)| member).collect())
+    db.rows(sql, values![agent]).await
 }
 
 /// Tells the person that a member deletes its account.
@@ -368,30 +358,14 @@ async fn person_of(db: &mut dyn Db, household: i64) -> Tried<Option<(i64, String
     db.find(&sql, values![household]).await
 }
 
-struct Shown(String, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<String>);
+type Shown = (AgentName, bool, Option<Uuid>, Option<Timestamp>, Option<bool>, Option<String>, Option<AgentName>);
 
-impl FromRow for Shown {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self(row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?, row.take()?))
-    }
-}
-
-impl FromRow for Machine {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            id: row.take()?,
-            label: row.take()?,
-            owner: row.take()?,
-            created_at: row.take()?,
-            revoked_at: row.take()?,
-        })
-    }
-}
+from_row!(Machine: id label owner created_at revoked_at);
 
 /// The household that an agent is in.
 async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
     let household = household_of(db, me).await?.ok_or_else(refusals::you_in_no_household)?;
-    let (id,): (Uuid,) = db.one("SELECT public_id FROM households WHERE id = $1", values![household]).await?;
+    let id = db.one("SELECT public_id FROM households WHERE id = $1", values![household]).await?;
     let sql = format!(
         "SELECT a.name, a.person, k.public_id, p.last_seen, p.here,
                 (SELECT string_agg({}, ',' ORDER BY t.id) FROM tasks t
@@ -402,15 +376,14 @@ async fn shown(db: &mut dyn Db, me: i64, now: Timestamp) -> Tried<Household> {
         db.dialect().task_id
     );
     let members: Vec<Shown> = db.rows(&sql, values![household, MAX_HOUSEHOLD_MEMBERS]).await?;
-    let member = |Shown(name, person, machine, last_seen, here, current, paused_by)| {
+    let member = |(name, person, machine, last_seen, here, current, paused_by): Shown| {
         let claimed = if here.unwrap_or(false) { Status::Idle } else { Status::Offline };
         let presence = Presence::at(now, claimed, last_seen, task_ids(current), HEARTBEAT_TIMEOUT);
-        let paused_by = paused_by.map(|by| row::name(&by)).transpose()?;
-        Ok(HouseholdMember { name: row::name(&name)?, person, machine, presence, paused_by })
+        HouseholdMember { name, person, machine, presence, paused_by }
     };
     let sql = "SELECT public_id, label, owner, created_at, revoked_at FROM household_tokens WHERE household_id = $1
                ORDER BY revoked_at IS NOT NULL, id DESC LIMIT $2";
     let mut machines: Vec<Machine> = db.rows(sql, values![household, MACHINES_SHOWN]).await?;
     machines.sort_by_key(|machine| (machine.created_at, machine.id));
-    Ok(Household { id, members: members.into_iter().map(member).collect::<Result<_>>()?, machines })
+    Ok(Household { id, members: members.into_iter().map(member).collect(), machines })
 }

@@ -9,11 +9,11 @@ use futures_util::FutureExt;
 use uuid::Uuid;
 
 use super::agents::row_of;
-use crate::engine::{Db, Dialect, Engine, FromRow, Look, Query, Row, Tried, Value, With, read, values};
+use crate::engine::{Db, Dialect, Engine, Look, Query, Tried, Value, from_row, read, values};
 use crate::error::Result;
 use crate::outgoing::{message_uuid, session_uuid};
 use crate::query::{ExportQuery, MessageQuery};
-use crate::row::{self, MESSAGE, MessageRow};
+use crate::row::{MESSAGE, MessageRow};
 use crate::types::Agent;
 
 /// Looking at mail without marking it.
@@ -52,18 +52,7 @@ pub(crate) struct Found {
     pub(crate) delivered: bool,
 }
 
-impl FromRow for Found {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            row: MessageRow::from_row(row)?,
-            place: row.take()?,
-            session: row.take()?,
-            sender: row.take()?,
-            recipient: row.take()?,
-            delivered: row.take()?,
-        })
-    }
-}
+from_row!(Found: row place session sender recipient delivered);
 
 /// The columns of [`Found`] of the messages that the rest of a statement finds.
 pub(super) fn select(db: &dyn Db, rest: &str) -> String {
@@ -175,7 +164,7 @@ impl Found {
 }
 
 /// A recipient, and when it got a message, read it, and was rung for it.
-type Moments = (String, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>);
+type Moments = (AgentName, Option<Timestamp>, Option<Timestamp>, Option<Timestamp>);
 
 async fn group_receipts(db: &mut dyn Db, message: &MessageRow, only: Option<i64>) -> Tried<Vec<Receipt>> {
     let sql = format!(
@@ -184,10 +173,8 @@ async fn group_receipts(db: &mut dyn Db, message: &MessageRow, only: Option<i64>
         db.dialect().group_deliveries
     );
     let found: Vec<Moments> = db.rows(&sql, values![message.id, only]).await?;
-    let receipt = |(name, delivered, read, rung): Moments| {
-        Ok(Receipt::of(row::name(&name)?, message.at, delivered, read).rung(rung))
-    };
-    Ok(found.into_iter().map(receipt).collect::<Result<_>>()?)
+    let receipt = |(name, delivered, read, rung): Moments| Receipt::of(name, message.at, delivered, read).rung(rung);
+    Ok(found.into_iter().map(receipt).collect())
 }
 
 async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Tried<MessagePage> {
@@ -221,10 +208,10 @@ async fn messages(db: &mut dyn Db, caller: &Agent, query: &MessageQuery) -> Trie
         add("m.correlation_id =", correlation.into());
     }
     let sql = delivered(db, "e.number", &format!("{condition} ORDER BY e.number DESC LIMIT $3"));
-    let (found, cut) = db.page(&sql, &values, |With(row, _): &With<MessageRow, (i64,)>| row.bytes()).await?;
+    let (found, cut) = db.page(&sql, &values, |(row, _): &(MessageRow, i64)| row.bytes()).await?;
     let full = cut || found.len() as u64 == u64::from(query.limit);
-    let next = found.last().filter(|_| full).map(|With(_, (number,))| u64::try_from(*number).unwrap_or(0));
-    let shown = |With(row, _): With<MessageRow, (i64,)>| {
+    let next = found.last().filter(|_| full).map(|(_, number)| u64::try_from(*number).unwrap_or(0));
+    let shown = |(row, _): (MessageRow, i64)| {
         let receipts = vec![row.receipt()?];
         Ok(MessageWithReceipts { message: row.message(&caller.name)?, receipts })
     };

@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::messages::delivered;
 use super::stepping_in::is_paused;
 use crate::budget::Budget;
-use crate::engine::{Changes, Db, Delivery, Dialect, Engine, Exclusive, Mark, Query, Tried, Tx, With, values, write};
+use crate::engine::{Changes, Db, Delivery, Dialect, Engine, Exclusive, Mark, Query, Tried, Tx, values, write};
 use crate::error::Result;
 use crate::outgoing::message_uuid;
 use crate::query::{Handed, MAX_HANDED};
@@ -152,8 +152,7 @@ async fn hold(
         in_list("$2")
     );
     let places: Vec<i64> = mail.iter().map(|one| one.place).collect();
-    let held: Vec<(i64,)> = tx.rows(&sql, values![agent, &places, until, held_at]).await?;
-    Ok(held.into_iter().map(|(place,)| place).collect())
+    tx.rows(&sql, values![agent, &places, until, held_at]).await
 }
 
 /// Messages as they came to an agent, by place.
@@ -161,8 +160,8 @@ async fn messages_at(db: &mut dyn Db, agent: i64, places: &[i64]) -> Tried<HashM
     let dialect = db.dialect();
     let condition = format!("{} {}", dialect.delivery, (dialect.in_list)("$2"));
     let sql = delivered(db, dialect.delivery, &condition);
-    let found: Vec<With<MessageRow, (i64,)>> = db.rows(&sql, values![agent, places]).await?;
-    Ok(found.into_iter().map(|With(row, (place,))| (place, row)).collect())
+    let found: Vec<(MessageRow, i64)> = db.rows(&sql, values![agent, places]).await?;
+    Ok(found.into_iter().map(|(row, place)| (place, row)).collect())
 }
 
 /// Locks the mailbox of the caller and those of the senders who get receipts, and marks. Returns how many were new.

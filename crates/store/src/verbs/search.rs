@@ -1,8 +1,8 @@
 //! Search: what is looked for, and what is shown of it. Each database has an index of words of its own.
 
-use amb_core::Timestamp;
 use amb_core::doc::SearchHit;
 use amb_core::mailbox::SearchQuery;
+use amb_core::{AgentName, Timestamp};
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use uuid::Uuid;
@@ -11,7 +11,6 @@ use super::agents::row_of;
 use super::messages::shown_to;
 use crate::engine::{Db, Engine, Look, Query, Tried, Wanted, read, values};
 use crate::error::Result;
-use crate::row;
 use crate::types::Agent;
 
 /// Hits that a search without a limit returns, and the most that one may ask for.
@@ -74,6 +73,9 @@ impl<E: Engine> Search for E {}
 /// Later than any message, for searches without an end.
 pub(super) const THE_END: Timestamp = Timestamp::constant(253_402_207_199, 0);
 
+/// A message that was found: its id, session, subject, sender, time and text.
+type Hit = (Uuid, Uuid, String, AgentName, Timestamp, String);
+
 async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<Vec<SearchHit>> {
     let (text, subject) = (terms(&query.text), query.subject.as_deref().map(terms).unwrap_or_default());
     let has_nul = query.text.contains('\0') || query.subject.as_ref().is_some_and(|subject| subject.contains('\0'));
@@ -100,19 +102,16 @@ async fn search(db: &mut dyn Db, caller: &Agent, query: &SearchQuery) -> Tried<V
         (dialect.words)(&Wanted { reader: Some(caller.key.0), from, text: &text, subject: &subject });
     let (after, before) = (query.after.unwrap_or_default(), query.before.unwrap_or(THE_END));
     let values = values![caller.key.0, &who, &words, &subjects, after, before, limit(query)];
-    let found: Vec<(Uuid, Uuid, String, String, Timestamp, String)> = db.rows(&sql, values).await?;
-    let hit =
-        |(message, session, subject, sender, created_at, content): (Uuid, Uuid, String, String, Timestamp, String)| {
-            Ok(SearchHit {
-                message_id: message.into(),
-                session_id: session.into(),
-                subject,
-                sender_name: row::name(&sender)?,
-                created_at,
-                snippet: snippet(&content, &text),
-            })
-        };
-    Ok(found.into_iter().map(hit).collect::<Result<_>>()?)
+    let found: Vec<Hit> = db.rows(&sql, values).await?;
+    let hit = |(message, session, subject, sender_name, created_at, content): Hit| SearchHit {
+        message_id: message.into(),
+        session_id: session.into(),
+        subject,
+        sender_name,
+        created_at,
+        snippet: snippet(&content, &text),
+    };
+    Ok(found.into_iter().map(hit).collect())
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use super::household::{self, household_of};
 use super::once::once;
 use super::tasks::{self, Side};
 use crate::columns::Columns;
-use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Failed, FromRow, Look, Query, Row, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::outgoing::{json, session_uuid};
 use crate::tasks::{TaskRow, Update, task_uuid};
@@ -190,8 +190,8 @@ struct SessionRow {
 impl FromRow for SessionRow {
     fn from_row(row: &mut Row) -> Result<Self> {
         let (id, subject, group) = (row.take()?, row.take()?, row.take()?);
-        let (by, at): (Option<String>, Option<Timestamp>) = (row.take()?, row.take()?);
-        Ok(Self { id, subject, group, ended: by.map(|by| row::name(&by)).transpose()?.zip(at) })
+        let (by, at): (Option<AgentName>, Option<Timestamp>) = (row.take()?, row.take()?);
+        Ok(Self { id, subject, group, ended: by.zip(at) })
     }
 }
 
@@ -349,19 +349,7 @@ struct Original {
     metadata: Option<String>,
 }
 
-impl FromRow for Original {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            ttl: row.take()?,
-            trace: row.take()?,
-            priority: row.take()?,
-            correlation_id: row.take()?,
-            content: row.take()?,
-            parts: row.take()?,
-            metadata: row.take()?,
-        })
-    }
-}
+from_row!(Original: ttl trace priority correlation_id content parts metadata);
 
 /// Sends an agent the message of a task as its owner's new mail. The mailboxes of both are locked.
 async fn give(

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::connections::consent;
 use super::once::once;
-use crate::engine::{Changes, Db, Engine, FromRow, Look, Query, Row, Tried, Tx, read, values, write};
+use crate::engine::{Changes, Db, Engine, Look, Query, Tried, Tx, from_row, read, values, write};
 use crate::error::Result;
 use crate::refusals;
 use crate::row;
@@ -74,31 +74,10 @@ impl<E: Engine> Tasks for E {}
 /// Which tasks are open.
 const OPEN: &str = "t.state IN ('pending', 'accepted', 'working')";
 
-impl FromRow for TaskRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            row: row.take()?,
-            id: row.take()?,
-            owner: row.take()?,
-            assignee: row.take()?,
-            owner_name: row.take()?,
-            assignee_name: row.take()?,
-            state: row.take()?,
-            subject: row.take()?,
-            message: row.take()?,
-            session: row.take()?,
-            parent: row.take()?,
-            deadline: row.take()?,
-            overdue: row.take()?,
-            note: row.take()?,
-            callback: row.take()?,
-            canceled_by: row.take()?,
-            created_at: row.take()?,
-            updated_at: row.take()?,
-            undelivered: row.take()?,
-        })
-    }
-}
+from_row!(
+    TaskRow: row id owner assignee owner_name assignee_name state subject message session parent deadline overdue
+    note callback canceled_by created_at updated_at undelivered
+);
 
 /// The columns of [`TaskRow`] of the tasks that the rest of a statement finds.
 pub(super) fn select(db: &dyn Db, rest: &str) -> String {
@@ -328,8 +307,7 @@ pub(super) async fn sides_of_open(db: &mut dyn Db, agent: i64) -> Tried<Vec<i64>
         "SELECT t.owner_id FROM tasks t WHERE t.assignee_id = $1 AND {OPEN}
          UNION SELECT t.assignee_id FROM tasks t WHERE t.owner_id = $1 AND {OPEN}"
     );
-    let found: Vec<(i64,)> = db.rows(&sql, values![agent]).await?;
-    Ok(found.into_iter().map(|(side,)| side).collect())
+    db.rows(&sql, values![agent]).await
 }
 
 /// Ends the open tasks of an agent that leaves the office: those it was given and those it gave.

@@ -207,7 +207,7 @@ pub(super) async fn unshare_without_consent(tx: &mut dyn Tx, agent: i64) -> Trie
                WHERE x.agent_id = $1
                UNION SELECT x.agent_id FROM transcripts t JOIN transcript_access x ON x.transcript_id = t.id
                WHERE t.owner_id = $1";
-    for (other,) in tx.rows::<(i64,)>(sql, values![agent]).await? {
+    for other in tx.rows(sql, values![agent]).await? {
         if !consent(tx, agent, other).await?.is_given() {
             unshare(tx, agent, other).await?;
         }

@@ -8,12 +8,11 @@ use uuid::Uuid;
 
 use super::types::{HouseholdKey, MAX_MEMBERS, Member, MemberDetails, Needs, OfficeSize, WaitingRequest};
 use super::work;
-use crate::engine::{Db, FromRow, Query, Row, Tried, With, values};
-use crate::error::Result;
+use crate::engine::{Db, Query, Tried, from_row, values};
+use crate::refusals;
 use crate::types::{Agent, AgentKey};
 use crate::verbs::agents::agent_named;
 use crate::verbs::directory::stored_by;
-use crate::{refusals, row};
 
 /// Unread mail is a person's business after this long.
 const UNREAD_FOR_LONG: Duration = Duration::from_secs(60 * 60);
@@ -38,7 +37,7 @@ const MEMBERS: &str =
 
 struct MemberRow {
     key: i64,
-    name: String,
+    name: AgentName,
     card: Card,
     created_at: Timestamp,
     last_seen: Option<Timestamp>,
@@ -47,50 +46,34 @@ struct MemberRow {
     unread: i64,
     task: Option<Uuid>,
     task_subject: Option<String>,
-    paused_by: Option<String>,
+    paused_by: Option<AgentName>,
 }
 
-impl FromRow for MemberRow {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            key: row.take()?,
-            name: row.take()?,
-            card: row::card(row)?,
-            created_at: row.take()?,
-            last_seen: row.take()?,
-            here: row.take()?,
-            person: row.take()?,
-            unread: row.take()?,
-            task: row.take()?,
-            task_subject: row.take()?,
-            paused_by: row.take()?,
-        })
-    }
-}
+from_row!(MemberRow: key name card created_at last_seen here person unread task task_subject paused_by);
 
 impl MemberRow {
-    fn member(self, now: Timestamp) -> Result<Member> {
+    fn member(self, now: Timestamp) -> Member {
         let claimed = if self.here.unwrap_or(false) { Status::Idle } else { Status::Offline };
         let current = self.task.map(TaskId::from);
         let presence = Presence::at(now, claimed, self.last_seen, current.iter().cloned().collect(), HEARTBEAT_TIMEOUT);
-        Ok(Member {
+        Member {
             key: AgentKey(self.key),
-            name: row::name(&self.name)?,
+            name: self.name,
             card: self.card,
             presence,
             registered_at: self.created_at,
             person: self.person,
             unread: u64::try_from(self.unread).unwrap_or(0),
-            paused_by: self.paused_by.as_deref().map(row::name).transpose()?,
+            paused_by: self.paused_by,
             working_on: current.map(|id| (id, self.task_subject.unwrap_or_else(|| "a task".to_owned()))),
-        })
+        }
     }
 }
 
 pub(super) async fn members(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Vec<Member>> {
     let sql = format!("{MEMBERS} ORDER BY a.name LIMIT {MAX_MEMBERS}");
     let rows: Vec<MemberRow> = db.rows(&sql, values![household.0]).await?;
-    Ok(rows.into_iter().map(|row| row.member(now)).collect::<Result<_>>()?)
+    Ok(rows.into_iter().map(|row| row.member(now)).collect())
 }
 
 /// What only the owner of an agent sees: the prefix of its key, until when the one before works, whether strangers find it.
@@ -104,10 +87,10 @@ pub(super) async fn member(
 ) -> Tried<(Agent, MemberDetails)> {
     let agent = agent_named(db, name).await?.ok_or_else(|| refusals::no_agent(name))?;
     let sql = format!("{MEMBERS} AND a.id = $2");
-    let found = db.find::<With<MemberRow, Private>>(&sql, values![household.0, agent.key.0]).await?;
-    let With(row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
+    let found = db.find::<(MemberRow, Private)>(&sql, values![household.0, agent.key.0]).await?;
+    let (row, (key_prefix, until, discoverable)) = found.ok_or_else(|| refusals::no_agent(name))?;
     let details = MemberDetails {
-        member: row.member(now)?,
+        member: row.member(now),
         key_prefix,
         previous_key_until: until.filter(|until| now < *until),
         discoverable,
@@ -125,17 +108,7 @@ pub(super) async fn needs(db: &mut dyn Db, household: HouseholdKey, now: Timesta
     })
 }
 
-impl FromRow for WaitingRequest {
-    fn from_row(row: &mut Row) -> Result<Self> {
-        Ok(Self {
-            agent: row::name(&row.take::<String>()?)?,
-            from: row::name(&row.take::<String>()?)?,
-            intro: row.take()?,
-            created_at: row.take()?,
-            expires_at: row.take()?,
-        })
-    }
-}
+from_row!(WaitingRequest: agent from intro created_at expires_at);
 
 async fn requests(db: &mut dyn Db, household: HouseholdKey, now: Timestamp) -> Tried<Vec<WaitingRequest>> {
     let sql = format!(
@@ -164,8 +137,7 @@ async fn unread_since(
          WHERE since < $2 GROUP BY name ORDER BY min(since) LIMIT $3",
         dialect.deliveries, dialect.is_mail
     );
-    let found: Vec<(String, Timestamp)> = db.rows(&sql, values![household.0, before, MAX_NEEDS]).await?;
-    Ok(found.into_iter().map(|(name, since)| Ok((row::name(&name)?, since))).collect::<Result<_>>()?)
+    db.rows(&sql, values![household.0, before, MAX_NEEDS]).await
 }
 
 pub(super) async fn size(db: &mut dyn Db) -> Tried<OfficeSize> {

@@ -6,7 +6,7 @@ use uuid::Uuid;
 
 use super::types::{Conversation, ConversationLine, ConversationQuery, HouseholdKey, MAX_COUNTED, SaidLine};
 use super::work;
-use crate::engine::{Db, FromRow, Query, Row, Tried, Value, Wanted, With, values};
+use crate::engine::{Db, FromRow, Query, Row, Tried, Value, Wanted, values};
 use crate::error::Result;
 use crate::outgoing::{no_message, no_session};
 use crate::row;
@@ -54,7 +54,7 @@ impl FromRow for SaidLine {
             id: row.take::<Uuid>()?.into(),
             session: row.take::<Uuid>()?.into(),
             subject: row.take()?,
-            from: row::name(&row.take::<String>()?)?,
+            from: row.take()?,
             to: row.take::<Option<String>>()?.unwrap_or_default(),
             at: row.take()?,
             kind: row::kind(row.take::<Option<String>>()?.as_deref())?,
@@ -119,8 +119,7 @@ async fn recent(db: &mut dyn Db, household: HouseholdKey, query: &ConversationQu
         "SELECT s.id FROM ({whose}) w {join} sessions s ON s.id = w.session_id
          WHERE {newest} IS NOT NULL{conditions} ORDER BY {newest} DESC, s.id DESC LIMIT ${limit}"
     );
-    let found: Vec<(i64,)> = db.rows(&sql, &values).await?;
-    Ok(found.into_iter().map(|(session,)| session).collect())
+    db.rows(&sql, &values).await
 }
 
 pub(super) async fn office_mail(db: &mut dyn Db, before: Option<Uuid>, limit: u32) -> Tried<Vec<SaidLine>> {
@@ -152,7 +151,7 @@ pub(super) async fn said(db: &mut dyn Db, household: HouseholdKey, limit: u32) -
 }
 
 /// Who began a conversation, the other, its group, how many messages it has, how many are unread, and who ended it.
-type About = (String, Option<String>, Option<String>, i64, i64, Option<String>);
+type About = (AgentName, Option<AgentName>, Option<String>, i64, i64, Option<AgentName>);
 
 pub(super) async fn conversations(
     db: &mut dyn Db,
@@ -169,20 +168,18 @@ pub(super) async fn conversations(
         (db.dialect().messages_of_session)(MAX_COUNTED),
         newest_of_each(db, "1")
     );
-    let found: Vec<With<SaidLine, About>> = db.rows(&sql, values![household.0, &sessions]).await?;
-    let line = |With(last, (initiator, other, group, messages, unread, ended_by)): With<SaidLine, About>| {
-        Ok(ConversationLine {
-            id: last.session.clone(),
-            subject: last.subject.clone(),
-            between: std::iter::once(initiator).chain(other).map(|name| row::name(&name)).collect::<Result<_>>()?,
-            group,
-            messages: u64::try_from(messages).unwrap_or(0),
-            unread: u64::try_from(unread).unwrap_or(0),
-            ended_by: ended_by.as_deref().map(row::name).transpose()?,
-            last,
-        })
+    let found: Vec<(SaidLine, About)> = db.rows(&sql, values![household.0, &sessions]).await?;
+    let line = |(last, (initiator, other, group, messages, unread, ended_by)): (SaidLine, About)| ConversationLine {
+        id: last.session.clone(),
+        subject: last.subject.clone(),
+        between: std::iter::once(initiator).chain(other).collect(),
+        group,
+        messages: u64::try_from(messages).unwrap_or(0),
+        unread: u64::try_from(unread).unwrap_or(0),
+        ended_by,
+        last,
     };
-    Ok(found.into_iter().map(line).collect::<Result<_>>()?)
+    Ok(found.into_iter().map(line).collect())
 }
 
 pub(super) async fn find(db: &mut dyn Db, household: HouseholdKey, text: &str, limit: u32) -> Tried<Vec<SaidLine>> {
@@ -213,7 +210,7 @@ pub(super) async fn conversation(
     let sql = "SELECT s.id, s.subject, g.name, s.ended_by FROM sessions s LEFT JOIN groups g ON g.id = s.group_id
                WHERE s.public_id = $2 AND EXISTS (SELECT 1 FROM session_members b JOIN agents h ON h.id = b.agent_id
                                                   WHERE b.session_id = s.id AND h.household_id = $1)";
-    let found: Option<(i64, String, Option<String>, Option<String>)> =
+    let found: Option<(i64, String, Option<String>, Option<AgentName>)> =
         db.find(sql, values![household.0, session]).await?;
     let (id, subject, group, ended_by) = found.ok_or_else(no_session)?;
     let place = db.dialect().place;
@@ -247,7 +244,7 @@ pub(super) async fn conversation(
         messages,
         older,
         tasks: work::in_session(db, household, session).await?,
-        ended_by: ended_by.as_deref().map(row::name).transpose()?,
+        ended_by,
     })
 }
 
@@ -255,8 +252,7 @@ async fn members(db: &mut dyn Db, session: i64) -> Tried<Vec<AgentName>> {
     let sql = "SELECT a.name FROM session_members b JOIN sessions s ON s.id = b.session_id
                JOIN agents a ON a.id = b.agent_id
                WHERE b.session_id = $1 ORDER BY a.id <> s.initiator_id, a.name LIMIT $2";
-    let names: Vec<(String,)> = db.rows(sql, values![session, MAX_NAMED]).await?;
-    Ok(names.iter().map(|(name,)| row::name(name)).collect::<Result<_>>()?)
+    db.rows(sql, values![session, MAX_NAMED]).await
 }
 
 /// A message as its sender sees it, with all its receipts.

@@ -43,8 +43,8 @@ pub(super) async fn groups(db: &mut dyn Db, household: HouseholdKey) -> Tried<Ve
          WHERE n.household_id = $1 ORDER BY m.group_id DESC LIMIT $2",
         db.dialect().then_join
     );
-    let ids: Vec<(i64,)> = db.rows(&sql, values![household.0, GROUPS]).await?;
-    groups::load_all(db, ids.into_iter().map(|(id,)| id).collect()).await
+    let ids = db.rows(&sql, values![household.0, GROUPS]).await?;
+    groups::load_all(db, ids).await
 }
 
 impl FromRow for TranscriptLine {
