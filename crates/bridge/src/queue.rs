@@ -127,7 +127,8 @@ impl Queue {
         }
         let can_begin = |at: usize| {
             self.parked.get(at).is_some_and(|held| {
-                !self.is_busy(&held.conversation) && self.held_back_until(&held.session).is_none_or(|until| until <= now)
+                !self.is_busy(&held.conversation)
+                    && self.held_back_until(&held.session).is_none_or(|until| until <= now)
             })
         };
         let (_, first) = threads.into_values().filter(|(_, at)| can_begin(*at)).min()?;
