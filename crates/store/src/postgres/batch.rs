@@ -1,8 +1,8 @@
-//! Many messages in one transaction: three ways to the database and back, however many there are.
+//! Many messages in one transaction: two ways to the database and back, however many there are.
 //!
-//! First the mailboxes are locked, together with the beginning of the transaction. Then, under those locks, everything that
-//! decides about the messages is looked up. Then what they write is written, together with the commit. More ways are needed only
-//! by new sessions, replies, tasks and idempotency keys.
+//! First the transaction begins, the mailboxes are locked, and what decides about the messages is looked up under those locks.
+//! Then what they write is written, together with the commit. More ways are needed only by new sessions, replies, tasks and
+//! idempotency keys.
 
 mod answers;
 mod known;
@@ -69,8 +69,7 @@ async fn write_and_commit(
 ) -> Result<Vec<Result<Outcome>>, Failed> {
     let mut known = Known::default();
     let begin = async { Ok::<_, Failed>(client.batch_execute("BEGIN").await?) };
-    // A statement is sent when its future is polled first: in this order.
-    let ((), heads) = tokio::try_join!(biased; begin, known.lock(client, messages))?;
+    let heads = known.lock(client, begin, messages).await?;
     let mut decided = decide(client, account, known, heads, messages).await?;
     if decided.is_mail_alone(messages) {
         let retimed = decided.pages.write_mail_and_commit(client).await?;
@@ -90,7 +89,7 @@ pub(super) async fn write_in<C: GenericClient>(
     messages: &[(Agent, OutgoingMessage)],
 ) -> Result<Vec<Result<Outcome>>, Failed> {
     let mut known = Known::default();
-    let heads = known.lock(tx, messages).await?;
+    let heads = known.lock(tx, std::future::ready(Ok(())), messages).await?;
     let mut decided = decide(tx, account, known, heads, messages).await?;
     decided.write(tx, messages).await?;
     account.add_to_office(decided.pages.charged());

@@ -8,7 +8,7 @@ use amb_core::id::fresh_uuid;
 use amb_core::send::{self, Accepted, Named, Place, Recipient, Storage};
 use amb_core::{AgentName, Card, Consent, Kind, MessageId};
 use deadpool_postgres::GenericClient;
-use tokio_postgres::Row;
+use tokio_postgres::{Row, Statement};
 use uuid::Uuid;
 
 use super::answers::{Answers, answers};
@@ -68,10 +68,13 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race.
+    /// Finds the recipients and locks their mailboxes, and those of senders whose idempotency keys must not race. Under the
+    /// locks it looks up who is connected and which sessions there are. These statements name recipients by their names, so
+    /// none needs the answer of another: all travel together, behind `begin`.
     pub(super) async fn lock<C: GenericClient>(
         &mut self,
         client: &C,
+        begin: impl Future<Output = Result<(), Failed>>,
         messages: &[(Agent, OutgoingMessage)],
     ) -> Result<Heads, Failed> {
         let mut names: BTreeSet<String> = messages.iter().map(|(_, message)| message.to.folded()).collect();
@@ -79,14 +82,22 @@ impl Known {
         let told = |message: &OutgoingMessage| message.once.is_some() || message.kind == Kind::Task;
         names.extend(messages.iter().filter(|(_, message)| told(message)).map(|(_, message)| message.from.folded()));
         let names: Vec<String> = names.into_iter().collect();
-        let select = client
-            .prepare_cached(
-                "SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
-                 WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m",
-            )
-            .await?;
-        let rows = client.query(&select, &[&names]).await?;
-        for row in &rows {
+        let routes: BTreeSet<_> =
+            messages.iter().map(|(caller, message)| (caller.key.0, message.to.folded())).collect();
+        let (senders, recipients): (Vec<i64>, Vec<String>) = routes.into_iter().unzip();
+        let subjects = Subjects::of(messages.iter().map(|(caller, message)| (caller, message)));
+        // All of them before the first is sent: else one that is prepared already could overtake the locks.
+        let (lock, route) = (client.prepare_cached(LOCK).await?, client.prepare_cached(ROUTES).await?);
+        let of_subjects = client.prepare_cached(SESSIONS_OF_SUBJECTS).await?;
+        // A statement is sent when its future is polled first: in this order.
+        let ((), locked, routes, sessions) = tokio::try_join!(
+            biased;
+            begin,
+            async { Ok::<_, Failed>(client.query(&lock, &[&names]).await?) },
+            async { Ok::<_, Failed>(client.query(&route, &[&senders, &recipients]).await?) },
+            subjects.sessions(client, &of_subjects),
+        )?;
+        for row in &locked {
             self.ids.insert(row::name(row.get(1))?, row.get(0));
         }
         // Names that are like the one of an agent mean that agent.
@@ -97,23 +108,18 @@ impl Known {
                 self.ids.extend(meant.map(|(_, id)| (message.to.clone(), *id)));
             }
         }
-        Ok(Heads::locked(rows.iter().map(|row| (row.get(0), row.get(2)))))
+        self.add_routes(&routes)?;
+        self.add_sessions(sessions);
+        Ok(Heads::locked(locked.iter().map(|row| (row.get(0), row.get(2)))))
     }
 
-    /// Under the locks: who is connected, which sessions there are, and what messages refer to.
+    /// Under the locks: what messages refer to.
     pub(super) async fn look_up<C: GenericClient>(
         &mut self,
         client: &C,
         messages: &[(Agent, OutgoingMessage)],
     ) -> Result<(), Failed> {
-        let (mut routes, mut subjects, mut sessions) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-        for (caller, message) in messages {
-            let Some(peer) = self.ids.get(&message.to) else { continue };
-            routes.insert((caller.key.0, *peer));
-            sessions.extend(message.session);
-            let pair = pair(caller.key.0, *peer);
-            subjects.extend(message.subject.as_ref().map(|subject| (pair, subject.key.as_str())));
-        }
+        let sessions: BTreeSet<Uuid> = messages.iter().filter_map(|(_, message)| message.session).collect();
         let keys =
             messages.iter().filter_map(|(caller, message)| Some((caller.key.0, message.once.as_ref()?.key.as_str())));
         let (callers, keys): (Vec<i64>, Vec<&str>) = keys.unzip();
@@ -121,19 +127,15 @@ impl Known {
         let tasks = || messages.iter().filter(|(_, message)| message.kind == Kind::Task);
         let assignees: Vec<i64> = tasks().filter_map(|(_, message)| self.ids.get(&message.to)).copied().collect();
         let relayed: Vec<Uuid> = tasks().filter_map(|(_, message)| Some(message.parent?.id)).collect();
-        let (routes, of_subjects, by_id, answers, parents, current, task_of) = tokio::try_join!(
-            routed(client, &routes),
-            sessions_of_subjects(client, &subjects),
+        let (by_id, answers, parents, current, task_of) = tokio::try_join!(
             sessions_by_id(client, &sessions),
             answers(client, &callers, &keys),
             messages::find_all(client, &parents),
             tasks::current(client, &assignees),
             tasks::of_messages(client, &relayed),
         )?;
-        self.add_routes(&routes)?;
         self.current = current;
         self.task_of = task_of;
-        self.add_sessions(of_subjects);
         self.add_sessions(by_id);
         self.answers = answers;
         self.parents = parents;
@@ -144,7 +146,7 @@ impl Known {
         Ok(())
     }
 
-    /// Adds rows of [`routed`].
+    /// Adds rows of [`ROUTES`].
     fn add_routes(&mut self, rows: &[Row]) -> Result<()> {
         for row in rows {
             let (sender, id): (i64, i64) = (row.get(0), row.get(1));
@@ -194,7 +196,7 @@ impl Known {
             // What it would add is not asked for yet: a session that is made for nothing is removed again.
             let storage = account.storage(Stored::default(), Stored::default(), Stored::default());
             if let Ok(Accepted { place: Place::Subject, .. }) = self.decide(caller, peer, message, storage) {
-                let made = (&subject.subject, caller.key.0, peer.id, message.at);
+                let made = (&subject.subject, caller, peer.id, message);
                 missing.entry((low, high, subject.key.as_str())).or_insert(made);
             }
         }
@@ -214,14 +216,14 @@ impl Known {
                  SELECT low_id, id FROM made UNION ALL SELECT high_id, id FROM made RETURNING session_id",
             )
             .await?;
-        let mut subjects = BTreeSet::new();
-        for ((low, high, key), (subject, me, peer, at)) in &missing {
-            let made = client.query(&insert, &[&fresh_uuid(*at), subject, key, me, peer, low, high, at]).await?;
+        for ((low, high, key), (subject, caller, peer, message)) in &missing {
+            let (me, at) = (caller.key.0, message.at);
+            let made = client.query(&insert, &[&fresh_uuid(at), subject, key, &me, peer, low, high, &at]).await?;
             self.made.extend(made.first().map(|row| row.get::<_, i64>(0)));
-            subjects.insert(((*low, *high), *key));
         }
-        let made = sessions_of_subjects(client, &subjects).await?;
-        self.add_sessions(made);
+        let select = client.prepare_cached(SESSIONS_OF_SUBJECTS).await?;
+        let made = Subjects::of(missing.into_values().map(|(_, caller, _, message)| (caller, message)));
+        self.add_sessions(made.sessions(client, &select).await?);
         Ok(())
     }
 
@@ -296,58 +298,78 @@ impl Known {
     }
 }
 
+/// The mailboxes of these agents, locked in the order that everybody keeps.
+const LOCK: &str = "
+SELECT a.id, a.name, m.head FROM agents a JOIN mailboxes m ON m.agent_id = a.id
+WHERE lower(a.name) = ANY($1) AND a.deleted_at IS NULL ORDER BY a.id FOR NO KEY UPDATE OF m";
+
 /// From these senders to these recipients: the recipient with its card, what lets the two write to each other (a recipient
-/// without a household costs no look for one), and what the sender has stored. Asked under the recipients' locks: a statement that waits for a lock sees the locked row as it is then, and all
-/// other rows as they were when it began to wait. What senders have stored is not locked: of sends that run at the same time
-/// none sees what the others add.
+/// without a household costs no look for one), and what the sender has stored. Asked under the recipients' locks: a statement
+/// that waits for a lock sees the locked row as it is then, and all other rows as they were when it began to wait. What
+/// senders have stored is not locked: of sends that run at the same time none sees what the others add.
 ///
 /// Conditions on the status of a connection or an agent are not part of the joins: without statistics the planner thinks that
 /// next to none meet them, and compares everybody with everybody.
-async fn routed<C: GenericClient>(client: &C, routes: &BTreeSet<(i64, i64)>) -> Result<Vec<Row>, Failed> {
-    let (senders, recipients): (Vec<i64>, Vec<i64>) = routes.iter().copied().unzip();
-    let select = client
-        .prepare_cached(
-            "SELECT r.sender_id, a.id, a.name, a.allow_from, a.max_concurrent_tasks,
-                    (SELECT c.id FROM connections c
-                     WHERE c.low_id = least(r.sender_id, a.id) AND c.high_id = greatest(r.sender_id, a.id)
-                     AND c.status = 'ACTIVE') IS NOT NULL,
-                    coalesce(u.messages, 0), coalesce(u.bytes, 0), a.deleted_at IS NOT NULL,
-                    CASE WHEN a.household_id IS NULL THEN FALSE ELSE coalesce(a.household_id = (
-                        SELECT s.household_id FROM agents s WHERE s.id = r.sender_id), FALSE) END,
-                    CASE WHEN a.household_id IS NULL THEN FALSE ELSE
-                        EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id AND c.target_id = r.sender_id
-                                AND c.status = 'BLOCKED')
-                        OR EXISTS (SELECT FROM connections c WHERE c.requester_id = r.sender_id AND c.target_id = a.id
-                                   AND c.status = 'BLOCKED') END,
-                    a.paused_by IS NOT NULL
-             FROM unnest($1::bigint[], $2::bigint[]) AS r (sender_id, recipient_id)
-             JOIN agents a ON a.id = r.recipient_id
-             LEFT JOIN usage u ON u.agent_id = r.sender_id",
-        )
-        .await?;
-    Ok(client.query(&select, &[&senders, &recipients]).await?)
+const ROUTES: &str = "
+SELECT r.sender_id, a.id, a.name, a.allow_from, a.max_concurrent_tasks,
+       (SELECT c.id FROM connections c
+        WHERE c.low_id = least(r.sender_id, a.id) AND c.high_id = greatest(r.sender_id, a.id)
+        AND c.status = 'ACTIVE') IS NOT NULL,
+       coalesce(u.messages, 0), coalesce(u.bytes, 0), a.deleted_at IS NOT NULL,
+       CASE WHEN a.household_id IS NULL THEN FALSE ELSE coalesce(a.household_id = (
+           SELECT s.household_id FROM agents s WHERE s.id = r.sender_id), FALSE) END,
+       CASE WHEN a.household_id IS NULL THEN FALSE ELSE
+           EXISTS (SELECT FROM connections c WHERE c.requester_id = a.id AND c.target_id = r.sender_id
+                   AND c.status = 'BLOCKED')
+           OR EXISTS (SELECT FROM connections c WHERE c.requester_id = r.sender_id AND c.target_id = a.id
+                      AND c.status = 'BLOCKED') END,
+       a.paused_by IS NOT NULL
+FROM unnest($1::bigint[], $2::text[]) AS r (sender_id, recipient)
+JOIN agents a ON lower(a.name) = r.recipient
+LEFT JOIN usage u ON u.agent_id = r.sender_id";
+
+/// The sessions of these senders, recipients and subjects, each with its folded subject. A statement of its own beside
+/// [`sessions_by_id`]: where one list of two is empty, PostgreSQL thinks a plan for this one time worth its making, each time.
+const SESSIONS_OF_SUBJECTS: &str = "
+SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.subject_key, s.ended_by
+FROM unnest($1::bigint[], $2::text[], $3::text[]) AS w (sender_id, recipient, subject_key)
+JOIN agents a ON lower(a.name) = w.recipient
+JOIN sessions s ON s.low_id = least(w.sender_id, a.id) AND s.high_id = greatest(w.sender_id, a.id)
+                AND s.subject_key = w.subject_key";
+
+/// The subjects that messages name: sender, folded name of the recipient, folded subject.
+struct Subjects<'a> {
+    senders: Vec<i64>,
+    recipients: Vec<String>,
+    keys: Vec<&'a str>,
 }
 
-/// The sessions of these pairs and subjects, each with its folded subject. A statement of its own beside [`sessions_by_id`]: where one
-/// list of two is empty, PostgreSQL thinks a plan for this one time worth its making, each time.
-async fn sessions_of_subjects<C: GenericClient>(
-    client: &C,
-    subjects: &BTreeSet<((i64, i64), &str)>,
-) -> Result<Vec<(Session, String)>, Failed> {
-    if subjects.is_empty() {
-        return Ok(Vec::new());
+impl<'a> Subjects<'a> {
+    fn of(messages: impl Iterator<Item = (&'a Agent, &'a OutgoingMessage)>) -> Self {
+        let named = messages.filter_map(|(caller, message)| {
+            Some((caller.key.0, message.to.folded(), message.subject.as_ref()?.key.as_str()))
+        });
+        let mut subjects = Self { senders: Vec::new(), recipients: Vec::new(), keys: Vec::new() };
+        for (sender, recipient, key) in named.collect::<BTreeSet<_>>() {
+            subjects.senders.push(sender);
+            subjects.recipients.push(recipient);
+            subjects.keys.push(key);
+        }
+        subjects
     }
-    let low: Vec<i64> = subjects.iter().map(|((low, _), _)| *low).collect();
-    let high: Vec<i64> = subjects.iter().map(|((_, high), _)| *high).collect();
-    let keys: Vec<&str> = subjects.iter().map(|(_, key)| *key).collect();
-    let select = client
-        .prepare_cached(
-            "SELECT s.id, s.public_id, s.subject, s.low_id, s.high_id, s.subject_key, s.ended_by
-             FROM unnest($1::bigint[], $2::bigint[], $3::text[]) AS w (low_id, high_id, subject_key)
-             JOIN sessions s ON s.low_id = w.low_id AND s.high_id = w.high_id AND s.subject_key = w.subject_key",
-        )
-        .await?;
-    Ok(client.query(&select, &[&low, &high, &keys]).await?.iter().map(session).collect())
+
+    /// Those of their sessions that there are, each with its folded subject.
+    async fn sessions<C: GenericClient>(
+        &self,
+        client: &C,
+        select: &Statement,
+    ) -> Result<Vec<(Session, String)>, Failed> {
+        if self.keys.is_empty() {
+            return Ok(Vec::new());
+        }
+        let rows = client.query(select, &[&self.senders, &self.recipients, &self.keys]).await?;
+        Ok(rows.iter().map(session).collect())
+    }
 }
 
 /// The sessions of these ids, each with its folded subject.
