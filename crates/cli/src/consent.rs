@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::Context;
 
 use crate::failure::Failure;
-use crate::home;
+use crate::{durable, home};
 
 /// The oldest answers beyond this many are forgotten.
 const MOST: usize = 1_000;
@@ -78,24 +78,22 @@ fn file() -> anyhow::Result<PathBuf> {
 
 /// The mailboxes that may be used. A file that does not parse allows none.
 fn trusted(file: &Path) -> Vec<String> {
-    fs_err::read(file).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+    parse(durable::read(file).ok().flatten())
+}
+
+fn parse(bytes: Option<Vec<u8>>) -> Vec<String> {
+    bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
 fn note(file: &Path, mailbox: &str) -> anyhow::Result<()> {
-    use fs_err::os::unix::fs::OpenOptionsExt;
-    let mut all = trusted(file);
-    if all.iter().any(|known| known == mailbox) {
-        return Ok(());
-    }
-    all.push(mailbox.to_owned());
-    all.drain(..all.len().saturating_sub(MOST));
-    fs_err::create_dir_all(file.parent().context("no directory")?)?;
-    let draft = file.with_extension(format!("{}.tmp", std::process::id()));
-    let mut options = fs_err::OpenOptions::new();
-    let mut written = options.write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-    written.write_all(&serde_json::to_vec_pretty(&all)?)?;
-    fs_err::rename(&draft, file)?;
-    Ok(())
+    durable::update(file, |bytes| {
+        let mut all = parse(bytes);
+        if !all.iter().any(|known| known == mailbox) {
+            all.push(mailbox.to_owned());
+            all.drain(..all.len().saturating_sub(MOST));
+        }
+        Ok(serde_json::to_vec_pretty(&all)?)
+    })
 }
 
 #[cfg(test)]

@@ -2,18 +2,16 @@
 //! this user reads, beside the keys.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use amb_client::{ExposeSecret, SecretString, ServerUrl};
 use amb_core::{AgentName, Code, OfficeError, Timestamp};
 use anyhow::Result;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::{Deserialize, Serialize};
 
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
-use crate::{home, keys, local};
+use crate::{durable, home, keys};
 
 /// Households that are remembered; the oldest is forgotten first.
 const MOST: usize = 500;
@@ -41,7 +39,7 @@ fn path() -> Result<PathBuf> {
 }
 
 fn read() -> Result<Known> {
-    keys::read_or_default(&path()?)
+    durable::read_json(&path()?)
 }
 
 /// The token with which agents of this machine join the household at a server: the environment's, else the one that is kept.
@@ -170,25 +168,14 @@ fn names() -> impl Iterator<Item = AgentName> {
     user.into_iter().chain(person.filter_map(|name| AgentName::parse_for_person(&name).ok()))
 }
 
-/// Changes the file: read and written under one lock, whole and durable.
 fn change(edit: impl FnOnce(&mut Known)) -> Result<PathBuf> {
-    let (path, directory) = (path()?, home::config_dir()?);
-    local::make_private(&directory)?;
-    let lock = directory.join("household.lock");
-    let lock = fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
-    lock.file().lock()?;
-    let mut known = read()?;
-    edit(&mut known);
-    while known.len() > MOST {
-        let oldest = known.iter().min_by_key(|(_, known)| known.since).map(|(server, _)| server.clone());
-        oldest.and_then(|server| known.remove(&server));
-    }
-    let draft = path.with_extension(format!("tmp{}", std::process::id()));
-    let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    serde_json::to_writer_pretty(&mut file, &known)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs_err::rename(&draft, &path)?;
-    fs_err::File::open(&directory)?.sync_all()?;
+    let path = path()?;
+    durable::update_json(&path, |known: &mut Known| {
+        edit(known);
+        while known.len() > MOST {
+            let oldest = known.iter().min_by_key(|(_, known)| known.since).map(|(server, _)| server.clone());
+            oldest.and_then(|server| known.remove(&server));
+        }
+    })?;
     Ok(path)
 }

@@ -7,7 +7,7 @@ use amb_core::limits::MAX_MESSAGE_BYTES;
 use anyhow::Context;
 
 use crate::failure::Failure;
-use crate::{home, local};
+use crate::{durable, home};
 
 /// What follows this line in the editor is for whoever writes.
 const SCISSORS: &str = "# ------ 8< ------ what follows is not sent";
@@ -52,8 +52,9 @@ impl Composed {
 
     fn edit(hint: &str) -> Result<Self, Failure> {
         let path = home::state_dir()?.join(format!("unsent-{}.md", std::process::id()));
-        local::make_private(path.parent().context("no directory")?)?;
-        local::write(&path, format!("\n{SCISSORS}\n# {hint}\n# An empty text is not sent.\n").as_bytes())?;
+        durable::create_private(path.parent().context("no directory")?)?;
+        let template = format!("\n{SCISSORS}\n# {hint}\n# An empty text is not sent.\n");
+        durable::replace(&path, template.as_bytes(), durable::PRIVATE)?;
         run_editor(&path)?;
         let text = fs_err::read_to_string(&path)?;
         let text = text.split(SCISSORS).next().unwrap_or_default().trim().to_owned();

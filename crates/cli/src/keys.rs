@@ -1,16 +1,13 @@
 //! The keys of this user's agents, by server and name, in a file that only this user reads.
 
 use std::collections::BTreeMap;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use amb_client::{SecretString, ServerUrl};
 use amb_core::AgentName;
-use anyhow::{Context, Result};
-use fs_err::os::unix::fs::OpenOptionsExt as _;
-use serde::de::DeserializeOwned;
+use anyhow::Result;
 
-use crate::{home, local};
+use crate::{durable, home};
 
 type Known = BTreeMap<String, BTreeMap<AgentName, String>>;
 
@@ -19,16 +16,7 @@ fn path() -> Result<PathBuf> {
 }
 
 fn read() -> Result<Known> {
-    read_or_default(&path()?)
-}
-
-/// Reads a JSON file of this user; the default where there is none yet.
-pub(crate) fn read_or_default<T: Default + DeserializeOwned>(path: &Path) -> Result<T> {
-    match fs_err::read(path) {
-        Ok(bytes) => serde_json::from_slice(&bytes).with_context(|| format!("{} is damaged", path.display())),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(T::default()),
-        Err(error) => Err(error.into()),
-    }
+    durable::read_json(&path()?)
 }
 
 /// The agents that this user has at a server.
@@ -77,24 +65,6 @@ pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
 
 fn change(edit: impl FnOnce(&mut Known)) -> Result<PathBuf> {
     let path = path()?;
-    let directory = home::config_dir()?;
-    local::make_private(&directory)?;
-    // Two agents may be registered at once: read and written under one lock.
-    let lock = fs_err::OpenOptions::new()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .mode(0o600)
-        .open(directory.join("keys.lock"))?;
-    lock.file().lock()?;
-    let mut known = read()?;
-    edit(&mut known);
-    let draft = path.with_extension(format!("tmp{}", std::process::id()));
-    let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    serde_json::to_writer_pretty(&mut file, &known)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    fs_err::rename(&draft, &path)?;
-    fs_err::File::open(&directory)?.sync_all()?;
+    durable::update_json(&path, edit)?;
     Ok(path)
 }

@@ -8,7 +8,7 @@ use amb_core::{SessionId, Timestamp};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-use crate::{home, local};
+use crate::{durable, home};
 
 /// Mailboxes for which this is remembered; the oldest is forgotten first.
 const MOST: usize = 100;
@@ -43,14 +43,14 @@ pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
 pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
     let written = || -> Result<()> {
         let path = path()?;
-        local::make_private(path.parent().context("no directory")?)?;
+        durable::create_private(path.parent().context("no directory")?)?;
         let mut known = read();
         known.insert(key(mailbox), Shown { session: session.clone(), at: Timestamp::now() });
         while known.len() > MOST {
             let oldest = known.iter().min_by_key(|(_, shown)| shown.at).map(|(key, _)| key.clone());
             oldest.and_then(|key| known.remove(&key));
         }
-        local::write(&path, &serde_json::to_vec_pretty(&known)?)
+        Ok(durable::replace(&path, &serde_json::to_vec_pretty(&known)?, durable::PRIVATE)?)
     };
     if let Err(error) = written() {
         tracing::debug!("what was shown is not remembered: {error:#}");

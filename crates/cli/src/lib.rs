@@ -9,6 +9,7 @@ mod args;
 mod codes;
 mod consent;
 mod database;
+mod durable;
 mod env_file;
 mod failure;
 mod home;

@@ -5,9 +5,7 @@
 //! lock lies a record with its address. Both are named after its database, so that two homes have two local offices.
 
 use std::fs::TryLockError;
-use std::io::Write;
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use amb_client::ServerUrl;
@@ -20,7 +18,7 @@ use tokio::net::TcpListener;
 
 use crate::database::default_url;
 use crate::failure::Failure;
-use crate::{home, household, keys};
+use crate::{durable, home, household, keys};
 
 /// Where it listens if nothing else does.
 pub(crate) const LISTEN: &str = "127.0.0.1:8000";
@@ -70,8 +68,13 @@ impl Files {
     }
 
     fn open_lock(&self) -> Result<fs_err::File> {
-        make_private(self.lock.parent().context("no directory")?)?;
-        Ok(fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&self.lock)?)
+        durable::create_private(self.lock.parent().context("no directory")?)?;
+        Ok(fs_err::OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .mode(durable::PRIVATE)
+            .open(&self.lock)?)
     }
 
     /// The record, of an office that runs or ran.
@@ -79,12 +82,6 @@ impl Files {
         let bytes = fs_err::read(&self.record).ok()?;
         serde_json::from_slice(&bytes).ok().filter(|record: &Record| is_alive(record.pid))
     }
-}
-
-/// Makes a directory that only this user enters.
-pub(crate) fn make_private(directory: &Path) -> Result<()> {
-    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory);
-    made.with_context(|| directory.display().to_string())
 }
 
 fn is_alive(pid: i32) -> bool {
@@ -178,7 +175,7 @@ impl Held {
         let pid = i32::try_from(std::process::id()).context("a process id")?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
         let record = Record { url: server.to_string(), pid, store: store.to_owned(), version, started_at: now() };
-        write(&self.files.record, &serde_json::to_vec_pretty(&record)?)
+        Ok(durable::replace(&self.files.record, &serde_json::to_vec_pretty(&record)?, durable::PRIVATE)?)
     }
 }
 
@@ -213,8 +210,9 @@ pub(crate) async fn end(record: &Record) -> Result<(), Failure> {
 /// Taken by each `amb up`, so that two at once start one office.
 pub(crate) async fn turn() -> Result<fs_err::File, Failure> {
     let path = Files::find()?.lock.with_extension("up");
-    make_private(path.parent().context("no directory")?)?;
-    let file = fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&path)?;
+    durable::create_private(path.parent().context("no directory")?)?;
+    let file =
+        fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(durable::PRIVATE).open(&path)?;
     let locked = tokio::task::spawn_blocking(move || file.file().lock().map(|()| file));
     Ok(locked.await.context("waiting for another `amb up`")??)
 }
@@ -240,15 +238,6 @@ fn port_of(url: &str) -> Option<u16> {
 
 fn remember(url: &str) -> Result<()> {
     let path = last_file()?;
-    make_private(path.parent().context("no directory")?)?;
-    write(&path, url.as_bytes())
-}
-
-/// Replaces a file whole.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let draft = path.with_extension(format!("tmp{}", std::process::id()));
-    let mut file = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    Ok(fs_err::rename(&draft, path)?)
+    durable::create_private(path.parent().context("no directory")?)?;
+    Ok(durable::replace(&path, url.as_bytes(), durable::PRIVATE)?)
 }

@@ -10,17 +10,15 @@
 //! A `server` or `dir` outside the tables is an office without a name, as it was before there were any.
 
 use std::collections::BTreeMap;
-use std::io::Write;
 use std::path::PathBuf;
 
 use amb_core::suggest::nearest;
 use amb_core::{AgentName, Code, OfficeError};
 use anyhow::{Context, Result};
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde::{Deserialize, Serialize};
 use toml_edit::{DocumentMut, Item, Table, value};
 
-use crate::{home, local};
+use crate::{durable, home, local};
 
 /// The name of the office that `amb up` starts, which nobody saves.
 pub(crate) const LOCAL: &str = "local";
@@ -122,15 +120,12 @@ fn path() -> Result<PathBuf> {
 pub(crate) fn read() -> Result<Profile> {
     // Without a home there is no profile, which is no error.
     let Ok(path) = path() else { return Ok(Profile::default()) };
-    toml::from_str(&text(&path)?).with_context(|| path.display().to_string())
+    let parsed = text(durable::read(&path)?).and_then(|text| Ok(toml::from_str(&text)?));
+    parsed.with_context(|| path.display().to_string())
 }
 
-fn text(path: &std::path::Path) -> Result<String> {
-    match fs_err::read_to_string(path) {
-        Ok(text) => Ok(text),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(String::new()),
-        Err(error) => Err(error.into()),
-    }
+fn text(bytes: Option<Vec<u8>>) -> Result<String> {
+    Ok(String::from_utf8(bytes.unwrap_or_default())?)
 }
 
 /// Saves an office, in the place of one of the same name.
@@ -174,21 +169,14 @@ pub(crate) fn remove(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Changes the file, one process at a time, and leaves what it does not touch as it is written.
+/// Changes the file and leaves what `edit` does not touch as it is written, comments included.
 fn change(edit: impl FnOnce(&mut DocumentMut) -> Result<()>) -> Result<PathBuf> {
     let path = path()?;
-    let directory = home::config_dir()?;
-    local::make_private(&directory)?;
-    let lock = directory.join("config.lock");
-    let lock = fs_err::OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(lock)?;
-    lock.file().lock()?;
-    let mut file: DocumentMut = text(&path)?.parse().with_context(|| path.display().to_string())?;
-    edit(&mut file)?;
-    let draft = path.with_extension(format!("tmp{}", std::process::id()));
-    let mut written = fs_err::OpenOptions::new().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
-    written.write_all(file.to_string().as_bytes())?;
-    written.sync_all()?;
-    fs_err::rename(&draft, &path)?;
+    durable::update(&path, |bytes| {
+        let mut file: DocumentMut = text(bytes)?.parse().with_context(|| path.display().to_string())?;
+        edit(&mut file)?;
+        Ok(file.to_string().into_bytes())
+    })?;
     Ok(path)
 }
 

@@ -1,12 +1,13 @@
 //! A configuration file: changed as a whole or not at all, with the text from before us kept beside it.
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use fs_err::os::unix::fs::OpenOptionsExt as _;
+
+use crate::durable;
 
 use super::{Format, Setting, apply, json, revert, toml};
 
@@ -122,23 +123,9 @@ impl Config {
         // Whoever could read it before can read it after, and nobody else: it may hold keys.
         let mode = match fs_err::metadata(&self.path) {
             Ok(metadata) => metadata.permissions().mode() & 0o777,
-            Err(_) => 0o600,
+            Err(_) => durable::PRIVATE,
         };
-        let draft = path.with_extension(format!("amb-tmp{}", std::process::id()));
-        let written = (|| -> Result<()> {
-            let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
-            file.write_all(text.as_bytes())?;
-            // The mode above is cut by the umask; this one is not.
-            file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-            file.sync_all()?;
-            fs_err::rename(&draft, path)?;
-            Ok(fs_err::File::open(directory)?.sync_all()?)
-        })();
-        if written.is_err() {
-            // What failed is told; a draft that cannot be removed adds nothing to it.
-            let _ = fs_err::remove_file(&draft);
-        }
-        written
+        Ok(durable::replace(path, text.as_bytes(), mode)?)
     }
 }
 

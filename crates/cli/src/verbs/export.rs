@@ -9,6 +9,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 
 use crate::args::OfficeArgs;
 use crate::database::{Progress, shown};
+use crate::durable;
 use crate::failure::Failure;
 use crate::output::Output;
 
@@ -77,6 +78,7 @@ impl Export {
             return Err(taken());
         }
         fs_err::rename(&making, file)?;
+        durable::sync_parent(file)?;
         Ok(count)
     }
 

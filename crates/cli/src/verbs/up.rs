@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::local::Record;
 use crate::output::Output;
 use crate::verbs::status::Report;
-use crate::{home, household, keys, local, log_file};
+use crate::{durable, home, household, keys, local, log_file};
 
 /// How long an office may take until it listens: a large database may have to be migrated first.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -82,7 +82,7 @@ async fn dashboard_link(record: &Record) -> Result<Option<DashboardLink>, Failur
 /// Starts the office and waits until it says that it listens.
 async fn start(output: Output) -> Result<(), Failure> {
     let log = local::log_file()?;
-    local::make_private(log.parent().context("no directory")?)?;
+    durable::create_private(log.parent().context("no directory")?)?;
     // Appended to, also by the office itself: see `log_file`.
     let errors = fs_err::OpenOptions::new().create(true).append(true).mode(0o600).open(&log)?;
     let mut child = Command::new(std::env::current_exe().context("this program's own path")?)

@@ -3,19 +3,16 @@
 mod environment;
 mod unit;
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use fs_err::os::unix::fs::OpenOptionsExt as _;
 use serde_json::json;
-use std::io::Write;
 
 use self::unit::Service;
 use super::run::file::{Entry, read};
 use crate::failure::Failure;
-use crate::home;
 use crate::output::Output;
+use crate::{durable, home};
 
 /// Which service manager a file is written for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -148,24 +145,9 @@ fn remove(service: &Service, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Writes a file whole or not at all, with this mode from the beginning.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
-    let directory = path.parent().context("a file has a directory")?;
-    fs_err::create_dir_all(directory)?;
-    let draft = path.with_extension(format!("amb-tmp{}", std::process::id()));
-    let written = (|| -> std::io::Result<()> {
-        let mut file = fs_err::OpenOptions::new().write(true).create_new(true).mode(mode).open(&draft)?;
-        file.write_all(text.as_bytes())?;
-        file.set_permissions(std::fs::Permissions::from_mode(mode))?;
-        file.sync_all()?;
-        fs_err::rename(&draft, path)?;
-        fs_err::File::open(directory)?.sync_all()
-    })();
-    if written.is_err() {
-        // What failed is told; a draft that cannot be removed adds nothing to it.
-        let _ = fs_err::remove_file(&draft);
-    }
-    Ok(written?)
+    fs_err::create_dir_all(path.parent().context("a file has a directory")?)?;
+    Ok(durable::replace(path, text.as_bytes(), mode)?)
 }
 
 /// Has the unit started with the user's session, as `systemctl --user enable` does.
