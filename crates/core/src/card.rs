@@ -1,4 +1,4 @@
-//! Who an agent says it is, whom it hears, and whether it is alive.
+//! An agent's card, whose messages it accepts, and whether it is alive.
 
 use std::fmt;
 use std::str::FromStr;
@@ -67,7 +67,7 @@ impl Card {
         Ok(())
     }
 
-    /// Checks a card that a client gives a server, which knows plain names alone.
+    /// Checks a card that a client gives a server, which accepts only plain names.
     pub fn check_for_server(&self) -> Result<(), OfficeError> {
         self.check()?;
         for name in self.allow_from.0.iter().filter(|name| *name != "*") {
@@ -89,18 +89,18 @@ impl Default for AllowFrom {
 }
 
 impl AllowFrom {
-    /// Whether this sender is heard, in a directory: names are names of files there, and their case matters.
+    /// Whether this sender is accepted in a directory, where names are file names and case-sensitive.
     pub fn allows(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == "*" || entry == sender.as_str())
     }
 
-    /// Whether this sender is named, `*` not counted. Across a mount `*` means the agents of the directory, so a sender of
-    /// another office is heard only by its name.
+    /// Whether this sender is listed by name; `*` does not count. Across a mount `*` means the agents of the directory, so a
+    /// sender of another office is accepted only by its name.
     pub fn names(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == sender.as_str())
     }
 
-    /// Whether this sender is heard, in the network office: names are compared without case there.
+    /// Whether this sender is accepted in the network office, where names are case-insensitive.
     pub fn allows_in_any_case(&self, sender: &AgentName) -> bool {
         self.0.iter().any(|entry| entry == "*" || sender.is_like(entry))
     }
@@ -163,7 +163,7 @@ pub struct Presence {
 }
 
 impl Presence {
-    /// What the office can truthfully say at `now` of an agent that last claimed `claimed`.
+    /// The presence that an office reports at `now` for an agent that last reported `claimed`.
     pub fn at(
         now: Timestamp,
         claimed: Status,
@@ -187,7 +187,7 @@ pub fn is_alive(seen: Timestamp, now: Timestamp, timeout: Duration) -> bool {
     age.is_negative() || age.unsigned_abs() <= timeout
 }
 
-/// How long without a heartbeat means offline, for an agent that polls at this interval.
+/// After how long without a heartbeat an agent that polls at this interval is offline.
 pub fn heartbeat_timeout(poll_interval: Duration) -> Duration {
     HEARTBEAT_TIMEOUT.max(poll_interval.saturating_mul(3))
 }

@@ -21,10 +21,10 @@ pub struct Consent {
 }
 
 impl Consent {
-    /// Agents of one directory: `allow_from` alone decides there.
+    /// Agents of one directory: only `allow_from` decides there.
     pub const DIRECTORY: Self = Self { same_household: false, connected: true, blocked: false };
 
-    /// Whether the two may write to each other, as far as the recipient's `allow_from` lets them.
+    /// Whether the two may write to each other, apart from the recipient's `allow_from`.
     pub fn is_given(self) -> bool {
         !self.blocked && (self.same_household || self.connected)
     }
@@ -37,16 +37,16 @@ impl Consent {
     /// Refuses what needs consent and has none.
     ///
     /// # Errors
-    /// `not_connected`; the same for a block, so that who is blocked is not told so.
+    /// `not_connected`; the same for a block, so that a blocked agent does not learn of it.
     pub fn check(self, to: &AgentName) -> Result<(), OfficeError> {
         if self.is_given() { Ok(()) } else { Err(not_connected(to)) }
     }
 }
 
-/// Whether `from` may send `to` a message that is no task. `heard` says whether the recipient's `allow_from` has the sender.
+/// Whether `from` may send `to` a message that is no task. `heard` says whether the recipient's `allow_from` contains the sender.
 ///
 /// # Errors
-/// `not_connected` without consent, `not_allowed` where `allow_from` leaves the sender out.
+/// `not_connected` without consent, `not_allowed` where `allow_from` does not contain the sender.
 pub fn may_write(consent: Consent, from: &AgentName, to: &AgentName, heard: bool) -> Result<(), OfficeError> {
     consent.check(to)?;
     if heard { Ok(()) } else { Err(not_heard(from, to)) }
@@ -58,7 +58,7 @@ pub fn not_connected(to: &AgentName) -> OfficeError {
     OfficeError::new(Code::NotConnected, detail)
 }
 
-/// The recipient does not hear this sender: by its `allow_from`, or because it blocked a request.
+/// The error for a sender that the recipient does not accept: by its `allow_from`, or because it blocked a request.
 pub fn not_heard(from: &AgentName, to: &AgentName) -> OfficeError {
     let (from, to) = (from.quoted(), to.quoted());
     let detail = format!("{to} does not take mail from {from}; only {to} can change that, by its allow_from");

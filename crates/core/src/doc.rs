@@ -1,5 +1,5 @@
-//! The documents that offices answer with. Their JSON is the contract of the network office, field for field, and what
-//! `--json` prints over any office; fields beyond that contract appear only where they say something.
+//! The documents that offices return. Their JSON is the contract of the network office, field for field, and what `--json` prints
+//! over any office; fields beyond that contract are left out where they are empty.
 
 mod household;
 mod pages;
@@ -65,11 +65,11 @@ pub struct SessionSummary {
     pub group: Option<String>,
 }
 
-/// Characters of what a session without a subject is called.
+/// The most characters of the title of a session without a subject.
 const TITLE_CHARS: usize = 40;
 
 impl SessionSummary {
-    /// What to call it in a list: its subject, or the first words of the oldest message that is here where it has none.
+    /// Its title in a list: the subject, or the first words of its oldest message here where it has none.
     pub fn title(&self) -> Cow<'_, str> {
         let oldest = self.recent_messages.last().filter(|message| !message.content.trim().is_empty());
         match oldest {
@@ -144,7 +144,7 @@ pub struct MessageView {
 }
 
 impl MessageView {
-    /// The callback, where `reader` set it: with a task its sender did, and an update brings it back to that agent.
+    /// The callback, where `reader` set it: the sender of a task did, and an update brings it back to that agent.
     pub fn callback_for(&self, reader: &AgentName) -> Option<&Callback> {
         let set_by_sender = self.kind != Kind::TaskUpdate;
         self.callback.as_ref().filter(|_| set_by_sender == (self.sender_name == *reader))

@@ -1,4 +1,4 @@
-//! What a sender hands in: a [`Draft`] until the office takes it, a [`Message`] after.
+//! What a sender submits: a [`Draft`] until the office accepts it, a [`Message`] after.
 
 use jiff::{SignedDuration, Timestamp, Unit};
 use serde::{Deserialize, Serialize};
@@ -112,8 +112,8 @@ impl Draft {
         }
     }
 
-    /// The same draft, marked as sent by a program by itself: a reply then counts on with the ttl and trace of what it
-    /// answers ([`route`](crate::route)), so that two programs that answer each other stop.
+    /// Marks the draft as sent by a program by itself: a reply then continues the ttl and trace of what it answers
+    /// ([`route`](crate::route)), so that two programs that answer each other stop.
     #[must_use]
     pub fn automatic(mut self) -> Self {
         self.metadata.insert(AUTOMATIC.into(), true.into());
@@ -125,8 +125,8 @@ impl Draft {
         is_automatic(&self.metadata)
     }
 
-    /// The same draft with what every office notes in its metadata: a message that is passed on without the mark of a program
-    /// was passed on by decision, so that it may be answered although it has no hops left.
+    /// Adds what every office notes in a draft's metadata: a message that is passed on without the automatic mark was passed on
+    /// by decision, so that it may be answered although it has no hops left.
     #[must_use]
     pub fn noted(mut self) -> Self {
         if self.relay_of.is_some() && !self.is_automatic() {
@@ -135,7 +135,7 @@ impl Draft {
         self
     }
 
-    /// The message that this becomes once an office takes it. A task is opened by the office; it is not in there yet.
+    /// The message that this becomes once an office accepts it. A task is opened by the office and is not part of it yet.
     pub fn into_message(self, accepted: Accepted) -> Message {
         let this = self.noted();
         Message {
@@ -164,17 +164,17 @@ impl Draft {
         json_len(&self.parts) + json_len(&self.metadata) + self.callback.as_ref().map_or(0, json_len)
     }
 
-    /// Checks that copies for so many recipients are not too much together.
+    /// Checks that the copies for so many recipients together are not too large.
     pub fn check_copies(&self, recipients: usize) -> Result<(), OfficeError> {
         check_copies(self.size(), recipients)
     }
 
-    /// When a task must be done that is sent at this moment.
+    /// The deadline of a task that is sent at this time.
     pub fn due(&self, at: Timestamp) -> Option<Timestamp> {
         let from_now = |seconds: u64| {
             let span = SignedDuration::from_secs(i64::try_from(seconds).unwrap_or(i64::MAX));
             let due = at.checked_add(span).unwrap_or(Timestamp::MAX);
-            // Finer than this, some readers of the files take it for no time at all.
+            // Some readers of the files do not parse finer fractions.
             due.round(Unit::Microsecond).unwrap_or(due)
         };
         self.deadline.or_else(|| self.deadline_in.map(from_now))
@@ -242,7 +242,7 @@ pub fn check_idempotency_key(key: &str) -> Result<(), OfficeError> {
     }
 }
 
-/// Checks that copies of a message of so many bytes are not too much together.
+/// Checks that the copies of a message of so many bytes together are not too large.
 pub fn check_copies(size: usize, recipients: usize) -> Result<(), OfficeError> {
     let size = size.saturating_mul(recipients);
     if size > MAX_COPIES_BYTES {

@@ -1,4 +1,4 @@
-//! What went wrong at an office, in one sentence that says what to do, with a code that programs can rely on.
+//! The errors of offices: one sentence that says what to do, with a stable code for programs.
 
 use std::fmt;
 use std::time::Duration;
@@ -73,13 +73,13 @@ impl Code {
 }
 
 impl Code {
-    /// Whether the same may well succeed a while later, with nothing mended in between.
+    /// Whether a repeat may succeed a while later, although nobody changes anything.
     pub fn is_passing(self) -> bool {
         matches!(self, Code::Unavailable | Code::TooManyRequests)
     }
 
-    /// Whether the same may succeed later although the caller changes nothing: it passes by itself, or once somebody mended the
-    /// office or renewed a key. Whoever carries mail waits and repeats this; all other failures are final.
+    /// Whether a repeat may succeed later although the caller changes nothing: the error is temporary, or ends once somebody
+    /// repairs the office or renews a key. Whoever carries messages retries these; all other errors are final.
     pub fn may_succeed_later(self) -> bool {
         self.is_passing() || matches!(self, Code::Internal | Code::Unauthorized)
     }
@@ -113,7 +113,7 @@ impl OfficeError {
         self
     }
 
-    /// Whether the same may well succeed a while later, with nothing mended in between.
+    /// See [`Code::is_passing`].
     pub fn is_passing(&self) -> bool {
         self.code.is_passing()
     }
@@ -129,7 +129,7 @@ impl OfficeError {
         self
     }
 
-    /// Says that the verb may have been carried out all the same: the answer to it was lost.
+    /// Marks that the verb may have been carried out all the same, because its response was lost.
     pub fn perhaps_done(mut self) -> Self {
         self.may_be_done = true;
         self
@@ -155,12 +155,12 @@ impl OfficeError {
         Self::new(Code::Unsupported, detail)
     }
 
-    /// Out of reach now; nothing was accepted.
+    /// Unreachable now; nothing was accepted.
     pub fn unavailable(detail: impl Into<String>) -> Self {
         Self::new(Code::Unavailable, detail)
     }
 
-    /// Something is wrong inside. The caller learns nothing of it; the cause is for the log.
+    /// An internal error. The caller gets no details; the cause is for the log.
     pub fn internal(source: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Self::new(Code::Internal, "the office failed inside; its log says how").caused_by(source)
     }

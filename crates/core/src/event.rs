@@ -1,7 +1,7 @@
-//! The log of a mailbox. One entry for each thing that happened to an agent, in the order in which it became durable.
+//! The log of a mailbox: one entry for each thing that happened to an agent, in the order in which it became durable.
 //!
-//! The position in the log is the cursor. Every way of being told (a WebSocket, a long poll, a tool that waits, a bridge)
-//! reads this one log from a cursor; a push is only a hint to look.
+//! The position in the log is the cursor. Every way to learn of changes (a WebSocket, a long poll, a tool that waits, a bridge)
+//! reads this one log from a cursor; a push is only a hint to read.
 
 use std::fmt;
 

@@ -25,10 +25,10 @@ pub enum BadId {
     BadChar(char),
 }
 
-/// Order among ids made in the same millisecond by this process; the lock is held for a few instructions only.
+/// Orders the ids made in the same millisecond by this process; locked for a few instructions only.
 static ORDER: Mutex<Option<ContextV7>> = Mutex::new(None);
 
-/// A new time-ordered UUID. Two made by one process at the same instant still sort in the order of making.
+/// Returns a new time-ordered UUID. Two made by one process at the same instant sort in the order of creation.
 pub fn fresh_uuid(now: Timestamp) -> Uuid {
     let seconds = u64::try_from(now.as_second()).unwrap_or(0);
     let nanos = u32::try_from(now.subsec_nanosecond()).unwrap_or(0);
@@ -140,7 +140,7 @@ text_id! {
     CorrelationId
 }
 
-/// Names the space in which [`SessionId::between`] hashes; any fixed value will do, but it must never change.
+/// The UUID namespace of [`SessionId::between`]; it must never change.
 const SESSION_SPACE: Uuid = Uuid::from_u128(0x6a1f_0c5e_7d43_5b0e_9f57_21c4_d8aa_3e10);
 
 impl SessionId {

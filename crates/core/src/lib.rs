@@ -1,25 +1,25 @@
-//! What mail is: names, messages, tasks, cards, rules, wire formats and rendering.
+//! The domain: names, messages, tasks, cards, rules, wire formats and rendering.
 //!
-//! This crate does no I/O, starts no runtime and reads no clock: whoever calls it passes the time in. Every office
-//! (a directory, a server) and every door (the command line, MCP, a bridge) speaks in its words, so that mail that
-//! enters by one door can leave by any other.
+//! This crate does no I/O, starts no runtime and reads no clock: callers pass the time in. Every office (a directory, a server)
+//! and every door (the command line, MCP, a bridge) uses its types, so that a message that enters by one door can leave by any
+//! other.
 //!
 //! | module | what it holds |
 //! |---|---|
 //! | [`name`], [`id`] | names and ids that cannot hold a bad value |
-//! | [`message`] | what is sent: [`Draft`] before the office takes it, [`Message`] after |
-//! | [`card`] | who an agent says it is, whom it hears, whether it is alive |
+//! | [`message`] | what is sent: [`Draft`] before the office accepts it, [`Message`] after |
+//! | [`card`] | an agent's description, whose messages it accepts, whether it is alive |
 //! | [`consent`] | who may write to whom |
-//! | [`task`] | the life of a task and the office's part of accepting one |
+//! | [`task`] | the states of a task and the office's part of accepting one |
 //! | [`route`] | ttl and trace: how loops end and replies still pass |
 //! | [`send`] | deciding a send, for every office |
-//! | [`stepping_in`] | what a household's person may do, and what decides about it |
-//! | [`doc`] | the documents offices answer with; their JSON is the network contract |
+//! | [`stepping_in`] | what a household's person may do, and the rules for it |
+//! | [`doc`] | the documents that offices return; their JSON is the network contract |
 //! | [`event`] | the log of a mailbox and its cursor |
-//! | [`quota`] | how much mail may be stored, and for whom |
+//! | [`quota`] | how much may be stored, and for whom |
 //! | [`mailbox`] | the trait that offices implement and doors are written against |
 //! | [`wire`] | the files and payloads of other systems, read leniently and written strictly |
-//! | [`render`] | mail as a model sees it: fenced, so that no text can imitate the frame |
+//! | [`render`] | messages as a model sees them: fenced, so that no text can imitate the frame |
 
 #![forbid(unsafe_code)]
 
@@ -63,8 +63,8 @@ pub use quota::{Quotas, Usage};
 pub use receipt::{Receipt, ReceiptState};
 pub use task::{Task, TaskState};
 
-/// An instant. Core never asks for the present one: callers pass it in.
+/// An instant. Core never reads the clock: callers pass the time in.
 pub use jiff::Timestamp;
 
-/// An open JSON object: fields we keep but do not interpret.
+/// An open JSON object: fields that are kept but not interpreted.
 pub type Object = serde_json::Map<String, serde_json::Value>;

@@ -1,10 +1,10 @@
-//! Every limit by name. Lengths count characters (Unicode scalar values) unless the name says bytes.
+//! All limits. Lengths count characters (Unicode scalar values) unless the name says bytes.
 
 use std::time::Duration;
 
 /// Longest agent name.
 pub const MAX_NAME_CHARS: usize = 100;
-/// Longest name in bytes: with a time and a number it is the name of a file, which has at most 255.
+/// Longest name in bytes: with a time and a number it becomes a file name, which has at most 255.
 pub const MAX_NAME_BYTES: usize = 200;
 /// Shortest name that can be registered on a server.
 pub const MIN_SERVER_NAME_CHARS: usize = 3;
@@ -14,10 +14,10 @@ pub const MAX_ID_CHARS: usize = 200;
 pub const MAX_KIND_CHARS: usize = 64;
 /// Longest subject.
 pub const MAX_SUBJECT_CHARS: usize = 255;
-/// Longest `content` of one message on the network office, the field that every client knows.
+/// Longest `content` of one message in the network office, the field that every client knows.
 pub const MAX_CONTENT_CHARS: usize = 10_000;
-/// Longest text of one message on the network office, all its text parts together. Longer than `content` may be, so a
-/// long text is sent in `parts`; documents show the whole of it.
+/// Longest text of one message in the network office, all text parts together. Longer than `content` may be, so a long text is
+/// sent in `parts`; documents show all of it.
 pub const MAX_TEXT_CHARS: usize = 100_000;
 /// Longest introduction in a connection request.
 pub const MAX_INTRO_CHARS: usize = 500;
@@ -50,14 +50,14 @@ pub const MAX_TRANSCRIPT_CHARS: usize = 100_000;
 
 /// Most messages of one agent that a network office stores by default.
 pub const DEFAULT_AGENT_MESSAGES: u64 = 1_000_000;
-/// Most bytes of one agent's mail that a network office stores by default.
+/// Most bytes of one agent's messages that a network office stores by default.
 pub const DEFAULT_AGENT_BYTES: u64 = 4 << 30;
 
-/// Hops a fresh message may make.
+/// Hops of a new message.
 pub const DEFAULT_TTL: u8 = 3;
-/// The largest ttl that is believed when a message comes from outside.
+/// The largest ttl that is accepted from another system.
 pub const MAX_TTL: u8 = 16;
-/// Most names kept in a trace that comes from outside.
+/// Most names kept of a trace from another system.
 pub const MAX_TRACE: usize = 64;
 
 /// Tasks an agent works on at once unless its card says otherwise.
@@ -71,34 +71,34 @@ pub const MAX_PREVIEW_CHARS: usize = 2_000;
 /// Largest parts, metadata or callback that an inbox of the network office shows, each in bytes of JSON; larger ones are
 /// left out and marked.
 pub const MAX_PREVIEW_BYTES: usize = 4 * 1024;
-/// Bytes after which a page of the network office ends, however many things were asked for. One thing is always in it.
+/// Bytes after which a page of the network office ends, however many items were asked for. It always has one item.
 pub const MAX_PAGE_BYTES: usize = 4 * 1024 * 1024;
-/// Most bytes that one send to several agents may come to, all copies together.
+/// Most bytes of one send to several agents, all copies together.
 pub const MAX_COPIES_BYTES: usize = 16 * 1024 * 1024;
 /// Most members of one group, those who were invited included.
 pub const MAX_GROUP_MEMBERS: usize = 100;
-/// Most requests for a connection that wait for one agent.
+/// Most pending connection requests to one agent.
 pub const MAX_WAITING_REQUESTS: u32 = 100;
 /// Most members of one household, its person included.
 pub const MAX_HOUSEHOLD_MEMBERS: u32 = 1_000;
-/// Most machines of one household whose tokens are good at the same time.
+/// Most machines of one household with a valid token.
 pub const MAX_HOUSEHOLD_MACHINES: u32 = 100;
 /// Longest label of a machine.
 pub const MAX_LABEL_CHARS: usize = 100;
-/// Messages answered by a history request that names no limit.
+/// Messages in a history without a given limit.
 pub const DEFAULT_HISTORY: u32 = 3;
-/// Most messages answered by one history request.
+/// Most messages in one history request.
 pub const MAX_HISTORY: u32 = 50;
-/// Most messages answered by one look at what consumers hold.
+/// Most messages in one list of claimed messages.
 pub const MAX_CLAIMED: usize = 100;
-/// Lines answered by a transcript request that names no limit.
+/// Lines in a transcript request without a given limit.
 pub const DEFAULT_TRANSCRIPT_LINES: usize = 20;
-/// Most lines answered by one transcript request.
+/// Most lines in one transcript request.
 pub const MAX_TRANSCRIPT_LINES: usize = 1_000;
 /// Most entries in one page of events.
 pub const MAX_EVENTS: usize = 500;
 
-/// An agent that has not been heard for this long is offline.
+/// An agent without a heartbeat for this long is offline.
 pub const HEARTBEAT_TIMEOUT: Duration = Duration::from_secs(30);
-/// How often an agent that polls looks by default.
+/// How often an agent polls by default.
 pub const DEFAULT_POLL_INTERVAL: Duration = Duration::from_secs(5);

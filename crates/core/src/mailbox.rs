@@ -1,10 +1,10 @@
-//! Where mail rests, as one agent sees it.
+//! The interface of an office, as one agent uses it.
 //!
-//! An [`Mailbox`] is a mailbox: it is bound to one agent, so that no verb takes a sender's name and nobody can speak for
-//! another. A directory, a server's client and the in-memory office of the tests implement it; the command line, MCP and
-//! the bridges are written once against it.
+//! A [`Mailbox`] is bound to one agent, so that no verb takes a sender's name and nobody can act for another. A directory, a
+//! server's client and the in-memory office of the tests implement it; the command line, MCP and the bridges are written once
+//! against it.
 //!
-//! Where an office has no such notion (connections in a directory: `allow_from` decides there) the verb answers with
+//! Where an office has no such concept (connections in a directory: `allow_from` decides there) the verb returns
 //! [`Code::Unsupported`](crate::Code::Unsupported) and says what there is instead.
 
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use crate::name::AgentName;
 use crate::task::{Task, TaskState};
 use crate::transcript::{Line, TranscriptKey};
 
-/// The answer of a verb.
+/// The result of a verb.
 pub type Result<T, E = OfficeError> = std::result::Result<T, E>;
 
 /// Which part of a session to read.
@@ -68,7 +68,7 @@ pub struct TaskFilter {
 }
 
 impl TaskFilter {
-    /// Whether `me` wants to see this task.
+    /// Whether the filter selects this task for `me`.
     pub fn wants(&self, me: &AgentName, task: &Task) -> bool {
         self.owned.is_none_or(|owned| owned == (task.owner == *me))
             && self.state.is_none_or(|state| state == task.state)
@@ -76,14 +76,14 @@ impl TaskFilter {
     }
 }
 
-/// How a consumer takes mail from a mailbox that others may be taking from too.
+/// How a consumer claims messages from a mailbox that others may be claiming from too.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaimRequest {
     /// At most this many messages.
     pub limit: usize,
     /// Urgent ones first, then by time; else by time alone.
     pub urgent_first: bool,
-    /// How long the office keeps others off. A directory needs no such time: the kernel gives a dead holder's claim back.
+    /// How long the claim lasts. Ignored by a directory with kernel locks, which the kernel releases when the holder dies.
     pub lease: Duration,
 }
 
@@ -93,7 +93,7 @@ impl Default for ClaimRequest {
     }
 }
 
-/// What to look for in one's own mail. All conditions hold together.
+/// What to search for in one's own messages. All conditions hold together.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SearchQuery {
     /// Words, and "phrases in quotes".
@@ -116,7 +116,7 @@ pub struct SearchQuery {
     pub limit: Option<u32>,
 }
 
-/// One agent's mailbox at a place where mail rests. See the [module](self).
+/// One agent's mailbox at an office. See the [module](self).
 #[async_trait]
 pub trait Mailbox: Send + Sync {
     /// Whose mailbox this is.
@@ -127,10 +127,10 @@ pub trait Mailbox: Send + Sync {
 
     // Who is here.
 
-    /// Enters the caller's card, or replaces it.
+    /// Registers the caller's card, or replaces it.
     async fn register(&self, card: Card) -> Result<AgentEntry>;
 
-    /// Everybody the caller may know of, by name.
+    /// All agents that the caller may know of, by name.
     async fn agents(&self) -> Result<Vec<AgentEntry>>;
 
     /// The agent of this name, if the caller may know of it.
@@ -138,15 +138,15 @@ pub trait Mailbox: Send + Sync {
         Ok(self.agents().await?.into_iter().find(|agent| agent.name == *name))
     }
 
-    /// Whether the person of the caller's household paused it: its mail waits, and nobody is to be woken for it.
+    /// Whether the person of the caller's household paused it: its messages are held back, and nobody is to be woken for them.
     async fn is_paused(&self) -> Result<bool> {
         Ok(false)
     }
 
-    /// A sign of life.
+    /// Reports that the caller is alive.
     async fn heartbeat(&self) -> Result<()>;
 
-    /// Goodbye: the caller is offline from now, and its mail waits.
+    /// Marks the caller as offline; its messages are kept.
     async fn leave(&self) -> Result<()>;
 
     /// The household that the caller is in: one owner's agents and that person.
@@ -183,53 +183,54 @@ pub trait Mailbox: Send + Sync {
 
     // Mail.
 
-    /// Sends. When this answers, the message is durable.
+    /// Sends a message. When this returns, it is durable.
     ///
-    /// A task that the office rejects (allow_from, quota, deadline) is a success: the answer says `rejected` and why, and a
-    /// task update that says the same is in the caller's own mailbox.
+    /// A task that the office rejects (allow_from, quota, deadline) is a success: the result says `rejected` and why, and a task
+    /// update that says the same is in the caller's own mailbox.
     async fn send(&self, draft: Draft) -> Result<Sent>;
 
     /// The caller's sessions, with previews. Marks nothing as read.
     async fn inbox(&self, unread_only: bool) -> Result<Inbox>;
 
-    /// The page of the inbox behind the one whose `next` this is. Offices that show all sessions at once have none.
+    /// The page of the inbox after the one with this `next`. Offices that return all sessions at once have none.
     async fn inbox_after(&self, unread_only: bool, next: &SessionId) -> Result<Inbox> {
         let _ = (unread_only, next);
         Ok(Inbox::default())
     }
 
-    /// A page of a session, newest first; marks what it answers as read.
+    /// Returns a page of a session, newest first, and marks it as read.
     async fn read(&self, session: &SessionId, page: HistoryPage) -> Result<History>;
 
     /// One message that the caller sent or received, with its receipts.
     async fn message(&self, id: &MessageId) -> Result<MessageWithReceipts>;
 
-    /// Marks messages that came to the caller as handled. Answers how many were not yet; an id acknowledged twice is no error.
+    /// Marks messages to the caller as handled. Returns how many were not yet; acknowledging an id twice is no error.
     async fn ack(&self, ids: &[MessageId]) -> Result<u64>;
 
-    /// Takes unread messages that no other consumer holds. They come back if the holder dies, or after the lease, unless
-    /// acknowledged or released.
+    /// Claims unread messages that no other consumer has claimed. The claim ends when the holder dies, or with the lease, unless
+    /// they are acknowledged or released before.
     async fn claim(&self, request: ClaimRequest) -> Result<Vec<Message>>;
 
-    /// Gives claimed messages back to be claimed again.
+    /// Releases claimed messages, to be claimed again.
     async fn release(&self, ids: &[MessageId]) -> Result<()>;
 
-    /// Keeps claimed messages from other consumers for this long from now on; what is not held any more stays as it is. A
-    /// directory where the kernel gives a dead holder's claim back has nothing to renew.
+    /// Extends the claim on these messages to this long from now; those no longer claimed stay so. A directory with kernel locks
+    /// has nothing to renew.
     async fn renew(&self, ids: &[MessageId], lease: Duration) -> Result<()> {
         let _ = (ids, lease);
         Ok(())
     }
 
-    /// Tells the senders of these messages that a client of the caller's was rung for them, where nothing has been read yet
-    /// and it is the first time ([`Receipt::rung_at`](crate::Receipt::rung_at)). A directory keeps no such note.
+    /// Tells the senders of these messages that a client of the caller was rung for them, where they are unread and it is the
+    /// first time ([`Receipt::rung_at`](crate::Receipt::rung_at)). A directory does not record it.
     async fn rung(&self, ids: &[MessageId]) -> Result<()> {
         let _ = ids;
         Ok(())
     }
 
-    /// What the caller's consumers, in whatever process, hold now and have not acknowledged: at most
-    /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Takes nothing. So another door of the same agent knows what it is working on.
+    /// What the caller's consumers, in any process, have claimed and not acknowledged: at most
+    /// [`MAX_CLAIMED`](crate::limits::MAX_CLAIMED), in any order. Claims nothing. It tells another door of the same agent what is
+    /// being worked on.
     async fn claimed(&self) -> Result<Vec<Message>> {
         Ok(Vec::new())
     }
@@ -245,56 +246,56 @@ pub trait Mailbox: Send + Sync {
         found.ok_or_else(|| no_task(id))
     }
 
-    /// Moves a task that was given to the caller, and tells its owner by a task update. States skipped on the way are
-    /// passed through, with one update for the last.
+    /// Moves a task that was given to the caller, and tells its owner by a task update. States skipped on the way are passed
+    /// through, with one update for the last.
     ///
-    /// Taking a task on is decided by the office once more, atomically: where it refuses (quota, deadline), the task is
-    /// rejected, its owner is told why, and this answers [`Code::Conflict`](crate::Code::Conflict) with the reason.
+    /// Accepting a task is decided by the office once more, atomically: where it refuses (quota, deadline), the task is rejected,
+    /// its owner is told why, and this returns [`Code::Conflict`](crate::Code::Conflict) with the reason.
     async fn set_task_state(&self, id: &TaskId, state: TaskState, note: Option<String>) -> Result<Task>;
 
     // The log.
 
-    /// What happened after `since`. With nothing to tell it waits up to `wait`. Without `since` it answers at once with an
-    /// empty page whose cursor is the present end of the log.
+    /// Returns what happened after `since`, and waits up to `wait` if there is nothing yet. Without `since` it returns at once
+    /// with an empty page whose cursor is the current end of the log.
     async fn events(&self, since: Option<Cursor>, wait: Duration) -> Result<EventPage>;
 
     // Group chats and search.
 
-    /// Adds a line to the caller's record of a group chat. A second line with the same message id is the same line.
+    /// Adds a line to the caller's transcript of a group chat. A second line with the same message id is the same line.
     async fn transcript_append(&self, key: &TranscriptKey, line: Line) -> Result<()> {
         let _ = (key, line);
         Err(OfficeError::unsupported("this office keeps no transcripts"))
     }
 
-    /// Adds a line to the record that another agent shares with the caller.
+    /// Adds a line to the transcript that another agent shares with the caller.
     async fn transcript_append_to(&self, owner: &AgentName, key: &TranscriptKey, line: Line) -> Result<()> {
         let _ = (owner, key, line);
         Err(no_owners())
     }
 
-    /// The last lines of the record that another agent shares with the caller.
+    /// The last lines of the transcript that another agent shares with the caller.
     async fn transcript_recent_of(&self, owner: &AgentName, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let _ = (owner, key, limit);
         Err(no_owners())
     }
 
-    /// The last lines of the caller's record of a group chat, oldest first, each once.
+    /// The last lines of the caller's transcript of a group chat, oldest first, each once.
     async fn transcript_recent(&self, key: &TranscriptKey, limit: usize) -> Result<Vec<Line>> {
         let _ = (key, limit);
         Err(OfficeError::unsupported("this office keeps no transcripts"))
     }
 
-    /// Looks through the caller's own mail, newest first.
+    /// Searches the caller's own messages, newest first.
     async fn search(&self, query: SearchQuery) -> Result<Vec<SearchHit>> {
         let _ = query;
         Err(OfficeError::unsupported("this office has no search"))
     }
 }
 
-/// Where mail of one agent is handed in: an office, or a door before it that adds what it knows to a draft.
+/// Sends drafts of one agent: an office, or a door that adds to a draft before the office gets it.
 #[async_trait]
 pub trait Outgoing: Send + Sync {
-    /// Whose mail it is.
+    /// The sender.
     fn me(&self) -> &AgentName;
 
     /// Sends a draft; see [`Mailbox::send`].
@@ -312,7 +313,7 @@ impl Outgoing for Arc<dyn Mailbox> {
     }
 }
 
-/// There is no such task of the caller's.
+/// The error for a task that the caller does not have.
 pub fn no_task(id: &TaskId) -> OfficeError {
     OfficeError::not_found(format!("no task {id} that you gave or were given"))
 }

@@ -1,4 +1,4 @@
-//! What an office has accepted: an immutable [`Message`], and what it is made of.
+//! A message that an office has accepted, and its parts.
 
 use std::fmt;
 use std::str::FromStr;
@@ -14,7 +14,7 @@ use crate::limits::MAX_KIND_CHARS;
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// How mail without a subject is called, and what its session is found by where sessions go by subject.
+/// The subject of messages without one; sessions that go by subject are found by it.
 pub const NO_SUBJECT: &str = "(no subject)";
 
 /// A message that an office has accepted. It never changes; what a recipient did with it is kept elsewhere.
@@ -68,7 +68,7 @@ pub struct Message {
 }
 
 impl Message {
-    /// The text of all text parts, one after the other, on lines of their own.
+    /// The text of all text parts, each on lines of its own.
     pub fn text(&self) -> String {
         text_of(&self.parts)
     }
@@ -78,29 +78,29 @@ impl Message {
         is_automatic(&self.metadata)
     }
 
-    /// Whether the office says that a person or a model decided to pass this on. Files of other programs do not say so.
+    /// Whether the office notes that a person or a model decided to pass this on. Files of other programs have no such note.
     pub fn is_decided(&self) -> bool {
         self.metadata.get(AUTOMATIC) == Some(&Value::Bool(false))
     }
 
-    /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one.
-    /// Without hops left only what somebody decided to send is answered, by an answer that provokes no other.
+    /// Whether an agent that answers automatically may answer this: a task update ends an exchange, it never starts one. Without
+    /// hops left only what somebody decided to send is answered, and that answer is the last.
     pub fn provokes_answer(&self) -> bool {
         self.kind != Kind::TaskUpdate && (self.ttl > 0 || self.is_decided())
     }
 }
 
-/// The field of a message's metadata that says `true` where a program sent it by itself: a bridge that carries an agent's
-/// answer back, a script that confirms; and `false` where an office took a draft that passes a message on by somebody's
-/// decision. It stands in the metadata because every wire format and every store keeps those.
+/// The metadata field that is `true` where a program sent a message by itself (a bridge that carries an agent's answer back, a
+/// script that confirms), and `false` where an office accepted a draft that passes a message on by somebody's decision. It is in
+/// the metadata because every wire format and every store keeps those.
 pub const AUTOMATIC: &str = "automatic";
 
-/// Whether this metadata marks its message as sent by a program by itself.
+/// Whether this metadata marks a message as sent by a program by itself.
 pub fn is_automatic(metadata: &Object) -> bool {
     metadata.get(AUTOMATIC) == Some(&Value::Bool(true))
 }
 
-/// The text of all text parts, one after the other, on lines of their own.
+/// The text of all text parts, each on lines of its own.
 pub fn text_of(parts: &[Part]) -> String {
     match parts {
         [Part::Text { text }] => text.clone(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use crate::limits::{MAX_NAME_BYTES, MAX_NAME_CHARS, MIN_SERVER_NAME_CHARS};
 use crate::render::is_invisible;
 
-/// Most marks on one letter: no script needs more, and piles of them cover their neighbours.
+/// Most combining marks on one letter: no script needs more, and stacks of them cover their neighbours.
 const MAX_MARKS: usize = 4;
 
 /// 1–100 letters (with their marks), digits, `-`, `_` and `.`, not beginning with `.` or `_`, in words with one space between
@@ -92,7 +92,7 @@ impl AgentName {
         let first = text.chars().next().ok_or(BadName::Empty)?;
         if !is_plain(text) {
             let letter = |c: char| c.is_alphanumeric() && !is_invisible(c);
-            // Accents and vowel signs stand on the letter before them.
+            // Accents and vowel signs follow their letter.
             let mut marks = None;
             for c in text.chars() {
                 marks = match (c, marks) {
@@ -160,25 +160,26 @@ impl AgentName {
         }
     }
 
-    /// Whether the two are the same but for the case of their letters. Names like each other are never given to two agents.
+    /// Whether the two differ at most in the case of their letters. No two agents get such names.
     pub fn is_like(&self, other: &str) -> bool {
         self.0.eq_ignore_ascii_case(other)
     }
 
-    /// The name as names are compared.
+    /// The name in the form in which names are compared.
     pub fn folded(&self) -> String {
         self.0.to_ascii_lowercase()
     }
 
     /// Whether this is another name in other characters that mean the same, such as a letter and its accent in one character or
-    /// in two. A name is its characters, as that of a file is; two that a person cannot tell apart are not given to two agents.
+    /// in two. Names differ by their characters, like file names; two that a person cannot tell apart are not given to two
+    /// agents.
     pub fn looks_like(&self, other: &str) -> bool {
         use unicode_normalization::UnicodeNormalization;
         !self.is_plain() && self.as_str() != other && self.0.nfc().eq(other.nfc())
     }
 
-    /// The name in a sentence of ours: as it is where it is plain, else in quotes, since a name of several words could read like
-    /// a part of the sentence.
+    /// The name for use in a sentence: as it is where it is plain, else in quotes, since several words could read like a part of
+    /// the sentence.
     pub fn quoted(&self) -> Cow<'_, str> {
         match self.is_plain() {
             true => Cow::Borrowed(&self.0),
@@ -186,7 +187,7 @@ impl AgentName {
         }
     }
 
-    /// Of those that a name may mean, the one that it does: the one of exactly this name, else the only one that is like it.
+    /// Of the candidates for a name, the one with exactly this name, else the only one that is like it.
     pub fn meant<T>(&self, found: impl IntoIterator<Item = T>, name: impl Fn(&T) -> &str) -> Option<T> {
         let mut like = Vec::new();
         for one in found {
@@ -206,7 +207,7 @@ impl AgentName {
     }
 }
 
-/// Whether a character stands on the one before it.
+/// Whether a character combines with the one before it.
 fn is_mark(c: char) -> bool {
     unicode_normalization::char::is_combining_mark(c) && !is_invisible(c)
 }

@@ -1,4 +1,4 @@
-//! How much mail an agent, and all agents together, may have in an office.
+//! Limits on what an agent, and all agents together, may store in an office.
 
 use crate::limits::{DEFAULT_AGENT_BYTES, DEFAULT_AGENT_MESSAGES};
 use crate::{Code, OfficeError};
@@ -41,7 +41,7 @@ impl Default for Quotas {
 }
 
 impl Quotas {
-    /// No limits at all.
+    /// No limits.
     pub const NONE: Self = Self { agent_messages: None, agent_bytes: None, office_messages: None, office_bytes: None };
 
     /// Decides whether a sender that stores so much, in an office that stores so much, may add this.

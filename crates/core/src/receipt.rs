@@ -1,4 +1,4 @@
-//! What one recipient did with a message. Each state is claimed only once it is true.
+//! What one recipient did with a message. Each state is reported only once it is true.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -61,7 +61,7 @@ impl Receipt {
         Self { rung_at, ..self }
     }
 
-    /// How far it has come, in a word: that of its state, or `rung` between delivered and read.
+    /// Its progress in one word: that of its state, or `rung` between delivered and read.
     pub fn word(&self) -> &'static str {
         match self.state {
             ReceiptState::Read => "read",
@@ -71,7 +71,7 @@ impl Receipt {
         }
     }
 
-    /// When it came so far.
+    /// When it reached that state.
     pub fn since(&self) -> Timestamp {
         self.read_at.or(self.rung_at).or(self.delivered_at).unwrap_or(self.queued_at)
     }

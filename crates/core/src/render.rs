@@ -1,22 +1,22 @@
-//! Mail as a model sees it: fenced, so that no text can imitate the frame, another sender or the system.
+//! Messages as a model sees them: fenced, so that no text can imitate the frame, another sender or the system.
 //!
 //! | shape | function | frame |
 //! |---|---|---|
-//! | the mailbox at a glance | [`render_inbox`] | nonce |
+//! | an overview of the mailbox | [`render_inbox`] | nonce |
 //! | one session | [`render_conversation`] | nonce |
-//! | one mail that wakes a runtime | [`render_incoming`] | nonce |
-//! | a request for a connection that wakes one | [`render_request`] | nonce |
-//! | who is here | [`render_agents`] | nonce |
-//! | what a search found | [`render_search`] | nonce |
+//! | one message that wakes a runtime | [`render_incoming`] | nonce |
+//! | a connection request that wakes one | [`render_request`] | nonce |
+//! | a list of agents | [`render_agents`] | nonce |
+//! | the hits of a search | [`render_search`] | nonce |
 //! | a group chat, for judging relevance | [`render_transcript`] | nonce |
-//! | what live peers sent | [`render_peer_messages_block`] | its own tags, neutralised in bodies |
+//! | messages of live peers | [`render_peer_messages_block`] | its own tags, neutralised in bodies |
 //! | the end of a background task | [`TaskNotification::render`] | everything escaped |
 //!
-//! A shape that only one door shows is written there on a [`Page`].
+//! A shape that only one door shows is built there with a [`Page`].
 //!
-//! Every shape follows the same rules, which [`fence`] and [`visible`] hold: what stands in an attribute is one line and
-//! escaped; what stands in a body is left byte for byte, except that tags of our own frames lose their `<`, a guessed
-//! nonce is blotted out, and characters that nobody would see are written out, such as `⟨U+202E⟩`.
+//! Every shape follows the same rules, implemented in [`fence`] and [`visible`]: an attribute is one line and escaped; a body is
+//! left byte for byte, except that tags of our own frames lose their `<`, a guessed nonce is masked, and invisible characters are
+//! written out, such as `⟨U+202E⟩`.
 
 pub mod agents;
 mod content;
@@ -41,7 +41,7 @@ pub use conversation::{render_conversation, render_cut_conversation};
 pub use fence::Nonce;
 pub use inbox::{InboxView, render_inbox};
 pub use message::{Incoming, render_incoming};
-pub use notification::{Outcome, TaskNotification, Usage};
+pub use notification::{BackgroundOutcome, BackgroundUsage, TaskNotification};
 pub use page::{Page, Tag};
 pub use peer::{PeerMessage, render_peer_messages, render_peer_messages_block};
 pub use request::{Request, render_request};

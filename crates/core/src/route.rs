@@ -1,18 +1,18 @@
-//! How loops end and natural replies still pass: ttl and trace.
+//! Ttl and trace: how loops end and replies still pass.
 //!
 //! Every hop costs 1 ttl and appends the sender to the trace, the first hop too.
 //!
 //! - *Relaying* (passing a message on to a third agent) is refused at ttl 0 or when the target is already in the trace.
-//! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes back,
-//!   not round, so the trace is not asked; but it costs 1 ttl, so two programs that answer each other stop after three
-//!   messages. What a person or a model passed on ([`Draft::noted`](crate::Draft::noted)) is answered at ttl 0 too, once:
-//!   the answer is automatic and has ttl 0 itself.
-//! - A reply that a person or a model decided to send starts *afresh*: however long a conversation is, the next question
+//! - An *automatic reply*, marked by the program that sends it ([`Draft::automatic`](crate::Draft::automatic)), goes back to the
+//!   sender, so the trace is not checked; but it costs 1 ttl, so two programs that answer each other stop after three messages.
+//!   What a person or a model passed on ([`Draft::noted`](crate::Draft::noted)) is answered at ttl 0 too, once: the answer is
+//!   automatic and has ttl 0 itself.
+//! - A reply that a person or a model decided to send starts with fresh hops: however long a conversation is, the next question
 //!   can be answered automatically.
 //! - A *task update* to the task's owner costs nothing.
 //!
-//! Files that other programs write carry no mark, but their own ttl and trace, from which an automatic reply or a relay
-//! counts on: to us, they are as automatic as they say.
+//! Files that other programs write carry no mark, but their own ttl and trace, which an automatic reply or a relay continues:
+//! they count as automatic.
 
 use crate::limits::DEFAULT_TTL;
 use crate::message::Message;
@@ -33,12 +33,12 @@ pub enum Refused {
     /// No hops left for passing it on.
     #[error("this has been passed on as often as its ttl allows; do the work yourself")]
     TtlExhausted,
-    /// It would come round to somebody who had it.
+    /// It would reach an agent that had it before.
     #[error("{} has already handled this (trace: {}); do it yourself or ask another agent", .target.quoted(), path(.trace))]
     Circular {
-        /// Who would get it again.
+        /// That agent.
         target: AgentName,
-        /// Whose hands it went through.
+        /// The agents that it passed.
         trace: Vec<AgentName>,
     },
     /// No hops left for another automatic reply.
@@ -50,12 +50,12 @@ fn path(trace: &[AgentName]) -> String {
     trace.iter().map(AgentName::quoted).collect::<Vec<_>>().join(" → ")
 }
 
-/// A message that a person or a model starts afresh.
+/// The hop of a message that a person or a model starts.
 pub fn fresh(from: &AgentName) -> Hop {
     Hop { ttl: DEFAULT_TTL - 1, trace: vec![from.clone()] }
 }
 
-/// Passing `parent` on to a third agent.
+/// The hop of passing `parent` on to a third agent.
 pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Refused> {
     if parent.trace.contains(to) || to == by {
         return Err(Refused::Circular { target: to.clone(), trace: parent.trace.clone() });
@@ -64,7 +64,7 @@ pub fn relay(parent: &Message, by: &AgentName, to: &AgentName) -> Result<Hop, Re
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
-/// Answering the sender of `parent` automatically. Where `parent` has no hops left but somebody decided to send it, the
+/// The hop of an automatic answer to the sender of `parent`. Where `parent` has no hops left but somebody decided to send it, the
 /// answer has none either, so that it is the last.
 pub fn automatic_reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused> {
     let ttl = match parent.ttl.checked_sub(1) {
@@ -75,13 +75,13 @@ pub fn automatic_reply(parent: &Message, by: &AgentName) -> Result<Hop, Refused>
     Ok(Hop { ttl, trace: extended(parent, by) })
 }
 
-/// Telling the owner of the task in `parent` what became of it.
+/// The hop of an update to the owner of the task in `parent`.
 pub fn task_update(parent: &Message, by: &AgentName) -> Hop {
     Hop { ttl: parent.ttl, trace: extended(parent, by) }
 }
 
-/// The hop of a draft that answers `parent`. A "reply" to anyone but the sender goes round, and is judged as a relay;
-/// following up on one's own message starts afresh, since nobody else's message provoked it.
+/// The hop of a draft that answers `parent`. A "reply" to anyone but the sender is decided like a relay; following up on one's
+/// own message starts with fresh hops, since nobody else's message caused it.
 pub fn reply(parent: &Message, by: &AgentName, to: &AgentName, automatic: bool) -> Result<Hop, Refused> {
     if parent.from != *by && parent.from != *to {
         relay(parent, by, to)

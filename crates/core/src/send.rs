@@ -1,7 +1,7 @@
-//! Deciding a send: facts in, decision out.
+//! Decides a send, from facts that the office looked up.
 //!
-//! Every office looks the facts up its own way, asks [`decide`], and writes what it says. What is refused changes nothing
-//! anywhere. A repeat under an idempotency key is answered before this is asked.
+//! Every office looks the facts up in its own way, calls [`decide`], and writes the result. A refused send changes nothing. A
+//! repeat under an idempotency key is recognised before.
 
 use jiff::Timestamp;
 
@@ -16,12 +16,12 @@ use crate::quota::{Quotas, Usage};
 use crate::route::{self, Hop};
 use crate::task::{Asked, Decision, RejectReason, TaskState, decide_heard};
 
-/// What an office knows of a send. `S` is how the office names a session.
+/// What an office knows about a send. `S` is the office's type for a session.
 #[derive(Debug, Clone)]
 pub struct Facts<'a, S> {
-    /// Who the office says sends it.
+    /// The sender, by the office's word.
     pub from: &'a AgentName,
-    /// Who gets it, by the name that it has.
+    /// The recipient's name as it is registered.
     pub to: &'a AgentName,
     /// What it is for.
     pub kind: &'a Kind,
@@ -29,25 +29,25 @@ pub struct Facts<'a, S> {
     pub deadline: Option<Timestamp>,
     /// Whether a program sends it by itself.
     pub automatic: bool,
-    /// What decides whether they get it.
+    /// What decides whether the recipient gets it.
     pub recipient: Recipient<'a>,
     /// The message that the draft answers or passes on.
     pub parent: Parent<'a>,
-    /// ttl and trace, where another office has settled them.
+    /// ttl and trace, where another office has decided them.
     pub settled: Option<Hop>,
     /// The session that the draft names.
     pub session: Named<S>,
     /// The session of the message that it answers, if its recipient is in that one too.
     pub answered: Option<S>,
-    /// Whether it has a subject by which a session can be found or made.
+    /// Whether it has a subject by which a session can be found or created.
     pub has_subject: bool,
-    /// What the sender and the office store; nothing where the office has no quotas.
+    /// What the sender and the office store; `None` where the office has no quotas.
     pub storage: Option<Storage>,
     /// When it was sent.
     pub now: Timestamp,
 }
 
-/// Who gets a message.
+/// The recipient of a message.
 #[derive(Debug, Clone, Copy)]
 pub enum Recipient<'a> {
     /// An agent.
@@ -56,9 +56,9 @@ pub enum Recipient<'a> {
         consent: Consent,
         /// Its card.
         card: &'a Card,
-        /// Whether its `allow_from` has the sender.
+        /// Whether its `allow_from` contains the sender.
         heard: bool,
-        /// How many tasks it works on; 0 will do where no task is sent.
+        /// How many tasks it works on; needed for a task only.
         current_tasks: usize,
     },
     /// A group that the sender has joined.
@@ -75,13 +75,13 @@ pub enum Recipient<'a> {
 pub enum Parent<'a> {
     /// None.
     None,
-    /// One that did not come to the sender, nor was sent by it, as far as the office knows.
+    /// One that, as far as the office knows, was neither sent to nor by the sender.
     Unknown(&'a MessageId),
     /// The draft answers it.
     Answers {
         /// The message.
         message: &'a Message,
-        /// It was said to the group that the draft goes to: an answer to all goes back, not round.
+        /// Whether it was sent to the group that the draft goes to: an answer to all is a reply, not a relay.
         in_group: bool,
     },
     /// The draft passes it on.
@@ -101,7 +101,7 @@ pub enum Named<S> {
     Shared(S),
 }
 
-/// What is stored, and what may be.
+/// What is stored, and the limits.
 #[derive(Debug, Clone, Copy)]
 pub struct Storage {
     /// The limits.
@@ -119,19 +119,19 @@ pub struct Storage {
 pub struct Accepted<S> {
     /// Its ttl and trace.
     pub hop: Hop,
-    /// Where it lies.
+    /// Its session.
     pub place: Place<S>,
-    /// For a task: the state that it gets, and why the office rejects it. A task that is rejected goes to nobody; an update
-    /// to its sender says so.
+    /// For a task: its first state, and why the office rejects it. A rejected task is delivered to nobody; an update to its
+    /// sender says so.
     pub task: Option<(TaskState, Option<RejectReason>)>,
 }
 
-/// Where a message lies.
+/// The session of a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Place<S> {
-    /// In this session.
+    /// This session.
     Session(S),
-    /// In the one of its subject, made where it is missing.
+    /// The session of its subject, created if missing.
     Subject,
 }
 
@@ -144,7 +144,7 @@ pub enum Place<S> {
 pub fn decide<S>(facts: Facts<'_, S>) -> Result<Accepted<S>, OfficeError> {
     let Facts { from, to, kind, recipient, .. } = facts;
     match recipient {
-        // Whom a task's assignee does not hear is told by the task's rejection.
+        // A task from a sender outside `allow_from` is rejected as a task, not refused.
         Recipient::Agent { consent, heard, .. } => may_write(consent, from, to, heard || *kind == Kind::Task)?,
         Recipient::Group { .. } if *kind == Kind::Task => {
             return Err(OfficeError::invalid("a task is done by one agent; send it to a member, not to the group"));
@@ -190,7 +190,7 @@ fn hop<S>(facts: &Facts<'_, S>) -> Result<Hop, OfficeError> {
     })
 }
 
-/// No such message, or none that the caller may see: the two look the same.
+/// The error for a message that does not exist or that the caller may not see, which look the same.
 pub fn no_message(id: &MessageId) -> OfficeError {
     OfficeError::not_found(format!("no message {id} came to you or was sent by you"))
 }
@@ -200,17 +200,17 @@ pub fn no_session() -> OfficeError {
     OfficeError::not_found("no such session; `inbox` lists yours")
 }
 
-/// Neither a session, nor a subject for a new one.
+/// The error for a draft with neither a session nor a subject.
 pub fn no_subject() -> OfficeError {
     OfficeError::invalid("say a subject, or the session_id or reply_to to continue")
 }
 
-/// The session that a draft names is another's.
+/// The error for a session that is not between the two.
 pub fn not_in_session(to: &AgentName) -> OfficeError {
     OfficeError::new(Code::Forbidden, format!("this session is not one between you and {}", to.quoted()))
 }
 
-/// An idempotency key under which something else was asked.
+/// The error for an idempotency key that was used for another request.
 pub fn key_reused() -> OfficeError {
     OfficeError::new(Code::Conflict, "this idempotency key was used for another message; a new message needs a new key")
 }

@@ -1,7 +1,7 @@
-//! Stepping in: what a household's person does to its agents, their conversations and their tasks, and what decides about it.
+//! Stepping in: what a household's person may do to its agents, their conversations and their tasks.
 //!
-//! Only the person may, and only where a member of the household is concerned. Each act may be repeated; it is in the log of
-//! everybody concerned with the person's name, which the office knows and no sender can write.
+//! Only the person may, and only where a member of the household is concerned. Each act may be repeated; it is recorded in the
+//! log of everybody concerned with the person's name, which the office adds and no sender can forge.
 
 use std::fmt;
 
@@ -148,7 +148,7 @@ pub fn check_open(ended_by: Option<&str>) -> Result<(), OfficeError> {
     Err(OfficeError::new(Code::Gone, detail))
 }
 
-/// The state in which a task ends that is canceled; `None` where that was done before.
+/// The state in which a cancelled task ends; `None` where it was cancelled before.
 ///
 /// # Errors
 /// `illegal_move` for a task that ended otherwise.
@@ -160,7 +160,7 @@ pub fn decide_cancel(state: TaskState, canceled_before: bool) -> Result<Option<T
     }
 }
 
-/// What decides whether a task is given to another agent.
+/// The facts that decide whether a task is given to another agent.
 #[derive(Debug, Clone)]
 pub struct Reassignment<'a> {
     /// Where the task stands.
@@ -216,7 +216,7 @@ pub fn canceled_note(by: &AgentName, note: Option<&str>) -> String {
     }
 }
 
-/// What the agent is told that had a task which a person gave to another.
+/// The note to the agent that had a task which a person gave to another.
 pub fn reassigned_note(by: &AgentName, to: &AgentName) -> String {
     format!("{by} gave this task to {to}; stop working on it")
 }

@@ -2,7 +2,7 @@
 
 use crate::name::AgentName;
 
-/// The candidate most like `wanted`, if any is near enough that a person may have meant it.
+/// The candidate most like `wanted`, if it is near enough to have been meant.
 pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let wanted = wanted.to_lowercase();
     candidates
@@ -13,7 +13,8 @@ pub fn nearest<'a>(wanted: &str, candidates: impl IntoIterator<Item = &'a str>) 
         .map(|(_, candidate)| candidate)
 }
 
-/// How alike two names are, from 0 to 1. In a short name one slip changes so much that it has to be counted as a slip.
+/// How alike two names are, from 0 to 1. In a short name one typo lowers the usual measure so much that typos are counted
+/// instead.
 fn likeness(wanted: &str, candidate: &str) -> f64 {
     match strsim::osa_distance(wanted, candidate) {
         0 => 1.0,
@@ -22,7 +23,7 @@ fn likeness(wanted: &str, candidate: &str) -> f64 {
     }
 }
 
-/// What is said of a name that another agent has in other characters that look the same.
+/// The error for a name that looks the same as another agent's but has other characters.
 pub fn look_alike(wanted: &str, other: &str) -> String {
     format!(
         "{wanted:?} and the agent {other:?} look the same and are written with other characters ({} and {} of them); copy the name from `amb agents`",

@@ -1,4 +1,4 @@
-//! The life of a task, and the office's part of accepting one.
+//! The states of a task, and the office's part of accepting one.
 //!
 //! ```text
 //! pending ──► accepted ──► working ──► completed
@@ -20,7 +20,7 @@ use crate::id::{MessageId, SessionId, TaskId};
 use crate::message::Callback;
 use crate::name::AgentName;
 
-/// A deadline as people and models write it: a moment (`2026-12-01T12:00:00Z`), or a span from `now` on (`90m`, `2h`,
+/// Parses a deadline as people and models write it: an instant (`2026-12-01T12:00:00Z`), or a duration from `now` (`90m`, `2h`,
 /// `1h 30m`, `3d`).
 pub fn parse_deadline(text: &str, now: Timestamp) -> Result<Timestamp, OfficeError> {
     if let Ok(moment) = text.parse() {
@@ -34,7 +34,7 @@ pub fn parse_deadline(text: &str, now: Timestamp) -> Result<Timestamp, OfficeErr
         return Err(wrong());
     }
     let at = now.checked_add(span).map_err(|_| wrong())?;
-    // Finer than this, some readers of the files take it for no time at all.
+    // Some readers of the files do not parse finer fractions.
     at.round(Unit::Microsecond).map_err(|_| wrong())
 }
 
@@ -91,7 +91,7 @@ impl TaskState {
         matches!(self, TaskState::Accepted | TaskState::Working)
     }
 
-    /// The one rule of the state machine.
+    /// The rule of the state machine.
     pub fn check_move(self, next: TaskState) -> Result<(), IllegalMove> {
         use TaskState::*;
         match (self, next) {
@@ -103,8 +103,8 @@ impl TaskState {
         }
     }
 
-    /// The states an agent passes through from here to `next` when it skips the ones between: an agent that says only
-    /// "done" has accepted and worked. Empty when there is no way.
+    /// The states through which a task passes from here to `next` when the agent skips some: an agent that says only "done" has
+    /// accepted and worked. Empty when there is no path.
     pub fn path_to(self, next: TaskState) -> Vec<TaskState> {
         use TaskState::*;
         match (self, next) {
@@ -119,12 +119,12 @@ impl TaskState {
 }
 
 impl TaskState {
-    /// Whether the way to `next` takes the task on, which the office decides first ([`decide`]).
+    /// Whether the path to `next` accepts the task, which the office decides first ([`decide`]).
     pub fn takes_on(self, next: TaskState) -> bool {
         self.path_to(next).contains(&TaskState::Accepted)
     }
 
-    /// The state in which an open task ends when the office ends it, with the connection or one of its agents.
+    /// The state in which an open task ends when the office ends it, because a connection or one of the agents ended.
     pub fn ended_by_office(self) -> TaskState {
         if self == TaskState::Pending { TaskState::Rejected } else { TaskState::Failed }
     }
@@ -223,7 +223,7 @@ pub fn is_overdue(state: TaskState, deadline: Option<Timestamp>, now: Timestamp)
     !state.is_terminal() && deadline.is_some_and(|deadline| deadline < now)
 }
 
-/// The office's answer to a task, before the agent itself judges.
+/// The office's decision about a task, before the agent itself decides.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Decision {
     /// The agent may take it on.
@@ -259,7 +259,7 @@ pub enum RejectReason {
     },
 }
 
-/// What the office needs to know to decide.
+/// The facts for the decision.
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     /// Who sent the task.
@@ -274,7 +274,7 @@ pub struct Asked<'a> {
     pub deadline: Option<Timestamp>,
 }
 
-/// The office's part of acceptance: the sender is heard, the quota is not full, the deadline has not passed.
+/// The office's part of acceptance: the sender is in `allow_from`, the quota is not full, the deadline has not passed.
 pub fn decide(asked: Asked<'_>, now: Timestamp) -> Decision {
     decide_heard(asked, asked.card.allow_from.allows(asked.sender), now)
 }
@@ -284,8 +284,8 @@ pub fn decide_in_any_case(asked: Asked<'_>, now: Timestamp) -> Decision {
     decide_heard(asked, asked.card.allow_from.allows_in_any_case(asked.sender), now)
 }
 
-/// The state that a task gets when its assignee moves it, and the reason where that is not the one asked for. `taking_on` is
-/// the office's decision, needed where [`TaskState::takes_on`].
+/// The state of a task after its assignee moves it, and the reason where that is not the one asked for. `taking_on` is the
+/// office's decision, needed where [`TaskState::takes_on`].
 pub fn decide_move(
     from: TaskState,
     next: TaskState,

@@ -67,7 +67,7 @@ pub struct Line {
     pub ts: Option<f64>,
 }
 
-/// As in the files: whole milliseconds have no point.
+/// Whole milliseconds are written without a decimal point, as in the files.
 fn millis<S: Serializer>(ts: &Option<f64>, to: S) -> Result<S::Ok, S::Error> {
     ts.and_then(whole_millis).serialize(to)
 }

@@ -1,19 +1,19 @@
-//! Which requests of web pages a listener takes: by the host that a request names and by the page that sends it.
+//! Which web requests a listener accepts, by their `Host` and `Origin` headers.
 //!
 //! A page anywhere on the web can make a browser send requests to a loopback address. It can point its own name there (DNS
-//! rebinding), and then even read the answers. Browsers name the host in `Host` and the page in `Origin`; other clients
-//! send no `Origin`, and are not concerned.
+//! rebinding), and then even read the responses. Browsers send the host in `Host` and the page in `Origin`; other clients send no
+//! `Origin` and are not affected.
 
 use std::net::IpAddr;
 
-/// What a listener takes.
+/// What a listener accepts.
 #[derive(Debug, Clone)]
 pub struct WebRules {
-    /// Whether `Host` is looked at.
+    /// Whether `Host` is checked.
     named: bool,
-    /// Whether any address passes as `Host`: a page can point its name to us, but not an address.
+    /// Whether any IP address is accepted as `Host`: a page can point its name to us, but not an address.
     addresses: bool,
-    /// Hosts taken besides the names of loopback, in lower case, without ports.
+    /// Hosts accepted besides the names of loopback, in lower case, without ports.
     hosts: Vec<String>,
     any_origin: bool,
     origins: Vec<Origin>,
@@ -29,7 +29,7 @@ pub enum WebRefusal {
 }
 
 impl WebRefusal {
-    /// The kind of failure in a word that never changes.
+    /// The stable code of the refusal.
     pub fn code(self) -> &'static str {
         match self {
             Self::Host => "host_not_allowed",
@@ -71,7 +71,7 @@ impl Origin {
     }
 }
 
-/// Host in lower case and port of `name`, `name:port` or `[v6]:port`; `None` where it is none of these.
+/// Host in lower case and port of `name`, `name:port` or `[v6]:port`; `None` for any other text.
 fn split_authority(text: &str) -> Option<(String, Option<u16>)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -94,9 +94,9 @@ fn is_loopback(host: &str) -> bool {
 }
 
 impl WebRules {
-    /// The rules of a listener. On a loopback address only loopback's names and `hosts` pass as `Host`; elsewhere every
-    /// name does unless there are `hosts`, and every address, by which probes call. Pages of the listener's own host and port pass, and those of `origins`, where
-    /// `*` is all.
+    /// The rules of a listener. On a loopback address only loopback's names and `hosts` are accepted as `Host`; elsewhere every
+    /// name is, unless there are `hosts`, and every IP address, which health probes use. Pages of the listener's own host and
+    /// port are accepted, and those of `origins`, where `*` is all.
     pub fn new(listener: IpAddr, hosts: &[String], origins: &[String]) -> Self {
         let name = |host: &String| split_authority(host).map_or_else(|| host.to_ascii_lowercase(), |(name, _)| name);
         let loopback = listener.to_canonical().is_loopback();
@@ -116,7 +116,7 @@ impl WebRules {
             || (self.addresses && host.parse::<IpAddr>().is_ok())
     }
 
-    /// Whether a request with these headers passes. One without `Host` comes from no browser.
+    /// Checks these headers. A request without `Host` comes from no browser.
     pub fn check(&self, host: Option<&str>, origin: Option<&str>) -> Result<(), WebRefusal> {
         let asked = match host {
             None => None,
@@ -137,7 +137,7 @@ impl WebRules {
     }
 }
 
-/// Whether a page was served by whom it calls. The scheme says nothing: a proxy may have taken TLS off.
+/// Whether a page was served by the host that it calls. The scheme is ignored: a proxy may have terminated TLS.
 fn is_own(origin: &Origin, asked: Option<&(String, Option<u16>)>) -> bool {
     let Some((host, port)) = asked else { return false };
     let usual = match origin.scheme.as_str() {

@@ -1,8 +1,8 @@
 //! The files and payloads of other systems: read leniently, written strictly, nothing lost either way.
 //!
-//! Each format is read into a borrowed document that keeps every field, known or not, so that writing it back loses
-//! nothing; from there it is interpreted as words of the domain. What we write ourselves has exactly the fields that
-//! the format's own description names.
+//! Each format is parsed into a borrowed document that keeps every field, known or not, so that writing it back loses nothing;
+//! from there it is converted to domain types. What we write ourselves has exactly the fields that the format's own description
+//! names.
 //!
 //! | module | format |
 //! |---|---|
@@ -12,7 +12,7 @@
 //! | [`transcript`] | one line of a transcript, JSONL |
 //! | [`inbox`] | what live peers send: `InboxMessage`, bare or in an event envelope |
 //! | [`config`] | the `channels.mailbox` section of nanobot's `config.json` |
-//! | [`stamp`], [`filename`] | the timestamps of all of them, in fields and in the names of files |
+//! | [`stamp`], [`filename`] | the timestamps of all of them, in fields and in file names |
 
 use std::borrow::Cow;
 
@@ -35,7 +35,7 @@ pub use stamp::Stamp;
 use crate::error::OfficeError;
 use crate::id::MessageId;
 
-/// Why bytes are not what they should be. Says which field, so that whoever wrote the file can mend it.
+/// Why bytes do not parse. Names the field, so that whoever wrote the file can correct it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// Not JSON at all, or cut off.
@@ -71,16 +71,16 @@ impl From<WireError> for OfficeError {
     }
 }
 
-/// Names the space in which the ids of oddly named files are hashed; any fixed value will do, but it must never change.
+/// The UUID namespace in which other file names are hashed into ids; it must never change.
 const FILE_SPACE: uuid::Uuid = uuid::Uuid::from_u128(0x3b0d_94c1_58e7_5f20_8a6b_c0d9_1e72_44af);
 
-/// The id of a message that has none of its own: the text itself where that is an id, else a hash of it, so that the
-/// same file always has the same id.
+/// The id of a message that has none of its own: the text itself where that is an id, else its hash, so that the same file always
+/// has the same id.
 pub(crate) fn id_from(text: &str) -> MessageId {
     MessageId::parse(text).unwrap_or_else(|_| uuid::Uuid::new_v5(&FILE_SPACE, text.as_bytes()).into())
 }
 
-/// Serializes into a buffer that is large enough from the start for most messages.
+/// Serializes into a buffer that is large enough for most messages from the start.
 pub(crate) fn compact(value: &impl serde::Serialize, capacity: usize) -> Result<Vec<u8>, WireError> {
     let mut out = Vec::with_capacity(capacity);
     serde_json::to_writer(&mut out, value).map_err(|error| WireError::NotJson(error.to_string()))?;

@@ -6,7 +6,7 @@ pub(crate) mod write;
 use std::io;
 use std::sync::Arc;
 
-use amb_core::wire::registry::{Entry, Registry};
+use amb_core::wire::registry::{Registry, RegistryEntry};
 use amb_core::{AgentName, OfficeError};
 use parking_lot::Mutex;
 use serde_json::Value;
@@ -60,7 +60,7 @@ impl OfficeState {
     }
 
     /// Every entry that can be understood.
-    pub(crate) fn registry_entries(&self) -> Result<Vec<Entry>, OfficeError> {
+    pub(crate) fn registry_entries(&self) -> Result<Vec<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(Vec::new()) };
         let understood = registry.entries().filter_map(|entry| {
             entry
@@ -71,7 +71,7 @@ impl OfficeState {
     }
 
     /// One entry. One that is there but not understood is an error, lest a broken `allow_from` be read as "everybody".
-    pub(crate) fn registry_entry(&self, name: &AgentName) -> Result<Option<Entry>, OfficeError> {
+    pub(crate) fn registry_entry(&self, name: &AgentName) -> Result<Option<RegistryEntry>, OfficeError> {
         let Some(registry) = self.registry()? else { return Ok(None) };
         registry.get(name).map_err(|error| {
             OfficeError::unavailable(format!("the entry of {name} in _registry.json is not understood: {error}"))

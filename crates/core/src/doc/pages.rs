@@ -1,4 +1,4 @@
-//! Answers that hold several documents, and documents that only a network office has.
+//! Responses that hold several documents, and documents that only a network office has.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};

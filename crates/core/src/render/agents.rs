@@ -1,4 +1,4 @@
-//! Who is here. A card is its owner's own praise, so it stands in a frame like any other text of somebody else's.
+//! A list of agents. A card is its owner's own text, so it is fenced like any other.
 
 use super::content::person;
 use super::fence::Nonce;
@@ -6,7 +6,7 @@ use super::page::{Page, Tag};
 use crate::doc::AgentEntry;
 use crate::name::AgentName;
 
-/// The agents, for `me`, who is marked among them.
+/// Renders the agents for `me`, who is marked among them.
 pub fn render_agents(agents: &[AgentEntry], me: &AgentName, nonce: &Nonce) -> String {
     let mut page = Page::new(nonce);
     if agents.is_empty() {

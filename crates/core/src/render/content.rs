@@ -12,10 +12,10 @@ use crate::message::{Kind, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// How this agent is called where others have names. No agent can have this name, since names have no brackets.
+/// How the reader itself is called. No agent can have this name, since names have no parentheses.
 pub(crate) const YOU: &str = "you (this agent)";
 
-/// How `name` is called in what `me` reads. An agent may well be named "you", and is then not taken for the reader.
+/// How `name` is called in what `me` reads. An agent may be named "you", and must not be taken for the reader.
 pub(crate) fn speaker<'n>(name: &'n AgentName, me: Option<&AgentName>) -> Cow<'n, str> {
     if me == Some(name) {
         Cow::Borrowed(YOU)
@@ -26,7 +26,7 @@ pub(crate) fn speaker<'n>(name: &'n AgentName, me: Option<&AgentName>) -> Cow<'n
     }
 }
 
-/// Whether a name, read carelessly, says "you" or "this agent".
+/// Whether a name could be misread as "you" or "this agent".
 pub(crate) fn imitates_you(name: &str) -> bool {
     let plain = |c: char| !is_invisible(c) && !c.is_control();
     let folded: String = name.chars().filter(|c| plain(*c)).map(fold).collect();
@@ -34,8 +34,8 @@ pub(crate) fn imitates_you(name: &str) -> bool {
     letters == "you" || letters.contains("thisagent")
 }
 
-/// The mark of a mail whose sender is the person of the reader's household, says the office. An attribute, so that no text can
-/// imitate it.
+/// The mark of a message whose sender is, by the office's word, the person of the reader's household. An attribute, so that no
+/// text can imitate it.
 pub(crate) fn person(from_person: bool) -> Attribute<'static> {
     ("person", from_person.then_some("yes"))
 }
@@ -63,12 +63,12 @@ pub fn content<'m>(text: &'m str, parts: &'m [Part]) -> Cow<'m, str> {
     Cow::Owned(out)
 }
 
-/// An instant to the second: more says nothing to a model.
+/// An instant, to the second.
 pub(crate) fn when(at: Timestamp) -> String {
     Timestamp::from_second(at.as_second()).unwrap_or(at).to_string()
 }
 
-/// The attributes that say what a message is for, as far as they say something.
+/// The attributes about a message's purpose, those with a value.
 pub(crate) struct Purpose<'m> {
     kind: Option<&'m str>,
     priority: Option<&'m str>,

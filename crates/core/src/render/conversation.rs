@@ -1,4 +1,4 @@
-//! One session, as a model reads it: oldest message first.
+//! One session, oldest message first.
 
 use super::content::{Purpose, content, person, speaker, when};
 use super::fence::Nonce;
@@ -10,19 +10,19 @@ use crate::limits::MAX_SUBJECT_CHARS;
 use crate::message::is_automatic;
 use crate::name::AgentName;
 
-/// A session for its member `me`, in the order in which it was written.
+/// Renders a session for its member `me`, oldest message first.
 pub fn render_conversation(history: &History, me: &AgentName, nonce: &Nonce) -> String {
     render_cut_conversation(history, me, nonce, |_| 0)
 }
 
-/// The same where messages may have been cut; `left` says how many characters of each are not there.
+/// The same where messages may have been cut; `left` returns how many characters of each are missing.
 pub fn render_cut_conversation(
     history: &History,
     me: &AgentName,
     nonce: &Nonce,
     left: impl Fn(&MessageId) -> usize,
 ) -> String {
-    // A file of another system may hold a subject of any length.
+    // Files of other programs may hold a subject of any length.
     let (subject, _) = clip_line(&history.subject, MAX_SUBJECT_CHARS);
     let thread = [("id", Some(history.session_id.as_str())), ("subject", Some(subject))];
     let mut page = Page::new(nonce);
@@ -135,7 +135,7 @@ mod tests {
         let shown = render_conversation(&history("Plan", vec![person.clone(), person.clone()]), &me(), &nonce());
         assert_eq!(shown.matches("from=\"kim\" person=\"yes\" at=").count(), 2, "{shown}");
         assert_eq!(shown.matches("from the person of your household").count(), 1, "{shown}");
-        // To itself, the person is "you".
+        // The person reads its own messages as "you".
         let own = render_conversation(&history("Plan", vec![person]), &"kim".parse().unwrap(), &nonce());
         assert!(!own.contains("person="), "{own}");
     }

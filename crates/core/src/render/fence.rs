@@ -1,8 +1,8 @@
-//! The frame around text that somebody else wrote, and why that text cannot leave it.
+//! The frame around text of other agents, and how that text is kept inside.
 //!
-//! A frame is a pair of tags on lines of their own. Where the format is ours its tags carry a [`Nonce`], a word made for
-//! one rendering, which no writer could know; where another system fixed the format, a body's own copies of the tags
-//! lose their `<`. Both are done in every body, so that mail which quotes another rendering does not confuse either.
+//! A frame is a pair of tags on lines of their own. Where the format is ours its tags carry a [`Nonce`], a word made for one
+//! rendering, which no writer could know; where another system fixed the format, a body's own copies of the tags lose their `<`.
+//! Both are done in every body, so that a message which quotes another rendering does not confuse either.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,11 +10,10 @@ use std::fmt;
 use uuid::{NoContext, Uuid};
 
 use super::page::Tag;
-use super::visible::{Place, is_invisible, must_show, push_shown};
+use super::visible::{TextKind, is_invisible, must_show, push_shown};
 
-/// Tags that other systems fixed, so that they cannot carry a nonce: two of our own frames, and those in which agent
-/// runtimes tell a model what it shall believe. `_` counts as `-`. A longer name that begins like one of them is near enough
-/// to mislead.
+/// Tags that cannot carry a nonce because other systems fixed them: two of our own frames, and those by which agent runtimes give
+/// a model instructions. `_` counts as `-`. A longer name with one of them as its prefix counts too.
 const FIXED_TAGS: [&str; 14] = [
     "peer-message",
     "task-notification",
@@ -31,7 +30,7 @@ const FIXED_TAGS: [&str; 14] = [
     "tool-result",
     "antml:",
 ];
-/// The same, but words that other names begin with too: only the whole name counts.
+/// The same for words that are prefixes of harmless names: only the whole name counts.
 const WHOLE_TAGS: [&str; 13] = [
     "system",
     "sys",
@@ -47,16 +46,16 @@ const WHOLE_TAGS: [&str; 13] = [
     "tool-response",
     "function",
 ];
-/// Words in square brackets by which models are trained to tell turns apart, such as `[INST]`.
+/// Words in square brackets by which models are trained to separate turns, such as `[INST]`.
 const BRACKETED: [&str; 6] = ["inst", "sys", "system-prompt", "available-tools", "tool-calls", "tool-results"];
-/// As much of a tag's name as has to be read to know it: the longest fixed one, or the longest of ours with a nonce.
+/// How much of a tag's name is read: the longest fixed one, or the longest of ours with a nonce.
 const LONGEST_TAG: usize = 32;
 /// Shortest nonce. Nothing that this module writes into a body has a run of letters and digits that long.
 const MIN_NONCE_CHARS: usize = 8;
 /// Longest nonce.
 const MAX_NONCE_CHARS: usize = 64;
 
-/// A word that marks the frames of one rendering, so that nobody who wrote before it can imitate them.
+/// A word that marks the frames of one rendering, so that text written before it cannot imitate them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Nonce(Box<str>);
 
@@ -66,17 +65,17 @@ pub struct Nonce(Box<str>);
 pub struct BadNonce;
 
 impl Nonce {
-    /// Takes a nonce that the caller made: 8–64 lower-case hexadecimal digits. It must not be used twice.
+    /// Parses a nonce that the caller made: 8–64 lower-case hexadecimal digits. It must not be used twice.
     pub fn parse(text: &str) -> Result<Self, BadNonce> {
         let good = (MIN_NONCE_CHARS..=MAX_NONCE_CHARS).contains(&text.len())
             && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         if good { Ok(Self(text.into())) } else { Err(BadNonce) }
     }
 
-    /// Makes a new one of 48 random bits: short, since a model pays for every character of it, and still not guessable
-    /// by someone who has one try and cannot see the outcome.
+    /// Returns a new one of 48 random bits: short, since a model pays for every character, and still not guessable by someone who
+    /// has one try and cannot see the result.
     pub fn fresh() -> Self {
-        // The time in it is a constant; with no context all the rest of a version 7 id is random.
+        // The time in it is constant; without a context all other bits of a version 7 UUID are random.
         let id = Uuid::new_v7(uuid::Timestamp::from_unix(NoContext, 0, 0));
         let random = id.as_u128() & 0xffff_ffff_ffff;
         Self(format!("{random:012x}").into())
@@ -103,12 +102,12 @@ impl fmt::Display for Nonce {
 /// assert_eq!(attribute("a\">\n<b"), "a&quot;&gt;⟨U+000A⟩&lt;b");
 /// ```
 pub fn attribute(text: &str) -> Cow<'_, str> {
-    escape(text, Place::Line)
+    escape(text, TextKind::Line)
 }
 
 /// Like [`attribute`], but line breaks and tabs stay: for text between two tags of an XML-like block.
 pub fn element(text: &str) -> Cow<'_, str> {
-    escape(text, Place::Body)
+    escape(text, TextKind::Body)
 }
 
 pub(super) fn entity(c: char) -> Option<&'static str> {
@@ -122,7 +121,7 @@ pub(super) fn entity(c: char) -> Option<&'static str> {
     }
 }
 
-fn escape(text: &str, place: Place) -> Cow<'_, str> {
+fn escape(text: &str, place: TextKind) -> Cow<'_, str> {
     rewrite(text, place, |rest, c| entity(c).or_else(|| neutralised(rest, c)))
 }
 
@@ -135,16 +134,16 @@ fn escape(text: &str, place: Place) -> Cow<'_, str> {
 /// assert_eq!(body("x\n< / PEER-message>", None), "x\n&lt; / PEER-message>");
 /// ```
 pub fn body<'t>(text: &'t str, nonce: Option<&Nonce>) -> Cow<'t, str> {
-    let shown = rewrite(text, Place::Body, neutralised);
+    let shown = rewrite(text, TextKind::Body, neutralised);
     match nonce {
         Some(nonce) => blot(shown, nonce),
         None => shown,
     }
 }
 
-/// Copies the text, with what `replace` says in place of single characters (it sees the text behind each one) and with
-/// unseen characters written out. Borrows where there is nothing to do.
-fn rewrite(text: &str, place: Place, replace: impl Fn(&str, char) -> Option<&'static str>) -> Cow<'_, str> {
+/// Copies the text, with what `replace` returns in place of single characters (it gets the text after each one) and with
+/// invisible characters written out. Borrows where nothing changes.
+fn rewrite(text: &str, place: TextKind, replace: impl Fn(&str, char) -> Option<&'static str>) -> Cow<'_, str> {
     let mut out = String::new();
     // Everything before this has been copied.
     let mut copied = 0;
@@ -169,7 +168,7 @@ fn rewrite(text: &str, place: Place, replace: impl Fn(&str, char) -> Option<&'st
     Cow::Owned(out)
 }
 
-/// The plain form of a character that could pass for ASCII in a tag.
+/// The ASCII form of a character that looks like ASCII in a tag.
 pub(super) fn fold(c: char) -> char {
     match c {
         '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
@@ -179,7 +178,7 @@ pub(super) fn fold(c: char) -> char {
     .to_ascii_lowercase()
 }
 
-/// What stands in place of a bracket that opens one of our tags, or one that a model could take for the system's.
+/// The replacement of a bracket that opens one of our tags, or one that a model could take for the system's.
 pub(super) fn neutralised(rest: &str, c: char) -> Option<&'static str> {
     match c {
         '<' | '＜' => is_our_tag(rest).then_some("&lt;"),
@@ -188,13 +187,13 @@ pub(super) fn neutralised(rest: &str, c: char) -> Option<&'static str> {
     }
 }
 
-/// Whether a character takes no place that a reader would see.
+/// Whether a character has no visible width.
 fn is_unseen(c: char) -> bool {
     !c.is_ascii_graphic() && (c.is_whitespace() || c.is_control() || is_invisible(c))
 }
 
-/// Whether the text behind a `<` opens or closes one of our frames, however it is spelled: in capitals, in full-width
-/// letters, with slashes before the name, with blanks or unseen characters anywhere.
+/// Whether the text after a `<` opens or closes one of our frames, however it is spelled: in capitals, in full-width letters,
+/// with slashes before the name, with spaces or invisible characters anywhere.
 fn is_our_tag(rest: &str) -> bool {
     let plain = rest.chars().filter(|c| !is_unseen(*c)).map(fold);
     let name: String = plain.skip_while(|c| matches!(c, '/' | '\\' | '!' | '?')).take(LONGEST_TAG).collect();
@@ -209,35 +208,35 @@ fn is_our_tag(rest: &str) -> bool {
     FIXED_TAGS.iter().any(fixed) || is_turn_token(&dashed) || is_whole_tag(rest) || Tag::ALL.into_iter().any(marked)
 }
 
-/// Whether a name is of the kind `|im-start|`, by which models are trained to tell turns apart.
+/// Whether a name is like `|im-start|`, by which models are trained to separate turns.
 fn is_turn_token(name: &str) -> bool {
     let word = name.strip_prefix('|').and_then(|rest| rest.split_once('|')).map(|(word, _)| word);
     word.is_some_and(|word| word.len() > 1 && word.chars().all(|c| c.is_alphanumeric() || "-▁.".contains(c)))
 }
 
-/// Whether the text behind a `<` is one of the names that count only as a whole: it ends where a blank, a bracket or a slash is.
+/// Whether the text after a `<` is one of the names that count only as a whole: it ends at a space, a bracket or a slash.
 fn is_whole_tag(rest: &str) -> bool {
     let start = rest.trim_start_matches(|c: char| is_unseen(c) || matches!(fold(c), '/' | '\\' | '!' | '?'));
-    // A blank ends a name; what nobody sees within it does not.
+    // A space ends a name; an invisible character does not.
     let visible = start.chars().filter(|c| c.is_whitespace() || !is_unseen(*c)).map(fold);
     let name: String = visible.take_while(|c| c.is_alphanumeric() || "-_:.".contains(*c)).take(LONGEST_TAG).collect();
     WHOLE_TAGS.contains(&&*name.replace('_', "-"))
 }
 
-/// Whether the text behind a `[` is one of the words that count in square brackets, which are closed at once.
+/// Whether the text after a `[` is one of the words in [`BRACKETED`], closed at once.
 fn is_bracketed(rest: &str) -> bool {
     let plain = rest.chars().filter(|c| !is_unseen(*c)).map(fold).skip_while(|c| *c == '/');
     let name: String = plain.take(LONGEST_TAG).collect();
     name.split_once(']').is_some_and(|(word, _)| BRACKETED.contains(&&*word.replace('_', "-")))
 }
 
-/// Blots the nonce out where a text contains it in spite of all odds.
+/// Masks the nonce where a text contains it.
 pub(super) fn blot<'t>(text: Cow<'t, str>, nonce: &Nonce) -> Cow<'t, str> {
     let word = nonce.as_str();
     if text.len() < word.len() {
         return text;
     }
-    // Lowering ASCII keeps every byte in its place.
+    // Lower-casing ASCII keeps every byte at its index.
     let lower = text.to_ascii_lowercase();
     let mut out = String::new();
     let mut copied = 0;

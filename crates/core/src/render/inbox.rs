@@ -1,4 +1,4 @@
-//! The mailbox at a glance: what is new, from whom, and how to read on. Previews only, since a model pays for every word.
+//! An overview of the mailbox: what is new, from whom, and how to read on. Previews only, since a model pays for every word.
 
 use super::content::{content, speaker, when};
 use super::conversation::mail;
@@ -15,19 +15,19 @@ use crate::name::AgentName;
 pub struct InboxView<'h> {
     /// Characters of each message.
     pub preview_chars: usize,
-    /// Sessions to pass over: an earlier page showed them.
+    /// Sessions to skip, because an earlier page showed them.
     pub skip_threads: usize,
     /// Sessions after those. The rest are counted.
     pub max_threads: usize,
     /// Connection requests. The rest are counted.
     pub max_requests: usize,
-    /// What to do to read a session whole, in the words of the door: "call mailbox_read with its id".
+    /// How to read a session in full, in the words of the door: "call mailbox_read with its id".
     pub read_hint: &'h str,
-    /// Sessions that are left, where that is another number than those behind the ones shown.
+    /// The number of sessions that are left, where it differs from those after the shown ones.
     pub threads_left: Option<usize>,
-    /// What to do to see the sessions that are left.
+    /// How to see the sessions that are left.
     pub more_hint: &'h str,
-    /// What to do to let somebody in.
+    /// How to approve a request.
     pub approve_hint: &'h str,
 }
 
@@ -46,7 +46,7 @@ impl Default for InboxView<'_> {
     }
 }
 
-/// The inbox of `me`. A session without unread mail is one line; the others show their newest messages, oldest first.
+/// Renders the inbox of `me`. A session without unread messages is one line; the others show their newest messages, oldest first.
 pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxView<'_>) -> String {
     let mut page = Page::new(nonce);
     let (threads, requests) = (&inbox.sessions, &inbox.pending_connections);
@@ -68,7 +68,7 @@ pub fn render_inbox(inbox: &Inbox, me: &AgentName, nonce: &Nonce, view: &InboxVi
     if unread > 0 {
         page.say("To see a thread whole, ").say(view.read_hint).say(".\n");
     }
-    // What is new comes first; a stable sort keeps the newest session first among each.
+    // Unread sessions come first; the stable sort keeps the newest first among each.
     let mut order: Vec<&SessionSummary> = threads.iter().collect();
     order.sort_by_key(|session| session.unread_count == 0);
     for session in order.iter().skip(view.skip_threads).take(view.max_threads) {
@@ -102,7 +102,7 @@ fn thread(page: &mut Page<'_>, session: &SessionSummary, me: &AgentName, view: &
     let unread = session.unread_count.to_string();
     let with = speaker(&session.other_agent_name, Some(me));
     let last = when(session.last_message_at);
-    // A file of another system may hold a subject of any length.
+    // Files of other programs may hold a subject of any length.
     let (subject, _) = clip_line(&session.subject, MAX_SUBJECT_CHARS);
     let attributes = [
         ("id", Some(session.session_id.as_str())),

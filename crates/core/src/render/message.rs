@@ -1,4 +1,4 @@
-//! One mail, as the agent runtime that it wakes sees it.
+//! One message, as the agent runtime that it wakes sees it.
 
 use std::borrow::Cow;
 
@@ -13,7 +13,7 @@ use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// What is shown of a mail that has just come in.
+/// What is shown of a new message.
 #[derive(Debug, Clone)]
 pub struct Incoming<'m> {
     /// Who the office says sent it.
@@ -22,7 +22,7 @@ pub struct Incoming<'m> {
     pub from_person: bool,
     /// Its session.
     pub session: Option<&'m SessionId>,
-    /// The session's subject. `None` for a later mail of a session that the reader knows.
+    /// The session's subject. `None` for a later message of a session that the reader knows.
     pub subject: Option<&'m str>,
     /// Which message.
     pub id: &'m MessageId,
@@ -41,7 +41,7 @@ pub struct Incoming<'m> {
 }
 
 impl<'m> Incoming<'m> {
-    /// The same without its subject, for a reader that knows the session.
+    /// Leaves out the subject, for a reader that knows the session.
     pub fn without_subject(self) -> Self {
         Self { subject: None, ..self }
     }
@@ -83,7 +83,7 @@ impl<'m> From<&'m NewMessage> for Incoming<'m> {
     }
 }
 
-/// The text with which a bridge wakes a runtime. The first line is ours; subject and content stand inside the frame.
+/// Renders the prompt with which a bridge wakes a runtime. The first line is ours; subject and content are inside the frame.
 pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> String {
     let mail = mail.into();
     let from = speaker(mail.from, None);
@@ -100,7 +100,7 @@ pub fn render_incoming<'m>(mail: impl Into<Incoming<'m>>, nonce: &Nonce) -> Stri
 
     let mut page = Page::new(nonce);
     page.say("[Mailbox] New message from ");
-    // A name of several words is no sentence of ours.
+    // A name of several words could read like a sentence of ours.
     match mail.from.is_plain() {
         true => page.say(&from),
         false => page.say("\"").say(&from).say("\""),

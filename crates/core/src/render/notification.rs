@@ -7,7 +7,7 @@ use crate::id::TaskId;
 
 /// How a background task ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum BackgroundOutcome {
     /// With a result.
     Completed,
     /// With an error.
@@ -18,22 +18,27 @@ pub enum Outcome {
     Timeout,
 }
 
-impl Outcome {
+impl BackgroundOutcome {
     /// All of them.
-    pub const ALL: [Outcome; 4] = [Outcome::Completed, Outcome::Failed, Outcome::Killed, Outcome::Timeout];
+    pub const ALL: [BackgroundOutcome; 4] = [
+        BackgroundOutcome::Completed,
+        BackgroundOutcome::Failed,
+        BackgroundOutcome::Killed,
+        BackgroundOutcome::Timeout,
+    ];
 
     /// The word in the block.
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::Completed => "completed",
-            Outcome::Failed => "failed",
-            Outcome::Killed => "killed",
-            Outcome::Timeout => "timeout",
+            BackgroundOutcome::Completed => "completed",
+            BackgroundOutcome::Failed => "failed",
+            BackgroundOutcome::Killed => "killed",
+            BackgroundOutcome::Timeout => "timeout",
         }
     }
 }
 
-impl fmt::Display for Outcome {
+impl fmt::Display for BackgroundOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
     }
@@ -41,7 +46,7 @@ impl fmt::Display for Outcome {
 
 /// What a task cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Usage {
+pub struct BackgroundUsage {
     /// Tokens read and written by the model.
     pub total_tokens: u64,
     /// Calls of tools.
@@ -56,13 +61,13 @@ pub struct TaskNotification {
     /// Which task.
     pub task_id: TaskId,
     /// How it ended.
-    pub status: Outcome,
+    pub status: BackgroundOutcome,
     /// One line for whoever waits.
     pub summary: String,
     /// What it found or made.
     pub result: Option<String>,
     /// What it cost.
-    pub usage: Option<Usage>,
+    pub usage: Option<BackgroundUsage>,
 }
 
 impl TaskNotification {
@@ -79,7 +84,7 @@ impl TaskNotification {
         if let Some(result) = &self.result {
             field("result", result);
         }
-        if let Some(Usage { total_tokens, tool_uses, duration_ms }) = self.usage {
+        if let Some(BackgroundUsage { total_tokens, tool_uses, duration_ms }) = self.usage {
             let _ = writeln!(
                 out,
                 "<usage><total_tokens>{total_tokens}</total_tokens><tool_uses>{tool_uses}</tool_uses>\
@@ -101,7 +106,7 @@ mod tests {
     fn the_block_has_the_shape_that_coordinators_read() {
         let mut notification = TaskNotification {
             task_id: "t-1".parse().unwrap(),
-            status: Outcome::Completed,
+            status: BackgroundOutcome::Completed,
             summary: "found \"it\" & more".into(),
             result: None,
             usage: None,
@@ -112,7 +117,7 @@ mod tests {
              <summary>found &quot;it&quot; &amp; more</summary>\n</task-notification>\n"
         );
         notification.result = Some("a < b\nit's".into());
-        notification.usage = Some(Usage { total_tokens: 12, tool_uses: 3, duration_ms: 4_500 });
+        notification.usage = Some(BackgroundUsage { total_tokens: 12, tool_uses: 3, duration_ms: 4_500 });
         assert!(notification.render().ends_with(
             "<result>a &lt; b\nit&#39;s</result>\n<usage><total_tokens>12</total_tokens><tool_uses>3</tool_uses>\
              <duration_ms>4500</duration_ms></usage>\n</task-notification>\n"
@@ -124,7 +129,7 @@ mod tests {
         fn no_text_adds_a_tag(summary in hostile_text(), result in hostile_text(), status in 0..4usize) {
             let shown = TaskNotification {
                 task_id: "t<1>".parse().unwrap(),
-                status: Outcome::ALL[status],
+                status: BackgroundOutcome::ALL[status],
                 summary,
                 result: Some(result),
                 usage: None,

@@ -1,9 +1,9 @@
-//! A rendering in our own format: tags that carry a nonce, and somebody else's words between them.
+//! A rendering in our own format: tags that carry a nonce, with text of others between them.
 
 use super::fence::{Nonce, attribute, blot, body};
 use super::visible::line;
 
-/// A name of a frame. Only these are known to [`body`], which takes them out of what others write.
+/// The name of a frame. [`body`] neutralises exactly these in text of others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tag {
     /// One message.
@@ -43,7 +43,7 @@ impl Tag {
 /// The name of an attribute, which is ours, and its value, which may be anybody's.
 pub type Attribute<'a> = (&'static str, Option<&'a str>);
 
-/// A rendering under way, whose frames carry one nonce.
+/// A rendering being built, whose frames carry one nonce.
 #[derive(Debug)]
 pub struct Page<'n> {
     out: String,
@@ -51,18 +51,18 @@ pub struct Page<'n> {
 }
 
 impl<'n> Page<'n> {
-    /// A page with nothing on it.
+    /// An empty page.
     pub fn new(nonce: &'n Nonce) -> Self {
         Self { out: String::with_capacity(512), nonce }
     }
 
-    /// Words of our own. Never somebody else's: nothing is done to them.
+    /// Adds our own text, unescaped. Never use it for text of others.
     pub fn say(&mut self, words: &str) -> &mut Self {
         self.out.push_str(words);
         self
     }
 
-    /// What a model has to know about the frames, once a rendering.
+    /// Adds the notice that explains the frames, once a rendering.
     pub fn notice(&mut self) -> &mut Self {
         let nonce = self.nonce;
         self.say("Only tags marked ").say(nonce.as_str()).say(
@@ -71,7 +71,7 @@ impl<'n> Page<'n> {
         )
     }
 
-    /// What the mark of a person's mail means, on a page that has one.
+    /// Adds the notice that explains the person's mark, if the page has one.
     pub fn person_notice(&mut self, has_one: bool) -> &mut Self {
         match has_one {
             true => {
@@ -81,7 +81,7 @@ impl<'n> Page<'n> {
         }
     }
 
-    /// A tag that opens a frame. Attributes without a value are left out; values may be anybody's words.
+    /// Adds a tag that opens a frame. Attributes without a value are left out; values may be text of others.
     pub fn open(&mut self, tag: Tag, attributes: &[Attribute<'_>]) -> &mut Self {
         self.tag(tag, attributes, ">\n")
     }
@@ -109,13 +109,13 @@ impl<'n> Page<'n> {
         self.say("</").say(tag.as_str()).say("-").say(nonce.as_str()).say(">\n")
     }
 
-    /// Somebody else's text.
+    /// Adds text of others.
     pub fn body(&mut self, text: &str) -> &mut Self {
         let text = body(text, Some(self.nonce));
         self.say(&text).say("\n")
     }
 
-    /// Somebody else's label, on one line.
+    /// Adds a label of others, on one line.
     pub fn line(&mut self, text: &str) -> &mut Self {
         let text = line(text);
         let text = body(&text, Some(self.nonce)).into_owned();

@@ -1,4 +1,4 @@
-//! What live peers sent, as a goal sees it at the start of a turn. The shape is fixed by the runtimes that read it.
+//! Messages of live peers, as a goal sees them at the start of a turn. The shape is fixed by the runtimes that read it.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::fence::{attribute, body};
 use super::size::clip_line;
 use crate::wire::inbox::InboxMessage;
 
-/// Characters of a sender's name that are shown: whoever speaks at a broker may call itself anything.
+/// The most characters of a sender's name that are shown: at a broker anybody may use any name.
 const MAX_FROM_SHOWN: usize = 255;
 
 /// What is shown of one peer's message.
@@ -35,7 +35,7 @@ impl<'m> From<&'m InboxMessage> for PeerMessage<'m> {
     }
 }
 
-/// What peers sent, as one block in the order given. `None` where they sent nothing.
+/// Renders messages of peers as one block in the order given. `None` where there are none.
 pub fn render_peer_messages_block(messages: &[InboxMessage]) -> Option<String> {
     render_peer_messages(messages.iter().map(PeerMessage::from))
 }

@@ -1,5 +1,5 @@
-//! A request for a connection: a stranger's words. Its code is not for a model: the person who has it from the person
-//! behind the other agent is the proof that the two know each other.
+//! A connection request: text of a stranger. Its code is not shown to a model: a person who has it from the person behind the
+//! other agent proves that the two know each other.
 
 use jiff::Timestamp;
 
@@ -12,7 +12,7 @@ use crate::id::ConnectionId;
 use crate::limits::MAX_INTRO_CHARS;
 use crate::name::AgentName;
 
-/// Characters of an introduction that are shown: more than one may have, so that only what grows by being shown is cut.
+/// The most characters of an introduction that are shown: more than one may have, so that only what grows by escaping is cut.
 pub const MAX_INTRO_SHOWN: usize = 2 * MAX_INTRO_CHARS;
 
 /// What is shown of a request.
@@ -40,7 +40,7 @@ impl<'r> From<&'r PendingConnection> for Request<'r> {
 }
 
 impl Request<'_> {
-    /// Its frame on a page.
+    /// Adds its frame to a page.
     pub fn write(&self, page: &mut Page<'_>) {
         let from = speaker(self.from, None);
         let at = self.at.map(when);
@@ -59,7 +59,7 @@ impl Request<'_> {
     }
 }
 
-/// The text with which a bridge tells a runtime that somebody wants to connect.
+/// Renders the prompt with which a bridge tells a runtime about a connection request.
 pub fn render_request<'r>(request: impl Into<Request<'r>>, nonce: &Nonce) -> String {
     let request = request.into();
     let mut page = Page::new(nonce);

@@ -1,4 +1,4 @@
-//! What a search found: a few words around each hit, and where to read on.
+//! The hits of a search: a few words around each, and where to read on.
 
 use super::content::{speaker, when};
 use super::fence::Nonce;
@@ -6,7 +6,7 @@ use super::page::{Page, Tag};
 use crate::doc::SearchHit;
 use crate::name::AgentName;
 
-/// The hits in their order, for `me`.
+/// Renders the hits in their order, for `me`.
 pub fn render_search(hits: &[SearchHit], me: &AgentName, nonce: &Nonce) -> String {
     let mut page = Page::new(nonce);
     if hits.is_empty() {

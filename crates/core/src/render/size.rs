@@ -1,10 +1,10 @@
-//! How many characters a text takes once it is shown, and where to cut it.
+//! How many characters a text takes once it is rendered, and where to cut it.
 //!
-//! What a model is shown is longer than what was written: unseen characters are written out, tags of frames are neutralised,
-//! and the structured half of an answer escapes quotes and line breaks. A size that counts only what was written is none.
+//! Rendered text is longer than the original: invisible characters are written out, tags of frames are neutralised, and JSON
+//! escapes quotes and line breaks. So limits must count the rendered form.
 
 use super::fence::{entity, neutralised};
-use super::visible::{Place, must_show, shown_chars_of};
+use super::visible::{TextKind, must_show, shown_chars_of};
 
 /// Characters of a text in the larger of its two shown forms: between tags, and as a JSON string.
 ///
@@ -15,28 +15,28 @@ use super::visible::{Place, must_show, shown_chars_of};
 /// assert_eq!(shown_chars("\"\n"), 4);
 /// ```
 pub fn shown_chars(text: &str) -> usize {
-    measure(text, usize::MAX, Place::Body).1
+    measure(text, usize::MAX, TextKind::Body).1
 }
 
-/// As much of the beginning of a text as takes at most `max` characters when it is shown, and how many characters of the
-/// text are left.
+/// The longest beginning of a text that takes at most `max` characters when rendered, and how many characters of the text are
+/// left.
 pub fn clip_shown(text: &str, max: usize) -> (&str, usize) {
-    let (end, _) = measure(text, max, Place::Body);
+    let (end, _) = measure(text, max, TextKind::Body);
     (&text[..end], text[end..].chars().count())
 }
 
-/// The same for a label, which stands on one line in an attribute or a JSON string.
+/// The same for a label, which is on one line in an attribute or a JSON string.
 pub fn clip_line(text: &str, max: usize) -> (&str, usize) {
-    let (end, _) = measure(text, max, Place::Line);
+    let (end, _) = measure(text, max, TextKind::Line);
     (&text[..end], text[end..].chars().count())
 }
 
-/// Where the text that fits ends, and what it takes.
-fn measure(text: &str, max: usize, place: Place) -> (usize, usize) {
+/// The end of the text that fits, and its rendered size.
+fn measure(text: &str, max: usize, place: TextKind) -> (usize, usize) {
     let (mut taken, mut before) = (0, None);
     for (at, c) in text.char_indices() {
         let rest = &text[at + c.len_utf8()..];
-        let entity = if place == Place::Line { entity(c) } else { None };
+        let entity = if place == TextKind::Line { entity(c) } else { None };
         let cost = match entity.or_else(|| neutralised(rest, c)) {
             Some(with) => with.len(),
             None if must_show(place, before, c, rest.chars().next()) => shown_chars_of(c),
@@ -88,7 +88,7 @@ mod tests {
         fn a_clipped_text_fits(text in hostile_text(), max in 0..200usize) {
             let (start, left) = clip_shown(&text, max);
             prop_assert_eq!(start.chars().count() + left, text.chars().count());
-            // Without what stood behind it the last character may have to be written out.
+            // Without the character after it, the last one may have to be written out.
             prop_assert!(shown_chars(start) <= max + 9);
         }
     }

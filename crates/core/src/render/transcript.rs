@@ -1,5 +1,5 @@
-//! A group chat, as an agent reads it before it decides whether it is meant: its own lines told apart from those of users
-//! and of other agents.
+//! A group chat, as an agent reads it before it decides whether it is addressed: its own lines are marked apart from those of
+//! users and other agents.
 
 use std::borrow::Cow;
 
@@ -13,11 +13,11 @@ use crate::limits::MAX_NAME_CHARS;
 use crate::name::AgentName;
 use crate::transcript::Line;
 
-/// The lines of a chat in their order, for the agent `me`. `None` where there are none.
+/// Renders the lines of a chat in their order, for the agent `me`. `None` where there are none.
 ///
-/// A line is this agent's own where the office says that this agent wrote it. Where the office knows no authors, which is so
-/// in a directory, one with the role `assistant` and exactly this agent's name is. Whoever else takes a name that reads like
-/// "you (this agent)" is shown without it.
+/// A line is this agent's own where the office says that this agent wrote it. Where the office knows no authors, as in a
+/// directory, it is one with the role `assistant` and exactly this agent's name. Any other sender whose name reads like "you
+/// (this agent)" is shown without the name.
 pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Option<String> {
     if lines.is_empty() {
         return None;
@@ -32,10 +32,10 @@ pub fn render_transcript(lines: &[Line], me: &AgentName, nonce: &Nonce) -> Optio
     Some(page.finish())
 }
 
-/// Who said a line, as [`render_transcript`] names them to the agent `me`.
+/// The speaker of a line, as [`render_transcript`] names it to the agent `me`.
 pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
     let own = match &line.author {
-        // What an agent records of others it wrote too, but did not say.
+        // An agent also writes lines of what others said.
         Some(author) => author == me && line.role == "assistant",
         None => line.role == "assistant" && line.sender == me.as_str(),
     };
@@ -45,10 +45,10 @@ pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
     let role = match line.role.as_str() {
         "assistant" => "agent",
         "user" => "user",
-        // The word itself might be "system".
+        // The role itself might be "system".
         _ => "participant",
     };
-    // A sender is what the writer says it is; a name is short.
+    // The sender is chosen by the writer of the line; a name is short.
     let (sender, _) = clip_line(&line.sender, MAX_NAME_CHARS);
     let mut who = if imitates_you(&line.sender) {
         format!("{role} with a misleading name")
@@ -57,7 +57,7 @@ pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
     } else {
         format!("{role} {sender}")
     };
-    // Whoever records what another says is named beside it.
+    // The agent that recorded another's words is named too.
     if let Some(author) = line.author.as_ref().filter(|author| *author != me && author.as_str() != line.sender) {
         who.push_str(", as written by ");
         who.push_str(author.as_str());
@@ -67,7 +67,7 @@ pub fn transcript_speaker(line: &Line, me: &AgentName) -> Cow<'static, str> {
 
 /// The instant of a number of milliseconds, if there is one.
 fn instant(ms: f64) -> Option<Timestamp> {
-    // A cast saturates, and what is out of range is refused by the calendar.
+    // The cast saturates, and out-of-range values are refused by `Timestamp`.
     ms.is_finite().then(|| Timestamp::from_millisecond(ms as i64).ok()).flatten()
 }
 

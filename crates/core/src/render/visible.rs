@@ -1,11 +1,11 @@
-//! Characters that nobody sees, written out so that everybody does.
+//! Writes invisible characters out, so that a reader sees them.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters,
-/// fillers, variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph
-/// separators and the interlinear annotations.
+/// Whether a character shows nothing or changes how its neighbours are shown: bidi controls, zero-width characters, fillers,
+/// variation selectors, tags. These are Unicode's default-ignorable characters, with the line and paragraph separators and the
+/// interlinear annotations.
 pub fn is_invisible(c: char) -> bool {
     if c < '\u{ad}' {
         return false;
@@ -21,13 +21,13 @@ fn is_variation_selector(c: char) -> bool {
     matches!(c, '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Whether a character could change what a reader takes the text for without being seen itself.
+/// Whether a character could change what a text seems to say without being visible itself.
 fn is_hidden(c: char) -> bool {
     c.is_control() || is_invisible(c)
 }
 
-/// Whether an invisible character does honest work where it stands: it joins emoji or letters of another script, or picks
-/// the form of the character before it. Between plain ASCII, or in runs, it only hides something.
+/// Whether an invisible character has a purpose at this position: it joins emoji or letters of another script, or selects the
+/// form of the character before it. Between plain ASCII, or in runs, it only hides something.
 fn belongs(before: Option<char>, c: char, after: Option<char>) -> bool {
     let script = |c: char| !c.is_ascii() && !is_hidden(c) && !c.is_whitespace();
     match c {
@@ -40,21 +40,21 @@ fn belongs(before: Option<char>, c: char, after: Option<char>) -> bool {
     }
 }
 
-/// Which text it is: it decides what line breaks mean.
+/// The kind of a text, which decides about line breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum TextKind {
     /// Line breaks and tabs stay.
     Body,
-    /// One line: breaks and tabs are written out like everything else that is not seen.
+    /// One line: breaks and tabs are written out like invisible characters.
     Line,
 }
 
-/// Whether the character at this place has to be written out.
-pub(crate) fn must_show(place: Place, before: Option<char>, c: char, after: Option<char>) -> bool {
+/// Whether the character at this position has to be written out.
+pub(crate) fn must_show(place: TextKind, before: Option<char>, c: char, after: Option<char>) -> bool {
     match (place, c) {
-        (Place::Body, '\n' | '\t') => false,
-        // The line ends of other systems are no trick; a lone carriage return is.
-        (Place::Body, '\r') => after != Some('\n'),
+        (TextKind::Body, '\n' | '\t') => false,
+        // CR LF is a line end of other systems; a lone carriage return can hide text.
+        (TextKind::Body, '\r') => after != Some('\n'),
         _ => is_hidden(c) && !belongs(before, c, after),
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn shown_chars_of(c: char) -> usize {
 /// assert_eq!(line("a\nb\u{202e}c"), "a⟨U+000A⟩b⟨U+202E⟩c");
 /// ```
 pub fn line(text: &str) -> Cow<'_, str> {
-    show(text, Place::Line)
+    show(text, TextKind::Line)
 }
 
 /// The text with everything that nobody would see written out; its lines stay as they are: for bodies.
@@ -93,10 +93,10 @@ pub fn line(text: &str) -> Cow<'_, str> {
 /// assert_eq!(text("a\nb\u{202e}c"), "a\nb⟨U+202E⟩c");
 /// ```
 pub fn text(text: &str) -> Cow<'_, str> {
-    show(text, Place::Body)
+    show(text, TextKind::Body)
 }
 
-fn show(text: &str, place: Place) -> Cow<'_, str> {
+fn show(text: &str, place: TextKind) -> Cow<'_, str> {
     if !text.contains(is_hidden) {
         return Cow::Borrowed(text);
     }
@@ -131,10 +131,10 @@ mod tests {
         for text in ["", "plan", "Grüße, 你好 <b>&amp;</b>", "👨‍👩‍👧 ❤️ 1️⃣", "می‌خواهم", "葛󠄀"]
         {
             assert!(matches!(line(text), Cow::Borrowed(_)) || line(text) == text, "{text:?}");
-            assert_eq!(show(text, Place::Body), text);
+            assert_eq!(show(text, TextKind::Body), text);
         }
         let text = "one\r\ntwo\n\tthree";
-        assert_eq!(show(text, Place::Body), text);
+        assert_eq!(show(text, TextKind::Body), text);
     }
 
     #[test]
@@ -150,7 +150,7 @@ mod tests {
             ("\u{85}\u{2028}\u{0}", "⟨U+0085⟩⟨U+2028⟩⟨U+0000⟩"),
         ];
         for (text, shown) in cases {
-            assert_eq!(show(text, Place::Body), shown);
+            assert_eq!(show(text, TextKind::Body), shown);
         }
     }
 

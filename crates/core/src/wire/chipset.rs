@@ -1,7 +1,7 @@
-//! The chipset's mail file: eight fields, keys sorted, two spaces of indent, so that git shows what changed.
+//! The chipset's mail file: eight fields, keys sorted, two spaces of indent, for readable diffs in git.
 //!
-//! The message's id is the name of its file. What those eight fields cannot say goes into one more, `amb`, which is there
-//! only when needed and which readers that do not know it pass over.
+//! The message's id is the name of its file. What those eight fields cannot express goes into one more, `amb`, which is there
+//! only when needed and which other readers ignore.
 
 use std::collections::BTreeMap;
 
@@ -19,15 +19,15 @@ use crate::message::{Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::route;
 
-/// A mail file as it stands, every field kept whether we know it or not.
+/// A mail file with all its fields, known or not.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mail<'a> {
+pub struct ChipsetMail<'a> {
     /// The fields in the order of the file.
     pub fields: Fields<'a>,
 }
 
-impl<'a> Mail<'a> {
-    /// Reads a file. Any JSON object will do; whether it is mail turns out in [`Mail::into_message`].
+impl<'a> ChipsetMail<'a> {
+    /// Parses a file. Any JSON object is accepted; whether it is a message is checked in [`ChipsetMail::into_message`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         Ok(Self { fields: Fields::parse(bytes)? })
     }
@@ -39,16 +39,16 @@ impl<'a> Mail<'a> {
         pretty(&value, 1024)
     }
 
-    /// The message and whether its recipient has read it.
+    /// Converts it to a message, and whether its recipient has read it.
     ///
-    /// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the time of the file's last
-    /// change) is the time where the name has none either.
+    /// `file_name` gives the id, and the time where the file has none; `seen_at` (such as the file's modification time) is the
+    /// time where the name has none either.
     pub fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
         Seen::from_fields(self.fields).into_message(file_name, seen_at)
     }
 }
 
-/// The fields we know, last one of each name, `null` as missing.
+/// The known fields; of duplicates the last one, `null` as missing.
 #[derive(Default)]
 struct Seen<'a> {
     from: Option<Json<'a>>,
@@ -104,7 +104,7 @@ impl Seen<'_> {
             session: None,
             subject: subject.filter(|text| !text.is_empty()).map(|text| text.into_owned()),
             parts: body.map(|text| Part::Text { text: text.into_owned() }).into_iter().collect(),
-            // A word that is none of ours is kept in the file and counts as normal.
+            // An unknown word is kept in the file and counts as normal.
             priority: self.priority.and_then(|value| value.as_text()?.parse().ok()).unwrap_or_default(),
             ttl: hop.ttl,
             trace: hop.trace,
@@ -123,7 +123,7 @@ impl Seen<'_> {
     }
 }
 
-/// Puts what stands in `amb` into the message.
+/// Adds the contents of `amb` to the message.
 fn add(message: &mut Message, amb: Fields<'_>) -> Result<(), WireError> {
     let mut task = None;
     for (key, value) in amb.0 {
@@ -160,12 +160,12 @@ fn id<T>(
     parse(&value.text(field)?).map_err(|bad| WireError::field(field, format!("is not an id: {bad}")))
 }
 
-/// Reads mail in one step; see [`Mail::into_message`].
+/// Reads mail in one step; see [`ChipsetMail::into_message`].
 pub fn parse(bytes: &[u8], file_name: &str, seen_at: Timestamp) -> Result<(Message, bool), WireError> {
     Seen::from_bytes(bytes)?.into_message(file_name, seen_at)
 }
 
-/// Writes a message as a mail file. Its id is not in there: it is the name that the file gets.
+/// Writes a message as a mail file. Its id is not in it: it becomes the file name.
 pub fn write(message: &Message, read: bool) -> Result<Vec<u8>, WireError> {
     let text;
     let body = match message.parts.as_slice() {
@@ -179,7 +179,7 @@ pub fn write(message: &Message, read: bool) -> Result<Vec<u8>, WireError> {
         amb: amb(message)?,
         body,
         from: &message.from,
-        // The chipset has no word between urgent and normal.
+        // The chipset has no priority between urgent and normal.
         priority: if message.priority == Priority::High { Priority::Urgent } else { message.priority },
         read,
         subject: message.subject.as_deref().unwrap_or_default(),
@@ -206,7 +206,7 @@ struct Written<'a> {
     kind: &'a Kind,
 }
 
-/// What the eight fields cannot say, or nothing.
+/// What the eight fields cannot express; `None` where nothing is left.
 fn amb(message: &Message) -> Result<Option<Value>, WireError> {
     fn value(value: &impl Serialize) -> Result<Value, WireError> {
         serde_json::to_value(value).map_err(|error| WireError::NotJson(error.to_string()))
@@ -262,7 +262,7 @@ pub fn set_read(bytes: &[u8], read: bool) -> Result<Vec<u8>, WireError> {
     })?;
     let word = if read { "true" } else { "false" };
     if let Some(old) = fields.get("read") {
-        // The raw value is a piece of the text itself, so the distance between the two is its place.
+        // The raw value is a slice of the text, so the difference of the two addresses is its offset.
         let start = old.get().as_ptr() as usize - text.as_ptr() as usize;
         let mut out = Vec::with_capacity(bytes.len() + 1);
         out.extend_from_slice(&bytes[..start]);
@@ -317,7 +317,7 @@ mod tests {
         assert_eq!((message.kind.as_str(), read), ("work_assignment", false));
         let written = write(&message, read).unwrap();
         assert_eq!(value(&written), value(SEED.as_bytes()), "eight fields and no more");
-        assert_eq!(Mail::parse(SEED.as_bytes()).unwrap().write().unwrap(), written);
+        assert_eq!(ChipsetMail::parse(SEED.as_bytes()).unwrap().write().unwrap(), written);
         let text = String::from_utf8(written).unwrap();
         assert!(text.starts_with("{\n  \"body\": ") && text.ends_with("\"work_assignment\"\n}\n"), "{text}");
         assert!(text.lines().filter_map(|line| line.split('"').nth(1)).is_sorted());
@@ -415,7 +415,7 @@ mod tests {
             message.id = id_from(name.strip_suffix(".json").unwrap());
             let bytes = write(&message, read).unwrap();
             prop_assert_eq!(&parse(&bytes, &name, epoch()).unwrap(), &(message, read));
-            prop_assert_eq!(&Mail::parse(&bytes).unwrap().write().unwrap(), &bytes);
+            prop_assert_eq!(&ChipsetMail::parse(&bytes).unwrap().write().unwrap(), &bytes);
             let marked = set_read(&bytes, !read).unwrap();
             prop_assert_eq!(set_read(&marked, read).unwrap(), bytes);
         }
@@ -425,7 +425,7 @@ mod tests {
             let mut mail = value(SEED.as_bytes());
             mail.as_object_mut().unwrap().extend(extra);
             let bytes = mail.to_string().into_bytes();
-            prop_assert_eq!(&value(&Mail::parse(&bytes).unwrap().write().unwrap()), &mail);
+            prop_assert_eq!(&value(&ChipsetMail::parse(&bytes).unwrap().write().unwrap()), &mail);
             mail["read"] = read.into();
             prop_assert_eq!(value(&set_read(&bytes, read).unwrap()), mail);
         }

@@ -13,10 +13,10 @@ use crate::card::{AllowFrom, Card};
 use crate::limits::DEFAULT_POLL_INTERVAL;
 use crate::name::AgentName;
 
-/// Where nanobot keeps its mailboxes by default. Whoever opens it puts the home directory for `~`.
+/// nanobot's default directory of mailboxes. Whoever opens it replaces `~` by the home directory.
 pub const DEFAULT_ROOT: &str = "~/.nanobot/mailboxes";
 
-/// The time between two looks that is believed: long enough to wait, and a day at most.
+/// The poll intervals that are accepted: long enough to wait, and a day at most.
 const POLL_SECONDS: RangeInclusive<f64> = 0.001..=86_400.0;
 
 /// How an agent's mailbox is set up.
@@ -63,7 +63,7 @@ impl MailboxConfig {
     fn from_fields(fields: Fields<'_>) -> Result<Self, WireError> {
         let mut config = Self::default();
         for (key, value) in fields.0 {
-            // Null is how an optional setting is left open.
+            // Null means that an optional setting is not set.
             let Some(value) = value.some() else { continue };
             match &*snake(&key) {
                 "enabled" => match value {
@@ -93,7 +93,7 @@ impl MailboxConfig {
                     }
                     config.mailboxes_root = root.into_owned();
                 }
-                // The section is open: other settings of the channel are not ours to judge.
+                // Other settings of the channel are ignored.
                 _ => {}
             }
         }
@@ -118,7 +118,7 @@ impl MailboxConfig {
         });
         match section {
             Value::Object(section) => section,
-            // The macro above makes nothing but an object.
+            // The macro above returns nothing but an object.
             _ => Object::new(),
         }
     }
@@ -236,7 +236,7 @@ mod tests {
             ("pollInterval", json!(0)),
             ("pollInterval", json!(-1)),
             ("pollInterval", json!(1e300)),
-            // More than nothing, yet no time that a clock can wait.
+            // Positive, but less than a clock can wait.
             ("pollInterval", json!(1e-10)),
             ("pollInterval", json!(0.0009)),
             ("pollInterval", json!("5")),

@@ -1,5 +1,5 @@
-//! The names of message files: when and from whom, in the two layouts. Sorted by the parsed time, never as text, since
-//! stamps of different lengths mix in one mailbox.
+//! The names of message files: time and sender, in the two layouts. Sorted by the parsed time, never as text, since timestamps of
+//! different lengths mix in one mailbox.
 
 use jiff::Timestamp;
 use jiff::civil::{Date, Time};
@@ -8,23 +8,23 @@ use jiff::tz::Offset;
 use super::stamp::{Strict, parse_digits};
 use crate::name::AgentName;
 
-/// How a nanobot message file ends.
+/// The ending of a nanobot message file.
 pub const NANOBOT_ENDING: &str = ".msg.json";
-/// How a chipset mail file ends.
+/// The ending of a chipset mail file.
 pub const CHIPSET_ENDING: &str = ".json";
 
-/// What the name of a message file says.
+/// The parsed name of a message file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileName<'a> {
     /// When it was sent. Sort by this, then by the name.
     pub at: Timestamp,
-    /// What follows the stamp: the sender, for nanobot perhaps with a suffix that only makes the name unique.
+    /// What follows the timestamp: the sender, for nanobot perhaps with a suffix that only makes the name unique.
     pub rest: &'a str,
 }
 
 impl FileName<'_> {
-    /// Whether the name is one that this sender's message would have. A name may itself end like a suffix, so the
-    /// sender cannot be read off the file name alone, only compared with what the file says.
+    /// Whether a message of this sender could have this file name. A name may itself end like a suffix, so the sender cannot be
+    /// read from the file name alone, only compared with what the file says.
     pub fn is_from(&self, sender: &AgentName) -> bool {
         match self.rest.strip_prefix(sender.as_str()) {
             Some("") => true,
@@ -114,14 +114,14 @@ pub fn parse_chipset(name: &str) -> Option<FileName<'_>> {
     if divided(end, b"Zz") {
         end += 1;
     } else if divided(end, b"+-") && divided(end + 3, b"-:") && divided(end + 6, b"-") {
-        // `+02-00-mayor`. A sender whose name looks like an offset is only mistaken where the stamp has no zone.
+        // `+02-00-mayor`. A sender whose name looks like an offset is misread only where the timestamp has no zone.
         if let (Some(hours), Some(minutes)) = (small(end + 1), small(end + 4)) {
             let seconds = i32::from(hours) * 3_600 + i32::from(minutes) * 60;
             offset = Offset::from_seconds(if divided(end, b"-") { -seconds } else { seconds }).ok()?;
             end += 6;
         }
     }
-    // Everything up to here was ASCII, so the cut is between characters.
+    // Everything up to here was ASCII, so this is a character boundary.
     let rest = stem.get(end..)?.strip_prefix('-').filter(|rest| !rest.is_empty())?;
     Some(FileName { at: offset.to_timestamp(date.to_datetime(time)).ok()?, rest })
 }

@@ -17,7 +17,7 @@ pub const MIN_BODY_CHARS: usize = 1;
 /// Longest body.
 pub const MAX_BODY_BYTES: usize = 64 * 1024;
 
-/// The subject of mail that stands in for a live message: all of it between two agents is one session.
+/// The subject of durable messages that replace live ones: all of them between two agents are one session.
 pub const MAIL_SUBJECT: &str = "Peer message";
 
 /// One message from one live goal to another agent's goal.
@@ -27,7 +27,7 @@ pub struct InboxMessage {
     pub from_agent_id: String,
     /// The goal that sent it.
     pub from_goal_id: GoalId,
-    /// The agent it is for. Which goal gets it, the subject says, never this field.
+    /// The agent it is for. The subject decides which goal gets it, never this field.
     pub to_agent_id: String,
     /// What it says.
     pub body: String,
@@ -84,7 +84,7 @@ pub fn goal_of(subject: &str) -> Option<GoalId> {
     subject.strip_prefix(INBOX_SUBJECT_PREFIX)?.strip_prefix('.')?.parse().ok()
 }
 
-/// A payload as it came, every field kept whether we know it or not.
+/// A payload with all its fields, known or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Payload<'a> {
     /// The fields in the order of the payload.
@@ -92,7 +92,7 @@ pub struct Payload<'a> {
 }
 
 impl<'a> Payload<'a> {
-    /// Reads a payload. Any JSON object will do; whether it is a message turns out in [`Payload::into_message`].
+    /// Parses a payload. Any JSON object is accepted; whether it is a message is checked in [`Payload::into_message`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         Ok(Self { fields: Fields::parse(bytes)? })
     }
@@ -102,9 +102,9 @@ impl<'a> Payload<'a> {
         compact(&self.fields, 1024)
     }
 
-    /// Whether the message stands inside an event envelope.
+    /// Whether the message is inside an event envelope.
     pub fn is_enveloped(&self) -> bool {
-        // A bare message has a body and no payload; one that has both is a bare message with a field of somebody's.
+        // A bare message has a body and no payload; one with both is a bare message with an unknown field.
         let has_body = self.fields.get("body").is_some_and(|body| *body != Json::Null);
         matches!(self.fields.get("payload"), Some(Json::Map(_))) && !has_body
     }

@@ -1,4 +1,4 @@
-//! JSON as it stands in a file: strings borrowed from the bytes, the order of fields and every unknown one kept.
+//! JSON as it is in a file: strings borrowed from the bytes, the order of fields and every unknown one kept.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -45,20 +45,20 @@ impl<'a> Fields<'a> {
         self.0.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value)
     }
 
-    /// Takes a field out; `null` stands in its place.
+    /// Takes a field out and leaves `null` in its place.
     pub(crate) fn take(&mut self, name: &str) -> Option<Json<'a>> {
         let (_, value) = self.0.iter_mut().rev().find(|(key, _)| key == name)?;
         Some(std::mem::replace(value, Json::Null))
     }
 
-    /// The object as serde_json has it.
+    /// Converts it to a serde_json object.
     pub fn into_object(self) -> Object {
         self.0.into_iter().map(|(key, value)| (key.into_owned(), value.into_value())).collect()
     }
 }
 
 impl<'a> Json<'a> {
-    /// What it is, for an error message.
+    /// The name of its type, for an error message.
     pub fn what(&self) -> &'static str {
         match self {
             Json::Null => "null",
@@ -78,7 +78,7 @@ impl<'a> Json<'a> {
         }
     }
 
-    /// The value as serde_json has it.
+    /// Converts it to a serde_json value.
     pub fn into_value(self) -> Value {
         match self {
             Json::Null => Value::Null,
@@ -128,7 +128,7 @@ impl<'a> Json<'a> {
         match self {
             Json::Number(number) => {
                 let value = number.as_f64().unwrap_or(0.0).clamp(0.0, f64::from(max));
-                // In range by the line above, and never NaN: JSON has none.
+                // In range by the line above, and never NaN, which JSON does not have.
                 Ok(value as u32)
             }
             other => Err(other.wrong(field, "a number")),
@@ -221,7 +221,7 @@ impl<'de> Deserialize<'de> for Key<'de> {
     }
 }
 
-/// The fields that a format knows, picked out of an object one by one. Of two with one name the later counts.
+/// The fields that a format knows, taken from an object one by one. Of two with one name the later counts.
 pub(crate) trait Pick<'a>: Default {
     /// Takes the value if the field is known.
     fn pick(&mut self, key: &str, value: Json<'a>);
@@ -239,13 +239,13 @@ pub(crate) trait Pick<'a>: Default {
     fn from_bytes(bytes: &'a [u8]) -> Result<Self, WireError> {
         match serde_json::from_str(text(bytes)?) {
             Ok(Picked(picked)) => Ok(picked),
-            // Something is wrong; the slower way says what.
+            // The slower way reports what is wrong.
             Err(_) => Fields::parse(bytes).map(Self::from_fields),
         }
     }
 }
 
-/// The bytes as text, checked once and not string by string. Some editors put a byte order mark before it.
+/// The bytes as text, validated once and not string by string. Some editors write a byte order mark first.
 fn text(bytes: &[u8]) -> Result<&str, WireError> {
     let text = std::str::from_utf8(bytes).map_err(|error| WireError::NotJson(error.to_string()))?;
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))

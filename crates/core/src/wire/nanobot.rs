@@ -1,7 +1,7 @@
 //! nanobot's message file, `.msg.json`.
 //!
-//! Subject, session, priority and correlation have no field there: they stand beside the others, only when set, where
-//! readers that do not know them pass over them.
+//! Subject, session, priority and correlation have no field there: they are added beside the others, only when set, where other
+//! readers ignore them.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use crate::message::{Callback, Kind, Message, Part, Priority};
 use crate::name::AgentName;
 use crate::task::TaskRef;
 
-/// A message file as it stands, every field kept whether we know it or not.
+/// A message file with all its fields, known or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct MessageFile<'a> {
     /// The fields in the order of the file.
@@ -24,7 +24,7 @@ pub struct MessageFile<'a> {
 }
 
 impl<'a> MessageFile<'a> {
-    /// Reads a file. Any JSON object will do; whether it is a message turns out in [`MessageFile::into_message`].
+    /// Parses a file. Any JSON object is accepted; whether it is a message is checked in [`MessageFile::into_message`].
     pub fn parse(bytes: &'a [u8]) -> Result<Self, WireError> {
         Ok(Self { fields: Fields::parse(bytes)? })
     }
@@ -34,16 +34,16 @@ impl<'a> MessageFile<'a> {
         compact(&self.fields, 1024)
     }
 
-    /// What the file says, in words of the domain.
+    /// Converts the file to a message.
     ///
-    /// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the time of the
-    /// file's last change) is the time where the name has none either.
+    /// `file_name` gives the id and the time where the file has none of its own; `seen_at` (such as the file's modification time)
+    /// is the time where the name has none either.
     pub fn into_message(self, file_name: &str, seen_at: Timestamp) -> Result<Message, WireError> {
         Seen::from_fields(self.fields).into_message(file_name, seen_at)
     }
 }
 
-/// The fields we know, last one of each name, `null` as missing.
+/// The known fields; of duplicates the last one, `null` as missing.
 #[derive(Default)]
 struct Seen<'a> {
     id: Option<Json<'a>>,
@@ -112,7 +112,7 @@ impl Seen<'_> {
         let reply_to = parts::reply_to(self.reply_to, "reply_to")?;
         let mut metadata = parts::object(self.metadata, "metadata")?;
         let task = match self.task {
-            // A text says nothing about where the task stands: kept for programs, and no news of a task.
+            // A text does not tell the task's state: kept for programs, and not a task update.
             Some(Json::Text(text)) if kind != Kind::Task => {
                 metadata.entry("task").or_insert_with(|| text.into_owned().into());
                 None
@@ -122,8 +122,8 @@ impl Seen<'_> {
         Ok(Message {
             to: parts::name(self.to, "to")?,
             sent_at,
-            // Fields that are ours alone: another program may mean something else by the name, so a value that does not
-            // fit is not an error but somebody else's field.
+            // Fields of our own: another program may use the same name for something else, so a value that does not parse is no
+            // error but an unknown field.
             session: self.session_id.and_then(|value| SessionId::parse(value.as_text()?).ok()),
             subject: self.subject.and_then(|value| value.text("subject").ok()).map(|text| text.into_owned()),
             priority: self.priority.and_then(|value| value.as_text()?.parse().ok()).unwrap_or_default(),
@@ -143,7 +143,7 @@ impl Seen<'_> {
     }
 }
 
-/// The id that nanobot would have given: `msg_` and the name of the file without its ending.
+/// The id that nanobot would have given: `msg_` and the file name without its ending.
 fn id_of(file_name: &str) -> MessageId {
     id_from(&format!("msg_{}", file_name.strip_suffix(filename::NANOBOT_ENDING).unwrap_or(file_name)))
 }
@@ -173,10 +173,10 @@ struct Written<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     task: Option<&'a TaskRef>,
     content: Content<'a>,
-    // Left out rather than null: nanobot asks the callback for its fields whenever it is there.
+    // Left out rather than null: nanobot reads the callback's fields whenever it is present.
     #[serde(skip_serializing_if = "Option::is_none")]
     callback: Option<&'a Callback>,
-    // Null and empty as the description has them, so that a reader may count on both.
+    // Null and empty as in the description, so that readers find both fields.
     reply_to: Option<&'a MessageId>,
     metadata: &'a Object,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -230,7 +230,7 @@ mod tests {
     use proptest::prelude::*;
     use serde_json::{Value, json};
 
-    /// The message of the description, its alternatives spelled out as they stand there.
+    /// The message of the format's description, with its alternatives as they are there.
     const SEED: &str = r#"{
   "id": "msg_1745659200_researcher",
   "from": "researcher",

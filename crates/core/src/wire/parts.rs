@@ -1,4 +1,4 @@
-//! What several formats share: content parts, tasks and callbacks as they stand in JSON, made into words of the domain.
+//! What several formats share: content parts, tasks and callbacks in JSON, converted to domain types.
 
 use super::WireError;
 use super::json::{Fields, Json};
@@ -10,7 +10,7 @@ use crate::message::{Callback, Kind, Part};
 use crate::name::AgentName;
 use crate::task::{TaskRef, TaskState};
 
-/// The content of a message: parts, or one of the shorter ways in which programs write a plain text.
+/// The content of a message: parts, or one of the shorter forms in which programs write plain text.
 pub(crate) fn content(value: Json<'_>) -> Result<Vec<Part>, WireError> {
     match value {
         Json::Null => Ok(Vec::new()),
@@ -29,7 +29,7 @@ pub(crate) fn content(value: Json<'_>) -> Result<Vec<Part>, WireError> {
     }
 }
 
-/// One part. What is not a text, data or file part in full is passed on as data, whole.
+/// One part. What is not a complete text, data or file part becomes data.
 pub(crate) fn part(value: Json<'_>) -> Part {
     let mut fields = match value {
         Json::Text(text) => return Part::Text { text: text.into_owned() },
@@ -53,20 +53,20 @@ pub(crate) fn part(value: Json<'_>) -> Part {
     }
 }
 
-/// The hops left, never more than is believed of a stranger.
+/// The remaining hops, at most what is accepted from another system.
 pub(crate) fn ttl(value: Json<'_>, field: &'static str) -> Result<u8, WireError> {
     // At most MAX_TTL, so it fits.
     Ok(value.clamped(field, u32::from(MAX_TTL))? as u8)
 }
 
-/// Whose hands it went through; what is no name cannot be compared with one and is left out. The latest are kept.
+/// The agents that it passed; entries that are no names are left out. The latest are kept.
 pub(crate) fn trace(value: Json<'_>, field: &'static str) -> Result<Vec<AgentName>, WireError> {
     let items = value.list(field)?;
     let skip = items.len().saturating_sub(MAX_TRACE);
     Ok(items.iter().skip(skip).filter_map(|item| AgentName::parse(item.as_text()?).ok()).collect())
 }
 
-/// The task. One without an id is named after the message that brings it, or for an update the one it answers.
+/// The task. One without an id gets that of the message that brings it, or for an update of the one that it answers.
 pub(crate) fn task(
     value: Json<'_>,
     kind: &Kind,
@@ -110,7 +110,7 @@ pub(crate) fn task(
     Ok(TaskRef { id, state, deadline, extra })
 }
 
-/// Where the answer shall go. Some channels have numbers for chats; they become text.
+/// Where the answer is to go. Some channels number their chats; numbers become text.
 pub(crate) fn callback(value: Json<'_>) -> Result<Callback, WireError> {
     fn text(value: Json<'_>, field: &'static str) -> Result<Option<String>, WireError> {
         Ok(match value {
@@ -137,7 +137,7 @@ pub(crate) fn name(value: Option<Json<'_>>, field: &'static str) -> Result<Agent
     AgentName::parse(&text).map_err(|bad| WireError::field(field, format!("is not an agent's name: {bad}")))
 }
 
-/// The kind of another program's message: what is no word of ours becomes a label, and what is no text a plain message.
+/// The kind of another program's message: an unknown word becomes a label, and what is no text a plain message.
 pub(crate) fn any_kind(value: Option<Json<'_>>) -> Kind {
     let Some(Json::Text(word)) = value else { return Kind::Message };
     let shown = |c: char| !(c.is_whitespace() || c.is_control() || crate::render::is_invisible(c));
@@ -145,7 +145,7 @@ pub(crate) fn any_kind(value: Option<Json<'_>>) -> Kind {
     word.parse().or_else(|_| label().parse()).unwrap_or_default()
 }
 
-/// A kind; none is a plain message.
+/// A kind; a missing one is a plain message.
 pub(crate) fn kind(value: Option<Json<'_>>) -> Result<Kind, WireError> {
     match value {
         None => Ok(Kind::Message),
@@ -166,7 +166,7 @@ pub(crate) fn reply_to(value: Option<Json<'_>>, field: &'static str) -> Result<O
     MessageId::parse(&text).map(Some).map_err(|bad| WireError::field(field, format!("is not an id: {bad}")))
 }
 
-/// An object that is passed on as it is.
+/// An object that is kept as it is.
 pub(crate) fn object(value: Option<Json<'_>>, field: &'static str) -> Result<Object, WireError> {
     value.map_or_else(|| Ok(Object::new()), |value| value.map(field).map(Fields::into_object))
 }

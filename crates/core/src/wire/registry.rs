@@ -1,7 +1,6 @@
-//! nanobot's `_registry.json`: an object of cards keyed by agent id, shared by everybody in one directory.
+//! nanobot's `_registry.json`: an object of cards by agent id, shared by all agents of one directory.
 //!
-//! Each agent writes only its own entry. Whatever else is in the file, entries that cannot be understood included, stays
-//! as it is.
+//! Each agent writes only its own entry. Whatever else is in the file, entries that do not parse included, stays as it is.
 
 use std::time::Duration;
 
@@ -23,20 +22,20 @@ pub struct Registry {
     entries: Object,
 }
 
-/// One agent's entry, as far as it is understood.
+/// One agent's entry, as far as it parses.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Entry {
-    /// Whose: the key in the registry, whatever `agent_id` says.
+pub struct RegistryEntry {
+    /// The agent: the key in the registry, whatever `agent_id` says.
     pub name: AgentName,
     /// What it says about itself.
     pub card: Card,
-    /// What it last claimed to be doing; whether that can still be true is for [`Entry::into_agent`] to say.
+    /// What it last reported; [`RegistryEntry::into_agent`] decides whether that can still be true.
     pub status: Status,
     /// What it is working on.
     pub current_tasks: Vec<TaskId>,
-    /// When it first came.
+    /// When it first registered.
     pub registered_at: Option<Stamp>,
-    /// Its last sign of life.
+    /// Its last heartbeat.
     pub last_heartbeat: Option<Stamp>,
 }
 
@@ -51,22 +50,22 @@ impl Registry {
         pretty(&self.entries, 512 * (self.entries.len() + 1))
     }
 
-    /// Everybody in it. An entry that cannot be understood comes with its key and the reason.
-    pub fn entries(&self) -> impl Iterator<Item = Result<Entry, (&str, WireError)>> {
-        self.entries.iter().map(|(key, value)| Entry::parse(key, value).map_err(|error| (key.as_str(), error)))
+    /// All entries. One that does not parse comes with its key and the error.
+    pub fn entries(&self) -> impl Iterator<Item = Result<RegistryEntry, (&str, WireError)>> {
+        self.entries.iter().map(|(key, value)| RegistryEntry::parse(key, value).map_err(|error| (key.as_str(), error)))
     }
 
     /// One agent, if it is there.
-    pub fn get(&self, name: &AgentName) -> Result<Option<Entry>, WireError> {
-        self.entries.get(name.as_str()).map(|value| Entry::parse(name.as_str(), value)).transpose()
+    pub fn get(&self, name: &AgentName) -> Result<Option<RegistryEntry>, WireError> {
+        self.entries.get(name.as_str()).map(|value| RegistryEntry::parse(name.as_str(), value)).transpose()
     }
 
-    /// Whether there is an entry of this name, understood or not.
+    /// Whether there is an entry of this name, parsed or not.
     pub fn contains(&self, name: &AgentName) -> bool {
         self.entries.contains_key(name.as_str())
     }
 
-    /// How many entries there are, understood or not.
+    /// How many entries there are, parsed or not.
     pub fn len(&self) -> usize {
         self.entries.len()
     }
@@ -76,8 +75,8 @@ impl Registry {
         self.entries.is_empty()
     }
 
-    /// Writes one agent's entry. Fields of its own that we do not know stay.
-    pub fn put(&mut self, entry: &Entry) {
+    /// Writes one agent's entry. Its unknown fields stay.
+    pub fn put(&mut self, entry: &RegistryEntry) {
         let mut fields = match self.entries.remove(entry.name.as_str()) {
             Some(Value::Object(fields)) => fields,
             _ => Object::new(),
@@ -98,7 +97,7 @@ impl Registry {
         self.entries.insert(entry.name.as_str().to_owned(), Value::Object(fields));
     }
 
-    /// Notes a sign of life, and what the agent is doing, and nothing else. `false` when it is not there.
+    /// Records a heartbeat and what the agent is doing, and nothing else. `false` when it has no entry.
     pub fn touch(&mut self, name: &AgentName, at: Timestamp, status: Status, current_tasks: &[TaskId]) -> bool {
         let Some(Value::Object(fields)) = self.entries.get_mut(name.as_str()) else { return false };
         fields.insert("last_heartbeat".to_owned(), Strict(at).to_string().into());
@@ -107,28 +106,28 @@ impl Registry {
         true
     }
 
-    /// Everything in it as it stands, by name.
+    /// All entries as they are, by name.
     pub fn raw(&self) -> &Object {
         &self.entries
     }
 
-    /// Puts an entry that fell out back as it was. One that is there stays.
+    /// Puts a lost entry back as it was. An existing one stays.
     pub fn restore(&mut self, key: &str, entry: &Value) {
         if !self.entries.contains_key(key) {
             self.entries.insert(key.to_owned(), entry.clone());
         }
     }
 
-    /// Takes over what another writer changed or added: `theirs` is what it made of `base`, of which this registry comes
-    /// too. Of an entry that both have changed, the one with the later sign of life stays. Nothing is removed: a writer
-    /// that takes no lock may lack an entry because it has not read it yet.
+    /// Merges the changes of another writer: `theirs` is what it made of `base`, from which this registry comes too. Of an entry
+    /// that both have changed, the one with the later heartbeat stays. Nothing is removed: a writer without a lock may lack an
+    /// entry because it has not read it yet.
     pub fn merge(&mut self, base: &Registry, theirs: &Registry) {
         for (key, value) in &theirs.entries {
             let (old, mine) = (base.entries.get(key), self.entries.get(key));
             if old == Some(value) || mine == Some(value) {
                 continue;
             }
-            if mine == old || Entry::last_sign(key, Some(value)) > Entry::last_sign(key, mine) {
+            if mine == old || RegistryEntry::last_sign(key, Some(value)) > RegistryEntry::last_sign(key, mine) {
                 self.entries.insert(key.clone(), value.clone());
             }
         }
@@ -140,7 +139,7 @@ impl Registry {
     }
 }
 
-impl Entry {
+impl RegistryEntry {
     /// The entry of an agent that registers now.
     pub fn new(name: AgentName, card: Card, now: Timestamp) -> Self {
         let stamp = Some(Stamp::now(now));
@@ -148,8 +147,8 @@ impl Entry {
         Self { name, card, status: Status::Idle, current_tasks: Vec::new(), registered_at: stamp, last_heartbeat }
     }
 
-    /// Reads an entry. Missing fields have nanobot's defaults; a field of the wrong type is an error, lest a broken
-    /// `allow_from` be read as "everybody".
+    /// Parses an entry. Missing fields have nanobot's defaults; a field of the wrong type is an error, so that a broken
+    /// `allow_from` is not read as "everybody".
     pub fn parse(key: &str, value: &Value) -> Result<Self, WireError> {
         let name = AgentName::parse(key)
             .map_err(|bad| WireError::field(key.to_owned(), format!("is not an agent's name: {bad}")))?;
@@ -188,7 +187,7 @@ impl Entry {
         Ok(Self {
             name,
             card,
-            // A word that we do not know is not a goodbye; whether it is alive, the heartbeat says.
+            // An unknown word does not mean offline; the heartbeat tells whether it is alive.
             status: get("status").and_then(|value| value.as_str()?.parse().ok()).unwrap_or(Status::Idle),
             current_tasks: match get("current_tasks") {
                 None => Vec::new(),
@@ -200,13 +199,13 @@ impl Entry {
         })
     }
 
-    /// When the agent of an entry last registered or gave a sign of life, as far as the entry is understood.
+    /// When the agent of an entry last registered or sent a heartbeat, as far as the entry parses.
     fn last_sign(key: &str, value: Option<&Value>) -> Option<Timestamp> {
         let entry = Self::parse(key, value?).ok()?;
         entry.registered_at.into_iter().chain(entry.last_heartbeat).map(|stamp| stamp.at()).max()
     }
 
-    /// The agent as the office can truthfully show it at `now`.
+    /// The agent as the office reports it at `now`.
     pub fn into_agent(self, now: Timestamp, timeout: Duration) -> AgentEntry {
         let last_seen = self.last_heartbeat.map(|stamp| stamp.at());
         AgentEntry {
@@ -221,7 +220,7 @@ impl Entry {
     }
 }
 
-impl From<AgentEntry> for Entry {
+impl From<AgentEntry> for RegistryEntry {
     fn from(agent: AgentEntry) -> Self {
         Self {
             name: agent.name,
@@ -316,7 +315,7 @@ mod tests {
         assert!(registry.get(&name("worse")).unwrap_err().to_string().contains("worse.allow_from"));
 
         let before = value(&registry);
-        registry.put(&Entry::new(name("me"), Card::default(), at(1)));
+        registry.put(&RegistryEntry::new(name("me"), Card::default(), at(1)));
         assert!(
             registry.touch(&name("me"), at(2), Status::Busy, &[])
                 && !registry.touch(&name("bad"), at(2), Status::Idle, &[])
@@ -350,7 +349,7 @@ mod tests {
 
     #[test]
     fn an_agent_is_offline_when_its_heartbeat_is_old() {
-        let entry = Entry::new(name("me"), Card::default(), at(100));
+        let entry = RegistryEntry::new(name("me"), Card::default(), at(100));
         let timeout = Duration::from_secs(30);
         assert_eq!(entry.clone().into_agent(at(130), timeout).presence.status, Status::Idle);
         assert_eq!(entry.into_agent(at(131), timeout).presence.status, Status::Offline);
@@ -363,7 +362,7 @@ mod tests {
         }
     }
 
-    fn entries() -> impl Strategy<Value = Entry> {
+    fn entries() -> impl Strategy<Value = RegistryEntry> {
         (
             "[a-z][a-z0-9._-]{0,12}",
             ".{0,20}",
@@ -375,7 +374,7 @@ mod tests {
             prop::option::of(0_i64..4_000_000_000),
         )
             .prop_map(|(who, description, capabilities, allow, max_concurrent_tasks, status, tasks, seen)| {
-                Entry {
+                RegistryEntry {
                     name: name(&who),
                     card: Card { description, capabilities, allow_from: AllowFrom(allow), max_concurrent_tasks },
                     status,

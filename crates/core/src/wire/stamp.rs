@@ -1,4 +1,4 @@
-//! Timestamps as other systems write them: texts in several shapes, numbers in several units. The original is kept.
+//! Timestamps as other systems write them: texts in several forms, numbers in several units. The original is kept.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ use serde_json::{Number, Value};
 use super::WireError;
 use super::json::Json;
 
-/// An instant together with how it was written, so that writing it back changes nothing.
+/// An instant together with its original form, so that writing it back changes nothing.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Stamp {
     at: Timestamp,
@@ -28,7 +28,7 @@ enum Original {
 }
 
 impl Stamp {
-    /// A stamp of ours for an instant that the caller passes in; it is written in the strict form.
+    /// A timestamp for an instant that the caller passes in; written in the strict form.
     pub fn now(at: Timestamp) -> Self {
         Self { at, original: Original::Strict }
     }
@@ -44,7 +44,7 @@ impl Stamp {
         Some(Self { at: parse_text(text)?, original: Original::Text(text.into()) })
     }
 
-    /// Reads a number: unix seconds, milliseconds, microseconds or nanoseconds, told apart by the count of digits.
+    /// Parses a number: unix seconds, milliseconds, microseconds or nanoseconds, by the count of digits.
     pub fn from_number(number: &Number) -> Option<Self> {
         Some(Self { at: parse_number(number)?, original: Original::Number(number.clone()) })
     }
@@ -90,7 +90,7 @@ fn parse_number(number: &Number) -> Option<Timestamp> {
     }
 }
 
-/// Digits of a field or a file name, leading zeros counted: our own file names have them before 2001.
+/// Digits of a field or a file name, with leading zeros: our own file names have them before 2001.
 pub(crate) fn parse_digits(digits: &str) -> Option<Timestamp> {
     in_unit_of(digits.parse().ok()?, u32::try_from(digits.len()).ok()?)
 }
@@ -112,9 +112,9 @@ fn parse_float(value: f64) -> Option<Timestamp> {
         v if v < 1e19 => 1.0,
         _ => return None,
     };
-    // The whole and the fraction apart: a product of both would lose the last digits of the seconds.
+    // Whole and fraction separately: a product of both would lose the last digits.
     let whole = value.trunc() as i128 * nanos_per_unit as i128;
-    // A float of unix seconds is exact to a fraction of a microsecond; what is below is noise.
+    // A float of unix seconds is exact to a fraction of a microsecond; smaller digits are noise.
     let fraction = (value.fract() * nanos_per_unit / 1e3).round() as i128 * 1_000;
     Timestamp::from_nanosecond(whole + fraction).ok()
 }
@@ -148,7 +148,7 @@ impl<'de> Deserialize<'de> for Stamp {
 pub struct Strict(pub Timestamp);
 
 impl Strict {
-    /// Writes into a buffer and gives back what was written; `None` outside the years 0 to 9999.
+    /// Writes into a buffer and returns what was written; `None` outside the years 0 to 9999.
     pub(super) fn write<'b>(&self, buffer: &'b mut [u8; 30]) -> Option<&'b str> {
         let civil = Offset::UTC.to_datetime(self.0);
         let year = u32::try_from(civil.year()).ok()?;

@@ -16,7 +16,7 @@ pub(crate) fn arbitrary_bytes() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![vec(any::<u8>(), 0..200), json().prop_map(|value| value.to_string().into_bytes())]
 }
 
-/// A real sample with bytes flipped, put in, taken out, or cut off.
+/// A real sample with bytes flipped, inserted, removed, or cut off.
 pub(crate) fn mutated(sample: &'static str) -> impl Strategy<Value = Vec<u8>> {
     vec((any::<prop::sample::Index>(), any::<u8>(), 0..5_u8), 1..6).prop_map(move |changes| {
         let mut bytes = sample.as_bytes().to_vec();
@@ -37,7 +37,7 @@ pub(crate) fn mutated(sample: &'static str) -> impl Strategy<Value = Vec<u8>> {
     })
 }
 
-/// A sample with one of its values replaced by another one, so that it is JSON still but means something else.
+/// A sample with one of its values replaced by another one, so that it is still JSON but means something else.
 pub(crate) fn retyped(sample: &'static str) -> impl Strategy<Value = Vec<u8>> {
     (any::<prop::sample::Index>(), json()).prop_map(move |(place, new)| {
         let mut value: Value = serde_json::from_str(sample).unwrap();

@@ -8,7 +8,7 @@ use super::stamp::instant;
 use super::{WireError, compact};
 use crate::transcript::Line;
 
-/// A line as it stands, every field kept whether we know it or not.
+/// A line with all its fields, known or not.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FileLine<'a> {
     /// The fields in the order of the line.
@@ -32,7 +32,7 @@ impl<'a> FileLine<'a> {
     }
 }
 
-/// The fields we know, `null` as missing.
+/// The known fields, `null` as missing.
 #[derive(Default)]
 struct Seen<'a> {
     role: Option<Json<'a>>,
@@ -63,11 +63,11 @@ impl Seen<'_> {
             None => Ok(otherwise.to_owned()),
         };
         Ok(Line {
-            // Lines without a role exist, and so far only people's were seen without one.
+            // Lines without a role exist; all seen so far were of people.
             role: text(self.role, "role", "user")?,
             content: self.content.ok_or_else(|| WireError::missing("content"))?.text("content")?.into_owned(),
             sender: text(self.sender, "sender", "")?,
-            // A file says who wrote a line in the words of whoever wrote it.
+            // The sender in a file is the writer's own claim.
             author: None,
             message_id: match self.message_id {
                 Some(Json::Number(number)) => Some(number.to_string()),
@@ -88,7 +88,7 @@ pub fn parse(bytes: &[u8]) -> Result<Line, WireError> {
     Seen::from_bytes(bytes)?.into_line()
 }
 
-/// Writes a line, newline included; inside it there is none, whatever was said.
+/// Writes a line with its newline; there is none inside it.
 pub fn write(line: &Line) -> Result<Vec<u8>, WireError> {
     let written = Written {
         role: &line.role,
@@ -105,25 +105,25 @@ struct Written<'a> {
     role: &'a str,
     content: &'a str,
     sender: &'a str,
-    /// Written as `null` where there is none: readers may count on every field of the format.
+    /// Written as `null` where there is none: readers find every field of the format.
     message_id: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     ts: Option<Number>,
 }
 
-/// Whole milliseconds without a point, as most writers have them.
+/// Whole milliseconds without a decimal point, as most writers have them.
 pub(crate) fn whole_millis(ts: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     if ts.fract() == 0.0 && ts.abs() <= EXACT { Some((ts as i64).into()) } else { Number::from_f64(ts) }
 }
 
-/// Ends a line, and escapes what would end it for readers in other languages (Python's `splitlines` takes three
-/// characters beyond ASCII for line ends; in JSON they can only stand in strings).
+/// Ends a line, and escapes what would end it for readers in other languages (Python's `splitlines` treats three characters
+/// beyond ASCII as line ends; in JSON they can only be in strings).
 fn ended(mut bytes: Vec<u8>) -> Result<Vec<u8>, WireError> {
     const ENDS: [(&[u8], &[u8]); 3] =
         [(b"\xc2\x85", b"\\u0085"), (b"\xe2\x80\xa8", b"\\u2028"), (b"\xe2\x80\xa9", b"\\u2029")];
     let ends = |bytes: &[u8]| ENDS.iter().find(|(bare, _)| bytes.starts_with(bare));
-    // Both lead bytes are rare enough in most texts that this look is all that is paid.
+    // Both lead bytes are rare in most texts, so this check is all the cost.
     if bytes.iter().enumerate().any(|(at, byte)| matches!(byte, 0xc2 | 0xe2) && ends(&bytes[at..]).is_some()) {
         let mut escaped = Vec::with_capacity(bytes.len() + 64);
         let mut rest = bytes.as_slice();

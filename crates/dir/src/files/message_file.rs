@@ -215,7 +215,7 @@ pub(crate) fn write(layout: Layout, message: &Message) -> Result<Vec<u8>, WireEr
 
 /// The same file, marked as read (chipset); nothing if it is marked already.
 pub(crate) fn marked_read(bytes: &[u8]) -> Result<Option<Vec<u8>>, WireError> {
-    let mail = chipset::Mail::parse(bytes)?;
+    let mail = chipset::ChipsetMail::parse(bytes)?;
     let mut object = mail.fields.into_object();
     if object.get("read") == Some(&serde_json::Value::Bool(true)) {
         return Ok(None);

@@ -17,7 +17,7 @@ use amb_core::card::Presence;
 use amb_core::doc::AgentEntry;
 use amb_core::limits::HEARTBEAT_TIMEOUT;
 use amb_core::wire::Stamp;
-use amb_core::wire::registry::{Entry, Registry};
+use amb_core::wire::registry::{Registry, RegistryEntry};
 use amb_core::{AgentName, OfficeError, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -198,7 +198,7 @@ impl OfficeState {
         let name = ours.name.clone();
         // An entry that we do not understand is replaced by ours: the agent registered here.
         let theirs = registry.get(&name).ok().flatten();
-        let mut entry = Entry::from(ours);
+        let mut entry = RegistryEntry::from(ours);
         if let Some(theirs) = theirs {
             let when = |stamp: &Option<Stamp>| stamp.as_ref().map(Stamp::at);
             if when(&theirs.registered_at) > when(&entry.registered_at) {
