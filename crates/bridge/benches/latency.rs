@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use amb_bridge::{Bridge, Ledger, Options, Outcome, Runtime, Turn, TurnError};
+use amb_bridge::{Bridge, BridgeOptions, Ledger, Runtime, Turn, TurnError, TurnOutcome};
 use amb_client::{Client, ServerUrl};
 use amb_core::{AgentName, Card, Draft, Mailbox};
 use amb_dir::{DirOffice, DirOptions};
@@ -32,9 +32,9 @@ impl Runtime for Clock {
         true
     }
 
-    async fn turn(&self, _turn: &Turn) -> Result<Outcome, TurnError> {
+    async fn turn(&self, _turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let _ = self.0.send(Instant::now()).await;
-        Ok(Outcome::NoReply)
+        Ok(TurnOutcome::NoReply)
     }
 }
 
@@ -43,7 +43,7 @@ async fn measure(what: &str, ann: &dyn Mailbox, ben: Arc<dyn Mailbox>, state: &P
     let ledger = Ledger::open(&state.join(what)).unwrap();
     let (to, stop) = (ben.me().clone(), Arc::new(tokio::sync::Notify::new()));
     let stopped = Arc::clone(&stop);
-    let options = Options { concurrency: 1, ..Options::default() };
+    let options = BridgeOptions { concurrency: 1, ..BridgeOptions::default() };
     let bridge = Bridge::new(ben, Arc::new(Clock(begun)), ledger, options);
     let running = tokio::spawn(bridge.run(async move { stopped.notified().await }));
     let mut waits = Vec::with_capacity(MAILS);

@@ -1,12 +1,12 @@
-//! A runtime that is a resident agent which speaks the Agent Client Protocol: one process for all mail, a session for each
+//! Runs a resident agent that speaks the Agent Client Protocol (ACP): one process for all messages, one ACP session for each
 //! conversation.
 //!
-//! The protocol has no queue: a second prompt during a turn cancels the first one in some agents. The bridge gives a
-//! conversation one turn at a time, so a session never has two.
+//! The protocol has no queue: in some agents a second prompt during a turn cancels the first one. The bridge runs the turns of a
+//! conversation one after the other, so a session never has two prompts.
 //!
-//! A session whose process died in the middle of a turn is lost. The next turn of its conversation begins a new session, and
-//! its prompt hands over what was said last. A session that was at rest when the process ended is loaded again where the agent
-//! offers that, and is else treated like a lost one.
+//! A session whose process died in the middle of a turn is lost. The next turn of its conversation begins a new session, and its
+//! prompt includes the last exchanges. A session that was idle when the process ended is loaded again where the agent supports
+//! `session/load`, and is treated as lost otherwise.
 
 mod agent;
 mod collected;
@@ -25,18 +25,19 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use self::agent::{Agent, Asked, CallError, Session};
-use self::memory::Conversation;
+use self::agent::{AcpAgent, AcpSession, CallError, PendingRequest};
+use self::memory::ConversationMemory;
 pub use self::permissions::Permissions;
 use crate::file::{self, Sync};
 use crate::processes;
-use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 
 /// How long a turn may take by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 /// How long an agent may take to start, or to begin a session.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// How long a cancelled turn may take to end. Then the agent is ended. Less than the bridge waits beyond a turn's time.
+/// How long a cancelled turn may take to end before the agent's process is killed. Shorter than the time the bridge waits beyond
+/// a turn's limit.
 const CANCEL_LIMIT: Duration = Duration::from_secs(5);
 /// Why a turn ended without an answer.
 const TOO_LATE: &str = "the time of the turn was over; --turn-timeout gives it longer";
@@ -54,11 +55,11 @@ pub struct AcpOptions {
     pub directory: PathBuf,
     /// The answer to requests of permission.
     pub permissions: Permissions,
-    /// The way of authentication that is asked for before the first session.
+    /// The authentication method to use before the first session.
     pub authenticate: Option<String>,
-    /// The directory in which runs are written down, so that [`Runtime::end_leftovers`] can end those of a killed bridge.
+    /// The directory of run records, from which [`Runtime::end_leftovers`] finds the processes of a killed bridge.
     pub records: Option<PathBuf>,
-    /// The directory in which conversations are remembered.
+    /// The directory in which conversations are stored.
     pub memory: Option<PathBuf>,
     /// How long the agent may take to start, or to begin a session.
     pub start_limit: Duration,
@@ -85,9 +86,9 @@ impl Default for AcpOptions {
 /// A resident agent.
 pub struct Acp {
     options: AcpOptions,
-    /// The running agent. Held while one is started, so that there are never two.
-    running: tokio::sync::Mutex<Option<Arc<Agent>>>,
-    /// What the agent says about itself, once it has.
+    /// The running agent. Locked while one is started, so that there are never two.
+    running: tokio::sync::Mutex<Option<Arc<AcpAgent>>>,
+    /// What the agent reported about itself in `initialize`.
     about: Mutex<About>,
 }
 
@@ -96,12 +97,12 @@ struct About {
     name: Option<String>,
     can_load: bool,
     can_close: bool,
-    /// The ways of authentication that it offers.
+    /// The authentication methods that it offers.
     methods: Vec<String>,
 }
 
 impl Acp {
-    /// An agent that is started when it is first needed.
+    /// Creates the runtime; the agent's process is started when it is first needed.
     pub fn new(options: AcpOptions) -> Self {
         Self { options, running: tokio::sync::Mutex::default(), about: Mutex::default() }
     }
@@ -110,8 +111,8 @@ impl Acp {
         self.about.lock().clone()
     }
 
-    /// The agent, started if it does not run.
-    async fn agent(&self, deadline: Instant) -> Result<Arc<Agent>, TurnError> {
+    /// Returns the agent, after starting it if it does not run.
+    async fn agent(&self, deadline: Instant) -> Result<Arc<AcpAgent>, TurnError> {
         let mut running = self.running.lock().await;
         if let Some(agent) = running.as_ref().filter(|agent| agent.ended().is_none()) {
             return Ok(Arc::clone(agent));
@@ -121,7 +122,7 @@ impl Acp {
         }
         let AcpOptions { command, environment, directory, records, permissions, .. } = &self.options;
         let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
-        let agent = Agent::start(command, environment, directory, records.as_deref(), *permissions);
+        let agent = AcpAgent::start(command, environment, directory, records.as_deref(), *permissions);
         let agent = agent.map_err(unreachable)?;
         let said = self.start(&agent, "initialize", &wire::initialize(), deadline).await?;
         let version = said.get("protocolVersion").and_then(Value::as_u64);
@@ -138,13 +139,19 @@ impl Acp {
         Ok(agent)
     }
 
-    /// A request without which there is no turn. All requests of a turn share its time.
-    async fn start(&self, agent: &Agent, method: &str, params: &Value, deadline: Instant) -> Result<Value, TurnError> {
+    /// Sends a request that the turn depends on. All requests of a turn share its deadline.
+    async fn start(
+        &self,
+        agent: &AcpAgent,
+        method: &str,
+        params: &Value,
+        deadline: Instant,
+    ) -> Result<Value, TurnError> {
         let limit = self.options.start_limit.min(left(deadline));
         agent.call(method, params, limit).await.map_err(|error| {
             let (trouble, detail) = match error {
                 CallError::Ended(why) => (Trouble::Unreachable, format!("{method}: {why}")),
-                // The turn had no more time for it. The agent may be at work for others.
+                // The turn's deadline came first. The agent itself may be fine and at work for other turns.
                 CallError::Late if limit < self.options.start_limit => {
                     (Trouble::Timeout, format!("{method}: {TOO_LATE}"))
                 }
@@ -178,18 +185,18 @@ impl Acp {
         self.options.memory.as_ref().map(|memory| memory.join(file::name(conversation)))
     }
 
-    fn recall(&self, conversation: &str) -> Conversation {
+    fn recall(&self, conversation: &str) -> ConversationMemory {
         let read = self.place(conversation).map(|place| file::read(&place)).transpose();
         read.map(Option::flatten)
             .unwrap_or_else(|error| {
-                // Only its history is lost; the mail is not.
+                // Only the conversation's history is lost; the message is not.
                 tracing::warn!(%error, "a conversation cannot be recalled and begins anew");
                 None
             })
             .unwrap_or_default()
     }
 
-    fn remember(&self, conversation: &str, what: &Conversation) {
+    fn remember(&self, conversation: &str, what: &ConversationMemory) {
         if let Some(place) = self.place(conversation)
             && let Err(error) = file::write(&place, what, Sync::Later)
         {
@@ -197,12 +204,12 @@ impl Acp {
         }
     }
 
-    /// The session of a conversation; and whether it is new and knows nothing of what was said before.
+    /// Returns the session of a conversation, and whether it is new and so knows nothing of what was said before.
     async fn session(
         &self,
-        agent: &Agent,
+        agent: &AcpAgent,
         key: &str,
-        known: &Conversation,
+        known: &ConversationMemory,
         deadline: Instant,
     ) -> Result<(String, bool), TurnError> {
         let open = agent.sessions.lock().get(key).cloned();
@@ -225,25 +232,25 @@ impl Acp {
         }
     }
 
-    /// Notes a session as used now, and closes the one that was not used for the longest time where there are too many.
-    fn keep_open(&self, agent: &Agent, key: &str, id: &str) {
+    /// Notes a session as used now; above the limit, closes the least recently used one.
+    fn keep_open(&self, agent: &AcpAgent, key: &str, id: &str) {
         let extra = {
             let mut sessions = agent.sessions.lock();
-            sessions.insert(key.to_owned(), Session { id: id.to_owned(), used: Instant::now() });
+            sessions.insert(key.to_owned(), AcpSession { id: id.to_owned(), used: Instant::now() });
             let resting = sessions.iter().filter(|(_, session)| !agent.is_listened_to(&session.id));
             let oldest = resting.min_by_key(|(_, session)| session.used).map(|(key, _)| key.clone());
             (sessions.len() > MAX_SESSIONS).then(|| oldest.and_then(|key| sessions.remove(&key))).flatten()
         };
         if let Some(session) = extra.filter(|_| self.about().can_close) {
-            // No turn waits for the answer.
+            // No turn waits for the response.
             if let Err(error) = agent.post("session/close", &json!({ "sessionId": session.id })) {
                 tracing::debug!(?error, "a session that is not used any more stays open");
             }
         }
     }
 
-    /// The turn has taken too long: it is cancelled, and where it does not end, the agent is ended.
-    async fn cancel(&self, agent: &Agent, session: &str, asked: &mut Asked) -> bool {
+    /// Cancels a turn that took too long. Where it does not end in time, kills the agent. Returns whether it ended.
+    async fn cancel(&self, agent: &AcpAgent, session: &str, asked: &mut PendingRequest) -> bool {
         let limit = self.options.cancel_limit;
         let _ = agent.notify("session/cancel", &json!({ "sessionId": session }));
         match asked.within(limit).await {
@@ -266,7 +273,7 @@ impl About {
         });
         let methods = said.get("authMethods").and_then(Value::as_array).into_iter().flatten();
         Self {
-            // Whatever an agent calls itself, it is one short line in a table.
+            // The agent chooses its name: bounded to one short line, since it is shown in a table.
             name: name.map(|name| name.chars().filter(|c| !c.is_control()).take(60).collect()),
             can_load: said.pointer("/agentCapabilities/loadSession") == Some(&Value::Bool(true)),
             can_close: said.pointer("/agentCapabilities/sessionCapabilities/close").is_some_and(Value::is_object),
@@ -275,27 +282,27 @@ impl About {
     }
 }
 
-/// What is left until then.
+/// The time left until the deadline.
 fn left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())
 }
 
-/// A prompt that the agent works on. Whoever stops waiting for it leaves a session in which something may still run: it is
-/// cancelled and not used again, so that no session has two prompts.
+/// A prompt that the agent works on. Dropped before its end, it cancels the prompt and forgets the session, because something may
+/// still run there and no session may have two prompts.
 struct UnderWay<'a> {
-    agent: &'a Agent,
+    agent: &'a AcpAgent,
     key: &'a str,
     session: &'a str,
     is_over: bool,
 }
 
 impl<'a> UnderWay<'a> {
-    fn begin(agent: &'a Agent, key: &'a str, session: &'a str) -> Self {
+    fn begin(agent: &'a AcpAgent, key: &'a str, session: &'a str) -> Self {
         agent.listen(session);
         Self { agent, key, session, is_over: false }
     }
 
-    /// The agent's answer.
+    /// Returns the agent's answer.
     fn end(mut self) -> String {
         self.is_over = true;
         self.agent.heard(self.session)
@@ -327,7 +334,7 @@ impl Runtime for Acp {
     }
 
     async fn check(&self) -> Result<(), TurnError> {
-        // To start, and to authenticate.
+        // Twice the limit: once to start, once to authenticate.
         self.agent(Instant::now() + self.options.start_limit * 2).await.map(|_| ())
     }
 
@@ -340,7 +347,7 @@ impl Runtime for Acp {
         Ok(())
     }
 
-    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+    async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let deadline = Instant::now() + turn.timeout;
         let agent = self.agent(deadline).await?;
         let key = turn.session_key.as_str();
@@ -384,7 +391,7 @@ impl Runtime for Acp {
             }
             Err(CallError::Rpc(error)) => {
                 known.is_settled = true;
-                // A session that is gone, or one in which the same mail fails again and again.
+                // The session is gone, or the same message failed in it again.
                 is_lost = turn.tried || matches!(error.code, wire::NOT_FOUND | wire::INVALID_PARAMS);
                 Err(failed(format!("the agent: {}", error.message)))
             }
@@ -395,8 +402,8 @@ impl Runtime for Acp {
         }
         if let Ok(outcome) = &outcome {
             let answer = match outcome {
-                Outcome::Reply(text) => text.as_str(),
-                Outcome::NoReply => "",
+                TurnOutcome::Reply(text) => text.as_str(),
+                TurnOutcome::NoReply => "",
             };
             known.keep(&turn.mail, answer);
         }
@@ -406,15 +413,15 @@ impl Runtime for Acp {
 }
 
 impl Acp {
-    /// What the end of a turn means.
-    fn understand(&self, reason: Option<&str>, text: String) -> Result<Outcome, TurnError> {
+    /// Translates the reason for which a turn ended.
+    fn understand(&self, reason: Option<&str>, text: String) -> Result<TurnOutcome, TurnError> {
         let is_blank = text.trim().is_empty();
         match (reason.unwrap_or("none"), is_blank) {
-            ("end_turn", true) => Ok(Outcome::NoReply),
-            ("end_turn", false) | ("refusal", false) => Ok(Outcome::Reply(text)),
+            ("end_turn", true) => Ok(TurnOutcome::NoReply),
+            ("end_turn", false) | ("refusal", false) => Ok(TurnOutcome::Reply(text)),
             ("refusal", true) => Err(TurnError::new(Trouble::Refused, "the agent refuses to go on with this mail")),
             (reason @ ("max_tokens" | "max_turn_requests"), false) => {
-                Ok(Outcome::Reply(format!("{text}\n[cut: the agent stopped at a limit: {reason}]")))
+                Ok(TurnOutcome::Reply(format!("{text}\n[cut: the agent stopped at a limit: {reason}]")))
             }
             (reason, _) => Err(TurnError::new(Trouble::Failed, format!("the turn ended without an answer: {reason}"))),
         }

@@ -1,4 +1,4 @@
-//! The loop: take mail, give it its turns, several at once, look for more, wait.
+//! The bridge's main loop: claim messages, run their turns, several at once, and wait for more.
 
 mod health;
 mod taking;
@@ -16,74 +16,74 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{BridgeError, Stop};
 use crate::ledger::Ledger;
-use crate::options::{Conversations, Options};
-use crate::queue::{Held, Queue};
+use crate::options::{BridgeOptions, Conversations};
+use crate::queue::{HeldMessage, Queue};
 use crate::requests::Requests;
 use crate::runtime::{Runtime, Trouble, TurnError};
-use crate::status::{Connection, Status};
+use crate::status::{BridgeStatus, RuntimeState};
 
-/// How long one look at the log waits. Only a bound: mail ends the wait at once.
+/// How long one read of the log waits. A new entry ends the wait at once.
 const WAIT: Duration = Duration::from_secs(25);
-/// The first wait before mail that the log has told of is looked for again; it doubles up to [`MAX_LOOKS`] times.
+/// The first delay before a message that the log announced is claimed again; it doubles up to [`MAX_LOOKS`] times.
 const LOOK_FOR_ANNOUNCED: Duration = Duration::from_millis(50);
 const MAX_LOOKS: u32 = 8;
-/// The most mail that is looked for like this.
+/// The most announced messages that are retried like this.
 const MAX_ANNOUNCED: usize = 1_000;
-/// How often the bridge looks whether somebody wants a mail tried again.
+/// How often the bridge looks for dead letters that somebody wants retried.
 const LOOK: Duration = Duration::from_millis(500);
-/// How soon a busy conversation is asked again whether it can be told of requests for a connection.
+/// How soon a busy conversation is asked again whether it can be told of connection requests.
 const BUSY: Duration = Duration::from_secs(1);
-/// The most mail that one request gives back.
+/// The most messages that one call releases.
 const MAX_RELEASED: usize = 100;
-/// How often the bridge says that its agent is alive.
+/// The interval of the agent's heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// One agent's bridge to one runtime.
 pub struct Bridge {
-    shared: Arc<Shared>,
+    shared: Arc<BridgeContext>,
     queue: Queue,
     turns: JoinSet<Ended>,
-    /// Turns that ended and are not seen to yet.
+    /// Turns that ended and are not processed yet.
     ended: Vec<Ended>,
     cursor: Option<Cursor>,
     announced: Announced,
-    /// Whether what a bridge before this one left has been taken up.
+    /// Whether the ledger entries of an earlier process have been taken up.
     is_resumed: bool,
-    /// Until when no turn is begun, since the runtime is down; then it is checked first.
+    /// Until when no turn is started because the runtime is down; then it is checked first.
     paused: Option<Instant>,
-    /// Failures of the runtime itself, in a row.
+    /// Consecutive failures of the runtime itself.
     outages: u32,
     requests: Requests,
-    /// What was last said to be wrong with the runtime, while it is.
+    /// The last warning about the runtime, while it is down.
     warned: Option<String>,
-    /// Whether it was said that the runtime takes turns, and not since that it does not.
+    /// Whether the runtime was reported as ready since it was last down.
     is_announced: bool,
 }
 
-/// What the loop and the turns under way have in common.
-pub(crate) struct Shared {
+/// What the loop shares with the running turns.
+pub(crate) struct BridgeContext {
     pub(crate) office: Arc<dyn Mailbox>,
     pub(crate) runtime: Arc<dyn Runtime>,
     pub(crate) ledger: Ledger,
-    pub(crate) options: Options,
-    status: Mutex<Status>,
+    pub(crate) options: BridgeOptions,
+    status: Mutex<BridgeStatus>,
 }
 
-/// Mail that the log has told of and that could not be claimed yet: its sender may hold it for a moment longer.
+/// Messages that the log announced and that could not be claimed yet, because their sender still holds them for a moment.
 #[derive(Debug, Default)]
 struct Announced {
     ids: Vec<MessageId>,
-    /// How often it was looked for in vain.
+    /// How often claiming them failed.
     looks: u32,
 }
 
 impl Announced {
-    /// How long to wait before the next look; none where there is nothing to look for.
+    /// The delay before the next attempt; `None` where nothing was announced.
     fn next_look(&self) -> Option<Duration> {
         (!self.ids.is_empty()).then(|| LOOK_FOR_ANNOUNCED.saturating_mul(1 << self.looks.min(5)))
     }
 
-    /// It was looked for in vain once more. What does not come in the end was handled by others.
+    /// Counts an attempt that found nothing. After [`MAX_LOOKS`] of them somebody else has handled the messages.
     fn missed(&mut self) {
         self.looks += 1;
         if self.looks > MAX_LOOKS {
@@ -92,9 +92,9 @@ impl Announced {
     }
 }
 
-/// What had a turn.
+/// What a turn was for.
 enum Work {
-    Mail(Box<Held>),
+    Mail(Box<HeldMessage>),
     Requests(Vec<Request>),
 }
 
@@ -106,12 +106,12 @@ struct Ended {
 }
 
 impl Bridge {
-    /// A bridge that begins with [`run`](Self::run).
-    pub fn new(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: Options) -> Self {
-        let status = Mutex::new(Status::new(office.me().clone(), office.describe(), runtime.describe()));
-        let queue = Queue::new(options.hold_thread);
+    /// Creates a bridge; [`run`](Self::run) starts it.
+    pub fn new(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: Ledger, options: BridgeOptions) -> Self {
+        let status = Mutex::new(BridgeStatus::new(office.me().clone(), office.describe(), runtime.describe()));
+        let queue = Queue::new(options.hold_session);
         Self {
-            shared: Arc::new(Shared { office, runtime, ledger, options, status }),
+            shared: Arc::new(BridgeContext { office, runtime, ledger, options, status }),
             queue,
             turns: JoinSet::new(),
             ended: Vec::new(),
@@ -127,11 +127,11 @@ impl Bridge {
         }
     }
 
-    /// Works until `shutdown` resolves; then gives back what it holds and says goodbye.
+    /// Runs until `shutdown` resolves; then releases its claims and sets the agent offline.
     ///
     /// # Errors
-    /// Where the office lets the agent in no more, or the ledger cannot be written. What passes by itself (an office
-    /// out of reach, a runtime that is down) is waited for.
+    /// Where the office rejects the agent's key, or the ledger cannot be written. Failures that may pass (an unreachable office,
+    /// a runtime that is down) are retried.
     pub async fn run(mut self, shutdown: impl Future<Output = ()>) -> Result<(), OfficeError> {
         let beating = tokio::spawn(heartbeats(Arc::clone(&self.shared.office)));
         let ended = tokio::select! {
@@ -146,7 +146,7 @@ impl Bridge {
         ended
     }
 
-    /// Gives back what is claimed, so that another bridge, or the next one, has it at once.
+    /// Releases all claims, so that another bridge, or the next process, gets the messages at once.
     async fn let_go(&mut self) {
         self.turns.shutdown().await;
         let claimed = self.queue.drain_claimed();
@@ -181,7 +181,7 @@ impl Bridge {
         }
     }
 
-    /// Sees to what has ended, begins what can begin, then waits for more of either.
+    /// Processes turns that ended, starts what can start, then waits for either.
     async fn round(&mut self) -> Result<(), BridgeError> {
         self.see_to_ended().await?;
         if !self.is_resumed {
@@ -192,7 +192,7 @@ impl Bridge {
             Some(since) => since,
             None => {
                 self.requests.look();
-                // The end of the log is taken before looking, so that nothing falls between looking and waiting.
+                // The end of the log is read before messages are claimed, so that nothing is missed between claiming and waiting.
                 self.shared.office.events(None, Duration::ZERO).await?.cursor
             }
         };
@@ -217,7 +217,7 @@ impl Bridge {
         self.paused.is_none() && self.turns.len() < self.shared.options.concurrency.max(1)
     }
 
-    /// Waits for the log to grow, for a turn to end, for a mail to be due, or for somebody who wants one tried again.
+    /// Waits for the log to grow, for a turn to end, for a retry to be due, or for a dead letter that somebody wants retried.
     async fn wait(&mut self, since: Cursor) -> Result<Cursor, BridgeError> {
         let latest = Instant::now() + WAIT;
         let next = match self.paused {
@@ -246,7 +246,7 @@ impl Bridge {
                         Event::NewMessage(mail) => Some(mail.message_id),
                         _ => None,
                     }));
-                    // What is beyond is found all the same: any look claims whatever there is.
+                    // Messages beyond the bound are found too, since a claim takes whatever there is.
                     self.announced.ids.truncate(MAX_ANNOUNCED);
                     return Ok(page.cursor);
                 }
@@ -264,8 +264,8 @@ impl Bridge {
         }
     }
 
-    /// Gives a mail its turn.
-    fn begin(&mut self, held: Held) {
+    /// Starts the turn of a message.
+    fn begin(&mut self, held: HeldMessage) {
         self.queue.begin(&held.conversation, Some(&held));
         let shared = Arc::clone(&self.shared);
         self.turns.spawn(async move {
@@ -274,7 +274,7 @@ impl Bridge {
         });
     }
 
-    /// Tells the runtime who asks for a connection, where it is time for that.
+    /// Tells the runtime about new connection requests, where that is due.
     async fn see_to_requests(&mut self) -> Result<(), BridgeError> {
         let is_due = self.requests.due().is_some_and(|due| due <= Instant::now());
         if !is_due || !self.has_room() {
@@ -317,7 +317,7 @@ impl Bridge {
                 Work::Mail(held) => self.mail_ended(*held, ended.stop).await,
                 Work::Requests(asking) => self.requests_ended(&asking, ended.stop).await,
             };
-            // Each of them must be seen to, or a mail would be held for ever.
+            // Every one must be processed, or its message would stay claimed for ever.
             if let Err(error) = seen {
                 first_error.get_or_insert(error);
             }
@@ -325,20 +325,20 @@ impl Bridge {
         first_error.map_or(Ok(()), Err)
     }
 
-    async fn mail_ended(&mut self, held: Held, stop: Option<Stop>) -> Result<(), BridgeError> {
-        if self.shared.status().connection == Connection::Up {
+    async fn mail_ended(&mut self, held: HeldMessage, stop: Option<Stop>) -> Result<(), BridgeError> {
+        if self.shared.status().connection == RuntimeState::Up {
             self.outages = 0;
         }
         match stop {
             None => Ok(()),
             Some(Stop::Later) => {
-                let at = self.due(&self.shared.ledger.page(&held.mail.id)?);
+                let at = self.due(&self.shared.ledger.entry(&held.mail.id)?);
                 self.queue.wait(at, held);
                 Ok(())
             }
             Some(Stop::Pause(trouble)) => {
                 self.queue.park(held);
-                // All of it together: what is kept would overtake what is claimed anew.
+                // All of them together: those kept would otherwise overtake those claimed anew.
                 let claimed = self.queue.take_claimed();
                 let given_back = self.hand_back(claimed).await;
                 self.pause(&trouble)?;
@@ -367,7 +367,7 @@ impl Bridge {
             self.requests.look();
             return self.pause(&trouble);
         }
-        let Options { backoff, max_failures, .. } = &self.shared.options;
+        let BridgeOptions { backoff, max_failures, .. } = &self.shared.options;
         match self.requests.failed(backoff.after(self.requests.failures() + 1), *max_failures) {
             true => self.shared.told(asking),
             false => Ok(()),
@@ -375,30 +375,30 @@ impl Bridge {
     }
 }
 
-impl Shared {
-    pub(crate) fn status(&self) -> MutexGuard<'_, Status> {
+impl BridgeContext {
+    pub(crate) fn status(&self) -> MutexGuard<'_, BridgeStatus> {
         self.status.lock()
     }
 
-    /// A mail with the conversation that it belongs to.
-    fn hold(&self, mail: Message, until: Option<Timestamp>) -> Result<Held, BridgeError> {
+    /// Pairs a message with the conversation that it belongs to.
+    fn hold(&self, mail: Message, until: Option<Timestamp>) -> Result<HeldMessage, BridgeError> {
         let subject = mail.subject.as_deref().unwrap_or_default();
         let session = mail.session.clone().unwrap_or_else(|| SessionId::between(&mail.from, &mail.to, subject));
         let make = || match &self.options.conversations {
-            Conversations::Thread => session.to_string(),
+            Conversations::Session => session.to_string(),
             Conversations::Peer(prefix) => format!("{prefix}{}", mail.from),
             Conversations::One(key) => key.clone(),
         };
         let (conversation, is_later) = self.ledger.conversation(&session, &mail.id, make)?;
-        Ok(Held { mail, until, session, conversation, is_later, holds_until: None })
+        Ok(HeldMessage { mail, until, session, conversation, is_later, holds_until: None })
     }
 
-    /// Gives mail back that this bridge has not come to the end of. Whoever claims it next has it.
+    /// Releases claims on messages that are not finished, for whoever claims them next.
     async fn give_back(&self, ids: &[MessageId]) -> Result<(), BridgeError> {
         for id in ids {
-            let mut page = self.ledger.page(id)?;
-            page.claimed_until = None;
-            self.ledger.note(&page)?;
+            let mut entry = self.ledger.entry(id)?;
+            entry.claimed_until = None;
+            self.ledger.note(&entry)?;
         }
         for some in ids.chunks(MAX_RELEASED) {
             self.office.release(some).await?;
@@ -406,11 +406,11 @@ impl Shared {
         Ok(())
     }
 
-    /// Gives one mail its turn and does what comes of it.
-    async fn see_to(&self, held: &Held) -> Result<(), Stop> {
+    /// Runs the turn of one message and carries out its result.
+    async fn see_to(&self, held: &HeldMessage) -> Result<(), Stop> {
         match self.handle(held).await {
             Err(Stop::Broken(error)) if error.lasting().is_some() => {
-                // The office will never let this one through: it must not stand in the way of the others.
+                // The office will always refuse this message: it must not block the others.
                 let reason = error.lasting().map(ToString::to_string).unwrap_or_default();
                 self.set_aside(&held.mail, Trouble::Refused, reason).await
             }
@@ -418,19 +418,19 @@ impl Shared {
         }
     }
 
-    /// The runtime would take a turn.
+    /// Notes that the runtime would take a turn.
     fn is_ready(&self) {
         let mut status = self.status();
-        if matches!(status.connection, Connection::Down { .. }) {
-            status.connection = Connection::Unknown;
+        if matches!(status.connection, RuntimeState::Down { .. }) {
+            status.connection = RuntimeState::Unknown;
         }
         status.runtime = self.runtime.describe();
     }
 
-    /// The runtime takes turns.
+    /// Notes that the runtime took a turn.
     pub(crate) fn is_up(&self) {
         let mut status = self.status();
-        status.connection = Connection::Up;
+        status.connection = RuntimeState::Up;
         status.runtime = self.runtime.describe();
     }
 
@@ -438,7 +438,7 @@ impl Shared {
         self.status().last_error = Some(error.to_owned());
     }
 
-    /// The runtime has said nothing for longer than it may.
+    /// The error for a runtime that exceeded the turn's limit.
     pub(crate) fn too_late(&self) -> TurnError {
         let longest = self.options.longest_turn();
         TurnError::new(
@@ -448,7 +448,7 @@ impl Shared {
     }
 }
 
-/// What a turn returned. One that panicked ends the bridge as a crash does.
+/// Returns the result of a turn's task. A panic there ends the bridge, as a crash would.
 fn unwind(ended: Result<Ended, JoinError>) -> Ended {
     match ended {
         Ok(ended) => ended,

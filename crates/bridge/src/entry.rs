@@ -1,60 +1,60 @@
-//! What is remembered of one mail under way.
+//! The ledger's entry of one message in progress.
 
 use amb_core::{MessageId, TaskId, TaskState, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::Trouble;
 
-/// What is remembered of a mail under way.
+/// What is stored about a message in progress.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Page {
-    /// Which mail.
+pub(crate) struct LedgerEntry {
+    /// The message's id.
     pub(crate) message_id: MessageId,
-    /// Until when the claim on it is this bridge's.
+    /// Until when this bridge's claim lasts.
     #[serde(default)]
     pub(crate) claimed_until: Option<Timestamp>,
-    /// Somebody asked for it to be tried again after it was given up: nobody else has it, and no claim brings it.
+    /// It was a dead letter that somebody wants retried: no claim returns it.
     #[serde(default)]
     pub(crate) revived: bool,
-    /// A turn was begun of which nobody knows how it ended.
+    /// A turn was begun whose end is unknown.
     #[serde(default)]
     pub(crate) begun: bool,
-    /// How many turns are known to have failed: the next one is another turn, not a repeat.
+    /// How many turns are known to have failed: the next one has another key.
     #[serde(default)]
     pub(crate) failed_turns: u32,
-    /// How often a turn was tried in vain, for whatever reason.
+    /// How many attempts failed, for whatever reason.
     #[serde(default)]
     pub(crate) failures: u32,
-    /// Not to be tried before.
+    /// The earliest time of the next attempt.
     #[serde(default)]
     pub(crate) next_try: Option<Timestamp>,
-    /// What came of the turn, once it is known.
+    /// The result of the turn, once known.
     #[serde(default)]
-    pub(crate) outcome: Option<Answer>,
-    /// What went wrong last.
+    pub(crate) outcome: Option<Resolution>,
+    /// The last error.
     #[serde(default)]
     pub(crate) last_error: Option<String>,
 }
 
-/// What came of a mail, as it is kept.
+/// What is to be done about a message.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Answer {
-    /// To be sent; where the mail brings a task, it completes the task.
+pub(crate) enum Resolution {
+    /// Send this; where the message brings a task, complete the task with it.
     Reply(String),
-    /// To be sent as words alone: the task that the mail brings stays as it is.
+    /// Send this; the task that the message brings keeps its state.
     Words(String),
-    /// The task is moved, with a note.
+    /// Move the task, with a note.
     Move { task: TaskId, state: TaskState, note: Option<String> },
-    /// The agent says nothing.
+    /// Send nothing.
     NoReply,
-    /// There was nothing to do: the task has ended, or the office does not let the agent take it on.
+    /// Nothing: the task has ended, or the office does not let the agent accept it.
     NotWanted,
-    /// It was tried often enough.
+    /// Give up after too many attempts.
     GivenUp { trouble: Trouble, reason: String },
 }
 
-impl Page {
+impl LedgerEntry {
     pub(crate) fn new(message_id: MessageId) -> Self {
         Self {
             message_id,
@@ -70,7 +70,8 @@ impl Page {
     }
 
     /// The same for every repeat of one turn, another one for a turn after one that is known to have failed: a runtime
-    /// that remembers its turns would only answer with the old failure.
+    /// The idempotency key of the turn: the same for every repeat, another one after a turn that is known to have failed, since a
+    /// runtime that remembers its turns would only return the old failure.
     pub(crate) fn turn_key(&self) -> String {
         match self.failed_turns {
             0 => self.message_id.to_string(),
@@ -78,7 +79,7 @@ impl Page {
         }
     }
 
-    /// Notes a turn that came to nothing.
+    /// Records a turn that failed.
     pub(crate) fn failed(&mut self, trouble: Trouble, reason: &str) {
         self.failures += 1;
         self.last_error = Some(reason.to_owned());
@@ -95,13 +96,13 @@ mod tests {
 
     #[test]
     fn a_repeat_has_the_same_key_and_a_new_turn_another() {
-        let mut page = Page::new(MessageId::parse("m-1").unwrap());
-        assert_eq!(page.turn_key(), "m-1");
-        page.failed(Trouble::Lost, "the line broke");
-        page.failed(Trouble::Timeout, "too slow");
-        assert_eq!(page.turn_key(), "m-1", "it may have run, or may still be running");
-        page.failed(Trouble::Failed, "no model");
-        assert_eq!(page.turn_key(), "m-1:2");
-        assert_eq!(page.failures, 3);
+        let mut entry = LedgerEntry::new(MessageId::parse("m-1").unwrap());
+        assert_eq!(entry.turn_key(), "m-1");
+        entry.failed(Trouble::Lost, "the line broke");
+        entry.failed(Trouble::Timeout, "too slow");
+        assert_eq!(entry.turn_key(), "m-1", "it may have run, or may still be running");
+        entry.failed(Trouble::Failed, "no model");
+        assert_eq!(entry.turn_key(), "m-1:2");
+        assert_eq!(entry.failures, 3);
     }
 }

@@ -1,4 +1,4 @@
-//! What makes a bridge wait or end: its office or its ledger fails.
+//! Why a bridge waits or ends: its office or its ledger failed.
 
 use std::io;
 
@@ -15,7 +15,7 @@ pub(crate) enum BridgeError {
 }
 
 impl BridgeError {
-    /// The office's reason for which this one mail will never go through, while others may.
+    /// The office's error, if it refuses this one message permanently while others may pass.
     pub(crate) fn lasting(&self) -> Option<&OfficeError> {
         match self {
             BridgeError::Office(error) if is_lasting(error.code()) => Some(error),
@@ -24,17 +24,17 @@ impl BridgeError {
     }
 }
 
-/// Whether trying again cannot help.
+/// Whether a retry cannot help.
 pub(crate) fn is_lasting(code: Code) -> bool {
-    // A key that is not taken any more ends the bridge; the next one may have another.
+    // An error of the key is not among them: it ends the bridge, and the next one may have another key.
     !code.may_succeed_later()
 }
 
-/// Why a mail is not done with.
+/// Why a message is not finished.
 pub(crate) enum Stop {
-    /// This mail later, others meanwhile.
+    /// Retry this message later; others go on.
     Later,
-    /// Nothing goes through now.
+    /// The runtime takes no turns now.
     Pause(TurnError),
     /// The office or the ledger failed.
     Broken(BridgeError),

@@ -1,4 +1,4 @@
-//! A runtime that is a command: one run a mail, what it prints is the answer.
+//! A runtime that is a command: one run for each message; its stdout is the answer.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
@@ -12,21 +12,21 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use crate::processes::{self, Run};
-use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+use crate::processes::{self, CommandRun};
+use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 
 /// How long a command may run by default.
 pub const DEFAULT_TIMEOUT: Duration = Duration::from_secs(600);
 
-/// The most that is read of what a command prints, in bytes; the answer says that there was more.
+/// The most that is read of a command's stdout, in bytes; the answer notes that there was more.
 const MAX_OUTPUT: u64 = 1024 * 1024;
-/// How much of its complaints goes into the reason.
+/// How much of stderr goes into the reason of a failure.
 const REASON_CHARS: usize = 500;
-/// How long what the command has started may go on printing after the command itself has ended.
+/// How long processes started by the command may go on printing after the command itself has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
 
-/// What a command gets of the environment that the bridge itself has, besides `LC_*`. Keys, tokens and addresses of
-/// databases are not among them: a command that shows mail to a model must not be able to tell them to whoever wrote.
+/// The variables that a command inherits from the bridge, besides `LC_*`. No keys, tokens or database addresses: a command that
+/// shows messages to a model must not be able to reveal them to a sender.
 pub const INHERITED: [&str; 16] = [
     "PATH",
     "HOME",
@@ -46,7 +46,7 @@ pub const INHERITED: [&str; 16] = [
     "XDG_RUNTIME_DIR",
 ];
 
-/// Whether a command gets this variable without being asked.
+/// Whether a command inherits this variable.
 pub fn is_inherited(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| INHERITED.contains(&name) || name.starts_with("LC_"))
 }
@@ -54,19 +54,19 @@ pub fn is_inherited(name: &OsStr) -> bool {
 /// What the command gets on its stdin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Input {
-    /// The text of the mail as it is, for scripts.
+    /// The plain text of the message, for scripts.
     #[default]
     Text,
-    /// The mail fenced as untrusted data, for models.
+    /// The message fenced as untrusted data, for models.
     Prompt,
-    /// The whole message as JSON, for programs.
+    /// The message as JSON, for programs.
     Json,
 }
 
-/// Finds out whether there is such a command, without running it.
+/// Checks that the command exists, without running it.
 ///
 /// # Errors
-/// Says what is wrong with it: it is not there, or may not be run.
+/// Says what is wrong: it does not exist, or is not executable.
 pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -> Result<(), TurnError> {
     let unreachable = |detail: String| TurnError::new(Trouble::Unreachable, detail);
     let Some(program) = command.first() else { return Err(unreachable("no command was given".into())) };
@@ -82,16 +82,16 @@ pub fn check_command(command: &[String], environment: &[(OsString, OsString)]) -
     }
 }
 
-/// Runs a command for each mail.
+/// Runs a command for each message.
 #[derive(Debug, Clone, Default)]
 pub struct Exec {
     /// The program and its arguments.
     pub command: Vec<String>,
     /// What it gets on its stdin.
     pub input: Input,
-    /// Its whole environment, but for what is said about the mail: nothing is inherited from this process.
+    /// Its whole environment, besides the variables about the message: nothing is inherited from this process.
     pub environment: Vec<(OsString, OsString)>,
-    /// The directory in which runs are written down, so that [`Runtime::end_leftovers`] can end those of a killed bridge.
+    /// The directory of run records, from which [`Runtime::end_leftovers`] finds the processes of a killed bridge.
     pub records: Option<PathBuf>,
 }
 
@@ -118,7 +118,7 @@ impl Runtime for Exec {
         Ok(())
     }
 
-    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+    async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let failed = |detail: String| TurnError::new(Trouble::Failed, detail);
         let input = match self.input {
             Input::Text => turn.mail.text(),
@@ -126,8 +126,8 @@ impl Runtime for Exec {
             Input::Json => serde_json::to_string(&turn.mail).map_err(|error| failed(error.to_string()))? + "\n",
         };
         let not_noted = |error: std::io::Error| failed(format!("the run cannot be written down: {error}"));
-        // However this ends, a shutdown of the bridge included, nothing of the command is left running.
-        let mut run = Run::prepare(self.records.as_deref()).map_err(not_noted)?;
+        // However this function ends, also when the bridge is shut down, dropping `run` kills the command.
+        let mut run = CommandRun::prepare(self.records.as_deref()).map_err(not_noted)?;
         let mut child = self.spawn(turn, &run)?;
         run.began(child.id()).map_err(not_noted)?;
         let Ok(ended) = timeout(turn.timeout, converse(&mut child, input)).await else {
@@ -141,28 +141,28 @@ impl Runtime for Exec {
         if !status.success() {
             return Err(failed(format!("the command ended with {status}: {}", tail(&err.bytes))));
         }
-        // Whatever it printed is its answer: running it again would print the same.
+        // Not retried: the same run would print the same.
         let text = String::from_utf8_lossy(&out.bytes);
         let mut text = text.strip_suffix('\n').unwrap_or(&text).to_owned();
         if out.is_cut {
             text.push_str(&format!("\n[cut: the command printed more than {MAX_OUTPUT} bytes]"));
         }
         match text.trim() {
-            "" => Ok(Outcome::NoReply),
-            _ => Ok(Outcome::Reply(text)),
+            "" => Ok(TurnOutcome::NoReply),
+            _ => Ok(TurnOutcome::Reply(text)),
         }
     }
 }
 
 impl Exec {
-    fn spawn(&self, turn: &Turn, run: &Run) -> Result<Child, TurnError> {
+    fn spawn(&self, turn: &Turn, run: &CommandRun) -> Result<Child, TurnError> {
         let [program, arguments @ ..] = self.command.as_slice() else {
             return Err(TurnError::new(Trouble::Unreachable, "no command was given"));
         };
         let mut command = Command::new(program);
         command.args(arguments).env_clear();
         command.envs(self.environment.iter().cloned()).envs(environment(&turn.mail)).env(processes::MARK, run.id());
-        // A group of its own, so that what the command started ends with it.
+        // A process group of its own, so that everything the command started can be killed with it.
         command.process_group(0).kill_on_drop(true);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().map_err(|error| TurnError::new(Trouble::Unreachable, format!("cannot run {program}: {error}")))
@@ -175,7 +175,7 @@ enum Found {
     Nowhere,
 }
 
-/// Looks for a program as a shell would.
+/// Finds a program in `PATH`, as a shell would.
 fn find(program: &str, path: Option<&OsStr>) -> Found {
     let places: Vec<PathBuf> = match program.contains('/') {
         true => vec![PathBuf::from(program)],
@@ -202,7 +202,7 @@ fn environment(mail: &Message) -> Vec<(&'static str, String)> {
         ("AMB_TO", mail.to.to_string()),
         ("AMB_KIND", mail.kind.to_string()),
         ("AMB_PRIORITY", mail.priority.to_string()),
-        // A subject may hold anything but what an environment cannot.
+        // The environment cannot hold NUL, a subject can.
         ("AMB_SUBJECT", mail.subject.as_deref().unwrap_or_default().replace('\0', "")),
     ];
     all.extend(mail.session.as_ref().map(|session| ("AMB_SESSION_ID", session.to_string())));
@@ -223,14 +223,14 @@ struct Printed {
     is_cut: bool,
 }
 
-/// Feeds the command and reads what it says, all at once, so that no full pipe can block either side.
+/// Writes stdin and reads both outputs at the same time, so that no full pipe can block either side.
 async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (mut out, mut err) = (Printed::default(), Printed::default());
     let mut talk = Box::pin(async {
         let feed = async {
             if let Some(mut stdin) = stdin {
-                // A command that does not care to read its input is no failure.
+                // A command that does not read its stdin is no failure.
                 let _ = stdin.write_all(input.as_bytes()).await;
             }
         };
@@ -243,7 +243,7 @@ async fn converse(child: &mut Child, input: String) -> std::io::Result<Ended> {
             child.wait().await?
         }
         status = child.wait() => {
-            // Something that it has started may hold the pipes open for as long as it lives.
+            // A process that the command started may hold the pipes open for as long as it lives.
             if let Ok(said) = timeout(DRAIN_TIME, &mut talk).await {
                 said?;
             }

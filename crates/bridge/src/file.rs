@@ -1,4 +1,4 @@
-//! The ledger's files: JSON, whole or not at all.
+//! The ledger's files: JSON, each replaced as a whole.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -7,19 +7,19 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// When a change must be on disk.
+/// When a change must be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sync {
-    /// Before going on.
+    /// Before the function returns.
     Now,
-    /// When the kernel sees fit: a killed process loses nothing.
+    /// When the kernel writes it back: it survives a kill, not a power cut.
     Later,
 }
 
-/// The file that belongs to an id, which may be any text.
+/// The file name for an id, which may be any text.
 pub(crate) fn name(id: &str) -> String {
     let mut name: String = id.bytes().map(|byte| format!("{byte:02x}")).collect();
-    // A file name has 255 bytes at most; ids of ours have 36 characters, those of others 200 at most.
+    // A file name has at most 255 bytes; our ids have 36 characters, those of other systems up to 200.
     if name.len() > 240 {
         let hash = uuid::Uuid::new_v5(&uuid::Uuid::NAMESPACE_OID, id.as_bytes());
         name.truncate(200);
@@ -39,7 +39,7 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// All files of a directory that there may be.
+/// Reads all files of a directory, which may not exist.
 pub(crate) fn read_all<T: DeserializeOwned>(directory: &Path) -> io::Result<Vec<T>> {
     let entries = match fs_err::read_dir(directory) {
         Ok(entries) => entries,
@@ -69,7 +69,7 @@ pub(crate) fn write(path: &Path, value: &impl Serialize, sync: Sync) -> io::Resu
     sync_parent(path, sync)
 }
 
-/// Moves a file, unless it is not there.
+/// Renames a file; returns whether it existed.
 pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<bool> {
     match fs_err::rename(from, to) {
         Ok(()) => {

@@ -1,58 +1,58 @@
-//! One mail: its turn, its answer, its end. Every step may be repeated after a crash.
+//! Handles one message: its turn, its answer, its acknowledgement. Every step may be repeated after a crash.
 
 use amb_core::render::{Incoming, Nonce, render_incoming};
 use amb_core::{Code, Draft, Message, TaskId, TaskState, Timestamp};
 use tokio::time::timeout;
 
-use crate::bridge::Shared;
+use crate::bridge::BridgeContext;
 use crate::directive::{self, Directive, NO_ANSWER};
+use crate::entry::{LedgerEntry, Resolution};
 use crate::error::{BridgeError, Stop, is_lasting};
-use crate::ledger::Dead;
-use crate::options::{Step, Tasks};
-use crate::page::{Answer, Page};
-use crate::queue::Held;
-use crate::runtime::{Outcome, Trouble, Turn};
+use crate::ledger::DeadLetter;
+use crate::options::{Step, TaskHandling};
+use crate::queue::HeldMessage;
+use crate::runtime::{Trouble, Turn, TurnOutcome};
 use crate::split::pieces;
 use crate::task::{self, Moved};
 
-impl Shared {
-    pub(crate) async fn handle(&self, held: &Held) -> Result<(), Stop> {
+impl BridgeContext {
+    pub(crate) async fn handle(&self, held: &HeldMessage) -> Result<(), Stop> {
         let mail = &held.mail;
         self.options.reached(Step::Claimed);
-        let mut page = self.ledger.page(&mail.id)?;
-        if page.outcome.is_none() {
-            let answer = self.answer(held, &mut page).await?;
+        let mut entry = self.ledger.entry(&mail.id)?;
+        if entry.outcome.is_none() {
+            let answer = self.answer(held, &mut entry).await?;
             self.options.reached(Step::Turned);
-            page.outcome = Some(answer);
-            self.ledger.write(&page)?;
+            entry.outcome = Some(answer);
+            self.ledger.write(&entry)?;
         }
         self.options.reached(Step::Recorded);
-        self.finish(mail, &page).await?;
+        self.finish(mail, &entry).await?;
         Ok(())
     }
 
-    /// What is to be done about the mail, from the runtime unless there is no need to ask it.
-    async fn answer(&self, held: &Held, page: &mut Page) -> Result<Answer, Stop> {
+    /// Decides what is done about the message, by a turn of the runtime where one is needed.
+    async fn answer(&self, held: &HeldMessage, entry: &mut LedgerEntry) -> Result<Resolution, Stop> {
         let mail = &held.mail;
-        if let Some(id) = task_of(mail, page) {
+        if let Some(id) = task_of(mail, entry) {
             let is_wanted = match self.options.tasks {
-                Tasks::Accept => task::accept(&*self.office, id).await?,
-                Tasks::Ask => task::is_open(&*self.office, id).await?,
+                TaskHandling::Accept => task::accept(&*self.office, id).await?,
+                TaskHandling::Ask => task::is_open(&*self.office, id).await?,
             };
             if !is_wanted {
-                return Ok(Answer::NotWanted);
+                return Ok(Resolution::NotWanted);
             }
         }
-        let turn = self.prepare(held, page);
-        page.begun = true;
-        page.next_try = None;
-        self.ledger.note(page)?;
+        let turn = self.prepare(held, entry);
+        entry.begun = true;
+        entry.next_try = None;
+        self.ledger.note(entry)?;
         self.options.reached(Step::Begun);
         let ran = timeout(self.options.longest_turn(), self.runtime.turn(&turn)).await;
         let error = match ran {
             Ok(Ok(outcome)) => {
                 self.is_up();
-                return Ok(self.understand(mail, page, outcome).await?);
+                return Ok(self.understand(mail, entry, outcome).await?);
             }
             Ok(Err(error)) => error,
             Err(_) => self.too_late(),
@@ -60,47 +60,52 @@ impl Shared {
         tracing::warn!(mail = %mail.id, trouble = ?error.trouble, %error, "the turn failed");
         self.note_error(&error.detail);
         if error.trouble.is_general() {
-            // It never began.
-            page.begun = turn.repeat;
-            self.ledger.note(page)?;
+            // The turn never began.
+            entry.begun = turn.repeat;
+            self.ledger.note(entry)?;
             return Err(Stop::Pause(error));
         }
         self.is_up();
-        page.failed(error.trouble, &error.detail);
-        if page.failures < self.options.max_failures && error.trouble != Trouble::Refused {
-            let wait = self.options.backoff.after(page.failures);
-            page.next_try = Timestamp::now().checked_add(wait).ok();
-            self.ledger.write(page)?;
+        entry.failed(error.trouble, &error.detail);
+        if entry.failures < self.options.max_failures && error.trouble != Trouble::Refused {
+            let wait = self.options.backoff.after(entry.failures);
+            entry.next_try = Timestamp::now().checked_add(wait).ok();
+            self.ledger.write(entry)?;
             return Err(Stop::Later);
         }
-        Ok(Answer::GivenUp { trouble: error.trouble, reason: error.detail })
+        Ok(Resolution::GivenUp { trouble: error.trouble, reason: error.detail })
     }
 
-    /// What the agent's words mean: its first line may say so (see [`directive`]).
-    async fn understand(&self, mail: &Message, page: &Page, outcome: Outcome) -> Result<Answer, BridgeError> {
-        let Outcome::Reply(text) = outcome else { return Ok(Answer::NoReply) };
-        // No office takes it, and no reader misses it.
+    /// Translates the agent's answer; its first line may be a [`directive`].
+    async fn understand(
+        &self,
+        mail: &Message,
+        entry: &LedgerEntry,
+        outcome: TurnOutcome,
+    ) -> Result<Resolution, BridgeError> {
+        let TurnOutcome::Reply(text) = outcome else { return Ok(Resolution::NoReply) };
+        // No office accepts NUL.
         let text = text.replace('\0', "\u{fffd}");
-        let brought = task_of(mail, page);
+        let brought = task_of(mail, entry);
         let (directive, rest) = directive::parse(&text);
         let said = |text: &str| match text.is_empty() {
-            true => Answer::NoReply,
-            false => Answer::Words(text.to_owned()),
+            true => Resolution::NoReply,
+            false => Resolution::Words(text.to_owned()),
         };
         Ok(match directive {
-            None if brought.is_some() && self.options.tasks == Tasks::Ask => said(&text),
-            None => Answer::Reply(text),
-            Some(Directive::NoAnswer) => Answer::NoReply,
+            None if brought.is_some() && self.options.tasks == TaskHandling::Ask => said(&text),
+            None => Resolution::Reply(text),
+            Some(Directive::NoAnswer) => Resolution::NoReply,
             Some(Directive::Question) => said(rest),
             Some(Directive::Move(state)) => {
                 let task = match brought {
                     Some(id) => Some(id.clone()),
-                    None => task::in_thread(&*self.office, mail).await?,
+                    None => task::in_session(&*self.office, mail).await?,
                 };
                 match task {
                     Some(task) => {
                         let note = (!rest.is_empty()).then(|| rest.to_owned());
-                        Answer::Move { task, state, note }
+                        Resolution::Move { task, state, note }
                     }
                     None => said(rest),
                 }
@@ -108,14 +113,14 @@ impl Shared {
         })
     }
 
-    fn prepare(&self, held: &Held, page: &Page) -> Turn {
+    fn prepare(&self, held: &HeldMessage, entry: &LedgerEntry) -> Turn {
         let mail = &held.mail;
         let incoming = Incoming::from(mail);
         let shown = if held.is_later { incoming.without_subject() } else { incoming };
         let mut prompt = render_incoming(shown, &Nonce::fresh());
         let from = &mail.from;
-        prompt.push_str(&match (task_of(mail, page), self.options.tasks) {
-            (Some(_), Tasks::Ask) => format!(
+        prompt.push_str(&match (task_of(mail, entry), self.options.tasks) {
+            (Some(_), TaskHandling::Ask) => format!(
                 "This task is not accepted yet: you decide, and if your person wants to be asked first, ask. Begin your answer \
                  with one of these lines: [mailbox: completed] and the result; [mailbox: accepted] to end it later; [mailbox: \
                  rejected] or [mailbox: failed] and the reason; [mailbox: question] and what you must know from {from} first; \
@@ -123,7 +128,7 @@ impl Shared {
                  tool as well. An answer without such a line is sent as a message, and the task stays as it is. The tool \
                  mailbox_task moves it, too; so do these lines in a later answer in this thread.\n"
             ),
-            (Some(_), Tasks::Accept) => format!(
+            (Some(_), TaskHandling::Accept) => format!(
                 "You have accepted this task; your answer completes it and is sent to {from} by itself. If you cannot do it, \
                  begin your answer with the line [mailbox: failed] and give the reason; to ask {from} something first, begin \
                  with [mailbox: question].\n"
@@ -138,30 +143,32 @@ impl Shared {
             mail: mail.clone(),
             session_key: held.conversation.clone(),
             prompt,
-            key: page.turn_key(),
-            repeat: page.begun,
-            tried: page.begun || page.failures > 0,
+            key: entry.turn_key(),
+            repeat: entry.begun,
+            tried: entry.begun || entry.failures > 0,
             timeout: self.options.turn_timeout,
         }
     }
 
-    /// Does what the page says is to be done, and ends the mail.
-    async fn finish(&self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
-        let brought = task_of(mail, page);
-        match (page.outcome.clone().unwrap_or(Answer::NoReply), brought) {
-            (Answer::Reply(text), Some(id)) => self.move_task(mail, page, id, TaskState::Completed, Some(text)).await?,
-            (Answer::Move { task, state, note }, _) => self.move_task(mail, page, &task, state, note).await?,
-            (Answer::NoReply, Some(id)) if self.options.tasks == Tasks::Accept => {
-                self.move_task(mail, page, id, TaskState::Completed, None).await?;
+    /// Carries out the ledger entry's outcome, then acknowledges the message.
+    async fn finish(&self, mail: &Message, entry: &LedgerEntry) -> Result<(), BridgeError> {
+        let brought = task_of(mail, entry);
+        match (entry.outcome.clone().unwrap_or(Resolution::NoReply), brought) {
+            (Resolution::Reply(text), Some(id)) => {
+                self.move_task(mail, entry, id, TaskState::Completed, Some(text)).await?
             }
-            (Answer::Reply(text) | Answer::Words(text), _) if brought.is_some() || wants_answer(mail) => {
-                self.reply(mail, page, text).await?;
+            (Resolution::Move { task, state, note }, _) => self.move_task(mail, entry, &task, state, note).await?,
+            (Resolution::NoReply, Some(id)) if self.options.tasks == TaskHandling::Accept => {
+                self.move_task(mail, entry, id, TaskState::Completed, None).await?;
             }
-            (Answer::GivenUp { trouble, reason }, _) => {
-                self.tell_given_up(mail, page).await?;
-                self.bury(mail, page, trouble, reason, None)?;
+            (Resolution::Reply(text) | Resolution::Words(text), _) if brought.is_some() || wants_answer(mail) => {
+                self.reply(mail, entry, text).await?;
             }
-            (Answer::Reply(_) | Answer::Words(_) | Answer::NoReply | Answer::NotWanted, _) => {
+            (Resolution::GivenUp { trouble, reason }, _) => {
+                self.tell_given_up(mail, entry).await?;
+                self.add_dead_letter(mail, entry, trouble, reason, None)?;
+            }
+            (Resolution::Reply(_) | Resolution::Words(_) | Resolution::NoReply | Resolution::NotWanted, _) => {
                 self.status().unanswered += 1;
             }
         }
@@ -177,12 +184,12 @@ impl Shared {
         Ok(self.ledger.close(&mail.id)?)
     }
 
-    /// Moves the task, once. What a note cannot hold follows as messages, and so does the note of a move that cannot be made:
-    /// the task stands there already, or has ended.
+    /// Moves the task, once. What does not fit into a note follows as messages; so does the note of a move that is impossible
+    /// because the task is in that state already, or has ended.
     async fn move_task(
         &self,
         mail: &Message,
-        page: &Page,
+        entry: &LedgerEntry,
         id: &TaskId,
         state: TaskState,
         note: Option<String>,
@@ -193,7 +200,7 @@ impl Shared {
             Moved::Not => 0,
         };
         let rest = pieces.iter().cloned().enumerate().skip(is_told);
-        let is_sent = self.send_pieces(mail, page, rest, note.as_deref()).await?;
+        let is_sent = self.send_pieces(mail, entry, rest, note.as_deref()).await?;
         self.count(is_sent && !pieces.is_empty());
         Ok(())
     }
@@ -207,17 +214,18 @@ impl Shared {
     }
 
     /// Sends the answer, once.
-    async fn reply(&self, mail: &Message, page: &Page, text: String) -> Result<(), BridgeError> {
-        let is_sent = self.send_pieces(mail, page, pieces(&text).into_iter().enumerate(), Some(&text)).await?;
+    async fn reply(&self, mail: &Message, entry: &LedgerEntry, text: String) -> Result<(), BridgeError> {
+        let is_sent = self.send_pieces(mail, entry, pieces(&text).into_iter().enumerate(), Some(&text)).await?;
         self.count(is_sent);
         Ok(())
     }
 
-    /// Sends the pieces of an answer, each once. Returns whether they went out. What has no way out is put on the list.
+    /// Sends the pieces of an answer, each once. Returns whether they were sent. An answer that cannot be delivered becomes a
+    /// dead letter.
     async fn send_pieces(
         &self,
         mail: &Message,
-        page: &Page,
+        entry: &LedgerEntry,
         pieces: impl Iterator<Item = (usize, String)>,
         whole: Option<&str>,
     ) -> Result<bool, BridgeError> {
@@ -232,16 +240,16 @@ impl Shared {
                 Err(error) => error,
             };
             match error.code() {
-                // The exchange has reached its ttl: that is what it is for. A task waits for what was said.
+                // The exchange has used up its ttl, as intended. A task's answer is needed all the same.
                 Code::LoopRefused if task::brought(mail).is_none() => return Ok(false),
                 Code::Conflict => {
                     tracing::info!(mail = %mail.id, "another bridge has answered this already");
                     return Ok(false);
                 }
-                // The peer has ended the connection, or is gone: the answer waits on the list for better times.
+                // The connection has ended, or the peer is gone: the answer is kept as a dead letter.
                 code if is_lasting(code) => {
                     let reason = format!("the answer cannot be sent: {error}");
-                    self.bury(mail, page, Trouble::Refused, reason, whole.map(str::to_owned))?;
+                    self.add_dead_letter(mail, entry, Trouble::Refused, reason, whole.map(str::to_owned))?;
                     return Ok(false);
                 }
                 _ => return Err(error.into()),
@@ -250,12 +258,12 @@ impl Shared {
         Ok(true)
     }
 
-    /// Tells the sender that its mail came to nothing, once, in words of our own: what a runtime complains of may hold
-    /// what is nobody else's business, and is kept on the list.
-    async fn tell_given_up(&self, mail: &Message, page: &Page) -> Result<(), BridgeError> {
+    /// Tells the sender, once and without the runtime's own words, that its message was given up: an error of the runtime may
+    /// contain private details, and is kept with the dead letter.
+    async fn tell_given_up(&self, mail: &Message, entry: &LedgerEntry) -> Result<(), BridgeError> {
         let me = self.office.me();
-        let failed = match page.failures {
-            // The office itself refused it.
+        let failed = match entry.failures {
+            // The office itself refused the message.
             0 => String::new(),
             1 => ": its agent failed once".into(),
             times => format!(": its agent failed {times} times"),
@@ -263,9 +271,9 @@ impl Shared {
         let text = format!(
             "{me} could not work on this{failed}. The reason is with {me}'s owner, who can have it tried again."
         );
-        let told = match task_of(mail, page) {
+        let told = match task_of(mail, entry) {
             Some(id) => task::advance(&*self.office, id, TaskState::Failed, Some(text)).await.map(|_| ()),
-            None if wants_answer(mail) && !page.revived => {
+            None if wants_answer(mail) && !entry.revived => {
                 let key = format!("bridge:{}:given-up", mail.id);
                 let mut draft = Draft { idempotency_key: Some(key), ..Draft::reply(mail, text).automatic() };
                 draft.metadata.insert(GIVEN_UP.into(), true.into());
@@ -282,33 +290,33 @@ impl Shared {
         }
     }
 
-    /// Ends a mail that the office itself refuses to let go on.
+    /// Ends a message that the office refuses to process further.
     pub(crate) async fn set_aside(&self, mail: &Message, trouble: Trouble, reason: String) -> Result<(), Stop> {
-        let page = self.ledger.page(&mail.id)?;
-        self.tell_given_up(mail, &page).await?;
-        self.bury(mail, &page, trouble, reason, None)?;
+        let entry = self.ledger.entry(&mail.id)?;
+        self.tell_given_up(mail, &entry).await?;
+        self.add_dead_letter(mail, &entry, trouble, reason, None)?;
         match self.office.ack(std::slice::from_ref(&mail.id)).await {
             Err(error) if !is_lasting(error.code()) => Err(error.into()),
             _ => Ok(self.ledger.close(&mail.id)?),
         }
     }
 
-    fn bury(
+    fn add_dead_letter(
         &self,
         mail: &Message,
-        page: &Page,
+        entry: &LedgerEntry,
         trouble: Trouble,
         reason: String,
         answer: Option<String>,
     ) -> Result<(), BridgeError> {
-        tracing::error!(mail = %mail.id, failures = page.failures, %reason, "given up; `amb bridge dead list` shows it");
+        tracing::error!(mail = %mail.id, failures = entry.failures, %reason, "given up; `amb bridge dead list` shows it");
         self.note_error(&reason);
-        self.ledger.bury(&Dead {
+        self.ledger.add_dead_letter(&DeadLetter {
             message_id: mail.id.clone(),
             from: mail.from.clone(),
             subject: mail.subject.clone(),
-            failures: page.failures,
-            failed_turns: page.failed_turns,
+            failures: entry.failures,
+            failed_turns: entry.failed_turns,
             trouble,
             reason,
             at: Timestamp::now(),
@@ -319,16 +327,16 @@ impl Shared {
     }
 }
 
-/// Marks, in its metadata, a message that only says that another one was given up.
+/// The metadata key of a notice that another message was given up.
 const GIVEN_UP: &str = "given_up";
 
-/// Whether an answer to the mail is sent back.
+/// Whether the sender of this message gets an answer.
 fn wants_answer(mail: &Message) -> bool {
     mail.provokes_answer() && mail.metadata.get(GIVEN_UP) != Some(&true.into())
 }
 
-/// The task that the mail brings, if it is still to be done. One that was given up has failed for good: when its mail is
-/// revived, the answer goes back as an ordinary reply.
-fn task_of<'m>(mail: &'m Message, page: &Page) -> Option<&'m TaskId> {
-    task::brought(mail).filter(|_| !page.revived)
+/// The task that the message brings, if it is still open. A task whose message was given up has failed for good: when the message
+/// is revived, its answer is an ordinary reply.
+fn task_of<'m>(mail: &'m Message, entry: &LedgerEntry) -> Option<&'m TaskId> {
+    task::brought(mail).filter(|_| !entry.revived)
 }

@@ -1,9 +1,9 @@
-//! What a bridge must not forget when it is killed: answers not yet sent, tries, mail given up, and which conversation of
-//! the runtime belongs to which session.
+//! The bridge's durable state: answers not sent yet, attempts, dead letters, and which conversation of the runtime belongs to
+//! which session.
 //!
-//! One small file for each mail under way, written whole; the name is the mail's id in hexadecimal, so that no id of
-//! another system can be a path. What decides whether a mail is answered twice or never is synced before the bridge goes
-//! on; what only saves work after a kill is not, since a kill does not lose what was written.
+//! One small file for each message in progress, replaced as a whole; its name is the message's id in hexadecimal, so that no
+//! foreign id can be a path. What decides whether a message is answered twice or never is synced before the bridge goes on; what
+//! only saves work after a kill is not, since a kill does not lose what was written.
 
 use std::fs::TryLockError;
 use std::io;
@@ -15,40 +15,40 @@ use amb_core::{AgentName, ConnectionId, MessageId, SessionId, Timestamp};
 use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::{Deserialize, Serialize};
 
+use crate::entry::LedgerEntry;
 use crate::file::{self, Sync};
-use crate::page::Page;
 use crate::runtime::{Trouble, TurnError};
-use crate::status::Connection;
+use crate::status::RuntimeState;
 
-/// The memory of one agent's bridge. Only one bridge holds it at a time.
+/// The durable state of one agent's bridge. Only one bridge has it open at a time.
 #[derive(Debug)]
 pub struct Ledger {
     root: PathBuf,
-    /// Held while the bridge lives; the kernel lets go of it when the process dies.
+    /// Locked while the bridge lives; the kernel releases it when the process dies.
     _lock: Option<fs_err::File>,
 }
 
-/// A mail that was given up.
+/// A message that was given up.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Dead {
-    /// Which mail.
+pub struct DeadLetter {
+    /// The message's id.
     pub message_id: MessageId,
     /// Who sent it.
     pub from: AgentName,
-    /// What it was about.
+    /// Its subject.
     pub subject: Option<String>,
-    /// How often it was tried.
+    /// How many attempts failed.
     pub failures: u32,
-    /// What kind of trouble ended it.
+    /// The kind of the last failure.
     pub trouble: Trouble,
-    /// What went wrong last.
+    /// The last error.
     pub reason: String,
     /// When it was given up.
     pub at: Timestamp,
-    /// How many turns are known to have failed, so that one more is not taken for a repeat of them.
+    /// How many turns are known to have failed; the next turn has another key than those.
     #[serde(default)]
     pub failed_turns: u32,
-    /// The answer, where there is one and only the way back was closed.
+    /// The answer, where there is one that could not be delivered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub answer: Option<String>,
 }
@@ -58,20 +58,20 @@ pub struct Dead {
 struct Conversation {
     session: SessionId,
     key: String,
-    /// The mail that began it: the one that shows the subject.
+    /// The first message of the session: its prompt shows the subject.
     first: MessageId,
 }
 
-/// How long a lock may outlive its holder: a command that a killed bridge was just starting has it until it runs, and
-/// whoever asks how the bridge is has it for a moment.
+/// How long opening waits for the lock, which may outlive its holder: a command that a killed bridge was starting inherits it
+/// until it runs, and `amb bridge status` holds it for a moment.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Between two looks at the lock.
+/// The interval between attempts to take the lock.
 const PAUSE: Duration = Duration::from_millis(20);
 
 impl Ledger {
     /// Opens the ledger for a bridge. A second bridge of the same agent on this machine is refused.
     pub fn open(root: &Path) -> io::Result<Self> {
-        // What agents say to each other is for this user alone.
+        // The files hold messages: for this user alone.
         for part in ["mail", "dead", "again", "sessions", "commands", "conversations"] {
             let path = root.join(part);
             let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&path);
@@ -95,22 +95,22 @@ impl Ledger {
         }
     }
 
-    /// Where a runtime that is a command writes its runs down.
+    /// The directory of the records of running commands.
     pub fn commands(&self) -> PathBuf {
         self.root.join("commands")
     }
 
-    /// Where a runtime that keeps conversations by itself remembers them.
+    /// The directory in which a runtime stores its conversations.
     pub fn conversations(&self) -> PathBuf {
         self.root.join("conversations")
     }
 
-    /// Opens the ledger to look at it while a bridge may be running.
+    /// Opens the ledger for reading while a bridge may be running.
     pub fn look(root: &Path) -> Self {
         Self { root: root.to_owned(), _lock: None }
     }
 
-    /// Whether a bridge holds it now.
+    /// Whether a bridge has it open now.
     pub fn is_held(&self) -> io::Result<bool> {
         match fs_err::File::open(self.root.join("lock")) {
             Ok(file) => match file.file().try_lock_shared() {
@@ -127,59 +127,59 @@ impl Ledger {
         self.root.join(part).join(file::name(name))
     }
 
-    pub(crate) fn page(&self, id: &MessageId) -> io::Result<Page> {
-        Ok(file::read(&self.place("mail", id.as_str()))?.unwrap_or_else(|| Page::new(id.clone())))
+    pub(crate) fn entry(&self, id: &MessageId) -> io::Result<LedgerEntry> {
+        Ok(file::read(&self.place("mail", id.as_str()))?.unwrap_or_else(|| LedgerEntry::new(id.clone())))
     }
 
-    /// The mail that a bridge before this one did not come to the end of.
-    pub(crate) fn pages(&self) -> io::Result<Vec<Page>> {
+    /// The entries of messages that are not finished.
+    pub(crate) fn entries(&self) -> io::Result<Vec<LedgerEntry>> {
         file::read_all(&self.root.join("mail"))
     }
 
-    /// Keeps a page, also when the machine dies.
-    pub(crate) fn write(&self, page: &Page) -> io::Result<()> {
-        file::write(&self.place("mail", page.message_id.as_str()), page, Sync::Now)
+    /// Writes an entry durably.
+    pub(crate) fn write(&self, entry: &LedgerEntry) -> io::Result<()> {
+        file::write(&self.place("mail", entry.message_id.as_str()), entry, Sync::Now)
     }
 
-    /// Keeps a page, also when this process dies.
-    pub(crate) fn note(&self, page: &Page) -> io::Result<()> {
-        file::write(&self.place("mail", page.message_id.as_str()), page, Sync::Later)
+    /// Writes an entry that survives a kill, not necessarily a power cut.
+    pub(crate) fn note(&self, entry: &LedgerEntry) -> io::Result<()> {
+        file::write(&self.place("mail", entry.message_id.as_str()), entry, Sync::Later)
     }
 
-    /// The mail is done with.
+    /// Removes the entry of a finished message.
     pub(crate) fn close(&self, id: &MessageId) -> io::Result<()> {
-        // Should the machine die now, the mail is acknowledged, and the page is found and closed again.
+        // After a power cut the entry may be back; the message is acknowledged, so it is removed again.
         file::remove(&self.place("mail", id.as_str()), Sync::Later)
     }
 
-    /// Gives a mail up, and keeps it on the list.
-    pub(crate) fn bury(&self, dead: &Dead) -> io::Result<()> {
+    /// Adds a dead letter.
+    pub(crate) fn add_dead_letter(&self, dead: &DeadLetter) -> io::Result<()> {
         file::write(&self.place("dead", dead.message_id.as_str()), dead, Sync::Now)
     }
 
-    /// All mail that was given up, the oldest first.
-    pub fn dead(&self) -> io::Result<Vec<Dead>> {
-        let mut all: Vec<Dead> = file::read_all(&self.root.join("dead"))?;
+    /// All dead letters, the oldest first.
+    pub fn dead_letters(&self) -> io::Result<Vec<DeadLetter>> {
+        let mut all: Vec<DeadLetter> = file::read_all(&self.root.join("dead"))?;
         all.sort_by_key(|dead| dead.at);
         Ok(all)
     }
 
-    /// Asks the running (or next) bridge to try a mail again that was given up. Answers whether it was on the list.
+    /// Asks the running (or next) bridge to retry a dead letter. Returns whether it exists.
     pub fn revive(&self, id: &MessageId) -> io::Result<bool> {
         file::rename(&self.place("dead", id.as_str()), &self.place("again", id.as_str()))
     }
 
-    /// Mail that somebody wants tried again.
-    pub(crate) fn revived(&self) -> io::Result<Vec<Dead>> {
+    /// The dead letters to be retried.
+    pub(crate) fn revived(&self) -> io::Result<Vec<DeadLetter>> {
         file::read_all(&self.root.join("again"))
     }
 
-    /// A revived mail has its page.
+    /// Removes a request for a retry whose message has its entry.
     pub(crate) fn taken_up(&self, id: &MessageId) -> io::Result<()> {
         file::remove(&self.place("again", id.as_str()), Sync::Later)
     }
 
-    /// The runtime's conversation for a session, kept from its first mail on; and whether `mail` is a later one.
+    /// The runtime's conversation for a session, fixed by its first message; and whether `mail` is a later one.
     pub(crate) fn conversation(
         &self,
         session: &SessionId,
@@ -195,7 +195,7 @@ impl Ledger {
         Ok((made.key, false))
     }
 
-    /// The requests for a connection of which the runtime has been told.
+    /// The connection requests about which the runtime has been told.
     pub(crate) fn told_requests(&self) -> io::Result<Vec<ConnectionId>> {
         Ok(file::read(&self.root.join("requests.json"))?.unwrap_or_default())
     }
@@ -204,11 +204,11 @@ impl Ledger {
         file::write(&self.root.join("requests.json"), &told, Sync::Later)
     }
 
-    pub(crate) fn write_status(&self, status: &crate::Status) -> io::Result<()> {
+    pub(crate) fn write_status(&self, status: &crate::BridgeStatus) -> io::Result<()> {
         file::write(&self.root.join("status.json"), status, Sync::Later)
     }
 
-    /// Notes that a bridge failed as a whole, and when it is started again. For whoever keeps it running.
+    /// Records that a bridge failed as a whole and when it is restarted, for a supervisor.
     pub fn note_failed(
         &self,
         agent: &AgentName,
@@ -218,21 +218,21 @@ impl Ledger {
         next_try: Timestamp,
     ) -> io::Result<()> {
         let known = self.status()?;
-        let mut status = known.unwrap_or_else(|| crate::Status::new(agent.clone(), office, runtime));
+        let mut status = known.unwrap_or_else(|| crate::BridgeStatus::new(agent.clone(), office, runtime));
         let now = Timestamp::now();
         let since = match &status.connection {
-            Connection::Down { since, .. } => *since,
+            RuntimeState::Down { since, .. } => *since,
             _ => now,
         };
         let (trouble, detail) = (error.trouble, error.detail.clone());
-        status.connection = Connection::Down { trouble, detail, since, next_try };
+        status.connection = RuntimeState::Down { trouble, detail, since, next_try };
         (status.pid, status.updated_at) = (std::process::id(), now);
         (status.under_way, status.last_error) = (Vec::new(), Some(error.detail.clone()));
         self.write_status(&status)
     }
 
-    /// What the bridge last said about itself.
-    pub fn status(&self) -> io::Result<Option<crate::Status>> {
+    /// The last status that the bridge wrote.
+    pub fn status(&self) -> io::Result<Option<crate::BridgeStatus>> {
         file::read(&self.root.join("status.json"))
     }
 }

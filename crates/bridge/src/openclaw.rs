@@ -1,16 +1,16 @@
-//! OpenClaw: one mail, one turn in a session of its gateway.
+//! OpenClaw: one message, one turn in a session of its gateway.
 //!
-//! | route | model calls a mail | a repeat runs the turn again |
+//! | route | model calls a message | a repeat runs the turn again |
 //! |---|---|---|
-//! | [`Route::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the mail's id is the run's id; after that, unless the answer is found in the session's history |
-//! | [`Route::Chat`], `POST /v1/chat/completions` | 1 | unless the answer is found in the session's history |
-//! | [`Route::SessionsSend`], `POST /tools/invoke` | 1, by older gateways more | unless the mail is found in the session's history |
+//! | [`GatewayRoute::WebSocket`], `agent` and `agent.wait` | 1 | no, while the gateway remembers: the message's id is the run's id; after that, unless the answer is found in the session's history |
+//! | [`GatewayRoute::Chat`], `POST /v1/chat/completions` | 1 | unless the answer is found in the session's history |
+//! | [`GatewayRoute::SessionsSend`], `POST /tools/invoke` | 1, by older gateways more | unless the message is found in the session's history |
 //!
 //! [`Gateway::probe`] finds out which of them a gateway offers.
 
 mod chat;
+mod connection;
 mod history;
-mod line;
 mod probe;
 mod sessions_send;
 mod socket;
@@ -23,41 +23,41 @@ use async_trait::async_trait;
 use parking_lot::{Mutex, MutexGuard};
 use reqwest::{StatusCode, Url};
 
-use crate::runtime::{Outcome, Runtime, Trouble, Turn, TurnError};
+use crate::runtime::{Runtime, Trouble, Turn, TurnError, TurnOutcome};
 
-/// The most that is added to a turn's time before the bridge stops waiting for the gateway, which should speak first.
+/// Added to a turn's limit before the bridge stops waiting for the gateway, which should report the timeout first.
 const PATIENCE: Duration = Duration::from_secs(10);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the gateway says where the agent has said nothing.
+/// What the gateway returns where the agent said nothing.
 const SILENCES: [&str; 4] = ["", "NO_REPLY", "HEARTBEAT_OK", "No response from OpenClaw."];
 
-/// How a turn is asked for.
+/// The gateway's interface by which turns are run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Route {
+pub enum GatewayRoute {
     /// The chat completions endpoint.
     Chat,
     /// The gateway's own protocol.
     WebSocket,
-    /// The tool that older gateways have.
+    /// The tool that older gateways offer.
     SessionsSend,
 }
 
-impl fmt::Display for Route {
+impl fmt::Display for GatewayRoute {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
-            Route::Chat => "chat",
-            Route::WebSocket => "websocket",
-            Route::SessionsSend => "sessions_send",
+            GatewayRoute::Chat => "chat",
+            GatewayRoute::WebSocket => "websocket",
+            GatewayRoute::SessionsSend => "sessions_send",
         })
     }
 }
 
-impl FromStr for Route {
+impl FromStr for GatewayRoute {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        [Route::Chat, Route::WebSocket, Route::SessionsSend]
+        [GatewayRoute::Chat, GatewayRoute::WebSocket, GatewayRoute::SessionsSend]
             .into_iter()
             .find(|route| route.to_string() == text)
             .ok_or_else(|| format!("a route is chat, websocket or sessions_send, not {text:?}"))
@@ -79,9 +79,9 @@ impl fmt::Debug for Gateway {
 }
 
 impl Gateway {
-    /// A gateway at this address, with its token.
+    /// Creates a client for the gateway at this address, with its token.
     pub fn new(url: &str, token: String) -> Result<Self, String> {
-        // An error says that another part of the program has chosen its cryptography already, which is as good.
+        // An error means that another part of the program has installed a provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let url = Url::parse(url).map_err(|error| format!("{url:?} is no gateway address: {error}"))?;
         if !matches!(url.scheme(), "http" | "https") {
@@ -89,15 +89,15 @@ impl Gateway {
         }
         let http = reqwest::Client::builder()
             .connect_timeout(CONNECT_TIMEOUT)
-            // The prompt holds mail, and is for this gateway alone.
+            // The prompt holds private messages: it must not follow a redirect to another host.
             .redirect(reqwest::redirect::Policy::none())
             .build()
             .map_err(|error| format!("cannot speak HTTP: {error}"))?;
         Ok(Self { http, url, token })
     }
 
-    /// The runtime that uses this route; without one it uses the first that the gateway offers when it is needed.
-    pub fn route(self, route: Option<Route>) -> OpenClaw {
+    /// Creates the runtime for this route; for `None` it probes for the first route that the gateway offers.
+    pub fn route(self, route: Option<GatewayRoute>) -> OpenClaw {
         OpenClaw { gateway: self, wanted: route, found: Mutex::new(None) }
     }
 
@@ -107,7 +107,7 @@ impl Gateway {
         self.http.post(url).bearer_auth(&self.token)
     }
 
-    /// Nobody is there.
+    /// The error for a gateway that cannot be reached.
     fn unreachable(&self, why: &str) -> TurnError {
         let url = &self.url;
         TurnError::new(
@@ -119,7 +119,7 @@ impl Gateway {
         )
     }
 
-    /// What a failure to get any answer within this time means.
+    /// Translates a request that got no response in this time.
     fn lost(&self, error: reqwest::Error, waited: Duration) -> TurnError {
         if error.is_connect() {
             return self.unreachable(if error.is_timeout() { "no answer" } else { "no connection" });
@@ -131,13 +131,13 @@ impl Gateway {
     }
 }
 
-/// The agent took too long.
+/// The error for a turn that took too long.
 fn late(waited: Duration) -> TurnError {
     let detail = format!("the agent did not answer within {waited:?}; --turn-timeout gives it longer");
     TurnError::new(Trouble::Timeout, detail)
 }
 
-/// What an answer that is no success means.
+/// Translates an HTTP error.
 fn refused(status: StatusCode, body: &str) -> TurnError {
     let said: String = body.chars().take(300).collect();
     match status.as_u16() {
@@ -167,18 +167,18 @@ fn refused(status: StatusCode, body: &str) -> TurnError {
 #[derive(Debug)]
 pub struct OpenClaw {
     gateway: Gateway,
-    wanted: Option<Route>,
-    /// What the probe has found, until the gateway turns out to have changed.
-    found: Mutex<Option<Route>>,
+    wanted: Option<GatewayRoute>,
+    /// The probed route, kept until the gateway turns out to have changed.
+    found: Mutex<Option<GatewayRoute>>,
 }
 
 impl OpenClaw {
-    fn found(&self) -> MutexGuard<'_, Option<Route>> {
+    fn found(&self) -> MutexGuard<'_, Option<GatewayRoute>> {
         self.found.lock()
     }
 
-    /// The route to take, probed for where nobody has chosen.
-    async fn choose(&self) -> Result<Route, TurnError> {
+    /// The route to use, probed for where none was chosen.
+    async fn choose(&self) -> Result<GatewayRoute, TurnError> {
         let known = self.wanted.or(*self.found());
         match known {
             Some(route) => Ok(route),
@@ -203,13 +203,13 @@ impl Runtime for OpenClaw {
     }
 
     fn is_idempotent(&self) -> bool {
-        self.wanted.or(*self.found()) == Some(Route::WebSocket)
+        self.wanted.or(*self.found()) == Some(GatewayRoute::WebSocket)
     }
 
     async fn check(&self) -> Result<(), TurnError> {
         let known = self.wanted.or(*self.found());
-        // A route that was found is kept while the gateway is out of reach: one that is just starting offers some of its
-        // routes before others, and a turn must be joined by the route that began it.
+        // A probed route is kept while the gateway is unreachable: a gateway that is starting offers some routes before others,
+        // and an interrupted turn must be joined by the route that began it.
         if let Some(route) = known {
             match self.gateway.offers(route).await {
                 Err(error) if error.trouble == Trouble::NotOffered && self.wanted.is_none() => *self.found() = None,
@@ -219,11 +219,11 @@ impl Runtime for OpenClaw {
         self.choose().await.map(|_| ())
     }
 
-    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+    async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let ran = match self.choose().await? {
-            Route::Chat => chat::turn(&self.gateway, turn).await,
-            Route::WebSocket => socket::turn(&self.gateway, turn).await,
-            Route::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
+            GatewayRoute::Chat => chat::turn(&self.gateway, turn).await,
+            GatewayRoute::WebSocket => socket::turn(&self.gateway, turn).await,
+            GatewayRoute::SessionsSend => sessions_send::turn(&self.gateway, turn).await,
         };
         if ran.as_ref().is_err_and(|error| error.trouble == Trouble::NotOffered) {
             *self.found() = None;
@@ -232,7 +232,7 @@ impl Runtime for OpenClaw {
     }
 }
 
-/// The longest that the gateway is waited for.
+/// The longest wait for the gateway.
 fn longest(turn: &Turn) -> Duration {
     turn.timeout + (turn.timeout / 4).min(PATIENCE)
 }
@@ -242,11 +242,11 @@ fn agent_of(session_key: &str) -> &str {
     session_key.split(':').nth(1).filter(|agent| !agent.is_empty()).unwrap_or("main")
 }
 
-/// An answer, where the agent said something.
-fn spoken(text: Option<&str>) -> Outcome {
+/// Translates the agent's text.
+fn spoken(text: Option<&str>) -> TurnOutcome {
     match text.map(str::trim) {
-        Some(text) if !SILENCES.contains(&text) => Outcome::Reply(text.to_owned()),
-        _ => Outcome::NoReply,
+        Some(text) if !SILENCES.contains(&text) => TurnOutcome::Reply(text.to_owned()),
+        _ => TurnOutcome::NoReply,
     }
 }
 

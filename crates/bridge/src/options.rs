@@ -1,4 +1,4 @@
-//! How a bridge works, and the steps at which it can be interrupted.
+//! The options of a bridge, and the steps at which it can be interrupted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,85 +6,85 @@ use std::time::Duration;
 
 use amb_core::Backoff;
 
-/// Added to a turn's time before the bridge stops waiting for a runtime that should have spoken by then.
+/// Added to a turn's limit before the bridge stops waiting for a runtime that should have responded by then.
 pub(crate) const OVERTIME: Duration = Duration::from_secs(30);
-/// Added to that for the claim, so that nobody else takes a mail whose turn is still running.
+/// Added to that for the lease, so that nobody else claims a message whose turn is still running.
 const LEASE_MARGIN: Duration = Duration::from_secs(60);
 
 /// How many turns run at once by default.
 pub const DEFAULT_CONCURRENCY: usize = 4;
-/// How long a mail that failed holds back its thread: five tries with the usual waits between them take 15 seconds and their
+/// How long a message that failed holds back its session: five attempts with the default backoff take 15 seconds plus their
 /// turns.
-const DEFAULT_HOLD_THREAD: Duration = Duration::from_secs(60);
+const DEFAULT_HOLD_SESSION: Duration = Duration::from_secs(60);
 
-/// Which conversation of the runtime a mail goes to. A thread stays in the conversation in which it began.
+/// Which conversation of the runtime a message goes to. A session stays in the conversation in which it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Conversations {
-    /// One for each thread.
-    Thread,
-    /// One for each peer: what stands before the peer's name.
+    /// One for each session.
+    Session,
+    /// One for each peer; the prefix of its key.
     Peer(String),
-    /// One for all mail.
+    /// One for all messages.
     One(String),
 }
 
-/// What is done about a task before its turn, and what an answer means that says nothing about it.
+/// What is done about a task before its turn, and what an answer without a directive means for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tasks {
-    /// Nothing: the turn decides. A plain answer is sent as words, and the task stays as it is.
+pub enum TaskHandling {
+    /// Nothing: the turn decides. A plain answer is sent as a message, and the task keeps its state.
     Ask,
     /// The task is accepted before the turn; a plain answer completes it.
     Accept,
 }
 
-/// Told the description of a runtime that takes turns.
+/// Called with the description of a runtime that takes turns.
 pub type OnReady = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// How a bridge works.
+/// The options of a bridge.
 #[derive(Clone)]
-pub struct Options {
+pub struct BridgeOptions {
     /// How long a turn may take.
     pub turn_timeout: Duration,
-    /// After so many failures a mail is given up.
+    /// After so many failures a message becomes a dead letter.
     pub max_failures: u32,
-    /// How many turns run at once. Those of one conversation follow each other.
+    /// How many turns run at once. Those of one conversation run one after the other.
     pub concurrency: usize,
-    /// Which conversation of the runtime a mail goes to.
+    /// Which conversation of the runtime a message goes to.
     pub conversations: Conversations,
-    /// What is done about a task before its turn, and what an answer means that says nothing about it.
-    pub tasks: Tasks,
-    /// The conversation that is told of requests for a connection. None where nobody is there to be told.
+    /// What is done about a task before its turn, and what an answer without a directive means for it.
+    pub tasks: TaskHandling,
+    /// The conversation that is told about connection requests; `None` to tell nobody.
     pub requests: Option<String>,
-    /// How long to wait after a failure.
+    /// The delay after a failure.
     pub backoff: Backoff,
-    /// How long a mail that failed holds back what came after it in its thread. Then those go first.
-    pub hold_thread: Duration,
-    /// Called with the runtime's description when it was found to take turns: at the start, and after it was down.
+    /// How long a message that failed holds back later ones of its session.
+    pub hold_session: Duration,
+    /// Called with the runtime's description when it is ready: at the start, and after it was down.
     pub on_ready: Option<OnReady>,
-    /// Called between any two steps. Tests end the bridge there, as a crash would.
+    /// Called after each step. Tests stop the bridge there, as a crash would.
     pub checkpoint: Option<Arc<dyn Fn(Step) + Send + Sync>>,
 }
 
-impl Default for Options {
+impl Default for BridgeOptions {
     fn default() -> Self {
         Self {
             turn_timeout: Duration::from_secs(120),
             max_failures: 5,
             concurrency: DEFAULT_CONCURRENCY,
-            conversations: Conversations::Thread,
-            tasks: Tasks::Ask,
+            conversations: Conversations::Session,
+            tasks: TaskHandling::Ask,
             requests: None,
             backoff: Backoff::default(),
-            hold_thread: DEFAULT_HOLD_THREAD,
+            hold_session: DEFAULT_HOLD_SESSION,
             on_ready: None,
             checkpoint: None,
         }
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for BridgeOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
+        f.debug_struct("BridgeOptions")
             .field("turn_timeout", &self.turn_timeout)
             .field("max_failures", &self.max_failures)
             .field("concurrency", &self.concurrency)
@@ -92,18 +92,18 @@ impl fmt::Debug for Options {
             .field("tasks", &self.tasks)
             .field("requests", &self.requests)
             .field("backoff", &self.backoff)
-            .field("hold_thread", &self.hold_thread)
+            .field("hold_thread", &self.hold_session)
             .finish_non_exhaustive()
     }
 }
 
-impl Options {
+impl BridgeOptions {
     /// The longest that the bridge itself waits for a turn.
     pub(crate) fn longest_turn(&self) -> Duration {
         self.turn_timeout.saturating_add(OVERTIME)
     }
 
-    /// For how long a mail is claimed: enough for a turn that begins now.
+    /// The lease of a claim: enough for a turn that begins now.
     pub(crate) fn lease(&self) -> Duration {
         self.longest_turn().saturating_add(LEASE_MARGIN)
     }
@@ -115,20 +115,20 @@ impl Options {
     }
 }
 
-/// The steps of a mail, each of which a crash may follow.
+/// The steps of handling a message; a crash may follow each of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Step {
-    /// The mail is claimed.
+    /// The message is claimed.
     Claimed,
-    /// It is written down that its turn begins; a task is taken on.
+    /// The ledger says that its turn begins; a task is accepted.
     Begun,
-    /// The turn has run; its answer is only in memory.
+    /// The turn has ended; its answer is only in memory.
     Turned,
     /// The answer is in the ledger.
     Recorded,
     /// The answer was sent.
     Replied,
-    /// The mail is acknowledged.
+    /// The message is acknowledged.
     Acknowledged,
 }
 

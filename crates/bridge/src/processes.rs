@@ -38,13 +38,13 @@ struct Process {
 }
 
 /// A run under way. Dropping it kills the group and removes the record.
-pub(crate) struct Run {
+pub(crate) struct CommandRun {
     id: String,
     place: Option<PathBuf>,
     group: Option<u32>,
 }
 
-impl Run {
+impl CommandRun {
     /// Writes a run down before it begins, where there is a place for that.
     pub(crate) fn prepare(records: Option<&Path>) -> std::io::Result<Self> {
         let id = amb_core::id::fresh_uuid(amb_core::Timestamp::now()).simple().to_string();
@@ -74,7 +74,7 @@ impl Run {
     }
 }
 
-impl Drop for Run {
+impl Drop for CommandRun {
     fn drop(&mut self) {
         if let Some(leader) = self.group.and_then(pid) {
             kill_group(leader);

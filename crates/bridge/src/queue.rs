@@ -1,7 +1,7 @@
-//! The mail that a bridge holds: in its turn, waiting for one, or waiting for another try.
+//! The messages that a bridge holds: running, waiting for their turn, or waiting for a retry.
 //!
-//! The mail of one thread has its turns in the order in which it was sent. One that failed holds back what came after it in its
-//! thread for a bounded time; then those go first.
+//! The messages of one session are handled in the order in which they were sent. One that failed holds back later ones of its
+//! session for a bounded time; then those go first.
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
@@ -10,42 +10,42 @@ use std::time::Duration;
 use amb_core::{Message, MessageId, Priority, SessionId, Timestamp};
 use tokio::time::Instant;
 
-/// The most mail that is claimed without having its turn. A conversation that is busy keeps mail of others from nobody until
-/// so much of its own waits; what is beyond stays in the office.
+/// The most messages that are claimed without running. Until so many wait for a busy conversation, messages of others are still
+/// claimed; those beyond stay in the office.
 pub(crate) const MAX_HELD: usize = 1_000;
 
-/// A mail that this bridge has to see to.
+/// A message that this bridge has to handle.
 #[derive(Debug, Clone)]
-pub(crate) struct Held {
+pub(crate) struct HeldMessage {
     pub(crate) mail: Message,
-    /// Until when it is claimed. None for a mail that no claim brings: revived, or read by the agent itself meanwhile.
+    /// Until when it is claimed. `None` for one that no claim returns: revived, or read by the agent itself meanwhile.
     pub(crate) until: Option<Timestamp>,
-    /// The thread that it belongs to.
+    /// Its session.
     pub(crate) session: SessionId,
-    /// The conversation of the runtime in which it has its turn. One turn at a time runs in it.
+    /// The runtime's conversation in which it is handled, one turn at a time.
     pub(crate) conversation: String,
-    /// Whether a mail of the same thread came before it.
+    /// Whether it is not the first message of its session.
     pub(crate) is_later: bool,
-    /// Until when it holds back the rest of its thread while it waits for another try, from its first failure on.
+    /// Until when, counted from its first failure, it holds back the rest of its session while it waits for a retry.
     pub(crate) holds_until: Option<Instant>,
 }
 
-/// What has its turn.
+/// A running turn.
 #[derive(Debug)]
 struct Running {
     conversation: String,
-    /// The mail, where it is one; and whether it is claimed.
+    /// The message, unless the turn is about connection requests; and whether it is claimed.
     mail: Option<(MessageId, bool)>,
 }
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// Mail that failed, and when it is tried again.
-    waiting: Vec<(Instant, Held)>,
-    /// Mail that waits for its turn: that of one thread in the order in which it was sent, threads as they came.
-    parked: VecDeque<Held>,
+    /// Messages that failed, and when they are retried.
+    waiting: Vec<(Instant, HeldMessage)>,
+    /// Messages that wait for their turn: those of one session as they were sent, sessions as they came.
+    parked: VecDeque<HeldMessage>,
     running: Vec<Running>,
-    /// How long a mail that failed holds back the rest of its thread.
+    /// How long a message that failed holds back the rest of its session.
     hold: Duration,
 }
 
@@ -54,12 +54,12 @@ impl Queue {
         Self { waiting: Vec::new(), parked: VecDeque::new(), running: Vec::new(), hold }
     }
 
-    /// How much mail waits.
+    /// How many messages wait.
     pub(crate) fn len(&self) -> usize {
         self.waiting.len() + self.parked.len()
     }
 
-    /// The mail that has its turn now.
+    /// The messages whose turns are running.
     pub(crate) fn under_way(&self) -> Vec<MessageId> {
         self.running.iter().filter_map(|running| Some(running.mail.as_ref()?.0.clone())).collect()
     }
@@ -68,42 +68,42 @@ impl Queue {
         self.running.iter().any(|running| running.conversation == conversation)
     }
 
-    /// Whether the mail has its turn now.
+    /// Whether the message's turn is running.
     pub(crate) fn is_running(&self, id: &MessageId) -> bool {
         self.running.iter().any(|running| running.mail.as_ref().is_some_and(|(mail, _)| mail == id))
     }
 
-    /// Whether the mail waits for another try.
+    /// Whether the message waits for a retry.
     pub(crate) fn is_waiting(&self, id: &MessageId) -> bool {
         self.waiting.iter().any(|(_, held)| held.mail.id == *id)
     }
 
-    /// Until when the mail of this session waits, because one of it failed. It may lie in the past.
+    /// Until when a message that failed holds back this session. May be in the past.
     fn held_back_until(&self, session: &SessionId) -> Option<Instant> {
         let failed = self.waiting.iter().filter(|(_, held)| held.session == *session);
         failed.filter_map(|(_, held)| held.holds_until).max()
     }
 
-    /// To be tried then.
-    pub(crate) fn wait(&mut self, at: Instant, mut held: Held) {
+    /// Adds a message to be retried at this time.
+    pub(crate) fn wait(&mut self, at: Instant, mut held: HeldMessage) {
         held.holds_until.get_or_insert_with(|| Instant::now() + self.hold);
         self.waiting.push((at, held));
     }
 
-    /// To be tried when its conversation is free, before what was sent after it in its thread.
-    pub(crate) fn park(&mut self, held: Held) {
-        let is_after = |other: &Held| other.session == held.session && other.mail.sent_at > held.mail.sent_at;
+    /// Adds a message that waits for its conversation, before later ones of its session.
+    pub(crate) fn park(&mut self, held: HeldMessage) {
+        let is_after = |other: &HeldMessage| other.session == held.session && other.mail.sent_at > held.mail.sent_at;
         let at = self.parked.iter().position(is_after).unwrap_or(self.parked.len());
         self.parked.insert(at, held);
     }
 
-    /// Lets go of a mail that has been claimed anew.
+    /// Removes a message that has been claimed anew.
     pub(crate) fn forget(&mut self, id: &MessageId) {
         self.waiting.retain(|(_, held)| held.mail.id != *id);
         self.parked.retain(|held| held.mail.id != *id);
     }
 
-    pub(crate) fn begin(&mut self, conversation: &str, mail: Option<&Held>) {
+    pub(crate) fn begin(&mut self, conversation: &str, mail: Option<&HeldMessage>) {
         let mail = mail.map(|held| (held.mail.id.clone(), held.until.is_some()));
         self.running.push(Running { conversation: conversation.to_owned(), mail });
     }
@@ -112,13 +112,13 @@ impl Queue {
         self.running.retain(|running| running.conversation != conversation);
     }
 
-    /// The next mail that can have its turn now: one that is due for another try; else the first of a thread whose
-    /// conversation is free and that nothing holds back, threads with urgent mail in them before others.
-    pub(crate) fn next(&mut self, now: Instant) -> Option<Held> {
+    /// Returns the next message that can run now: one whose retry is due; else the first of a session whose conversation is free
+    /// and that nothing holds back, sessions with urgent messages before others.
+    pub(crate) fn next(&mut self, now: Instant) -> Option<HeldMessage> {
         if let Some(due) = self.waiting.iter().position(|(at, held)| *at <= now && !self.is_busy(&held.conversation)) {
             return Some(self.waiting.swap_remove(due).1);
         }
-        // The first mail of each thread, and the most urgent priority in it.
+        // The first message of each session, and the highest priority in it.
         let mut threads: HashMap<&SessionId, (Reverse<Priority>, usize)> = HashMap::new();
         for (at, held) in self.parked.iter().enumerate() {
             let priority = Reverse(held.mail.priority);
@@ -135,8 +135,8 @@ impl Queue {
         self.parked.remove(first)
     }
 
-    /// When there is something to do for which no event comes: the next try of a mail whose conversation is free is due, or mail
-    /// that waits for its turn is held back no longer. It may lie in the past: a hold can end after the last call of `next`.
+    /// When something can start without an event: a retry is due, or a session is no longer held back. May be in the past: a hold
+    /// can end after the last call of `next`.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         let free = self.waiting.iter().filter(|(_, held)| !self.is_busy(&held.conversation));
         let tries = free.map(|(at, _)| *at);
@@ -144,15 +144,15 @@ impl Queue {
         tries.chain(parked.filter_map(|held| self.held_back_until(&held.session))).min()
     }
 
-    /// Takes out the mail of a conversation that waits for it to be free.
-    pub(crate) fn take_parked(&mut self, conversation: &str) -> Vec<Held> {
+    /// Removes the messages that wait for this conversation.
+    pub(crate) fn take_parked(&mut self, conversation: &str) -> Vec<HeldMessage> {
         let (taken, kept) = self.parked.drain(..).partition(|held| held.conversation == conversation);
         self.parked = kept;
         Vec::from(taken)
     }
 
-    /// Takes out all claimed mail that waits.
-    pub(crate) fn take_claimed(&mut self) -> Vec<Held> {
+    /// Removes all claimed messages that wait.
+    pub(crate) fn take_claimed(&mut self) -> Vec<HeldMessage> {
         let (taken, kept) = self.parked.drain(..).partition(|held| held.until.is_some());
         self.parked = kept;
         let mut taken = Vec::from(taken);
@@ -160,7 +160,7 @@ impl Queue {
         taken
     }
 
-    /// Everything that is claimed, taken out.
+    /// Removes everything, and returns what is claimed.
     pub(crate) fn drain_claimed(&mut self) -> Vec<MessageId> {
         let waiting = self.waiting.drain(..).map(|(_, held)| held);
         let held = waiting.chain(self.parked.drain(..)).filter(|held| held.until.is_some()).map(|held| held.mail.id);
@@ -177,14 +177,14 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
-    fn held(id: &str, session: &str, sent: i64, priority: Priority) -> Held {
+    fn held(id: &str, session: &str, sent: i64, priority: Priority) -> HeldMessage {
         let mail = serde_json::json!({
             "id": id, "from": "ann", "to": "ben", "sent_at": Timestamp::from_second(sent).unwrap(), "session": session,
             "parts": [], "priority": priority, "ttl": 1, "trace": [],
         });
         let mail: Message = serde_json::from_value(mail).unwrap();
         let session = mail.session.clone().unwrap();
-        Held { mail, until: None, session, conversation: "one".into(), is_later: false, holds_until: None }
+        HeldMessage { mail, until: None, session, conversation: "one".into(), is_later: false, holds_until: None }
     }
 
     fn order(queue: &mut Queue) -> Vec<String> {

@@ -1,5 +1,5 @@
-//! Requests for a connection: the runtime is told once who asks. It is told names alone: what a stranger says is read
-//! where requests are answered, and a code comes from a person.
+//! Connection requests: the runtime is told once who asks. It is told names alone: what a stranger writes is shown where requests
+//! are answered, and approving one needs a code from a person.
 
 use std::time::Duration;
 
@@ -7,32 +7,32 @@ use amb_core::doc::{Connection, ConnectionStatus};
 use amb_core::{Code, Message, MessageId, Timestamp};
 use tokio::time::{Instant, timeout};
 
-use crate::bridge::Shared;
+use crate::bridge::BridgeContext;
 use crate::error::BridgeError;
 use crate::runtime::{Trouble, Turn, TurnError};
 
-/// At most one turn in this time tells of requests, however many strangers ask.
+/// At most one turn in this interval reports requests, however many strangers ask.
 const AT_MOST_EVERY: Duration = Duration::from_secs(60);
-/// The most names that one turn tells.
+/// The most names in one turn.
 const MAX_NAMES: usize = 20;
 
-/// When requests are looked for next.
+/// When connection requests are checked next.
 #[derive(Debug, Default)]
 pub(crate) struct Requests {
     due: Option<Instant>,
     last: Option<Instant>,
-    /// Turns that failed, in a row.
+    /// Consecutive failed turns.
     failures: u32,
 }
 
 impl Requests {
-    /// Somebody may have asked.
+    /// Checks as soon as possible: somebody may have asked.
     pub(crate) fn look(&mut self) {
         let soonest = self.last.map_or_else(Instant::now, |last| last + AT_MOST_EVERY);
         self.due = Some(self.due.map_or(soonest, |due| due.min(soonest)));
     }
 
-    /// Not now, but soon.
+    /// Checks after this delay.
     pub(crate) fn look_after(&mut self, wait: Duration) {
         self.due = Some(Instant::now() + wait);
     }
@@ -41,17 +41,17 @@ impl Requests {
         self.due
     }
 
-    /// They are looked for now.
+    /// Notes that they are being checked.
     pub(crate) fn looked(&mut self) {
         self.due = None;
     }
 
-    /// A turn tells of them.
+    /// Notes that a turn reports them.
     pub(crate) fn begin(&mut self) {
         self.last = Some(Instant::now());
     }
 
-    /// The turn is to be tried again. Returns whether it was tried often enough.
+    /// Plans a retry of the turn. Returns whether it failed often enough to give up.
     pub(crate) fn failed(&mut self, wait: Duration, most: u32) -> bool {
         self.failures += 1;
         let is_enough = self.failures >= most;
@@ -71,8 +71,8 @@ impl Requests {
     }
 }
 
-impl Shared {
-    /// Who waits for an answer, and those among them of whom the runtime has not been told.
+impl BridgeContext {
+    /// All pending requests, and those about which the runtime has not been told.
     pub(crate) async fn requests(&self) -> Result<(Vec<Connection>, Vec<Connection>), BridgeError> {
         let all = match self.office.connections().await {
             Ok(all) => all,
@@ -91,17 +91,17 @@ impl Shared {
         Ok((asking, new))
     }
 
-    /// The runtime, or the person behind it, knows of these.
+    /// Records that the runtime, or the person behind it, knows of these.
     pub(crate) fn told(&self, asking: &[Connection]) -> Result<(), BridgeError> {
         let mut told = self.ledger.told_requests()?;
         told.extend(asking.iter().map(|connection| connection.connection_id.clone()));
-        // Only requests that still wait matter; no more of them wait than the office allows.
+        // Only pending requests matter, and the office bounds their number.
         let excess = told.len().saturating_sub(10_000);
         told.drain(..excess);
         Ok(self.ledger.note_told_requests(&told)?)
     }
 
-    /// One turn that tells who asks.
+    /// Runs one turn that reports who asks.
     pub(crate) async fn tell_requests(
         &self,
         asking: &[Connection],

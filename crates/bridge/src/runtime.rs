@@ -1,4 +1,4 @@
-//! What a bridge wakes.
+//! The interface of a runtime that a bridge wakes.
 
 use std::time::Duration;
 
@@ -8,83 +8,83 @@ use async_trait::async_trait;
 /// An agent runtime that can be given a turn.
 #[async_trait]
 pub trait Runtime: Send + Sync {
-    /// What and where it is, for people.
+    /// What and where it is, for logs and people.
     fn describe(&self) -> String;
 
-    /// Whether giving it the same [`Turn::key`] twice runs the turn once.
+    /// Whether running the same [`Turn::key`] twice runs the turn once.
     fn is_idempotent(&self) -> bool;
 
-    /// Whether a turn could be taken now, found out without running one: what is wrong, and what to change.
+    /// Checks without running a turn whether one could run now. The error says what to change.
     async fn check(&self) -> Result<(), TurnError> {
         Ok(())
     }
 
-    /// Ends what a bridge that was killed has left running. Called once, before any turn.
+    /// Kills processes that a killed bridge has left. Called once, before any turn.
     async fn end_leftovers(&self) -> std::io::Result<()> {
         Ok(())
     }
 
-    /// Gives the runtime one turn and waits for what comes of it.
-    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError>;
+    /// Runs one turn and returns its result.
+    async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError>;
 }
 
-/// One mail for one turn.
+/// One message for one turn.
 #[derive(Debug, Clone)]
 pub struct Turn {
-    /// The mail.
+    /// The message.
     pub mail: Message,
-    /// The conversation of the runtime in which it is to be read.
+    /// The runtime's conversation in which it is handled.
     pub session_key: String,
-    /// The mail as a model may see it: fenced, so that no text in it can imitate the frame.
+    /// The message as a model may see it: fenced, so that no text in it can imitate the frame.
     pub prompt: String,
-    /// The same for every repeat of this turn; another after a turn that is known to have failed.
+    /// The idempotency key: the same for every repeat, another one after a turn that is known to have failed.
     pub key: String,
-    /// Whether this turn may have run before: the bridge, or the line to the runtime, died in the middle of it.
+    /// Whether this turn may have run before: the bridge, or its connection to the runtime, died in the middle of it.
     pub repeat: bool,
-    /// Whether the mail was tried before, for whatever came of it: a runtime that keeps its conversations may have gone on
-    /// by itself, and have the answer.
+    /// Whether the message was tried before, with whatever result: a runtime that keeps its conversations may have gone on by
+    /// itself and have the answer.
     pub tried: bool,
     /// How long the turn may take.
     pub timeout: Duration,
 }
 
-/// What came of a turn.
+/// The result of a turn.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum TurnOutcome {
     /// An answer.
     Reply(String),
-    /// The agent has seen it and says nothing.
+    /// The agent has seen the message and says nothing.
     NoReply,
 }
 
-/// What kind of trouble a turn ran into, which decides what is done about it.
+/// The kind of a failure, which decides what is done about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Trouble {
-    /// The runtime cannot be reached. All mail waits.
+    /// The runtime cannot be reached. All messages wait.
     Unreachable,
-    /// The runtime does not let the bridge in. All mail waits until somebody mends it.
+    /// The runtime rejects the bridge's credentials. All messages wait until somebody corrects them.
     Unauthorized,
-    /// The runtime does not offer what the bridge asks it for. All mail waits until somebody mends it.
+    /// The runtime does not offer what the bridge needs. All messages wait until somebody changes that.
     NotOffered,
-    /// No answer in time. This mail is tried again.
+    /// No answer in time. The message is retried.
     Timeout,
-    /// The line broke in the middle: nobody knows whether the turn ran. This mail is tried again.
+    /// The connection broke during the turn: whether it ran is unknown. The message is retried.
     Lost,
-    /// The turn ran and failed. This mail is tried again, as another turn.
+    /// The turn ran and failed. The message is retried under another key.
     Failed,
-    /// The runtime will never take this mail.
+    /// The runtime rejects this message permanently.
     Refused,
 }
 
 impl Trouble {
-    /// Whether it is about the runtime and not about one mail.
+    /// Whether the failure concerns the runtime and not one message.
     pub fn is_general(self) -> bool {
         matches!(self, Trouble::Unreachable | Trouble::Unauthorized | Trouble::NotOffered)
     }
 }
 
-/// A turn that came to nothing.
+/// A turn that failed.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error("{detail}")]
 pub struct TurnError {

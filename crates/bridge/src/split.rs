@@ -1,18 +1,17 @@
-//! Long answers: as many messages as they need, up to a bound, and nothing cut without saying so.
+//! Splits long answers into as many messages as needed, up to a bound; whatever is cut is marked.
 
 use amb_core::limits::{MAX_CONTENT_CHARS, MAX_NOTE_CHARS};
 
-/// The longest piece of an answer: it must do as a message and as a note on a task.
+/// The longest piece of an answer: it must fit into a message and into the note of a task.
 const PIECE_CHARS: usize = if MAX_CONTENT_CHARS < MAX_NOTE_CHARS { MAX_CONTENT_CHARS } else { MAX_NOTE_CHARS };
-/// The most messages that one answer is sent in.
+/// The most messages for one answer.
 const MAX_PIECES: usize = 20;
-/// Room for the line that says which piece it is, and for the last one's note.
+/// Room for the line that numbers the piece, and for the last one's note.
 const HEADING_CHARS: usize = 100;
-/// A piece ends at the end of a line where one ends in this last part of it.
+/// A piece ends at a newline where there is one in its last fifth.
 const LAST_PART: usize = 5;
 
-/// The answer in pieces that an office takes. One that fits is left as it is; each of several begins with a line that
-/// counts them.
+/// Splits an answer. One that fits is left as it is; each of several pieces begins with a line that numbers it.
 pub(crate) fn pieces(text: &str) -> Vec<String> {
     let length = text.chars().count();
     if length <= PIECE_CHARS {

@@ -1,39 +1,39 @@
-//! What a bridge says about itself while it runs, for `amb bridge status`.
+//! The bridge's status file, shown by `amb bridge status`.
 
 use amb_core::{AgentName, MessageId, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::runtime::Trouble;
 
-/// How the runtime is.
+/// Whether the runtime takes turns.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Connection {
+pub enum RuntimeState {
     /// Nothing was tried yet.
     Unknown,
-    /// The last turn went through.
+    /// The last turn succeeded.
     Up,
-    /// All mail waits.
+    /// All messages wait.
     Down {
-        /// What kind of trouble.
+        /// The kind of the failure.
         trouble: Trouble,
-        /// What went wrong.
+        /// The error.
         detail: String,
         /// Since when.
         since: Timestamp,
-        /// When it is tried next.
+        /// The time of the next attempt.
         next_try: Timestamp,
     },
 }
 
-/// What a bridge is doing.
+/// The status of a bridge.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Status {
-    /// For whom.
+pub struct BridgeStatus {
+    /// The agent.
     pub agent: AgentName,
-    /// The office it takes mail from.
+    /// The office from which it takes messages.
     pub office: String,
-    /// The runtime it wakes.
+    /// The runtime that it wakes.
     pub runtime: String,
     /// Its process.
     pub pid: u32,
@@ -41,27 +41,27 @@ pub struct Status {
     pub started_at: Timestamp,
     /// When this was written.
     pub updated_at: Timestamp,
-    /// How the runtime is.
-    pub connection: Connection,
-    /// The mail that has its turn now.
+    /// Whether the runtime takes turns.
+    pub connection: RuntimeState,
+    /// The messages whose turns are running.
     #[serde(default, deserialize_with = "one_or_many")]
     pub under_way: Vec<MessageId>,
-    /// Mail that waits for its turn, or for another try.
+    /// How many messages wait for their turn or for a retry.
     pub waiting: usize,
     /// Answers sent since the start.
     pub replied: u64,
-    /// Mail that ended without an answer since the start: none was wanted, or the exchange had reached its ttl.
+    /// Messages that ended without an answer since the start: none was wanted, or the ttl was used up.
     pub unanswered: u64,
-    /// Mail given up since the start.
+    /// Messages given up since the start.
     pub given_up: u64,
-    /// Who asks for a connection and waits for an answer.
+    /// Agents with a pending connection request.
     #[serde(default)]
     pub requests: Vec<AgentName>,
-    /// What went wrong last.
+    /// The last error.
     pub last_error: Option<String>,
 }
 
-/// Bridges that did one mail at a time wrote down one id, or none.
+/// Older bridges, which ran one turn at a time, wrote one id or null.
 fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<MessageId>, D::Error> {
     #[derive(Deserialize)]
     #[serde(untagged)]
@@ -75,8 +75,8 @@ fn one_or_many<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Vec<MessageI
     })
 }
 
-impl Status {
-    /// A bridge that has just begun, in this process.
+impl BridgeStatus {
+    /// The status of a bridge that has just started in this process.
     pub(crate) fn new(agent: AgentName, office: String, runtime: String) -> Self {
         let now = Timestamp::now();
         Self {
@@ -86,7 +86,7 @@ impl Status {
             pid: std::process::id(),
             started_at: now,
             updated_at: now,
-            connection: Connection::Unknown,
+            connection: RuntimeState::Unknown,
             under_way: Vec::new(),
             waiting: 0,
             replied: 0,

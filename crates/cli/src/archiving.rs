@@ -1,4 +1,4 @@
-//! Old mail of a chipset directory goes to its archive while somebody works there, without a person.
+//! Archives old messages of a chipset directory in the background of a verb that keeps running.
 
 use amb_dir::DirOptions;
 use amb_dir::archive::keep_archiving;
@@ -16,12 +16,12 @@ pub(crate) struct Archiving {
     no_archive: bool,
 }
 
-/// Archives until it is dropped.
+/// The background task; ends when dropped.
 #[derive(Debug)]
 pub(crate) struct Running(Option<JoinHandle<()>>);
 
 impl Archiving {
-    /// Begins, unless it shall not or the office archives nothing.
+    /// Starts archiving, unless it is switched off or the office has no archive.
     pub(crate) fn start(self, office: &OfficeArgs) -> Result<Running, Failure> {
         if self.no_archive || office.server.is_some() {
             return Ok(Running(None));

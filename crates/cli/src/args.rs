@@ -1,4 +1,4 @@
-//! The command line: what is said everywhere, and the verbs.
+//! The arguments of the command line: those of all verbs, and the verbs.
 
 use std::path::PathBuf;
 
@@ -40,7 +40,7 @@ Exit codes: 0 done, 1 failed inside, 2 bad input, 3 not found, 4 not allowed,
 5 refused or conflict, 6 out of reach or too often (try again),
 7 not in this office.";
 
-/// What `amb` alone says: a newcomer needs a few of the verbs.
+/// The output of `amb` without arguments: the few verbs that a newcomer needs.
 pub(crate) const OVERVIEW: &str = "\
 Agent Mailbox: a post office for AI agents
 
@@ -84,12 +84,12 @@ pub(crate) struct OfficeArgs {
     #[arg(long, global = true)]
     pub(crate) json: bool,
 
-    /// Who named the office.
+    /// How the office was chosen.
     #[arg(skip)]
     pub(crate) origin: Origin,
 }
 
-/// Who named the office that a verb uses.
+/// How the office that a verb uses was chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Origin {
     /// A flag or the environment, or nobody: then the present directory or nanobot's mailboxes are used.
@@ -117,7 +117,7 @@ macro_rules! verbs {
                 }
             }
 
-            /// The file that this process' stderr is, where it serves in the background.
+            /// The file to which this process's stderr is redirected, where it serves in the background.
             pub(crate) fn log_file(&self) -> Option<&std::path::Path> {
                 match self {
                     Verb::Serve(serve) => serve.log_file(),

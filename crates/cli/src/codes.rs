@@ -1,6 +1,6 @@
-//! Whether the codes of waiting requests are shown. Whoever types a code consents, and models read what these verbs print,
-//! beside a stranger's words; so a code is for a person's eyes unless it is asked for. `--json` is the contract's document,
-//! whole, for programs.
+//! Whether the codes of pending connection requests are shown. Whoever enters a code consents to the connection, and models read
+//! what these verbs print, next to a stranger's text; so a code is shown only on a terminal or on request. `--json` is the
+//! contract's document and always has it.
 
 use std::io::IsTerminal;
 

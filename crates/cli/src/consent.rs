@@ -1,7 +1,7 @@
-//! The user's consent to a mailbox that nobody named but that came with the present directory.
+//! The user's consent to a mailbox that was not named but found in the current directory.
 //!
-//! A cloned repository can bring `.chipset/state/mail` with forged mail in it, so it is used only after the user said so
-//! once. The answer is kept in the user's own state directory, by the mailbox's canonical path.
+//! A cloned repository can contain `.chipset/state/mail` with forged messages, so it is used only after the user agreed once. The
+//! answer is stored in the user's own state directory, by the mailbox's canonical path.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -12,10 +12,10 @@ use anyhow::Context;
 use crate::failure::Failure;
 use crate::{durable, home};
 
-/// The oldest answers beyond this many are forgotten.
+/// The most answers that are stored; the oldest are dropped.
 const MOST: usize = 1_000;
 
-/// Whether the user agreed in this process. Its present directory, and so the mailbox, stays the same.
+/// Whether the user agreed in this process, whose current directory, and so the mailbox, does not change.
 static AGREED: AtomicBool = AtomicBool::new(false);
 
 /// Asks whether the mailbox may be used, unless the user agreed before. An error where nobody can be asked.
@@ -36,7 +36,7 @@ pub(crate) fn ask(mailbox: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Notes that the mailbox may be used. Where that cannot be written down, the user is asked again next time.
+/// Records that the mailbox may be used. Where that fails, the user is asked again next time.
 pub(crate) fn remember(mailbox: &Path) {
     let written = canonical(mailbox).and_then(|path| note(&file()?, &path.display().to_string()));
     if let Err(error) = written {
@@ -64,7 +64,7 @@ fn agrees(path: &Path, mailbox: &Path) -> Result<bool, Failure> {
     Ok(matches!(answer.trim().to_lowercase().as_str(), "y" | "yes"))
 }
 
-/// The path by which consent is kept, of a mailbox that may not be there yet.
+/// The canonical path of a mailbox that may not exist yet.
 fn canonical(mailbox: &Path) -> anyhow::Result<PathBuf> {
     match std::fs::canonicalize(mailbox) {
         Ok(path) => Ok(path),

@@ -1,4 +1,4 @@
-//! Which database the office rests in, for the verbs that look after it.
+//! The arguments that name the office's database, for the verbs that work on it directly.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ pub(crate) struct DatabaseArgs {
     config: Option<PathBuf>,
 }
 
-/// What of a server's settings is looked at here.
+/// The settings of `amb serve` that are read here.
 #[derive(Deserialize)]
 struct Settings {
     database_url: Option<String>,
@@ -43,7 +43,7 @@ impl DatabaseArgs {
         Ok(DatabaseUrl::parse(&url)?)
     }
 
-    /// The SQLite file; where it is PostgreSQL, `instead` says what to do there.
+    /// The SQLite file; for PostgreSQL the error says to do `instead`.
     pub(crate) fn file(&self, instead: &str) -> Result<PathBuf, Failure> {
         match self.place()? {
             DatabaseUrl::Sqlite(path) => Ok(path),
@@ -52,12 +52,12 @@ impl DatabaseArgs {
     }
 }
 
-/// Where a server keeps its mail unless it is told.
+/// The default database of `amb serve`.
 pub(crate) fn default_url() -> Result<String> {
     Ok(format!("sqlite:{}", home::data_dir()?.join("mailbox.db").display()))
 }
 
-/// A line about how far something is, written over by the next, where a person looks.
+/// A progress line that the next one overwrites, on a terminal only.
 #[derive(Debug)]
 pub(crate) struct Progress {
     shown: bool,
@@ -69,7 +69,7 @@ impl Progress {
         Self { shown: false, wanted: !json && std::io::stderr().is_terminal() }
     }
 
-    /// Whether somebody looks.
+    /// Whether stderr is a terminal.
     pub(crate) fn is_seen(&self) -> bool {
         self.wanted
     }

@@ -7,11 +7,11 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-/// Says to the new process that the variables are in its environment.
+/// Tells the new process that the variables are in its environment.
 const READ: &str = "AMB_ENV_FILE_READ";
 
-/// Starts this program anew, under its own process id, with the variables of the file in its environment; those that are set
-/// already hold. Returns where that was done before. A running process cannot change its environment safely.
+/// Executes this program anew, under its own process id, with the variables of the file in its environment; those that are set
+/// already take precedence. Returns where that was done before. A running process cannot change its environment safely.
 pub(crate) fn take(path: &Path) -> Result<()> {
     if std::env::var_os(READ).is_some_and(|read| read == path.as_os_str()) {
         return Ok(());
@@ -29,6 +29,6 @@ fn start_anew(path: &Path) -> Result<Infallible> {
             command.env(name, value);
         }
     }
-    // Returns only where it failed.
+    // `exec` returns only where it failed.
     Err(command.exec()).context("cannot start anew with the settings of the file")
 }

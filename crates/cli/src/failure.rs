@@ -1,4 +1,4 @@
-//! How a verb fails: a kind, which is the exit code, and a sentence.
+//! The errors of verbs: a kind, which is the exit code, and a sentence.
 
 use std::process::ExitCode;
 
@@ -9,9 +9,9 @@ use crate::output::Output;
 /// A failed verb.
 #[derive(Debug)]
 pub(crate) enum Failure {
-    /// The office said no.
+    /// The office returned an error.
     Office(OfficeError),
-    /// Something around it went wrong.
+    /// Something else failed.
     Other(anyhow::Error),
 }
 
@@ -56,7 +56,7 @@ impl Failure {
         }
     }
 
-    /// Tells the caller on stderr and answers the exit code.
+    /// Prints the error on stderr and returns the exit code.
     pub(crate) fn report(self, output: Output) -> ExitCode {
         match self {
             Failure::Office(error) => {
@@ -66,7 +66,7 @@ impl Failure {
                 }
                 ExitCode::from(exit_code(error.code()))
             }
-            // Writing into a closed pipe (`amb inbox | head -1`) is no failure of ours.
+            // Writing into a closed pipe (`amb inbox | head -1`) is no failure.
             Failure::Other(error) if is_closed_pipe(&error) => ExitCode::SUCCESS,
             Failure::Other(error) => {
                 output.error("failed", &format!("{error:#}"));

@@ -1,4 +1,4 @@
-//! Where this user's files are. The only place that reads the home directory.
+//! The directories of this user's files. Only this module reads the home directory.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,8 @@ pub(crate) fn nanobot_mailboxes() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/mailboxes"))
 }
 
-/// Names nanobot's configuration where it is not in its usual place. `amb init nanobot --config` writes it for `amb mcp`.
+/// The variable that names nanobot's configuration where it is not in its default place. `amb init nanobot --config` sets it for
+/// `amb mcp`.
 pub(crate) const NANOBOT_CONFIG: &str = "AMB_NANOBOT_CONFIG";
 
 /// nanobot's configuration.
@@ -39,19 +40,19 @@ pub(crate) fn nanobot_transcripts() -> Result<PathBuf> {
     Ok(user()?.join(".nanobot/transcripts"))
 }
 
-/// Keys and the profile.
+/// The directory of keys and the profile.
 pub(crate) fn config_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_CONFIG_HOME", ".config")?.join("amb"))
 }
 
-/// What this user has decided, such as which directories to trust.
+/// The directory of what this user has decided, such as which directories to trust.
 pub(crate) fn state_dir() -> Result<PathBuf> {
     Ok(xdg("XDG_STATE_HOME", ".local/state")?.join("amb"))
 }
 
-/// What is true only while something runs.
+/// The directory of what is true only while something runs.
 ///
-/// A client starts its servers with little of the environment, so the usual place is looked at even where nothing names it.
+/// A client starts its servers with little of the environment, so the default is checked even where no variable names it.
 pub(crate) fn runtime_dir() -> Result<PathBuf> {
     let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     let usual = || PathBuf::from(format!("/run/user/{}", rustix::process::getuid().as_raw()));

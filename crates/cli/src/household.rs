@@ -1,5 +1,5 @@
-//! The households of this user, by server: the token with which agents join, and the name of the person. In a file that only
-//! this user reads, beside the keys.
+//! The households of this user, by server: the token with which agents join, and the name of the person. In a private file beside
+//! the keys.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,11 +13,11 @@ use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::{durable, home, keys};
 
-/// Households that are remembered; the oldest is forgotten first.
+/// The most households that are stored; the oldest is dropped first.
 const MOST: usize = 500;
-/// Names that are tried for the person before it is left to the user to say one.
+/// How many names are tried for the person before the user has to choose one.
 const NAMES: usize = 20;
-/// Gives a token for this one run.
+/// The variable that gives a token for one run.
 const TOKEN: &str = "AMB_HOUSEHOLD_TOKEN";
 
 /// A household as this machine knows it.
@@ -25,7 +25,7 @@ const TOKEN: &str = "AMB_HOUSEHOLD_TOKEN";
 struct Membership {
     /// The owner's token, or this machine's.
     token: String,
-    /// Under which name the person writes; known once it was claimed here.
+    /// The person's name; known once it was claimed here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     person: Option<AgentName>,
     /// Since when.
@@ -42,7 +42,7 @@ fn read() -> Result<Known> {
     durable::read_json(&path()?)
 }
 
-/// The token with which agents of this machine join the household at a server: the environment's, else the one that is kept.
+/// The token with which agents of this machine join the household at a server: from the environment, else the stored one.
 pub(crate) fn token(server: &ServerUrl) -> Result<Option<SecretString>> {
     if let Ok(token) = std::env::var(TOKEN)
         && !token.is_empty()
@@ -52,8 +52,8 @@ pub(crate) fn token(server: &ServerUrl) -> Result<Option<SecretString>> {
     Ok(read()?.remove(&server.to_string()).map(|known| known.token.into()))
 }
 
-/// The token with which an agent that is registered now joins: where that was asked for, and by itself at the local office or a
-/// saved one, if a token is kept for it. An office that was named joins nobody unasked: old scripts see what they saw.
+/// The token for an agent that is being registered: on request, and by default at the local office or a saved one, if a token is
+/// stored for it. At an office that was named explicitly nobody joins without asking, so that old scripts behave as before.
 pub(crate) fn joining(office: &OfficeArgs, server: &ServerUrl, asked: bool) -> Result<Option<SecretString>, Failure> {
     match (asked, office.origin) {
         (true, _) => token_asked_for(server).map(Some),
@@ -62,7 +62,7 @@ pub(crate) fn joining(office: &OfficeArgs, server: &ServerUrl, asked: bool) -> R
     }
 }
 
-/// The token where it was asked for by name: without one that is a mistake.
+/// The token where it was requested; an error if there is none.
 pub(crate) fn token_asked_for(server: &ServerUrl) -> Result<SecretString, Failure> {
     token(server)?.ok_or_else(|| {
         let detail = format!(
@@ -73,7 +73,7 @@ pub(crate) fn token_asked_for(server: &ServerUrl) -> Result<SecretString, Failur
     })
 }
 
-/// Under which name this user writes as the person of the household at a server, where that was claimed here.
+/// The name of the household's person at a server, where it was claimed here.
 pub(crate) fn person(server: &ServerUrl) -> Result<Option<AgentName>> {
     Ok(read()?.remove(&server.to_string()).and_then(|known| known.person))
 }
@@ -86,7 +86,7 @@ pub(crate) fn keep(server: &ServerUrl, token: &str) -> Result<PathBuf> {
     })
 }
 
-/// Forgets the household at a server, if its token is still this one.
+/// Removes the household at a server, if its token is still this one.
 pub(crate) fn forget(server: &ServerUrl, token: &str) -> Result<()> {
     change(|known| {
         if known.get(&server.to_string()).is_some_and(|known| known.token == token) {
@@ -96,7 +96,7 @@ pub(crate) fn forget(server: &ServerUrl, token: &str) -> Result<()> {
     Ok(())
 }
 
-/// An office has another address now: what is kept by the old one is kept by the new one.
+/// Moves what is stored for an office to its new address.
 pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     if !read()?.contains_key(before) {
         return Ok(());
@@ -109,8 +109,8 @@ pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     Ok(())
 }
 
-/// Who the user is at a household's office: the person, made now with the owner's token if nobody has been it yet. `None`
-/// where no household's token is kept for the server, or this machine was invited and has no person of its own.
+/// The person of the household at a server, created now with the owner's token if there is none yet. `None` where no token is
+/// stored for the server, or this machine was invited and has no person of its own.
 pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>, Failure> {
     if let Some(person) = person(server)? {
         return Ok(Some(person));
@@ -119,11 +119,11 @@ pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>
     for name in names() {
         match claim(server, &name, &token).await {
             Ok(person) => return Ok(Some(person)),
-            // A machine's token makes no person.
+            // A machine's token cannot create a person.
             Err(error) if error.code() == Code::Forbidden => return Ok(None),
             Err(error) if is_taken(&error) => {}
             Err(error) => match person(server)? {
-                // Two commands at once: the other one has claimed it.
+                // Another command claimed it at the same time.
                 Some(person) if error.code() == Code::Conflict => return Ok(Some(person)),
                 _ => return Err(error.into()),
             },
@@ -133,14 +133,14 @@ pub(crate) async fn claim_person(server: &ServerUrl) -> Result<Option<AgentName>
     Err(OfficeError::new(Code::Conflict, detail).into())
 }
 
-/// Makes the person of the household at a server, under this name, and keeps the key.
+/// Creates the person of the household at a server under this name, and stores the key.
 pub(crate) async fn claim(
     server: &ServerUrl,
     name: &AgentName,
     token: &SecretString,
 ) -> Result<AgentName, OfficeError> {
     let registered = amb_client::claim_person(server, name, token).await?;
-    // The key first: a name without a key would claim nothing any more.
+    // The key first: a name without a key would be useless.
     let kept = keys::keep(server, &registered.name, registered.api_key.expose_secret()).and_then(|_| {
         change(|known| {
             let kept = known.entry(server.to_string()).or_insert_with(|| Membership {
@@ -155,12 +155,12 @@ pub(crate) async fn claim(
     Ok(registered.name)
 }
 
-/// Whether the name was the trouble. The office says so in the same words to everybody who registers.
+/// Whether the name is taken. The office uses the same sentence for every registration.
 fn is_taken(error: &OfficeError) -> bool {
     error.code() == Code::Conflict && error.detail().contains("is taken")
 }
 
-/// Names for the person: the user's own where it is one, else `person`, which no agent gets, and then with a number.
+/// Candidate names for the person: the user's own where it is valid, else `person`, which no agent gets, and then with a number.
 fn names() -> impl Iterator<Item = AgentName> {
     let user = std::env::var("USER").ok().and_then(|user| AgentName::parse_for_server(&user).ok());
     let numbered = (2..NAMES).map(|number| format!("person-{number}"));

@@ -1,4 +1,4 @@
-//! Ids as people type them: whole, or as much of the beginning as only one has.
+//! Ids as people type them: whole, or a unique prefix.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +11,23 @@ use amb_core::{Code, MessageId, OfficeError, SessionId, Task, TaskId};
 use crate::failure::Failure;
 use crate::output::preview;
 
-/// Pages of an inbox that are looked through for the beginning of an id; older sessions need the whole one.
+/// The most pages of an inbox that are searched for a prefix; older sessions need the whole id.
 const MOST_PAGES: usize = 50;
-/// Of an ambiguous beginning, this many candidates are told.
+/// The most candidates that are listed for an ambiguous prefix.
 const MOST_TOLD: usize = 5;
-/// A short id has at least this many characters.
+/// The fewest characters of a shortened id.
 const SHORTEST: usize = 8;
-/// Ids of other systems may be anything; what is shorter is a name or the beginning of an id, of which nothing is known.
+/// Ids of other systems may be anything; a shorter text is a name or a prefix.
 const LONG: usize = 12;
-/// How long an id of ours is when it is written whole.
+/// The length of a whole id of ours.
 const WHOLE: usize = 36;
 
-/// Whether nobody needs to look what this is the beginning of.
+/// Whether this is a whole id, so that no candidates are needed.
 fn is_whole(text: &str) -> bool {
     text.len() == WHOLE && uuid::Uuid::parse_str(text).is_ok()
 }
 
-/// The one candidate that is this, or begins with it. Each comes with what a person knows it by.
+/// The one candidate that equals this or begins with it. Each has a label for people.
 fn pick(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Option<String>, Failure> {
     let (mut found, mut seen) = (Vec::new(), BTreeSet::new());
     for (id, about) in candidates {
@@ -52,7 +52,7 @@ fn pick(what: &str, wanted: &str, candidates: &[(String, String)]) -> Result<Opt
     }
 }
 
-/// The inbox with the pages behind the first, as many as are looked through.
+/// The inbox with further pages, up to the limit.
 pub(crate) async fn whole_inbox(mailbox: &dyn Mailbox) -> Result<Inbox, Failure> {
     let mut inbox = mailbox.inbox(false).await?;
     for _ in 1..MOST_PAGES {
@@ -68,13 +68,13 @@ fn about(session: &SessionSummary) -> String {
     format!("{}, {:?}", session.other_agent_name, preview(&session.subject, 30))
 }
 
-/// Whether this is the conversation's other side: an agent, or a group by its name.
+/// Whether this is the other side of the session: an agent, or a group by its name.
 pub(crate) fn is_with(session: &SessionSummary, name: &str) -> bool {
     session.other_agent_name.as_str() == name || session.group.as_deref() == Some(name)
 }
 
-/// The session that a person means: by its id, by the beginning of it, or by the name of the agent or group, whose newest
-/// session it is then.
+/// The session that a person names: by its id, a prefix of it, or the name of the agent or group, whose newest session it is
+/// then.
 pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<SessionId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
@@ -103,7 +103,7 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
             let detail = format!("no session or agent {text:?}; did you mean {near:?}?");
             Err(OfficeError::new(Code::NotFound, detail).into())
         }
-        // Another system's id, perhaps of a session that is too old to be listed: the office knows.
+        // Another system's id, perhaps of a session that is too old to be listed: left to the office.
         None if text.len() >= LONG => Ok(parse(text)?),
         None => {
             let detail = format!(
@@ -114,7 +114,7 @@ pub(crate) async fn session(mailbox: &dyn Mailbox, text: &str) -> Result<Session
     }
 }
 
-/// The session of the household that its person means.
+/// The session of the household that its person names.
 pub(crate) async fn household_session(person: &Client, text: &str) -> Result<SessionId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
@@ -134,7 +134,7 @@ pub(crate) async fn household_session(person: &Client, text: &str) -> Result<Ses
     }
 }
 
-/// The task of the household that its person means.
+/// The task of the household that its person names.
 pub(crate) async fn household_task(person: &Client, text: &str) -> Result<TaskId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
@@ -142,7 +142,7 @@ pub(crate) async fn household_task(person: &Client, text: &str) -> Result<TaskId
     task_among(&person.household_tasks(false).await?, text, "amb task list --household")
 }
 
-/// The task that a person means.
+/// The task that a person names.
 pub(crate) async fn task(mailbox: &dyn Mailbox, text: &str) -> Result<TaskId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
@@ -174,7 +174,7 @@ fn task_among(tasks: &[Task], text: &str, list: &str) -> Result<TaskId, Failure>
     }
 }
 
-/// The message that a person means, of the newest ones of each session.
+/// The message that a person names, among the newest ones of each session.
 pub(crate) async fn message(mailbox: &dyn Mailbox, text: &str) -> Result<MessageId, Failure> {
     if is_whole(text) {
         return Ok(parse(text)?);
@@ -196,12 +196,12 @@ fn parse<T: std::str::FromStr<Err = amb_core::id::BadId>>(text: &str) -> Result<
     text.parse().map_err(|error: amb_core::id::BadId| OfficeError::invalid(format!("{text:?}: {error}")))
 }
 
-/// How ids of one list are written so that a person can tell them apart and type them.
+/// How the ids of one list are shortened so that a person can distinguish and type them.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Short(usize);
 
 impl Short {
-    /// Short enough for a person to type, and long enough that no two of these look the same; whole for programs.
+    /// Short enough to type, and long enough that no two of these look the same; whole for programs.
     pub(crate) fn of<'a>(ids: impl IntoIterator<Item = &'a str>, for_person: bool) -> Self {
         if !for_person {
             return Self(usize::MAX);

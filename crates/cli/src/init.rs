@@ -1,7 +1,7 @@
-//! A client's configuration with the mailbox in it: a pure function from the text that is there to the text that shall be.
+//! Adds the mailbox to a client's configuration: a pure function from the old text to the new one.
 //!
-//! Each client is a list of [`Setting`]s; [`json`] and [`toml`] know how to put a setting into a text and how to take it out
-//! again without touching a comment or anybody else's settings; [`extras`] says what is written besides; [`mod@file`] does the same to a file, with a backup.
+//! Each client is a list of [`Setting`]s; [`json`] and [`toml`] add a setting to a text and remove it again without touching
+//! comments or other settings; [`extras`] lists what is written besides; [`mod@file`] applies this to a file, with a backup.
 
 mod client;
 mod diff;
@@ -17,16 +17,16 @@ mod toml;
 
 use anyhow::Result;
 
-pub(crate) use client::{Account, Client, Places, Scope};
+pub(crate) use client::{ClientAccount, InitClient, Places, Scope};
 pub(crate) use diff::diff;
 pub(crate) use extras::{Extra, Hooks};
-pub(crate) use file::{Config, Plan};
+pub(crate) use file::{ConfigFile, Plan};
 pub(crate) use item::Item;
 
-/// How a configuration file is written.
+/// The format of a configuration file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
-    /// JSON, with the comments and liberties that clients allow themselves.
+    /// JSON, with the comments and extensions that clients accept.
     Json,
     /// TOML.
     Toml,
@@ -36,28 +36,28 @@ pub(crate) enum Format {
     Script,
 }
 
-/// One value at one place in a configuration.
+/// One value at one path in a configuration.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Setting {
     /// The keys that lead to it.
     pub(crate) path: Vec<String>,
-    /// What it shall be. A table is merged into one that is there: what we do not name stays.
+    /// The value. A table is merged into an existing one: fields that we do not name stay.
     pub(crate) value: Item,
-    /// Fields of the table that are set only where they are missing: the user's own choice wins.
+    /// Fields of the table that are set only where they are missing, so that the user's own choice wins.
     pub(crate) defaults: Vec<(&'static str, Item)>,
-    /// Where set, the place is a list, and the value is one entry in it beside those of others.
-    pub(crate) entry: Option<Mark>,
+    /// Where set, the path is a list, and the value is one entry in it beside those of others.
+    pub(crate) entry: Option<EntryMark>,
 }
 
-/// The binary's name, by which files that are shared start it.
+/// The binary's name, as shared files start it.
 pub(crate) const PROGRAM: &str = "amb";
 
-/// How an entry of ours in a list is known again.
+/// How our entry in a list is recognised.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Mark {
-    /// What is in it, written as JSON, and in nobody else's.
+pub(crate) struct EntryMark {
+    /// A text that only our entry contains, written as JSON.
     pub(crate) text: String,
-    /// Whether the list is left alone where there is none: one that we made would replace what is said elsewhere.
+    /// Whether a missing list is not created: it would replace settings made elsewhere.
     pub(crate) only_if_there: bool,
 }
 
@@ -68,12 +68,12 @@ impl Setting {
 
     /// An entry in a list.
     pub(crate) fn entry(path: &[&str], value: Item, mark: impl Into<String>) -> Self {
-        let mark = Mark { text: mark.into(), only_if_there: false };
+        let mark = EntryMark { text: mark.into(), only_if_there: false };
         Self { entry: Some(mark), ..Self::new(path, value) }
     }
 }
 
-/// The text with every setting in it. A text that has them all comes back as it is.
+/// Adds every setting to the text. A text that has them all is returned as it is.
 pub(crate) fn apply(format: Format, text: &str, settings: &[Setting]) -> Result<String> {
     settings.iter().try_fold(text.to_owned(), |text, setting| match format {
         Format::Json => json::set(&text, setting),
@@ -83,7 +83,7 @@ pub(crate) fn apply(format: Format, text: &str, settings: &[Setting]) -> Result<
     })
 }
 
-/// The text without our settings: where `before` has a value, that one is back, else there is none.
+/// Removes our settings from the text: where `before` has a value, it is restored.
 pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings: &[Setting]) -> Result<String> {
     settings.iter().rev().try_fold(text.to_owned(), |text, setting| match format {
         Format::Json => match &setting.entry {
@@ -96,7 +96,7 @@ pub(crate) fn revert(format: Format, text: &str, before: Option<&str>, settings:
     })
 }
 
-/// What stands at a server's place, if anything does: the program it runs, else its address or another sign of it.
+/// What is configured under the server's name, if anything: the program it runs, else its address or another field.
 pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result<Option<String>> {
     let there = match format {
         Format::Json => json::at_path(text, &setting.path)?,
@@ -106,7 +106,7 @@ pub(crate) fn server_at(format: Format, text: &str, setting: &Setting) -> Result
     Ok(there.as_ref().and_then(server_of))
 }
 
-/// Clients write a command as a text, as a list, or as a table with a path; a server elsewhere has an address instead.
+/// Clients write a command as a text, as a list, or as a table with a path; a remote server has an address instead.
 fn server_of(there: &serde_json::Value) -> Option<String> {
     if there.as_object().is_some_and(serde_json::Map::is_empty) {
         return None;

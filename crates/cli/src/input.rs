@@ -1,4 +1,4 @@
-//! What a verb reads: from stdin, or as a person writes it in an editor.
+//! Text that a verb reads: from an argument, stdin or an editor.
 
 use std::io::{ErrorKind, IsTerminal, Read};
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use anyhow::Context;
 use crate::failure::Failure;
 use crate::{durable, home};
 
-/// What follows this line in the editor is for whoever writes.
+/// In the editor, what follows this line is not part of the text.
 const SCISSORS: &str = "# ------ 8< ------ what follows is not sent";
 
-/// All of stdin as text, but at most one byte more than a message holds: so that too much is told apart from just enough.
+/// All of stdin as text, but at most one byte more than a message may have, so that too much is detected.
 pub(crate) fn stdin() -> Result<String, Failure> {
     let mut text = String::new();
     match std::io::stdin().lock().take(MAX_MESSAGE_BYTES as u64 + 1).read_to_string(&mut text) {
@@ -26,14 +26,14 @@ pub(crate) fn stdin() -> Result<String, Failure> {
 
 /// A text that was given, read from stdin or written in an editor.
 #[derive(Debug)]
-pub(crate) struct Composed {
+pub(crate) struct ComposedText {
     pub(crate) text: String,
-    /// What was written in an editor stays there until it is sent.
+    /// A text from an editor is kept in this file until it is sent.
     draft: Option<PathBuf>,
 }
 
-impl Composed {
-    /// The text as an argument says it (`-` is stdin); without one, stdin where that is no terminal, else an editor.
+impl ComposedText {
+    /// The text of an argument (`-` is stdin); without one, stdin where that is no terminal, else an editor.
     pub(crate) fn read(argument: Option<&str>, hint: &str) -> Result<Self, Failure> {
         let plain = |text: String| Self { text, draft: None };
         match argument {
@@ -66,20 +66,20 @@ impl Composed {
         Ok(composed)
     }
 
-    /// Nobody needs the draft any more.
+    /// Removes the draft after the text was sent.
     pub(crate) fn sent(self) {
         if let Some(draft) = self.draft {
             let _ = fs_err::remove_file(draft);
         }
     }
 
-    /// What to tell where it could not be sent.
+    /// Where the text is kept, for the error when it could not be sent.
     pub(crate) fn kept(&self) -> Option<String> {
         self.draft.as_ref().map(|draft| format!("what you wrote is kept in {}", draft.display()))
     }
 }
 
-/// The editor that the user has chosen, which may come with arguments.
+/// Runs the user's editor, whose command may have arguments.
 fn run_editor(path: &Path) -> Result<(), Failure> {
     let variable = |name| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let editor = variable("VISUAL").or_else(|| variable("EDITOR")).unwrap_or_else(|| "vi".into());

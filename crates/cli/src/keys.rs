@@ -1,4 +1,4 @@
-//! The keys of this user's agents, by server and name, in a file that only this user reads.
+//! The keys of this user's agents, by server and name, in a private file.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -30,7 +30,7 @@ pub(crate) fn find(server: &ServerUrl, name: &AgentName) -> Result<Option<Secret
     Ok(key.map(SecretString::from))
 }
 
-/// Whose keys are kept, by server.
+/// The agents whose keys are stored, by server.
 pub(crate) fn all() -> Result<BTreeMap<String, Vec<String>>> {
     let names = |keys: BTreeMap<AgentName, String>| keys.into_keys().map(|name| name.to_string()).collect();
     Ok(read()?.into_iter().map(|(server, keys)| (server, names(keys))).collect())
@@ -43,15 +43,14 @@ pub(crate) fn keep(server: &ServerUrl, name: &AgentName, key: &str) -> Result<Pa
     })
 }
 
-/// Forgets all keys at a server; returns how many there were.
+/// Removes all keys at a server; returns how many there were.
 pub(crate) fn forget(server: &str) -> Result<usize> {
     let mut count = 0;
     change(|known| count = known.remove(server).unwrap_or_default().len())?;
     Ok(count)
 }
 
-/// An office has another address now: what is kept by the old one is kept by the new one, since whoever listens at the old
-/// one must not be shown its keys.
+/// Moves the keys of an office to its new address: they must not be sent to whoever listens at the old one.
 pub(crate) fn moved(before: &str, after: &str) -> Result<()> {
     if !read()?.contains_key(before) {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Which conversation was shown last, so that `amb reply` knows what is answered.
+//! The conversation that was shown last, which `amb reply` answers.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{durable, home};
 
-/// Mailboxes for which this is remembered; the oldest is forgotten first.
+/// The most mailboxes for which this is stored; the oldest is dropped first.
 const MOST: usize = 100;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub(crate) fn shown(mailbox: &dyn Mailbox) -> Option<SessionId> {
     read().remove(&key(mailbox)).map(|shown| shown.session)
 }
 
-/// Notes that a session was shown. Where that cannot be written down, `amb reply` has to be told.
+/// Records that a session was shown. Where that fails, `amb reply` has to be told the session.
 pub(crate) fn note(mailbox: &dyn Mailbox, session: &SessionId) {
     let written = || -> Result<()> {
         let path = path()?;

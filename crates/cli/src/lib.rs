@@ -1,6 +1,6 @@
 //! `amb`: a post office for AI agents, in one binary. One file a verb.
 //!
-//! A library with one function, so that it is compiled beside the crates below it, not after them.
+//! A library with one function: Cargo compiles a library while its dependencies are still in code generation, a binary only after it.
 
 #![forbid(unsafe_code)]
 
@@ -39,7 +39,7 @@ use amb_core::suggest::nearest;
 use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory, Parser};
 
-/// Does what the arguments of this process say.
+/// Runs the command line of this process.
 pub fn main() -> ExitCode {
     let cli = match args::Cli::try_parse() {
         Ok(cli) => cli,
@@ -52,12 +52,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Says what is wrong with the arguments. A hook ends well all the same: to some clients exit code 2 means "go on", so a hook that
-/// a newer set-up calls by a name that this version does not know would keep its client running.
+/// Reports wrong arguments. A hook exits with 0 all the same: to some clients exit code 2 means "go on", so a hook that a newer
+/// configuration calls by a name that this version does not know would keep its client running.
 fn misused(mut error: clap::Error) -> ExitCode {
     let program = args::Cli::command();
     suggest_verb(&mut error, &program);
-    // Nobody is left to tell where the terminal is gone.
+    // The terminal may be gone.
     let _ = match std::env::args_os().len() {
         1 => std::io::stderr().write_all(args::OVERVIEW.as_bytes()),
         _ => error.print(),
@@ -71,7 +71,7 @@ fn misused(mut error: clap::Error) -> ExitCode {
     }
 }
 
-/// Names the verb that may have been meant where clap itself has no suggestion: in a short word one slip is too much for its measure.
+/// Suggests a verb where clap itself has no suggestion: for a short word one typo exceeds clap's threshold.
 fn suggest_verb(error: &mut clap::Error, program: &clap::Command) {
     let Some(ContextValue::String(wrong)) = error.get(ContextKind::InvalidSubcommand) else { return };
     if error.get(ContextKind::SuggestedSubcommand).is_some() {
@@ -89,9 +89,9 @@ fn suggest_verb(error: &mut clap::Error, program: &clap::Command) {
 fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failure> {
     output::init_log(cli.verbose, cli.verb.log_file());
     match cli.office.settle() {
-        // A profile that names an office that is not there is mended by the verb that saves and removes them.
+        // A profile that names a missing office is repaired by the verb `office`.
         Err(error) if matches!(cli.verb, args::Verb::Office(_)) => output.note(format!("warning: {error:#}")),
-        // A hook says nothing rather than disturb its client.
+        // A hook prints nothing rather than disturb its client.
         Err(error) if matches!(cli.verb, args::Verb::Hook(_)) => {
             tracing::debug!(%error, "nothing is told");
             return Ok(());
@@ -101,7 +101,7 @@ fn run(mut cli: args::Cli, output: output::Output) -> Result<(), failure::Failur
     // Every verb talks to an office, and offices are async.
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(cli.verb.run(&cli.office, output));
-    // A verb that has answered does not wait for a thread that still reads stdin or watches a directory.
+    // Does not wait for a thread that still reads stdin or watches a directory.
     runtime.shutdown_background();
     done
 }

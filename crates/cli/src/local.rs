@@ -1,8 +1,8 @@
-//! The local office: the one that `amb up` starts, or `amb serve` with neither an address nor a database. How it is found
-//! by the other verbs.
+//! The local office: the one that `amb up` starts, or `amb serve` with neither an address nor a database. How other verbs find
+//! it.
 //!
-//! The serving process holds a lock for as long as its process lives, so the kernel itself says whether it runs; beside the
-//! lock lies a record with its address. Both are named after its database, so that two homes have two local offices.
+//! The serving process holds a lock for as long as it lives, so the kernel tells whether it runs; a record with its address is
+//! beside the lock. Both are named after its database, so that two home directories have two local offices.
 
 use std::fs::TryLockError;
 use std::path::PathBuf;
@@ -20,25 +20,25 @@ use crate::database::default_url;
 use crate::failure::Failure;
 use crate::{durable, home, household, keys};
 
-/// Where it listens if nothing else does.
+/// Its default address.
 pub(crate) const LISTEN: &str = "127.0.0.1:8000";
-/// Ports that are tried, from the usual one on.
+/// The ports that are tried, in order.
 const PORTS: std::ops::Range<u16> = 8_000..8_100;
-/// How long somebody who merely looks may hold the lock before whoever wants to serve gives up. A look takes microseconds.
+/// How many attempts are made to take the lock, which a verb that checks for the office may hold for microseconds.
 const LOOKS: u32 = 200;
 /// How long an office has to finish what it accepted; the server itself gives up earlier.
 const ENDING: Duration = Duration::from_secs(40);
-/// Names the space in which databases are hashed into names of records; it must never change.
+/// The UUID namespace in which databases are hashed into file names; it must never change.
 const DATABASES: uuid::Uuid = uuid::Uuid::from_u128(0x7a41_0e86_52c9_5d3b_9f10_c86e_2b7d_14a5);
 
-/// A local office that runs, as it wrote itself down when it was ready.
+/// The record of a running local office.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct OfficeRecord {
     /// Its address.
     pub(crate) url: String,
     /// Its process.
     pub(crate) pid: i32,
-    /// Where mail rests.
+    /// Where its messages are stored.
     pub(crate) store: String,
     /// The version that runs.
     pub(crate) version: String,
@@ -46,7 +46,7 @@ pub(crate) struct Record {
     pub(crate) started_at: Timestamp,
 }
 
-impl Record {
+impl OfficeRecord {
     pub(crate) fn server(&self) -> Result<ServerUrl, OfficeError> {
         self.url.parse()
     }
@@ -77,52 +77,52 @@ impl Files {
             .open(&self.lock)?)
     }
 
-    /// The record, of an office that runs or ran.
-    fn read(&self) -> Option<Record> {
+    /// The record of an office whose process lives.
+    fn read(&self) -> Option<OfficeRecord> {
         let bytes = fs_err::read(&self.record).ok()?;
-        serde_json::from_slice(&bytes).ok().filter(|record: &Record| is_alive(record.pid))
+        serde_json::from_slice(&bytes).ok().filter(|record: &OfficeRecord| is_alive(record.pid))
     }
 }
 
 fn is_alive(pid: i32) -> bool {
     match Pid::from_raw(pid).map(test_kill_process) {
         Some(Ok(())) => true,
-        // It is there, and somebody else's.
+        // The process exists and belongs to another user.
         Some(Err(error)) => error == rustix::io::Errno::PERM,
         None => false,
     }
 }
 
-/// The local office, if one runs. Reads two files and asks nobody, so that any verb can afford it.
-pub(crate) fn running() -> Option<Record> {
+/// The local office, if one runs. Reads two files and no network, so that any verb can call it.
+pub(crate) fn running() -> Option<OfficeRecord> {
     let files = Files::find().ok()?;
-    // Without a lock nobody ever served here.
+    // Without a lock file no office ever ran here.
     let lock = fs_err::OpenOptions::new().write(true).open(&files.lock).ok()?;
     match lock.file().try_lock_shared() {
-        // Nobody serves, whatever a killed process has left.
+        // The lock is free: no office runs, whatever record a killed process has left.
         Ok(()) => None,
-        // Held: it runs. A file system without locks leaves the process as the only witness.
+        // The lock is held: it runs. On a file system without locks the process id in the record decides.
         Err(TryLockError::WouldBlock | TryLockError::Error(_)) => files.read(),
     }
 }
 
-/// Held by whoever serves the local office, from before it listens until its end.
+/// The lock of the process that serves the local office, from before it listens until its end.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct LocalOfficeLock {
     files: Files,
     _lock: fs_err::File,
 }
 
-/// Becomes the one that serves the local office.
-pub(crate) async fn hold() -> Result<Held, Failure> {
+/// Takes the lock.
+pub(crate) async fn hold() -> Result<LocalOfficeLock, Failure> {
     let files = Files::find()?;
     let lock = files.open_lock()?;
     for _ in 0..LOOKS {
         match lock.file().try_lock() {
-            Ok(()) => return Ok(Held { files, _lock: lock }),
+            Ok(()) => return Ok(LocalOfficeLock { files, _lock: lock }),
             Err(TryLockError::Error(error)) => {
                 tracing::warn!(%error, "{} cannot be locked", files.lock.display());
-                return Ok(Held { files, _lock: lock });
+                return Ok(LocalOfficeLock { files, _lock: lock });
             }
             Err(TryLockError::WouldBlock) => {}
         }
@@ -135,7 +135,7 @@ pub(crate) async fn hold() -> Result<Held, Failure> {
     Err(OfficeError::unavailable(detail).into())
 }
 
-fn runs_already(record: &Record) -> Failure {
+fn runs_already(record: &OfficeRecord) -> Failure {
     let detail = format!(
         "the local office runs already at {} (process {}); `amb down` ends it, and another office needs --listen and \
          --database-url of its own",
@@ -144,14 +144,13 @@ fn runs_already(record: &Record) -> Failure {
     OfficeError::new(Code::Conflict, detail).into()
 }
 
-impl Held {
-    /// Where the local office listened last; in the foreground it goes there or nowhere, so that nobody looks for it in vain.
+impl LocalOfficeLock {
+    /// The last address of the local office; in the foreground it is the only one that is tried, so that clients find the office.
     pub(crate) fn address(&self) -> String {
         last().and_then(|url| port_of(&url)).map_or_else(|| LISTEN.to_owned(), |port| format!("127.0.0.1:{port}"))
     }
 
-    /// Listens where the local office listened last, so that addresses in the settings of clients stay right; else at the
-    /// first free port.
+    /// Listens at the last address of the local office, so that clients' settings stay right; else at the first free port.
     pub(crate) async fn bind(&self) -> Result<TcpListener, Failure> {
         let ports = last().and_then(|url| port_of(&url)).into_iter().chain(PORTS);
         for port in ports {
@@ -164,7 +163,7 @@ impl Held {
         Err(OfficeError::unavailable(detail).into())
     }
 
-    /// Writes down that the office listens here. What is kept by its address before moves along with it.
+    /// Writes the record of this address. What is stored for the previous address moves with it.
     pub(crate) fn record(&self, url: &str, store: &str) -> Result<()> {
         let server: ServerUrl = url.parse()?;
         if let Some(before) = last().filter(|before| *before != server.to_string()) {
@@ -174,26 +173,26 @@ impl Held {
         remember(&server.to_string())?;
         let pid = i32::try_from(std::process::id()).context("a process id")?;
         let version = env!("CARGO_PKG_VERSION").to_owned();
-        let record = Record { url: server.to_string(), pid, store: store.to_owned(), version, started_at: now() };
+        let record = OfficeRecord { url: server.to_string(), pid, store: store.to_owned(), version, started_at: now() };
         Ok(durable::replace(&self.files.record, &serde_json::to_vec_pretty(&record)?, durable::PRIVATE)?)
     }
 }
 
-impl Drop for Held {
+impl Drop for LocalOfficeLock {
     fn drop(&mut self) {
-        // A record that stays is harmless: readers check the lock too.
+        // A leftover record is harmless: readers check the lock too.
         let _ = fs_err::remove_file(&self.files.record);
     }
 }
 
-/// To the second: a person reads it.
+/// Rounded to the second, for people.
 fn now() -> Timestamp {
     let now = Timestamp::now();
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Asks a local office to end, and waits until it has; the lock says when.
-pub(crate) async fn end(record: &Record) -> Result<(), Failure> {
+/// Asks a local office to end, and waits for its lock to be released.
+pub(crate) async fn end(record: &OfficeRecord) -> Result<(), Failure> {
     let pid = Pid::from_raw(record.pid).context("the record names no process")?;
     let lock = Files::find()?.open_lock()?;
     kill_process(pid, Signal::TERM).with_context(|| format!("cannot end process {}", record.pid))?;
@@ -207,7 +206,7 @@ pub(crate) async fn end(record: &Record) -> Result<(), Failure> {
     }
 }
 
-/// Taken by each `amb up`, so that two at once start one office.
+/// The lock of `amb up`, so that two at once start one office.
 pub(crate) async fn turn() -> Result<fs_err::File, Failure> {
     let path = Files::find()?.lock.with_extension("up");
     durable::create_private(path.parent().context("no directory")?)?;
@@ -217,12 +216,12 @@ pub(crate) async fn turn() -> Result<fs_err::File, Failure> {
     Ok(locked.await.context("waiting for another `amb up`")??)
 }
 
-/// Where the office in the background writes what happens.
+/// The log file of the office in the background.
 pub(crate) fn log_file() -> Result<PathBuf> {
     Ok(home::state_dir()?.join("office.log"))
 }
 
-/// Where the address that it had last is kept: with its mail, since it belongs to that.
+/// The file with the last address: beside the database, since it belongs to that.
 fn last_file() -> Result<PathBuf> {
     Ok(home::data_dir()?.join("local-office"))
 }

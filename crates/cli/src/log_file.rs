@@ -1,10 +1,10 @@
-//! The log of an office in the background. Its stderr is the file, so that whatever the process says lands there; this
-//! keeps it small.
+//! The log of an office in the background. Its stderr is redirected to the file, so that everything the process prints is there;
+//! this keeps it small.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-/// At this size the file is put aside as `office.log.1`, so that at most twice as much is kept.
+/// At this size the file is moved to `office.log.1`, so that at most twice as much is kept.
 const MOST: u64 = 1 << 20;
 
 /// Writes to stderr, which is the file at `path`, opened for appending.
@@ -20,7 +20,7 @@ impl LogFile {
         Self { path: path.to_owned(), size }
     }
 
-    /// Copies and empties instead of renaming: stderr goes on in the same file.
+    /// Copies and truncates instead of renaming, because stderr stays open on the same file.
     fn put_aside(&mut self) -> io::Result<()> {
         fs_err::copy(&self.path, aside(&self.path))?;
         fs_err::OpenOptions::new().write(true).open(&self.path)?.set_len(0)?;
@@ -50,7 +50,7 @@ fn aside(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// The last lines of a log, for somebody whose office did not start.
+/// The last lines of a log, shown when the office did not start.
 pub(crate) fn tail(path: &Path, lines: usize) -> Vec<String> {
     let bytes = fs_err::read(path).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes);

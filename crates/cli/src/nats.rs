@@ -1,4 +1,4 @@
-//! How the live verbs and the replicas of an office reach NATS.
+//! How the live verbs and the replicas of an office connect to NATS.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use serde::Deserialize;
 
 use crate::failure::Failure;
 
-/// Where NATS is, and who we are to it.
+/// The NATS server and our credentials.
 #[derive(Debug, Clone, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NatsArgs {
@@ -34,7 +34,7 @@ pub(crate) struct NatsArgs {
 
 /// In which form messages to live goals are written. Both are read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Envelope {
+pub(crate) enum LiveEnvelope {
     /// The message alone
     #[default]
     Bare,
@@ -46,13 +46,13 @@ pub(crate) enum Envelope {
 pub(crate) struct EnvelopeArgs {
     /// The form in which messages to live goals are written; goals of a nexo runtime read `nexo` alone
     #[arg(long, value_name = "FORM", value_enum, default_value_t)]
-    envelope: Envelope,
+    envelope: LiveEnvelope,
 }
 
 impl EnvelopeArgs {
     /// The same connection, with messages in this form.
     pub(crate) fn apply(&self, options: NatsOptions) -> NatsOptions {
-        NatsOptions { envelope: self.envelope == Envelope::Nexo, ..options }
+        NatsOptions { envelope: self.envelope == LiveEnvelope::Nexo, ..options }
     }
 }
 
@@ -62,7 +62,7 @@ impl NatsArgs {
         self.nats_url.as_ref().is_some_and(|servers| !servers.is_empty())
     }
 
-    /// What is said here, and for the rest what `other` says. Who we are is said in one place.
+    /// These settings, completed by `other`. Credentials are taken from one of the two, never mixed.
     pub(crate) fn or(self, other: Self) -> Self {
         let who =
             [self.nats_token.is_some(), self.nats_user.is_some(), self.nats_nkey.is_some(), self.nats_creds.is_some()];
@@ -102,7 +102,7 @@ pub(crate) async fn connect(options: NatsOptions) -> Result<LivePeers, Failure> 
     Ok(LivePeers::connect(options).await.map_err(unreachable)?)
 }
 
-/// A broker that fails is an office out of reach.
+/// A broker error as an unreachable office.
 pub(crate) fn unreachable(error: BrokerError) -> amb_core::OfficeError {
     amb_core::OfficeError::unavailable(error.to_string()).caused_by(error)
 }

@@ -1,4 +1,4 @@
-//! Which office the command line talks to, and as whom.
+//! Which office the command line uses, and as which agent.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::output::Output;
 use crate::verbs::init::enlist;
 use crate::{consent, home, household, keys, profile};
 
-/// Where the chipset keeps its mail, below a project.
+/// Where the chipset stores messages, below a project.
 pub(crate) const CHIPSET_ROOT: &str = ".chipset/state/mail";
 
 impl OfficeArgs {
@@ -25,7 +25,7 @@ impl OfficeArgs {
         self.open_with(DirOptions::default()).await
     }
 
-    /// The caller's mailbox, with options for the case that the office is a directory.
+    /// The caller's mailbox, with options for a directory.
     pub(crate) async fn open_with(&self, options: DirOptions) -> Result<Arc<dyn Mailbox>, Failure> {
         match &self.server {
             Some(server) => {
@@ -35,8 +35,8 @@ impl OfficeArgs {
             }
             None => {
                 let mailbox = self.directory(options)?.mailbox(self.speaker()?);
-                // Whoever does something is there; a server notes the same of every request. It is no more than a note:
-                // where it cannot be made (nobody registered, a directory that can only be read) the verb goes on.
+                // Using the office shows that the agent is alive; a server records the same for every request. A failure is
+                // ignored: nobody may be registered, or the directory may be read-only.
                 if let Err(error) = mailbox.heartbeat().await {
                     tracing::debug!(%error, "no sign of life was noted");
                 }
@@ -45,7 +45,7 @@ impl OfficeArgs {
         }
     }
 
-    /// The caller's mailbox at an office that may be out of reach now. What is wrong with the arguments is told at once.
+    /// The caller's mailbox at an office that may be unreachable now. Wrong arguments are reported at once.
     pub(crate) fn mailbox(&self) -> Result<LazyMailbox, Failure> {
         if let Some(server) = self.server.clone() {
             let key = self.key(&server)?;
@@ -74,7 +74,7 @@ impl OfficeArgs {
         let text = match fs_err::read_to_string(&path) {
             Ok(text) => text,
             Err(error) => {
-                // Most agents are no nanobot's. Where the file was named, somebody expects it to be followed.
+                // Most agents are not of nanobot. Where the file was named explicitly, an error in it matters.
                 if std::env::var_os(home::NANOBOT_CONFIG).is_some() {
                     tracing::warn!(%error, "{} cannot be followed", home::NANOBOT_CONFIG);
                 }
@@ -88,7 +88,7 @@ impl OfficeArgs {
         found.filter(|section| self.server.is_none() && section.is_about(agent, &root, &home))
     }
 
-    /// A mailbox for looking around, which in a directory needs no name.
+    /// A mailbox for reading only, which in a directory needs no name.
     pub(crate) async fn open_to_look(&self) -> Result<Arc<dyn Mailbox>, Failure> {
         match (&self.me, &self.server) {
             (None, None) => {
@@ -104,21 +104,21 @@ impl OfficeArgs {
         if let Some(server) = self.server.as_ref().filter(|_| self.origin != Origin::Local) {
             return Err(Failure::usage(format!("this verb works on a directory (--dir PATH), not on {server}")));
         }
-        // The same records that `amb transcript` reads and writes, whichever door they are seen through.
+        // The same transcripts that `amb transcript` reads and writes.
         let transcripts = options.transcripts.clone().or_else(|| home::nanobot_transcripts().ok());
         let options = DirOptions { layout: self.layout, transcripts, ..options };
         let root = self.root()?;
         let is_ours = self.dir.is_none() && options.layout == Some(Layout::Chipset) && !root.exists();
         let office = DirOffice::open(&root, options)?;
         if is_ours {
-            // What is put there from now on is the user's own; a verb that makes nothing says nothing about what may come.
+            // A directory that this verb creates is the user's own, so it is trusted from now on.
             office.when_made(consent::remember);
         }
         Ok(office)
     }
 
-    /// Says on stderr that nobody in the directory has the speaker's name, which is often one that was misspelt: where
-    /// mailboxes appear by themselves, that is no error.
+    /// Warns on stderr that no agent in the directory has the speaker's name, which is often a typo: where mailboxes are created
+    /// implicitly, that is no error.
     pub(crate) async fn note_if_unknown(&self, mailbox: &dyn Mailbox, output: Output) {
         if self.server.is_some() {
             return;
@@ -133,14 +133,14 @@ impl OfficeArgs {
         }
     }
 
-    /// The directory that was named, or the one that this place suggests and the user agrees to.
+    /// The directory that was named, or the one found here to which the user agrees.
     pub(crate) fn root(&self) -> Result<PathBuf, Failure> {
         if let Some(dir) = &self.dir {
             return Ok(dir.clone());
         }
         let here = PathBuf::from(CHIPSET_ROOT);
         match self.layout {
-            // A directory that is not there yet holds nobody's mail.
+            // A directory that does not exist yet holds no messages.
             Some(Layout::Chipset) if !here.exists() => {}
             Some(Layout::Chipset) => consent::ask(&here)?,
             None if here.is_dir() => consent::ask(&here)?,
@@ -153,12 +153,12 @@ impl OfficeArgs {
         Ok(here)
     }
 
-    /// The agent that speaks.
+    /// The agent that acts.
     pub(crate) fn speaker(&self) -> Result<AgentName, Failure> {
         self.me.clone().ok_or_else(|| Failure::usage("say who you are: --as NAME, or AMB_AS in the environment"))
     }
 
-    /// What to do where a server does not take a key that is kept here.
+    /// What to do where a server rejects a stored key.
     fn refused_key(&self, server: &ServerUrl, error: OfficeError) -> Failure {
         let kept = |name: &&AgentName| keys::find(server, name).is_ok_and(|key| key.is_some());
         let name = match &self.me {
@@ -186,7 +186,7 @@ impl OfficeArgs {
         OfficeError::new(amb_core::Code::Unauthorized, detail).into()
     }
 
-    /// How a verb names the same server again; nothing where it is found without being named.
+    /// The flag that names the same server again; empty where it is the default.
     fn server_flag(&self) -> String {
         match (&self.server, self.origin) {
             (Some(server), Origin::Said) => format!(" --server {server}"),
@@ -194,8 +194,8 @@ impl OfficeArgs {
         }
     }
 
-    /// The key of whoever speaks at a server. Where nobody was named, that is the person of the household there; at a server
-    /// that was named, only where it is not clear which agent is meant.
+    /// The key of the acting agent at a server. Where no agent was named, that is the person of the household there; at a server
+    /// that was named explicitly, only where it is ambiguous which agent is meant.
     pub(crate) async fn key_of_speaker(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
         if self.me.is_none() && profile::key_from_env().is_none() {
             let is_clear = self.origin == Origin::Said && keys::agents(server)?.len() == 1;
@@ -206,7 +206,7 @@ impl OfficeArgs {
         self.key(server)
     }
 
-    /// The key that speaks at a server: of the agent that was named, else the environment's, else the only one there is.
+    /// The key for a server: of the agent that was named, else from the environment, else the only one that is stored.
     pub(crate) fn key(&self, server: &ServerUrl) -> Result<SecretString, Failure> {
         let missing = |name: &AgentName| {
             let known = keys::agents(server).unwrap_or_default();
@@ -237,7 +237,7 @@ impl OfficeArgs {
     }
 }
 
-/// Nobody said where mail rests, and nothing here says it.
+/// The error where no office was named or found.
 fn no_office() -> Failure {
     let detail = "no office is running here; `amb up` starts one (or name another: --server URL, --dir PATH)";
     OfficeError::new(amb_core::Code::NotFound, detail).into()

@@ -1,4 +1,4 @@
-//! Data on stdout, talk on stderr; tables for people, JSON for programs.
+//! Data on stdout, messages on stderr; tables for people, JSON for programs.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 use crate::log_file::LogFile;
 use crate::table::{self, Tone};
 
-/// How a verb speaks.
+/// How a verb prints.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Output {
     /// For programs.
@@ -36,7 +36,7 @@ impl Output {
         if self.colour { tone.paint(text) } else { text.to_owned() }
     }
 
-    /// Drives the terminal of whoever types; nothing where nobody does.
+    /// Writes control sequences to a terminal; nothing elsewhere.
     #[allow(clippy::print_stderr)]
     pub(crate) fn raw(self, text: &str) {
         if self.for_person && io::stdin().is_terminal() && io::stderr().is_terminal() {
@@ -67,13 +67,13 @@ impl Output {
         out.flush()
     }
 
-    /// A line of what is known about one thing, under its first line.
+    /// An indented line with a name and a value.
     pub(crate) fn field(self, name: &str, text: &str) -> io::Result<()> {
         let text = self.fitted(&self.homely(&visible(text)), 13);
         self.say(format!("  {}  {text}", self.paint(Tone::Quiet, &format!("{name:<9}"))))
     }
 
-    /// Talk: never data.
+    /// A message on stderr: never data.
     #[allow(clippy::print_stderr)]
     pub(crate) fn note(self, text: impl AsRef<str>) {
         if !self.json {
@@ -81,7 +81,7 @@ impl Output {
         }
     }
 
-    /// The text as lines of the terminal that a person looks at, all but the first set in so far; as it is elsewhere.
+    /// Wraps the text to the terminal's width with an indent from the second line on; unchanged elsewhere.
     pub(crate) fn fitted(self, text: &str, indent: usize) -> String {
         match table::terminal_width().filter(|_| self.for_person) {
             Some(width) => wrapped(text, usize::from(width).saturating_sub(indent), indent),
@@ -89,7 +89,7 @@ impl Output {
         }
     }
 
-    /// For a person, files in their home as they would type them.
+    /// For a person, paths in the home directory with `~`.
     pub(crate) fn homely(self, text: &str) -> String {
         match crate::home::user() {
             Ok(home) if self.for_person => text.replace(&format!("{}/", home.display()), "~/"),
@@ -97,7 +97,7 @@ impl Output {
         }
     }
 
-    /// A failure, as a sentence or as JSON.
+    /// An error, as a sentence or as JSON.
     #[allow(clippy::print_stderr)]
     pub(crate) fn error(self, code: &str, detail: &str) {
         if self.json {
@@ -109,17 +109,17 @@ impl Output {
         }
     }
 
-    /// A table without lines that a script would have to strip.
+    /// A table without borders, which a script would have to strip.
     pub(crate) fn table(self, head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> io::Result<()> {
         let width = if self.for_person { table::terminal_width() } else { None };
         self.say(table::render(head, rows, width, self.colour))
     }
 }
 
-/// Log lines go to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
+/// Initialises logging to stderr: warnings always, more with -v. `AMB_LOG` takes a filter such as `amb_dir=debug`.
 ///
-/// Where this process serves in the background, its stderr is `file`, which is kept small; it says more there, since nobody
-/// stands by.
+/// Where this process serves in the background, its stderr is `file`, whose size is bounded; it logs more there, since no person
+/// watches.
 pub(crate) fn init_log(verbose: u8, file: Option<&Path>) {
     let level = match verbose.saturating_add(u8::from(file.is_some())) {
         0 => LevelFilter::WARN,
@@ -152,14 +152,14 @@ fn no_colour() -> bool {
     std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty())
 }
 
-/// Text of others as a terminal may show it: no escape sequence, no bidi trick, one line.
+/// Text of others as a terminal may show it: no escape sequences, no bidi controls, one line.
 pub(crate) fn visible(text: &str) -> String {
     amb_core::render::visible::line(text).into_owned()
 }
 
-/// Lines of at most so many characters, broken between words; the further ones are set in so far.
+/// Wraps text between words, with an indent from the second line on.
 pub(crate) fn wrapped(text: &str, width: usize, indent: usize) -> String {
-    // What a line begins with stays, as in a piece of a program.
+    // Leading spaces stay, as in code.
     let words = text.trim_start_matches(' ');
     let mut length = text.len() - words.len();
     let mut lines = " ".repeat(length);
@@ -199,7 +199,7 @@ pub(crate) fn preview(text: &str, most: usize) -> String {
     }
 }
 
-/// A span such as `90s`, `30m`, `24h` or `7d`.
+/// Parses a duration such as `90s`, `30m`, `24h` or `7d`.
 pub(crate) fn span(text: &str) -> Option<SignedDuration> {
     let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     let seconds: i64 = match unit {

@@ -1,4 +1,4 @@
-//! What the environment and the profile file say where the command line says nothing.
+//! What the environment and the profile set where the command line does not.
 
 use std::path::{Path, PathBuf};
 
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use crate::args::{OfficeArgs, Origin};
 use crate::local;
 use crate::offices::CHIPSET_ROOT;
-use crate::saved::{self, Place};
+use crate::saved::{self, SavedOffice};
 
 fn env(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
@@ -21,8 +21,8 @@ pub(crate) fn key_from_env() -> Option<SecretString> {
 }
 
 impl OfficeArgs {
-    /// Fills in what was not said: flags first, then the environment, then the profile, then what is here. A place named in
-    /// one of them is never mixed with a place named in a later one.
+    /// Fills in what was not given: flags first, then the environment, then the profile, then what is found here. An office from
+    /// one of them is never mixed with settings from a later one.
     pub(crate) fn settle(&mut self) -> Result<()> {
         if self.me.is_none() {
             self.me = env("AMB_AS").map(|name| name.parse()).transpose().context("AMB_AS")?;
@@ -47,7 +47,7 @@ impl OfficeArgs {
             self.take(chosen)?;
         }
         if !self.is_placed() && self.layout.is_none() && !Path::new(CHIPSET_ROOT).is_dir() {
-            // A record that makes no sense is no office.
+            // A record that does not parse is ignored.
             self.server = local::running().and_then(|record| record.server().ok());
             if self.server.is_some() {
                 self.origin = Origin::Local;
@@ -56,8 +56,8 @@ impl OfficeArgs {
         Ok(())
     }
 
-    /// Uses a saved office, for what was not said.
-    fn take(&mut self, place: Place) -> Result<()> {
+    /// Uses a saved office, for what was not given.
+    fn take(&mut self, place: SavedOffice) -> Result<()> {
         self.server = place.server.map(|url| url.parse::<ServerUrl>()).transpose().context("server in the profile")?;
         self.dir = place.dir;
         self.me = self.me.take().or(place.me);

@@ -1,4 +1,4 @@
-//! `docs/cli.md` is what `--help` says, and a test keeps it so.
+//! Generates `docs/cli.md` from `--help`; a test keeps the two equal.
 
 use std::fmt::Write;
 
@@ -17,7 +17,7 @@ fn reference() -> String {
 }
 
 fn describe(page: &mut String, command: &Command, path: &str) {
-    // Flags that hold everywhere are described once, at the top.
+    // Global flags are described once, at the top.
     let mut shown = command.clone();
     if path != "amb" {
         shown = shown.mut_args(|arg| if arg.is_global_set() { arg.hide(true) } else { arg });

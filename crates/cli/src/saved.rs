@@ -1,13 +1,13 @@
 //! The profile: `config.toml` in the configuration directory, with the offices that this user has saved by name.
 //!
 //! ```toml
-//! as = "ann"                          # who speaks
+//! as = "ann"                          # the agent that acts
 //! office = "work"                     # the saved office that verbs use; without it, the local one
 //! [offices.work]
 //! server = "https://mail.example"     # or dir = "/srv/mail", with a layout where it is not detected
 //! as = "ann-at-work"
 //! ```
-//! A `server` or `dir` outside the tables is an office without a name, as it was before there were any.
+//! A `server` or `dir` outside the tables is an office without a name, from before offices had names.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use toml_edit::{DocumentMut, Item, Table, value};
 
 use crate::{durable, home, local};
 
-/// The name of the office that `amb up` starts, which nobody saves.
+/// The name of the office that `amb up` starts, which cannot be saved.
 pub(crate) const LOCAL: &str = "local";
 /// Most characters in the name of a saved office.
 const LONGEST_NAME: usize = 64;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Profile {
@@ -37,13 +37,13 @@ pub(crate) struct Profile {
     /// Which of the saved offices verbs use.
     pub(crate) office: Option<String>,
     #[serde(default)]
-    pub(crate) offices: BTreeMap<String, Place>,
+    pub(crate) offices: BTreeMap<String, SavedOffice>,
 }
 
-/// Where an office is, and who speaks there.
+/// Where an office is, and which agent acts there.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Place {
+pub(crate) struct SavedOffice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) server: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -54,7 +54,7 @@ pub(crate) struct Place {
     pub(crate) me: Option<AgentName>,
 }
 
-impl Place {
+impl SavedOffice {
     /// For people.
     pub(crate) fn shown(&self) -> String {
         match (&self.server, &self.dir) {
@@ -66,12 +66,12 @@ impl Place {
 }
 
 impl Profile {
-    /// A saved office by its name. `local` is the one that runs here, or none.
-    pub(crate) fn office(&self, name: &str) -> Result<Place> {
+    /// A saved office by its name. `local` is the one that runs here, if any.
+    pub(crate) fn office(&self, name: &str) -> Result<SavedOffice> {
         if name == LOCAL {
             let detail = "no local office runs; `amb up` starts it";
             let record = local::running().ok_or_else(|| OfficeError::new(Code::NotFound, detail))?;
-            return Ok(Place { server: Some(record.url), ..Place::default() });
+            return Ok(SavedOffice { server: Some(record.url), ..SavedOffice::default() });
         }
         let found = self.offices.get(name).cloned();
         Ok(found.ok_or_else(|| OfficeError::new(Code::NotFound, self.unknown(name)))?)
@@ -85,12 +85,12 @@ impl Profile {
     }
 
     /// The office that verbs use where none is named; empty where the profile names none.
-    pub(crate) fn chosen(&self) -> Result<Place> {
+    pub(crate) fn chosen(&self) -> Result<SavedOffice> {
         match &self.office {
             Some(name) if name != LOCAL => self.office(name).context("`office` in the profile"),
-            Some(_) => Ok(Place::default()),
-            None => Ok(Place {
-                // Of the two the directory was always the first to be looked at.
+            Some(_) => Ok(SavedOffice::default()),
+            None => Ok(SavedOffice {
+                // The directory always had precedence over the server.
                 server: self.server.clone().filter(|_| self.dir.is_none()),
                 dir: self.dir.clone(),
                 layout: self.layout.clone(),
@@ -118,7 +118,7 @@ fn path() -> Result<PathBuf> {
 
 /// The profile; an empty one where there is none.
 pub(crate) fn read() -> Result<Profile> {
-    // Without a home there is no profile, which is no error.
+    // Without a home directory there is no profile, which is no error.
     let Ok(path) = path() else { return Ok(Profile::default()) };
     let parsed = text(durable::read(&path)?).and_then(|text| Ok(toml::from_str(&text)?));
     parsed.with_context(|| path.display().to_string())
@@ -128,8 +128,8 @@ fn text(bytes: Option<Vec<u8>>) -> Result<String> {
     Ok(String::from_utf8(bytes.unwrap_or_default())?)
 }
 
-/// Saves an office, in the place of one of the same name.
-pub(crate) fn save(name: &str, place: &Place) -> Result<PathBuf> {
+/// Saves an office, replacing one of the same name.
+pub(crate) fn save(name: &str, place: &SavedOffice) -> Result<PathBuf> {
     check_name(name)?;
     change(|file| {
         let offices = file.entry("offices").or_insert_with(|| Item::Table(Table::new()));
@@ -156,7 +156,7 @@ pub(crate) fn choose(name: &str) -> Result<PathBuf> {
     })
 }
 
-/// Forgets a saved office; where verbs used it, they use none of the saved ones.
+/// Removes a saved office; where verbs used it, they use none of the saved ones.
 pub(crate) fn remove(name: &str) -> Result<PathBuf> {
     change(|file| {
         if let Some(offices) = file.get_mut("offices").and_then(Item::as_table_like_mut) {

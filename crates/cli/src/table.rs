@@ -1,16 +1,16 @@
-//! Tables that fit a terminal, with colours that mean something.
+//! Tables that fit a terminal, coloured by meaning.
 
 use comfy_table::{Attribute, Cell, Color, ColumnConstraint, ContentArrangement, Row, Table, presets};
 
 use crate::output::visible;
 
-/// Columns with free text, which is cut where the terminal is too narrow. All others are shown whole.
+/// Columns with free text, which is cut where the terminal is too narrow. All others are shown in full.
 const FLEXIBLE: [&str; 9] =
     ["SUBJECT", "PREVIEW", "DESCRIPTION", "CAPABILITIES", "NOTE", "TEXT", "SAYS", "FINDING", "WHAT TO DO"];
-/// Columns that say when.
+/// Columns with times.
 const TIMES: [&str; 6] = ["SEEN", "LAST", "CHANGED", "SENT", "ASKED", "SINCE"];
 
-/// What a text means to whoever looks. The colours can be read on light and on dark ground; yellow and blue cannot.
+/// The meaning of a text. These colours are readable on light and on dark backgrounds; yellow and blue are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Tone {
     Plain,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use amb_core::AgentName;
 use amb_mcp::WakeOptions;
-use amb_wake::{ClaudeInbox, Limits, Place, Process, QwenInbox};
+use amb_wake::{ClaudeInbox, Limits, Process, QwenInbox, WakeDirectory};
 use clap::ValueEnum;
 use jiff::SignedDuration;
 
@@ -143,6 +143,6 @@ fn canonical(path: &Path) -> PathBuf {
 }
 
 /// Where those of one mailbox are.
-pub(crate) fn place(office: &OfficeArgs, me: &AgentName) -> Result<Place, Failure> {
-    Ok(Place::new(root(office)?.join(me.as_str())))
+pub(crate) fn place(office: &OfficeArgs, me: &AgentName) -> Result<WakeDirectory, Failure> {
+    Ok(WakeDirectory::new(root(office)?.join(me.as_str())))
 }

@@ -9,9 +9,9 @@ use parking_lot::{Mutex, MutexGuard};
 use rmcp::model::JsonObject;
 use tokio::sync::Notify;
 
-/// Where Codex says in which thread a call was made.
+/// The request metadata in which Codex names the thread of a call.
 const CODEX_TURN: &str = "x-codex-turn-metadata";
-/// How long after a ring what the client does is taken for its effect, unless its user is known to have spoken since.
+/// How long after a ring the client's calls count as its effect, unless its user is known to have given a prompt since.
 const WOKEN: SignedDuration = SignedDuration::from_mins(30);
 
 /// The activity of one client.
@@ -25,23 +25,23 @@ pub(crate) struct Activity {
 struct State {
     called_at: Option<Timestamp>,
     codex_thread: Option<String>,
-    /// When the turn of the last call began, where the client says so.
+    /// When the turn of the last call began, where the client reports it.
     turn_began: Option<Timestamp>,
-    ring: Ring,
+    ring: LastRing,
     user_turn_at: Option<Timestamp>,
 }
 
 /// The last ring.
 #[derive(Debug, Default, Clone, Copy)]
-pub(crate) struct Ring {
+pub(crate) struct LastRing {
     at: Option<Timestamp>,
     /// When the first turn after it began: the one that it started.
     turn: Option<Timestamp>,
 }
 
 impl Activity {
-    /// The client calls a tool. The newest thread is the one that it is in. `turn_began` is for clients whose calls do not say
-    /// when their turn began.
+    /// Records a tool call. The newest thread is the one that the client is in. `turn_began` is for clients whose calls do not
+    /// tell when their turn began.
     pub(crate) fn called(&self, meta: &JsonObject, turn_began: impl FnOnce() -> Option<Timestamp>) {
         let now = Timestamp::now();
         let mut state = self.state();
@@ -49,7 +49,7 @@ impl Activity {
         if let Some(thread) = thread_of(meta) {
             state.codex_thread = Some(thread);
         }
-        // Asked only while it matters.
+        // Evaluated only after a ring, when it matters.
         let began = if state.was_rung(now) { turn_of(meta).or_else(turn_began) } else { None };
         state.turn_began = began;
         if state.ring.turn.is_none() && began > state.ring.at {
@@ -57,12 +57,12 @@ impl Activity {
         }
     }
 
-    /// Hints that mail may have been shown or read, or that a wait began or ended.
+    /// Signals that messages may have been shown or read, or that a wait began or ended.
     pub(crate) fn hint(&self) {
         self.hints.notify_one();
     }
 
-    /// Waits for such a hint.
+    /// Waits for such a signal.
     pub(crate) async fn hinted(&self) {
         self.hints.notified().await;
     }
@@ -75,13 +75,13 @@ impl Activity {
         self.state().codex_thread.clone()
     }
 
-    /// Notes a ring that is about to be made; returns the one before it.
-    pub(crate) fn rings(&self, at: Timestamp) -> Ring {
-        std::mem::replace(&mut self.state().ring, Ring { at: Some(at), turn: None })
+    /// Records a ring that is about to be made; returns the one before it.
+    pub(crate) fn rings(&self, at: Timestamp) -> LastRing {
+        std::mem::replace(&mut self.state().ring, LastRing { at: Some(at), turn: None })
     }
 
-    /// The ring could not be made: the last one is the one before it.
-    pub(crate) fn ring_failed(&self, before: Ring) {
+    /// Restores the previous ring after one that failed.
+    pub(crate) fn ring_failed(&self, before: LastRing) {
         self.state().ring = before;
     }
 
@@ -89,8 +89,8 @@ impl Activity {
         self.state().user_turn_at = at;
     }
 
-    /// Whether what the client does now follows from a ring rather than from its user: it is in the turn that the ring began, or
-    /// in one that was under way then. Where the client does not say when its turns begin, all that it does for a while.
+    /// Whether the client's current calls follow from a ring rather than from its user: it is in the turn that the ring started,
+    /// or in one that was running then. Where the client does not report when its turns begin, all calls for a while.
     pub(crate) fn is_woken(&self, now: Timestamp) -> bool {
         let state = self.state();
         let is_of_ring = state.turn_began.is_none_or(|began| Some(began) <= state.ring.turn.max(state.ring.at));
@@ -114,12 +114,12 @@ impl State {
     }
 }
 
-/// When the turn began, in a request's metadata.
+/// When the turn began, from a request's metadata.
 fn turn_of(meta: &JsonObject) -> Option<Timestamp> {
     Timestamp::from_millisecond(meta.get(CODEX_TURN)?["turn_started_at_unix_ms"].as_i64()?).ok()
 }
 
-/// The thread in a request's metadata, where it has one that can be given to a command.
+/// The thread in a request's metadata, if it may be passed to a command.
 fn thread_of(meta: &JsonObject) -> Option<String> {
     let turn = meta.get(CODEX_TURN)?;
     let id = turn["thread_id"].as_str().or_else(|| turn["session_id"].as_str())?;

@@ -1,4 +1,4 @@
-//! What a tool answers: text for a model, the same as data for programs, or an error that says what to do next.
+//! The result of a tool: text for a model, the same as data for programs, or an error that says what to do next.
 
 use amb_core::{AgentName, Code, OfficeError};
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject};
@@ -7,15 +7,15 @@ use serde_json::Value;
 
 use crate::view::note;
 
-/// A tool's success.
+/// The result of a tool that succeeded.
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ToolAnswer {
     text: String,
     data: Value,
 }
 
-impl Answer {
-    /// Pairs the readable and the structured form.
+impl ToolAnswer {
+    /// Pairs the text with the structured data.
     pub(crate) fn new(text: impl Into<String>, data: &impl Serialize) -> Result<Self, OfficeError> {
         let data = serde_json::to_value(data).map_err(OfficeError::internal)?;
         Ok(Self { text: text.into(), data })
@@ -28,7 +28,7 @@ impl Answer {
     }
 }
 
-/// A call that failed: which tool, with what, by whom.
+/// A call that failed: the tool, its arguments and the caller.
 pub(crate) struct Call<'c> {
     pub(crate) tool: &'c str,
     pub(crate) arguments: Option<&'c JsonObject>,
@@ -37,7 +37,7 @@ pub(crate) struct Call<'c> {
 }
 
 impl Call<'_> {
-    /// The argument of that name, where it says something.
+    /// A text argument that is not empty.
     fn argument(&self, name: &str) -> Option<&str> {
         self.arguments?.get(name)?.as_str().map(str::trim).filter(|text| !text.is_empty())
     }
@@ -51,7 +51,7 @@ impl Call<'_> {
     }
 }
 
-/// A failure as the model sees it. No structured content: it would not be of the tool's output schema.
+/// The result for a failure. Without structured content, which would not match the tool's output schema.
 pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     if matches!(error.code(), Code::Internal | Code::Unavailable) {
         let source = std::error::Error::source(error).map(ToString::to_string);
@@ -59,7 +59,7 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     }
     let renamed = in_words_of_tools(call, error);
     let error = renamed.as_ref().unwrap_or(error);
-    // A detail may repeat what somebody else wrote.
+    // A detail may quote another agent's text.
     let mut text = format!("{}: {}", error.code(), note(&without_commands(error.detail())));
     if let Some(next) = next_step(call, error) {
         text.push_str("\nNext: ");
@@ -68,8 +68,8 @@ pub(crate) fn failure(call: &Call<'_>, error: &OfficeError) -> CallToolResult {
     CallToolResult::error(vec![ContentBlock::text(text)])
 }
 
-/// The error in the words of the tools, where the office spoke of a field of its request: `session_id: must be a UUID`, with
-/// `path.`, `query.` or `body.` before it where an office says that too. An id that cannot be one is like one that nothing has.
+/// Translates an error about a field of the office's request into the tool's argument: `session_id: must be a UUID`, with
+/// `path.`, `query.` or `body.` before it in some offices. An id of the wrong form is reported like an unknown one.
 fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError> {
     if error.code() != Code::Invalid {
         return None;
@@ -79,7 +79,7 @@ fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError
     if field.contains(' ') {
         return None;
     }
-    // What the tool calls it.
+    // The tool's name for that field.
     let field = match (call.tool, field) {
         ("mailbox_read", "message_id") if call.argument("message_id").is_none() => "before",
         (_, field) => field,
@@ -96,9 +96,9 @@ fn in_words_of_tools(call: &Call<'_>, error: &OfficeError) -> Option<OfficeError
     Some(OfficeError::not_found(format!("no {what}{id}")))
 }
 
-/// The detail without what it says of the command line, which a model does not have: the tools are named instead.
+/// Removes what a detail says about the command line, which a model does not have, and names the tools instead.
 pub(crate) fn without_commands(detail: &str) -> String {
-    // An aside goes alone, a clause whole.
+    // A remark in parentheses is removed alone, a clause as a whole.
     let mut detail = detail.to_owned();
     let mut from = 0;
     while let Some(start) = detail[from..].find(" (").map(|at| from + at)
@@ -114,12 +114,12 @@ pub(crate) fn without_commands(detail: &str) -> String {
     if !clauses.is_empty() {
         return clauses.join("; ");
     }
-    // Nothing else is said: up to where the command line comes in.
+    // Nothing else is left: everything before the first part about the command line.
     let parts = detail.split(", ").take_while(|part| !is_of_command_line(part)).collect::<Vec<_>>().join(", ");
     if parts.is_empty() { "this cannot be done here".into() } else { parts }
 }
 
-/// Whether words speak of commands or their options.
+/// Whether this text is about commands or their options.
 fn is_of_command_line(words: &str) -> bool {
     let is_option = |word: &str| {
         let bare = word.trim_start_matches(|c: char| "(`\"'".contains(c));
@@ -128,13 +128,13 @@ fn is_of_command_line(words: &str) -> bool {
     words.contains("`amb ") || words.contains("`inbox`") || words.split_whitespace().any(is_option)
 }
 
-/// Whether a call only reads, so that there is nothing that could have been accepted.
+/// Whether a call only reads, so that it cannot have changed anything.
 fn reads(tool: &str, call: &Call<'_>) -> bool {
     matches!(tool, "mailbox_check" | "mailbox_read" | "mailbox_wait" | "list_peers" | "transcript_recent")
         || (tool == "mailbox_task" && call.argument("action") == Some("list"))
 }
 
-/// What a model can do about it with the tools it has.
+/// What a model can do about the error with its tools.
 fn next_step(call: &Call<'_>, error: &OfficeError) -> Option<String> {
     let fixed = |text: &str| Some(text.to_owned());
     let tool = call.tool;

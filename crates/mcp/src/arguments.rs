@@ -12,7 +12,7 @@ pub(crate) fn parse<T: DeserializeOwned>(arguments: Option<JsonObject>) -> Resul
         .map_err(|error| OfficeError::invalid(format!("the arguments do not fit: {error}")))
 }
 
-/// Models fill optional fields with empty text; that is none.
+/// Models fill optional fields with empty text; that counts as absent.
 pub(crate) fn filled<'de, D: Deserializer<'de>>(de: D) -> Result<Option<String>, D::Error> {
     let text: Option<String> = Option::deserialize(de)?;
     Ok(text.filter(|text| !text.trim().is_empty()))

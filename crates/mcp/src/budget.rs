@@ -1,21 +1,21 @@
-//! How much fits into one answer, counted in characters as a client shows them: after escaping, in the larger of both halves.
+//! How much fits into one result, counted in characters after escaping, in the larger of its text and its data.
 
 use serde::Serialize;
 
-/// Characters of one answer at most, in its text and in its data alike: more would crowd out everything else a model has in
-/// mind, and clients cut it off without saying what is lost.
+/// The most characters of one result, for its text and its data each: more would crowd out the model's context, and clients cut
+/// it without saying what is missing.
 #[cfg(test)]
 pub(crate) const ANSWER_CHARS: usize = 20_000;
-/// What of it is for what others wrote. The rest is for notices and for how to go on.
+/// The part of it for what other agents wrote. The rest is for notices and hints.
 pub(crate) const ITEMS_CHARS: usize = 17_500;
 /// What the tags around an item take in the text beyond what its fields take in the data.
 const TAGS_CHARS: usize = 120;
 
-/// Room for items, taken from one after the other.
+/// The room that is left for items.
 #[derive(Debug)]
-pub(crate) struct Budget(usize);
+pub(crate) struct TextBudget(usize);
 
-impl Budget {
+impl TextBudget {
     pub(crate) fn new() -> Self {
         Self(ITEMS_CHARS)
     }
@@ -24,7 +24,7 @@ impl Budget {
         self.0
     }
 
-    /// Takes room for an item, if there is enough.
+    /// Takes room for an item, if there is enough; returns whether there was.
     pub(crate) fn takes(&mut self, chars: usize) -> bool {
         match self.0.checked_sub(chars) {
             Some(left) => {
@@ -35,14 +35,14 @@ impl Budget {
         }
     }
 
-    /// Takes room for an item that is shown whatever it takes.
+    /// Takes room for an item that is shown in any case.
     pub(crate) fn spend(&mut self, chars: usize) {
         self.0 = self.0.saturating_sub(chars);
     }
 }
 
-/// Characters that an item takes, tags and all.
+/// The characters that an item takes, tags included.
 pub(crate) fn size(item: &impl Serialize) -> usize {
-    // An item that is no JSON would fail the answer as a whole.
+    // An item that cannot be JSON fails the whole result later.
     serde_json::to_string(item).map_or(0, |json| json.chars().count()) + TAGS_CHARS
 }

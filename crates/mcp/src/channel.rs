@@ -1,5 +1,5 @@
-//! Claude Code's channel notification. It says that there is mail and from whom, never what it says, and
-//! nothing depends on its being heard.
+//! Claude Code's channel notification. It tells how many messages wait and from whom, never their text, and nothing depends on
+//! its arrival.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,26 +14,26 @@ use tokio::sync::broadcast::error::{RecvError, TryRecvError};
 use tokio::sync::watch;
 
 use crate::lazy_mailbox::LazyMailbox;
-use crate::peers::LivePeers;
+use crate::peers::PeerNetwork;
 use crate::seen::Seen;
-use crate::watch::{Change, Watch};
+use crate::watch::{Change, LogWatch};
 
-/// The capability by which Claude Code knows a channel.
+/// The capability by which Claude Code recognises a channel.
 pub(crate) const CAPABILITY: &str = "claude/channel";
 const NOTIFICATION: &str = "notifications/claude/channel";
-/// The name under which Claude Code presents itself.
+/// The name of Claude Code in the handshake.
 pub(crate) const CLAUDE_CODE: &str = "claude-code";
 
-/// Notifies of the mail that is there and of all that comes, until the client is gone.
+/// Notifies the client of waiting and of new messages, until it disconnects.
 pub(crate) async fn notify_of_mail(
     peer: Peer<RoleServer>,
     mailbox: LazyMailbox,
     seen: Arc<Seen>,
-    watch: Watch,
-    live: Option<Arc<dyn LivePeers>>,
+    watch: LogWatch,
+    live: Option<Arc<dyn PeerNetwork>>,
     mut client: watch::Receiver<Option<String>>,
 ) {
-    // Other clients do not know the notification, and some warn their user of each.
+    // Other clients do not know the notification, and some show a warning for each.
     tokio::select! {
         met = client.wait_for(|name| name.as_deref() == Some(CLAUDE_CODE)) => if met.is_err() { return },
         () = watch.closing().cancelled() => return,
@@ -59,7 +59,7 @@ pub(crate) async fn notify_of_mail(
             Some(Err(RecvError::Closed)) => return,
             None => {}
         }
-        // Whatever came at the same time is one notification.
+        // Changes that come together are one notification.
         loop {
             match changes.try_recv() {
                 Ok(change) => news.add(change, &seen),
@@ -67,7 +67,7 @@ pub(crate) async fn notify_of_mail(
                 Err(TryRecvError::Empty | TryRecvError::Closed) => break,
             }
         }
-        // A wait under way answers with the mail itself.
+        // An open wait returns the messages itself.
         if news.is_empty() || seen.is_waiting() {
             continue;
         }
@@ -77,7 +77,7 @@ pub(crate) async fn notify_of_mail(
     }
 }
 
-/// Live peers say something; where there are none, never.
+/// Waits for a live peer's message; for ever where there are no live peers.
 async fn more_is_said(said: &mut Option<watch::Receiver<u64>>) {
     if let Some(more) = said
         && more.changed().await.is_ok()
@@ -87,12 +87,12 @@ async fn more_is_said(said: &mut Option<watch::Receiver<u64>>) {
     std::future::pending().await
 }
 
-/// What there is to tell of.
+/// The contents of a notification.
 #[derive(Debug, Default)]
 struct News {
     mail: BTreeMap<AgentName, u64>,
     requests: BTreeMap<AgentName, u64>,
-    /// Words of live peers that nobody has been shown.
+    /// Messages of live peers that were not shown.
     words: usize,
     uncounted: bool,
 }
@@ -115,7 +115,7 @@ impl News {
 
     fn words(&self) -> String {
         let names = |counts: &BTreeMap<AgentName, u64>| {
-            // A name that could be a sentence is counted, not told.
+            // A name that could be a sentence is counted, not shown.
             let tellable = counts.iter().filter(|(name, _)| amb_wake::is_tellable(name));
             let names: Vec<_> = tellable.take(5).map(|(name, count)| format!("{name} ({count})")).collect();
             match (names.is_empty(), counts.len() - names.len()) {
@@ -142,7 +142,7 @@ impl News {
     }
 }
 
-/// Mail that waited before this client came.
+/// Messages that waited before this client connected.
 async fn already_there(mailbox: &LazyMailbox, seen: &Seen) -> Option<News> {
     let waiting = async {
         let office = mailbox.office().await?;
@@ -167,7 +167,7 @@ async fn already_there(mailbox: &LazyMailbox, seen: &Seen) -> Option<News> {
     (!news.is_empty()).then_some(news)
 }
 
-/// Whether the client is still there.
+/// Sends a notification; returns whether the client is still connected.
 async fn send(peer: &Peer<RoleServer>, news: &News) -> bool {
     let mail: u64 = news.mail.values().sum();
     let requests: u64 = news.requests.values().sum();

@@ -16,22 +16,22 @@ use tokio_util::sync::CancellationToken;
 
 use crate::handler::Handler;
 use crate::lazy_mailbox::LazyMailbox;
-use crate::options::{Options, ServeError};
+use crate::options::{McpOptions, ServeError};
 use crate::seen::Seen;
-use crate::watch::Watch;
+use crate::watch::LogWatch;
 
-/// Where the door is.
+/// The path of the endpoint.
 const PATH: &str = "/mcp";
 
 /// Serves `/mcp` on the listener until `shutdown` is done.
 ///
-/// There are no keys: whoever reaches the listener speaks for the office's mailbox. So the listener must be a loopback one,
-/// a request must name a loopback host (a page on the web cannot rebind its own name to us), and where a browser says
-/// which page it acts for, that page must be ours or one that the options allow.
+/// There are no keys: whoever reaches the listener acts as the mailbox's agent. So the listener must be a loopback one, a request
+/// must name a loopback host (against DNS rebinding), and where a browser sends an `Origin`, it must be ours or one that the
+/// options allow.
 pub async fn serve_http(
     listener: TcpListener,
     mailbox: impl Into<LazyMailbox>,
-    options: Options,
+    options: McpOptions,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), ServeError> {
     let address = listener.local_addr().map_err(ServeError::Listener)?;
@@ -41,11 +41,11 @@ pub async fn serve_http(
     let mailbox = mailbox.into();
     let closing = CancellationToken::new();
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(mailbox.clone(), closing.clone());
+    let watch = LogWatch::new(mailbox.clone(), closing.clone());
     let shared = Arc::new(Seen::default());
     shared.begin(&mailbox).await;
     let web = Arc::new(WebRules::new(address.ip(), &[], &options.allowed_origins));
-    // The rules of all our listeners take the place of the library's.
+    // Our own checks, the same for all our listeners, replace the library's.
     let config = StreamableHttpServerConfig::default().disable_allowed_hosts().with_cancellation_token(closing.clone());
     let options = Arc::new(options);
     let make = move || {
@@ -64,15 +64,15 @@ pub async fn serve_http(
     }));
     let ended = async move {
         shutdown.await;
-        // Streams that wait for mail would otherwise hold the server open.
+        // Streams that wait for messages would otherwise keep the server running.
         closing.cancel();
     };
     axum::serve(listener, router).with_graceful_shutdown(ended).await.map_err(ServeError::Listener)
 }
 
-/// Whether a request names a host of ours, and comes from no foreign page.
+/// Whether a request names a host of ours and comes from no foreign page.
 fn check(web: &WebRules, headers: &HeaderMap) -> Result<(), WebRefusal> {
-    // What is no text is no name that we have.
+    // A value that is not text matches nothing.
     let text = |name| headers.get(name).map(|value: &HeaderValue| value.to_str().unwrap_or_default());
     web.check(text(header::HOST), text(header::ORIGIN))
 }

@@ -1,32 +1,32 @@
-//! The inbox of an office that shows it in pages.
+//! Reads an inbox that the office returns in pages.
 
 use std::collections::HashSet;
 
 use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::{Code, Mailbox, OfficeError, SessionId};
 
-/// Pages that one look follows. What lies behind is told by a `next` that is left.
+/// The most pages that are read. A remaining `next` tells that there are more.
 const MOST_PAGES: usize = 40;
 
-/// All threads, from as many pages as the office has.
+/// All sessions, from as many pages as the office has.
 pub(crate) async fn whole(office: &dyn Mailbox, unread_only: bool) -> Result<Inbox, OfficeError> {
     let mut inbox = office.inbox(unread_only).await?;
     let mut known: HashSet<_> = inbox.sessions.iter().map(|session| session.session_id.clone()).collect();
     for _ in 1..MOST_PAGES {
         let Some(next) = inbox.next.clone() else { break };
         let page = match office.inbox_after(unread_only, &next).await {
-            // It was read meanwhile, so that it is no place among unread threads any more.
+            // The session of the page's cursor was read meanwhile, so that it is no longer among the unread ones.
             Err(error) if error.code() == Code::NotFound => break,
             page => page?,
         };
-        // A thread with something new moves to the front: it may come twice.
+        // A session with a new message moves to the front, so it may come twice.
         inbox.sessions.extend(page.sessions.into_iter().filter(|session| known.insert(session.session_id.clone())));
         inbox.next = page.next;
     }
     Ok(inbox)
 }
 
-/// One thread of the inbox, if it is there.
+/// One session of the inbox, if it is there.
 pub(crate) async fn find(
     office: &dyn Mailbox,
     unread_only: bool,

@@ -1,4 +1,4 @@
-//! The agent's mailbox at its office, which may be out of reach when the client comes.
+//! The agent's mailbox, which is opened when the office is first reached.
 
 use std::fmt;
 use std::future::Future;
@@ -10,15 +10,15 @@ use amb_core::mailbox::Result;
 use amb_core::{Mailbox, OfficeError};
 use tokio::sync::OnceCell;
 
-/// How long one try to reach the office may take: clients give a call up after 60 s, and two tries must fit.
+/// The limit of one attempt to reach the office: clients abandon a call after 60 s, and two attempts must fit.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 type Opening = Pin<Box<dyn Future<Output = Result<Arc<dyn Mailbox>>> + Send>>;
 
-/// A mailbox that is taken once, when the office is first reached. Cloning is cheap and shares it.
+/// A mailbox that is opened once, when the office is first reached. Clones share it.
 ///
-/// A client starts its servers before anything else, and often before the office is up. It is answered all the same: what
-/// needs the office says that it is out of reach, and finds it by itself when it is there.
+/// A client starts its MCP servers before anything else, and often before the office is up. It is served all the same: calls that
+/// need the office return an error until it is there.
 #[derive(Clone)]
 pub struct LazyMailbox {
     inner: Arc<Inner>,
@@ -30,7 +30,7 @@ struct Inner {
 }
 
 impl LazyMailbox {
-    /// A mailbox that `open` finds. It is called whenever the office is wanted, until it succeeds once.
+    /// A mailbox that `open` opens. It is called for each use until it succeeds once.
     pub fn opened_by<F, O>(open: F) -> Self
     where
         F: Fn() -> O + Send + Sync + 'static,
@@ -39,10 +39,10 @@ impl LazyMailbox {
         Self { inner: Arc::new(Inner { open: Box::new(move || Box::pin(open())), taken: OnceCell::new() }) }
     }
 
-    /// The office, reached now if it was not before.
+    /// Returns the mailbox, opened now if it was not before.
     ///
     /// # Errors
-    /// Where it cannot be reached; the next call tries again.
+    /// Where the office cannot be reached; the next call tries again.
     pub async fn office(&self) -> Result<&Arc<dyn Mailbox>> {
         self.inner
             .taken
@@ -55,7 +55,7 @@ impl LazyMailbox {
             .await
     }
 
-    /// The office, if it has been reached.
+    /// The mailbox, if it has been opened.
     pub fn taken(&self) -> Option<&Arc<dyn Mailbox>> {
         self.inner.taken.get()
     }
@@ -65,7 +65,7 @@ impl From<Arc<dyn Mailbox>> for LazyMailbox {
     fn from(office: Arc<dyn Mailbox>) -> Self {
         let again = Arc::clone(&office);
         let mailbox = Self::opened_by(move || std::future::ready(Ok(Arc::clone(&again))));
-        // A fresh cell is empty.
+        // A new cell is empty, so this cannot fail.
         let _ = mailbox.inner.taken.set(office);
         mailbox
     }

@@ -1,32 +1,32 @@
-//! What a caller may choose, and what can go wrong while serving.
+//! The options of the server, and why serving can fail.
 
 use std::fmt;
 use std::sync::Arc;
 
-use crate::peers::LivePeers;
+use crate::peers::PeerNetwork;
 use crate::wake::WakeOptions;
 
-/// How the door behaves. The default suits a client that was configured with one line.
+/// The options of the server. The default suits a client that was configured with one line.
 #[derive(Clone)]
-pub struct Options {
-    /// Rings Claude Code's channel when mail comes in, on stdio. Other clients, which do not know it, are not told.
+pub struct McpOptions {
+    /// Sends Claude Code's channel notification for new messages, on stdio. Other clients do not get it.
     pub channel: bool,
-    /// Tells the office every few seconds that the agent is alive while a client is connected on stdio.
+    /// Sends heartbeats for the agent while a client is connected on stdio.
     pub heartbeat: bool,
-    /// Wakes the client when mail waits, on stdio, by whichever of these doors leads to it.
+    /// Wakes the client when messages wait, on stdio, by one of these interfaces.
     pub wake: Option<WakeOptions>,
-    /// Live goals for `list_peers` and `send_to_peer`, and what they say for `mailbox_check` and `mailbox_wait`; without it
-    /// these tools speak of the office's agents and leave durable mail.
-    pub peers: Option<Arc<dyn LivePeers>>,
+    /// Live goals for `list_peers` and `send_to_peer`, and their messages for `mailbox_check` and `mailbox_wait`; without it
+    /// these tools work on the office's agents and send durable messages.
+    pub peers: Option<Arc<dyn PeerNetwork>>,
     /// Origins allowed over HTTP besides the listener's own, each with scheme and port: `https://app.example:443`.
     pub allowed_origins: Vec<String>,
-    /// The name under which the server presents itself.
+    /// The server's name in the handshake.
     pub server_name: String,
-    /// The version under which the server presents itself.
+    /// The server's version in the handshake.
     pub server_version: String,
 }
 
-impl Default for Options {
+impl Default for McpOptions {
     fn default() -> Self {
         Self {
             channel: true,
@@ -40,7 +40,7 @@ impl Default for Options {
     }
 }
 
-impl fmt::Debug for Options {
+impl fmt::Debug for McpOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
             .field("channel", &self.channel)
@@ -54,17 +54,17 @@ impl fmt::Debug for Options {
     }
 }
 
-/// Why serving ended before it should.
+/// Why serving ended early.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// The client did not open the conversation as the protocol says.
+    /// The client violated the handshake.
     #[error("the MCP client did not begin as the protocol says")]
     Handshake(#[source] Box<rmcp::service::ServerInitializeError>),
     /// The task that serves the client failed.
     #[error("serving the MCP client failed")]
     Task(#[source] tokio::task::JoinError),
-    /// The listener is reachable from other machines, and this door has no keys.
+    /// The listener is reachable from other machines, and this server has no keys.
     #[error("{0} is not a loopback address; MCP over HTTP has no keys of its own, so listen on 127.0.0.1 or [::1]")]
     NotLoopback(std::net::SocketAddr),
     /// The listener failed.

@@ -1,11 +1,11 @@
-//! Data and files as the structured half of an answer shows them: what nobody would see in them is written out.
+//! Data and file parts in the structured content, with invisible characters made visible.
 
 use amb_core::Part;
 use serde_json::{Map, Value};
 
 use crate::view::{line, seen};
 
-/// The parts that are not text: text stands in the content.
+/// The parts that are not text; text is in the content.
 pub(crate) fn beside_text(parts: &[Part]) -> Vec<Part> {
     parts.iter().filter_map(shown).collect()
 }
@@ -28,7 +28,7 @@ fn value(data: &Value) -> Value {
             let mut shown = Map::new();
             for (name, field) in fields {
                 let mut name = line(name);
-                // Two names that differ only in what nobody sees: neither hides the other.
+                // Two names may differ only in invisible characters: neither replaces the other.
                 while shown.contains_key(&name) {
                     name.push('′');
                 }

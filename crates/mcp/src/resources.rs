@@ -1,5 +1,5 @@
-//! The mailbox as resources, for clients that show or watch them. Reading one marks nothing as read: a client may fetch it
-//! on every update, with no model looking.
+//! The mailbox as resources, for clients that show or watch them. Reading one marks nothing as read: a client may fetch it on
+//! every update without a model seeing it.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use amb_core::doc::{Inbox, SessionSummary};
 use amb_core::{Mailbox, OfficeError, SessionId};
 use rmcp::model::{Resource, ResourceContents, ResourceTemplate};
 
-use crate::budget::{Budget, size};
+use crate::budget::{TextBudget, size};
 use crate::inbox;
 use crate::show::{self, MOST_REQUESTS, MOST_SESSIONS};
 use crate::tools;
@@ -17,17 +17,17 @@ use crate::view::{MessageShown, RequestShown, line};
 pub(crate) const INBOX: &str = "mailbox://inbox";
 const SESSIONS: &str = "mailbox://sessions/";
 
-/// A resource that there is.
+/// A resource of the mailbox.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Uri {
-    /// All threads, with previews.
+    /// All sessions, with previews.
     Inbox,
-    /// The newest messages of one thread.
+    /// The newest messages of one session.
     Session(SessionId),
 }
 
 impl Uri {
-    /// The address of a thread.
+    /// The URI of a session.
     pub(crate) fn session(id: &SessionId) -> String {
         format!("{SESSIONS}{}", encode(id.as_str()))
     }
@@ -65,7 +65,7 @@ pub(crate) fn templates() -> Vec<ResourceTemplate> {
     ]
 }
 
-/// The resource as text.
+/// Returns the resource as text.
 pub(crate) async fn read(office: &dyn Mailbox, uri: &str) -> Result<ResourceContents, OfficeError> {
     let text = match uri.parse()? {
         Uri::Inbox => threads(office, inbox::whole(office, false).await?),
@@ -76,7 +76,7 @@ pub(crate) async fn read(office: &dyn Mailbox, uri: &str) -> Result<ResourceCont
 
 fn threads(office: &dyn Mailbox, mut inbox: Inbox) -> String {
     let me = office.me();
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let fits = inbox.pending_connections.iter().take(MOST_REQUESTS);
     let requests = fits.take_while(|request| budget.takes(size(&RequestShown::of(request)))).count();
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
@@ -108,7 +108,7 @@ async fn thread(office: &dyn Mailbox, id: &SessionId) -> Result<String, OfficeEr
     Ok(text)
 }
 
-/// Percent-encodes what cannot stand in a path segment as it is.
+/// Percent-encodes what is not allowed in a path segment.
 fn encode(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

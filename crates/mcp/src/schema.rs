@@ -1,4 +1,4 @@
-//! JSON schemas, written by hand: every character of them is in the context of every agent that has the tools.
+//! JSON schemas, written by hand to be short: every character is in the context of every agent that has the tools.
 
 use rmcp::model::JsonObject;
 use serde_json::{Value, json};
@@ -13,7 +13,7 @@ pub(crate) fn hint(description: &str) -> Value {
     json!({"type": "string", "description": description})
 }
 
-/// An object of whatever fields. Checkers of schemas complain where not even that is said.
+/// An object with any fields. Schema checkers complain about a schema that does not even say that.
 pub(crate) fn free(description: &str) -> Value {
     json!({"type": "object", "description": description})
 }
@@ -23,27 +23,27 @@ pub(crate) fn one_of(words: &[&str]) -> Value {
     json!({"type": "string", "enum": words})
 }
 
-/// One of these words, and which is taken where there is none.
+/// One of these words, with a default.
 pub(crate) fn usually(word: &str, words: &[&str]) -> Value {
     json!({"type": "string", "enum": words, "default": word})
 }
 
-/// A whole number. No format: clients warn at the ones they do not know.
+/// A whole number. Without a format, because clients warn about formats they do not know.
 pub(crate) fn whole() -> Value {
     json!({"type": "integer"})
 }
 
-/// A whole number up to this one, and what is taken where there is none.
+/// A whole number up to this one, with a default.
 pub(crate) fn upto(most: u32, usual: u32) -> Value {
     json!({"type": "integer", "maximum": most, "default": usual})
 }
 
-/// Yes or no.
+/// A boolean.
 pub(crate) fn flag() -> Value {
     json!({"type": "boolean"})
 }
 
-/// Yes or no; no where nothing is said.
+/// A boolean, false by default.
 pub(crate) fn off() -> Value {
     json!({"type": "boolean", "default": false})
 }
@@ -68,7 +68,7 @@ pub(crate) fn list(items: Value) -> Value {
     json!({"type": "array", "items": items})
 }
 
-/// An object with these fields, of which the ones that end in `!` are always there.
+/// An object with these fields; those whose name ends in `!` are required.
 pub(crate) fn object(fields: &[(&str, Value)]) -> Value {
     let mut properties = JsonObject::new();
     let mut required = Vec::new();
@@ -88,14 +88,14 @@ pub(crate) fn object(fields: &[(&str, Value)]) -> Value {
     Value::Object(object)
 }
 
-/// The schema of a tool's arguments: an object that has nothing besides.
+/// The schema of a tool's arguments: no other fields are allowed.
 pub(crate) fn arguments(fields: &[(&str, Value)]) -> JsonObject {
     let mut schema = answer(fields);
     schema.insert("additionalProperties".into(), json!(false));
     schema
 }
 
-/// The schema of a tool's structured answer.
+/// The schema of a tool's structured content.
 pub(crate) fn answer(fields: &[(&str, Value)]) -> JsonObject {
     match object(fields) {
         Value::Object(schema) => schema,

@@ -1,4 +1,4 @@
-//! What one client has been shown, so that nothing costs its tokens twice. Not mail: forgetting it loses nothing.
+//! What one client has been shown, so that nothing costs its tokens twice. Losing it loses no message.
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,23 +11,23 @@ use crate::activity::Activity;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::work::Work;
 
-/// Ids remembered. The oldest are forgotten first: the worst that follows is a preview shown again.
+/// How many ids are remembered. The oldest are dropped first; then a preview may be shown again.
 const CAPACITY: usize = 4096;
 
-/// How long a client that has come is kept waiting for an office that is slow, or not there at all.
+/// How long connecting waits for an office that is slow or unreachable.
 const HEAD_START: Duration = Duration::from_millis(500);
 
-/// The memory of one conversation with a client.
+/// What is remembered about one client.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
     ids: Mutex<Ids>,
-    /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still told.
+    /// Where `mailbox_wait` left off in the log, so that an approval between two waits is still reported.
     cursor: Mutex<Option<Cursor>>,
     /// What the model is working on.
     pub(crate) work: Work,
     /// What the client was seen to do.
     pub(crate) activity: Activity,
-    /// Calls of `mailbox_wait` under way: while one is, it tells of new mail, and nothing else need.
+    /// Open calls of `mailbox_wait`: while there is one, it returns new messages, and no hint is needed.
     waiting: AtomicUsize,
 }
 
@@ -38,7 +38,7 @@ struct Ids {
 }
 
 impl Seen {
-    /// Remembers an id; answers whether it was new.
+    /// Remembers an id; returns whether it was new.
     pub(crate) fn first_time(&self, id: &str) -> bool {
         let mut ids = lock(&self.ids);
         if !ids.known.insert(id.to_owned()) {
@@ -65,8 +65,8 @@ impl Seen {
         *lock(&self.cursor) = cursor;
     }
 
-    /// The client has come: what happens from here on is news to it. An office that is slow, or not there at all, is not
-    /// waited for; the client's first call finds the place then.
+    /// Sets the cursor when the client connects: it is told what happens from here on. Does not wait long for an office that is
+    /// slow or unreachable; the client's first call sets the cursor then.
     pub(crate) async fn begin(&self, mailbox: &LazyMailbox) {
         let place = async { self.find_place(&**mailbox.office().await?).await };
         match tokio::time::timeout(HEAD_START, place).await {
@@ -76,7 +76,7 @@ impl Seen {
         }
     }
 
-    /// Takes the end of the log for the place where this client's news begins, unless it has one.
+    /// Sets the cursor to the end of the log, unless there is one.
     pub(crate) async fn find_place(&self, office: &dyn Mailbox) -> Result<(), OfficeError> {
         if self.cursor().is_none() {
             let end = office.events(None, Duration::ZERO).await?.cursor;
@@ -85,16 +85,16 @@ impl Seen {
         Ok(())
     }
 
-    /// The ids remembered last, at most so many.
+    /// The latest remembered ids, at most so many.
     pub(crate) fn latest(&self, most: usize) -> Vec<String> {
         lock(&self.ids).order.iter().rev().take(most).cloned().collect()
     }
 
-    /// Counts a wait until the answer is dropped.
-    pub(crate) fn wait_begins(&self) -> Waiting<'_> {
+    /// Counts a wait until the result is dropped.
+    pub(crate) fn wait_begins(&self) -> OpenWait<'_> {
         self.waiting.fetch_add(1, Ordering::SeqCst);
         self.activity.hint();
-        Waiting(self)
+        OpenWait(self)
     }
 
     pub(crate) fn is_waiting(&self) -> bool {
@@ -102,10 +102,10 @@ impl Seen {
     }
 }
 
-/// A wait under way.
-pub(crate) struct Waiting<'a>(&'a Seen);
+/// An open call of `mailbox_wait`.
+pub(crate) struct OpenWait<'a>(&'a Seen);
 
-impl Drop for Waiting<'_> {
+impl Drop for OpenWait<'_> {
     fn drop(&mut self) {
         self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }

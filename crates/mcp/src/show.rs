@@ -1,4 +1,4 @@
-//! The readable half of every answer. Whatever others wrote goes through [`amb_core::render`].
+//! The text of every result. Whatever others wrote goes through [`amb_core::render`].
 
 use amb_core::doc::{History, Inbox};
 use amb_core::render::fence::attribute;
@@ -6,24 +6,24 @@ use amb_core::render::{InboxView, Nonce, render_cut_conversation, render_inbox, 
 use amb_core::transcript::{Line, TranscriptKey};
 use amb_core::{AgentName, MessageId};
 
-use crate::peers::Peer;
+use crate::peers::PeerListing;
 use crate::tools::TaskShown;
 use crate::view::PREVIEW_CHARS;
 
-/// Threads shown at once; the others are counted.
+/// Sessions shown at once; the others are counted.
 pub(crate) const MOST_SESSIONS: usize = 20;
 /// Connection requests shown at once; the others are counted.
 pub(crate) const MOST_REQUESTS: usize = 10;
 
-/// How much of an inbox an answer shows.
+/// How much of an inbox a result shows.
 pub(crate) struct Shown<'h> {
-    /// Threads passed over.
+    /// Sessions that are skipped.
     pub(crate) skip: usize,
     pub(crate) threads: usize,
     pub(crate) requests: usize,
-    /// Threads that are left for another answer.
+    /// Sessions that are left for another result.
     pub(crate) left: usize,
-    /// What to do to see those.
+    /// How to see those.
     pub(crate) hint: &'h str,
 }
 
@@ -41,7 +41,7 @@ pub(crate) fn inbox(inbox: &Inbox, me: &AgentName, shown: &Shown<'_>) -> String 
     render_inbox(inbox, me, &Nonce::fresh(), &view)
 }
 
-/// A thread, with how many characters each message lacks.
+/// A session, with the number of characters that each message lacks.
 pub(crate) fn conversation(history: &History, me: &AgentName, left: impl Fn(&MessageId) -> usize) -> String {
     render_cut_conversation(history, me, &Nonce::fresh(), left)
 }
@@ -51,13 +51,13 @@ pub(crate) fn transcript(key: &TranscriptKey, lines: &[Line], me: &AgentName) ->
         .unwrap_or_else(|| format!("Nothing is recorded for {}.", attribute(key.as_str())))
 }
 
-/// What stands before a list of peers.
+/// The line before a list of peers.
 pub(crate) const PEERS_HEAD: &str = "Descriptions are the peers' own words.\n";
-/// What stands before a list of tasks.
+/// The line before a list of tasks.
 pub(crate) const TASKS_HEAD: &str = "Open tasks. Subjects and notes in quotes are the agents' own words.\n";
 
 /// One line of a list of peers.
-pub(crate) fn peer(peer: &Peer) -> String {
+pub(crate) fn peer(peer: &PeerListing) -> String {
     let mut text = format!("- {}", peer.agent_id);
     if let Some(status) = &peer.status {
         text.push_str(&format!(" ({})", attribute(status)));

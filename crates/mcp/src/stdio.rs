@@ -1,4 +1,4 @@
-//! One client on a pair of streams.
+//! Serves one client on a pair of streams.
 
 use std::io;
 use std::pin::Pin;
@@ -15,15 +15,15 @@ use tokio_util::sync::CancellationToken;
 use crate::channel;
 use crate::handler::Handler;
 use crate::lazy_mailbox::LazyMailbox;
-use crate::options::{Options, ServeError};
+use crate::options::{McpOptions, ServeError};
 use crate::wake::Waker;
-use crate::watch::Watch;
+use crate::watch::LogWatch;
 
-/// How long the office may take to note that the agent has left.
+/// How long marking the agent as offline may take.
 const GOODBYE: Duration = Duration::from_secs(1);
 
 /// Serves the client on the process's standard streams until it closes its side. Nothing but JSON goes to standard output.
-pub async fn serve_stdio(mailbox: impl Into<LazyMailbox>, options: Options) -> Result<(), ServeError> {
+pub async fn serve_stdio(mailbox: impl Into<LazyMailbox>, options: McpOptions) -> Result<(), ServeError> {
     let (read, write) = rmcp::transport::io::stdio_pipes();
     serve_io(mailbox, options, read, write).await
 }
@@ -31,7 +31,7 @@ pub async fn serve_stdio(mailbox: impl Into<LazyMailbox>, options: Options) -> R
 /// Serves one client on any pair of streams, one JSON message a line, until it closes its side.
 pub async fn serve_io<R, W>(
     mailbox: impl Into<LazyMailbox>,
-    options: Options,
+    options: McpOptions,
     read: R,
     write: W,
 ) -> Result<(), ServeError>
@@ -41,9 +41,9 @@ where
 {
     let mailbox = mailbox.into();
     let closing = CancellationToken::new();
-    // However this ends, whatever it started ends with it.
+    // However this function ends, all tasks that it started end with it.
     let _ends = closing.clone().drop_guard();
-    let watch = Watch::new(mailbox.clone(), closing.clone());
+    let watch = LogWatch::new(mailbox.clone(), closing.clone());
     let options = Arc::new(options);
     let handler = Handler::single(mailbox.clone(), Arc::clone(&options), watch.clone());
     let (seen, client) = (handler.seen(), handler.client());
@@ -51,7 +51,7 @@ where
     let mut waking = None;
     let running = match handler.serve((Watched { read, closing: closing.clone() }, write)).await {
         Ok(running) => running,
-        // A client that comes and goes without a word is no failure.
+        // A client that connects and disconnects without a request is no failure.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(ServeError::Handshake(Box::new(error))),
     };
@@ -71,13 +71,13 @@ where
         let _given_up_or_not = tokio::time::timeout(GOODBYE, waking).await;
     }
     if let Some(alive) = alive {
-        // No client waits for us any more: a goodbye that takes longer is left to the heartbeats that stay away.
+        // The client is gone: an office that takes longer sees the missing heartbeats instead.
         let _said_or_not = tokio::time::timeout(GOODBYE, alive).await;
     }
     Ok(())
 }
 
-/// A client that is connected is an agent that is alive; one that has gone is an agent that has left.
+/// Sends heartbeats while the client is connected, and marks the agent as offline at the end.
 async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
     let mut beat = tokio::time::interval(HEARTBEAT_TIMEOUT / 3);
     let mut failing = false;
@@ -89,7 +89,7 @@ async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
         let alive = async { mailbox.office().await?.heartbeat().await };
         match alive.await {
             Ok(()) => failing = false,
-            // Said once for each time it begins to fail.
+            // Logged once for each outage.
             Err(error) if !failing => {
                 failing = true;
                 tracing::warn!(%error, code = %error.code(), "cannot tell the office that the agent is alive");
@@ -106,7 +106,7 @@ async fn stay_alive(mailbox: LazyMailbox, closing: CancellationToken) {
     }
 }
 
-/// A reader that says when its stream ends, so that a call which waits does not keep the process from ending.
+/// A reader that signals the end of its stream, so that an open wait does not keep the process running.
 struct Watched<R> {
     read: R,
     closing: CancellationToken,

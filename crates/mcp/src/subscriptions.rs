@@ -1,4 +1,4 @@
-//! Who wants to know when a resource changes. An update is a hint to look; it carries nothing of the mail.
+//! Subscriptions to resource changes. An update is a hint to read; it carries nothing of the message.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,9 +13,9 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::broadcast::error::RecvError;
 
 use crate::resources::{INBOX, Uri};
-use crate::watch::{Change, Watch};
+use crate::watch::{Change, LogWatch};
 
-/// Resources one client may watch.
+/// The most resources that one client may watch.
 const MOST: usize = 1000;
 
 /// The subscriptions of one client of the older protocols (`resources/subscribe`).
@@ -26,12 +26,12 @@ pub(crate) struct Subscriptions {
 }
 
 impl Subscriptions {
-    /// Adds one, and tells `peer` of its changes from now on.
+    /// Adds one, and notifies `peer` of its changes from now on.
     pub(crate) async fn add(
         self: &Arc<Self>,
         uri: String,
         peer: Peer<RoleServer>,
-        watch: &Watch,
+        watch: &LogWatch,
     ) -> Result<(), OfficeError> {
         uri.parse::<Uri>()?;
         {
@@ -45,7 +45,7 @@ impl Subscriptions {
             let changes = watch.listen();
             tokio::spawn(forward(Arc::clone(self), peer, changes, watch.clone()));
         }
-        // Once the answer is out, no change may be missed.
+        // Once the response is sent, no change may be missed.
         watch.ready().await;
         Ok(())
     }
@@ -63,7 +63,7 @@ async fn forward(
     subscriptions: Arc<Subscriptions>,
     peer: Peer<RoleServer>,
     mut changes: Receiver<Change>,
-    watch: Watch,
+    watch: LogWatch,
 ) {
     while let Some(touched) = next(&mut changes, &watch).await {
         if peer.is_transport_closed() {
@@ -79,12 +79,12 @@ async fn forward(
     }
 }
 
-/// Serves one `subscriptions/listen` until the client ends it or the door closes.
-pub(crate) async fn listen(context: SubscriptionContext, watch: &Watch) {
+/// Serves one `subscriptions/listen` until the client ends it or the server closes.
+pub(crate) async fn listen(context: SubscriptionContext, watch: &LogWatch) {
     let mut changes = watch.listen();
     let uris = context.accepted().resource_subscriptions.clone().unwrap_or_default();
-    // The client has been told that it is listening. If the log's reader is only starting, something may have come in
-    // between: a hint to look costs little.
+    // The client believes that it is subscribed. If the log's reader is only starting, a change may have been missed: an extra
+    // hint costs little.
     let mut touched = if watch.is_ready() { None } else { Some(Touched::Everything) };
     if touched.is_some() {
         tokio::select! {
@@ -97,7 +97,7 @@ pub(crate) async fn listen(context: SubscriptionContext, watch: &Watch) {
             for uri in uris.iter().filter(|uri| touched.includes(uri)) {
                 let told = tokio::select! {
                     told = context.sink().notify_resource_updated(uri.clone()) => told,
-                    // Nobody takes notifications any more, while the end of this request is waited for.
+                    // Nobody reads notifications any more, while this request is about to end.
                     () = watch.closing().cancelled() => return,
                 };
                 if let Err(error) = told {
@@ -116,11 +116,11 @@ pub(crate) async fn listen(context: SubscriptionContext, watch: &Watch) {
     }
 }
 
-/// Which resources a change touches.
+/// Which resources a change affects.
 enum Touched {
-    /// Too much happened to say.
+    /// Too many changes to name them.
     Everything,
-    /// The inbox, and the thread if it is one.
+    /// The inbox, and the session if there is one.
     Inbox(Option<String>),
 }
 
@@ -133,8 +133,8 @@ impl Touched {
     }
 }
 
-/// The next change; `None` when the door closes.
-async fn next(changes: &mut Receiver<Change>, watch: &Watch) -> Option<Touched> {
+/// Returns the next change; `None` when the server closes.
+async fn next(changes: &mut Receiver<Change>, watch: &LogWatch) -> Option<Touched> {
     tokio::select! {
         change = changes.recv() => match change {
             Ok(change) => Some(Touched::Inbox(change.session.as_ref().map(Uri::session))),

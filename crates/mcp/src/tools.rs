@@ -1,4 +1,4 @@
-//! The tools: one file each, or two that belong together. This one lists them and calls them.
+//! The tools: one file each, or two that belong together. This module lists and calls them.
 
 mod check;
 mod connect;
@@ -22,34 +22,34 @@ pub(crate) use read::cut_to_fit;
 pub(crate) use task::TaskShown;
 pub(crate) use wait::silent_office;
 
-use crate::answer::Answer;
-use crate::budget::Budget;
-use crate::peers::LivePeers;
+use crate::answer::ToolAnswer;
+use crate::budget::TextBudget;
+use crate::peers::PeerNetwork;
 use crate::seen::Seen;
 use crate::words::Taken;
 
-/// The waits between two tries to reach the office: short, since a model waits.
+/// The delays between attempts to reach the office: short, since a model waits.
 pub(crate) fn backoff() -> Backoff {
     Backoff::new(Duration::from_millis(250), Duration::from_secs(4))
 }
 
-/// What a tool works with during one call.
+/// The context of one tool call.
 pub(crate) struct CallContext {
     pub(crate) office: Arc<dyn Mailbox>,
     pub(crate) seen: Arc<Seen>,
-    pub(crate) peers: Option<Arc<dyn LivePeers>>,
-    /// The client took the call back.
+    pub(crate) peers: Option<Arc<dyn PeerNetwork>>,
+    /// The client cancelled the call.
     pub(crate) over: CancellationToken,
-    /// The client is gone, or the door closes.
+    /// The client is gone, or the server closes.
     pub(crate) closing: CancellationToken,
-    /// When the call came in.
+    /// When the call arrived.
     pub(crate) began: Instant,
 }
 
 impl CallContext {
-    /// Takes what live peers have said. Whoever takes it shows it in the same breath: nothing is awaited in between, and
-    /// a call whose answer nobody will see takes nothing.
-    fn words(&self, budget: &mut Budget) -> Taken {
+    /// Takes the messages of live peers. The caller shows them without awaiting anything in between, and a cancelled call takes
+    /// none, so that none is lost.
+    fn words(&self, budget: &mut TextBudget) -> Taken {
         match &self.peers {
             Some(live) if !self.over.is_cancelled() && !self.closing.is_cancelled() => {
                 let words = live.words().take(budget);
@@ -60,14 +60,14 @@ impl CallContext {
     }
 }
 
-/// What a tool does to the world, as clients ask before they let a model call it.
+/// The side effects of a tool, which clients check before they let a model call it.
 #[derive(Clone, Copy)]
 enum Effect {
-    /// Looks and leaves everything as it was.
+    /// Changes nothing.
     Reads,
     /// Adds something; calling twice adds twice.
     Adds,
-    /// Changes something of the caller's own; calling twice is like once.
+    /// Changes something of the caller's own; idempotent.
     Marks,
 }
 
@@ -81,8 +81,8 @@ fn tool(name: &'static str, description: &'static str, effect: Effect, takes: Js
     Tool::new(name, description, takes).with_raw_output_schema(Arc::new(gives)).with_annotations(hints)
 }
 
-/// Claude Code shows a model the names of tools first and looks their schemas up when asked; what is marked so is there from
-/// the start, so that a woken model needs no search.
+/// Claude Code first shows a model only the names of tools; this mark loads the schema from the start, so that a woken model
+/// needs no search.
 fn always_loaded(tool: Tool) -> Tool {
     tool.with_meta(MetaObject([("anthropic/alwaysLoad".to_owned(), true.into())].into_iter().collect()))
 }
@@ -103,7 +103,7 @@ static TOOLS: LazyLock<Vec<Tool>> = LazyLock::new(|| {
     ]
 });
 
-/// Every tool, as `tools/list` answers.
+/// Every tool, for `tools/list`.
 pub(crate) fn all() -> Vec<Tool> {
     TOOLS.clone()
 }
@@ -113,17 +113,17 @@ pub(crate) fn named(name: &str) -> Option<Tool> {
     TOOLS.iter().find(|tool| tool.name == name).cloned()
 }
 
-/// How long a call goes on trying to reach the office.
+/// How long a call retries to reach the office.
 pub(crate) fn patience(name: &str, arguments: Option<&JsonObject>) -> Duration {
-    // Arguments that do not fit are told by the call itself.
+    // Invalid arguments are reported by the call itself.
     if name == "mailbox_wait" { wait::patience(arguments).unwrap_or_default() } else { Duration::ZERO }
 }
 
-/// The moment by which a call that came in at this one has reached the office or answers that it cannot.
+/// The time by which a call that began at this one must return, whatever the office does.
 pub(crate) fn latest(name: &str, began: Instant, arguments: Option<&JsonObject>) -> Instant {
     match name {
         "mailbox_wait" => wait::latest(began, patience(name, arguments)),
-        // Clients give a call up after 60 s.
+        // Clients abandon a call after 60 s.
         _ => began + Duration::from_secs(55),
     }
 }
@@ -133,7 +133,7 @@ pub(crate) async fn call(
     call: &CallContext,
     name: &str,
     arguments: Option<JsonObject>,
-) -> Option<Result<Answer, OfficeError>> {
+) -> Option<Result<ToolAnswer, OfficeError>> {
     Some(match name {
         "mailbox_check" => check::call(call, arguments).await,
         "mailbox_read" => read::call(call, arguments).await,

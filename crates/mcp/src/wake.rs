@@ -1,5 +1,5 @@
-//! Wakes the client when mail waits that it was not shown. [`amb_wake`] has the rules and the doors; here they are told what
-//! the office and the client do.
+//! Wakes the client when messages wait that it was not shown. The rules and the interfaces of clients are in [`amb_wake`]; this
+//! module supplies the facts about the office and the client.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use amb_core::{Mailbox, MessageId, OfficeError, Timestamp};
 use amb_wake::{
-    Bell, ClaudeInbox, CodexQueue, Decision, Door, Facts, Failed, Lease, Limits, Place, Process, QwenInbox, RingError,
-    RingErrorKind, Rung, SessionKey, SpentCache, Summary, Waiting,
+    Bell, ClaudeInbox, CodexQueue, Door, FailedRing, Lease, Limits, Process, QwenInbox, RingDecision, RingError,
+    RingErrorKind, RingFacts, Rung, SessionKey, SpentCache, Summary, WaitingMessage, WakeDirectory,
 };
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::watch;
@@ -19,27 +19,27 @@ use crate::channel::CLAUDE_CODE;
 use crate::inbox;
 use crate::lazy_mailbox::LazyMailbox;
 use crate::seen::Seen;
-use crate::watch::Watch;
+use crate::watch::LogWatch;
 
-/// Between two looks at the mailbox, however fast mail comes.
+/// The least time between two reads of the mailbox, however fast messages come.
 const PACE: Duration = Duration::from_millis(100);
-/// How long the mailbox goes without a look although nothing was heard from the office: a hint may be lost.
+/// The longest time without a read of the mailbox: a hint may be lost.
 const LOOK: Duration = Duration::from_secs(60);
-/// How soon mail that another consumer holds is looked at again.
+/// How soon messages that another consumer has claimed are checked again.
 const HELD: Duration = Duration::from_secs(1);
-/// Characters of a client's own name that a ledger is called by.
+/// The most characters of a client's name in a ledger's name.
 const CLIENT_CHARS: usize = 40;
-/// Mail that hooks are told not to tell of again.
+/// The most messages in the list that hooks do not mention again.
 const MOST_SHOWN: usize = 256;
 
-/// How clients can be woken. The caller reads the environment: this crate does not.
+/// How clients can be woken. The caller reads the environment; this crate does not.
 #[derive(Debug, Clone)]
 pub struct WakeOptions {
-    /// The directory of this office's ledgers; a mailbox has one of its own in it.
+    /// The directory of this office's ring ledgers, with one directory for each mailbox.
     pub root: PathBuf,
-    /// How often.
+    /// The rate limits.
     pub limits: Limits,
-    /// Whether every session of the agent is rung, not the most recently active one alone.
+    /// Whether every session of the agent is rung, not only the most recently active one.
     pub all: bool,
     /// Claude Code's inbox, where it started this process.
     pub claude: Option<ClaudeInbox>,
@@ -47,13 +47,13 @@ pub struct WakeOptions {
     pub qwen: Option<QwenInbox>,
     /// The command `codex`.
     pub codex: OsString,
-    /// The socket of Codex' app server, which may not be there.
+    /// The socket of Codex' app server, which may not exist.
     pub codex_control: Option<PathBuf>,
 }
 
 impl WakeOptions {
-    /// Which door leads to a client of this name that was last seen in this thread. Variables of one client are inherited by
-    /// another that was started from it, so a variable alone does not tell.
+    /// The interface of a client with this name, last seen in this thread. A client started from another one inherits its
+    /// variables, so a variable alone does not identify the client.
     fn door(&self, client: Option<&str>, thread: Option<String>) -> Option<Door> {
         if let Some(thread) = thread {
             let control = self.codex_control.clone().filter(|path| path.exists());
@@ -66,31 +66,31 @@ impl WakeOptions {
         }
     }
 
-    /// When the turn of a client of this name began, where it says so somewhere else than in its calls.
+    /// When the turn of a client with this name began, where it reports that elsewhere than in its calls.
     pub(crate) fn turn_began(&self, client: Option<&str>) -> Option<Timestamp> {
         self.claude.as_ref().filter(|_| client == Some(CLAUDE_CODE))?.turn_began()
     }
 }
 
-/// What waits.
+/// The messages that wait.
 struct Look {
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingMessage>,
     unread: u64,
-    /// Unread mail that the client was shown.
+    /// Unread messages that the client was shown.
     shown: Vec<MessageId>,
 }
 
-/// Everything that ringing one client needs.
+/// Rings one client.
 pub(crate) struct Waker {
     pub(crate) options: WakeOptions,
     pub(crate) mailbox: LazyMailbox,
     pub(crate) seen: Arc<Seen>,
-    pub(crate) watch: Watch,
+    pub(crate) watch: LogWatch,
     pub(crate) client: watch::Receiver<Option<String>>,
 }
 
 impl Waker {
-    /// Rings until the client is gone.
+    /// Rings until the client disconnects.
     pub(crate) async fn run(mut self) {
         let parent = Process::parent();
         let began = Timestamp::now();
@@ -118,7 +118,7 @@ impl Waker {
                 () = sleep_until(last_look + PACE) => {}
                 () = closing.cancelled() => break,
             }
-            // A client that died while something else keeps our input open is nobody to ring.
+            // A client that died must not be rung, even if something else keeps our stdin open.
             if Process::parent() != parent {
                 tracing::info!("the client is gone; no more wake-ups");
                 break;
@@ -134,7 +134,7 @@ impl Waker {
         }
     }
 
-    /// Looks once and does what the rules say; returns when to look again.
+    /// Reads the mailbox once and acts by the rules; returns when to read again.
     async fn step(&mut self, session: &mut Option<Session>, began: Timestamp) -> Option<Instant> {
         let later = Some(Instant::now() + LOOK);
         let client = self.client.borrow().clone()?;
@@ -167,17 +167,17 @@ async fn at(moment: Option<Instant>) {
 /// One session of the client.
 struct Session {
     key: SessionKey,
-    /// By which it is rung, where there is a way.
+    /// The client's interface, if it has one.
     door: Option<Door>,
-    place: Place,
+    place: WakeDirectory,
     bell: Bell,
     spent: SpentCache,
-    /// When a ring found nobody behind the door. Until the client calls again, any other session of the agent is rung first.
+    /// When a ring found the client gone. Until it calls again, any other session of the agent is rung first.
     gone_at: Option<Timestamp>,
 }
 
 impl Session {
-    /// The session that the client is in: the one before, or another.
+    /// The client's current session: the one before, or another.
     fn of(
         before: Option<Self>,
         client: &str,
@@ -192,14 +192,14 @@ impl Session {
             }
             before.end();
         }
-        let place = Place::new(options.root.join(office.me().as_str()));
+        let place = WakeDirectory::new(options.root.join(office.me().as_str()));
         if let Err(error) = place.clean() {
             tracing::debug!(%error, "old ledgers stay");
         }
         let mut ledger = place.ledger(&key)?;
         let me = Process::me();
         if ledger.process != Some(me) {
-            // Another run of the client: what the one before it was rung for may never have reached its model.
+            // Another run of the client: the rings of the previous one may never have reached its model.
             (ledger.process, ledger.tries, ledger.given_up_at) = (Some(me), 0, None);
             ledger.rung_for.clear();
         }
@@ -210,7 +210,7 @@ impl Session {
         Ok(session)
     }
 
-    /// The client is gone, or in another session. Of one that cannot be rung nothing is worth keeping.
+    /// The client is gone, or in another session. The ledger of one that cannot be rung is removed.
     fn end(&self) {
         let ended = match self.door {
             Some(_) => self.place.release(Process::me()),
@@ -260,7 +260,7 @@ impl Session {
         let hooks = self.place.hooks(&self.key).unwrap_or_default();
         seen.activity.user_spoke(hooks.user_turn_at);
         let called_at = seen.activity.called_at();
-        // Claimed whether mail waits or not: whoever is active last is the one to ring.
+        // Claimed whether messages wait or not: the session that was active last is the one to ring.
         let is_gone = self.gone_at.is_some_and(|gone| called_at.is_none_or(|called| called < gone));
         let active_at = if is_gone { Timestamp::UNIX_EPOCH } else { called_at.unwrap_or(began) };
         let holds_lease = self.claim(options, active_at);
@@ -271,16 +271,16 @@ impl Session {
         let ledger = self.bell.ledger_mut();
         ledger.shown.clone_from(&look.shown);
         ledger.wait_open = wait_open;
-        // What a hook has told of is as good as rung for.
+        // What a hook has mentioned counts as rung for.
         self.bell.told_otherwise(now, look.waiting.iter().filter(|mail| hooks.knows(mail.id.as_str())));
-        let decide = |bell: &mut Bell, waiting: &[Waiting]| {
+        let decide = |bell: &mut Bell, waiting: &[WaitingMessage]| {
             let user_turn_at = hooks.user_turn_at;
-            bell.decide(&Facts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
+            bell.decide(&RingFacts { now, waiting, wait_open, called_at, user_turn_at, client, holds_lease })
         };
         let mut decision = decide(&mut self.bell, &look.waiting);
-        if decision == Decision::Ring {
+        if decision == RingDecision::Ring {
             amb_wake::leave_out_held(office, &mut look.waiting).await?;
-            // The rest may have been rung for already.
+            // The others may have been rung for already.
             if look.waiting.is_empty() {
                 return Ok(Some(Instant::now() + HELD));
             }
@@ -288,9 +288,9 @@ impl Session {
         }
         tracing::trace!(?decision, waiting = look.waiting.len(), holds_lease, "looked");
         let wait = match decision {
-            Decision::Quiet(_) => LOOK,
-            Decision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK),
-            Decision::GiveUp => {
+            RingDecision::Quiet(_) => LOOK,
+            RingDecision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default().min(LOOK),
+            RingDecision::GiveUp => {
                 self.bell.given_up(now);
                 tracing::warn!(
                     unread = look.unread,
@@ -299,7 +299,7 @@ impl Session {
                 );
                 LOOK
             }
-            Decision::Ring => {
+            RingDecision::Ring => {
                 self.ring(office, seen, &look, now).await;
                 PACE
             }
@@ -319,7 +319,7 @@ impl Session {
         }
     }
 
-    /// Asked only where it matters: before a reminder.
+    /// Queried only where it matters: before a reminder.
     async fn client_state(&self, now: Timestamp) -> amb_wake::ClientState {
         let ledger = self.bell.ledger();
         let is_reminder =
@@ -334,13 +334,13 @@ impl Session {
         let Some(door) = &self.door else { return };
         self.bell.ringing(now, &look.waiting);
         if let Err(error) = self.save() {
-            // A ring that is not written down could be made again and again.
+            // A ring that is not recorded could be made again and again.
             tracing::warn!(%error, "not rung: the ledger of wake-ups cannot be written");
             return;
         }
         let summary = Summary::of(office.me(), look.unread, &look.waiting);
         let urgent = look.waiting.iter().any(|mail| mail.urgent);
-        // The turn may begin before the door is done.
+        // The turn may begin before the ring returns.
         let ring_before = seen.activity.rings(now);
         match door.ring(&summary.line(), urgent).await {
             Ok(Rung { door, receipt }) => {
@@ -358,13 +358,13 @@ impl Session {
                     self.gone_at = Some(now);
                     self.end();
                 }
-                self.bell.ledger_mut().failed = Some(Failed { at: now, detail });
+                self.bell.ledger_mut().failed = Some(FailedRing { at: now, detail });
             }
         }
     }
 }
 
-/// A client that cannot be rung, under its own name as far as that can stand in the name of a file.
+/// The key of a client that cannot be rung: its own name, as far as that can be a file name.
 fn without_door(client: &str) -> SessionKey {
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     let client: String = client.chars().filter(is_plain).take(CLIENT_CHARS).collect();
@@ -374,7 +374,7 @@ fn without_door(client: &str) -> SessionKey {
     }
 }
 
-/// What may be rung for: unread, worth a ring, not shown to this client.
+/// The messages that may be rung for: unread, worth a ring, not shown to this client.
 async fn look(office: &dyn Mailbox, seen: &Seen, spent: &mut SpentCache) -> Result<Look, OfficeError> {
     let inbox = inbox::whole(office, true).await?;
     let mails = inbox.sessions.iter().flat_map(|session| &session.recent_messages);

@@ -1,4 +1,4 @@
-//! One reader of the mailbox's log, which hints to all who listen in this process.
+//! One reader of the mailbox's log for all listeners of this process.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,45 +11,45 @@ use tokio_util::sync::CancellationToken;
 
 use crate::lazy_mailbox::LazyMailbox;
 
-/// How long one look at the log waits. Short enough that an office which forgets a waiter costs little.
+/// How long one read of the log waits. Short, in case an office loses track of a waiter.
 const LOOK: Duration = Duration::from_secs(25);
-/// Changes a slow listener may fall behind before it is told to look at everything.
+/// How many changes a slow listener may miss before it is told to read everything.
 const BACKLOG: usize = 256;
 
-/// A hint: something in the mailbox is not what it was.
+/// A hint that the mailbox changed.
 #[derive(Debug, Clone)]
 pub(crate) struct Change {
-    /// The thread that changed, where it is one thread.
+    /// The session that changed, where it is one session.
     pub(crate) session: Option<SessionId>,
-    /// The mail that came, where it is mail.
+    /// The message that came, where it is one.
     pub(crate) mail: Option<(MessageId, AgentName)>,
-    /// Who wants to connect, where that is the news.
+    /// Who asks for a connection, where that is the change.
     pub(crate) request_from: Option<AgentName>,
 }
 
 /// Reads the log while anybody listens. Started once, on first use.
 #[derive(Clone)]
-pub(crate) struct Watch {
+pub(crate) struct LogWatch {
     inner: Arc<Inner>,
 }
 
 struct Inner {
     mailbox: LazyMailbox,
     changes: broadcast::Sender<Change>,
-    /// Whether the reader knows its place in the log: from then on no change escapes it.
+    /// Whether the reader has a cursor: from then on no change is missed.
     ready: watch::Sender<bool>,
     started: AtomicBool,
     closing: CancellationToken,
 }
 
-impl Watch {
+impl LogWatch {
     pub(crate) fn new(mailbox: LazyMailbox, closing: CancellationToken) -> Self {
         let (changes, _) = broadcast::channel(BACKLOG);
         let ready = watch::Sender::new(false);
         Self { inner: Arc::new(Inner { mailbox, changes, ready, started: AtomicBool::new(false), closing }) }
     }
 
-    /// Changes from now on.
+    /// Subscribes to changes from now on.
     pub(crate) fn listen(&self) -> broadcast::Receiver<Change> {
         let receiver = self.inner.changes.subscribe();
         if !self.inner.started.swap(true, Ordering::SeqCst) {
@@ -58,12 +58,12 @@ impl Watch {
         receiver
     }
 
-    /// Whether every change from now on is told.
+    /// Whether no change is missed from now on.
     pub(crate) fn is_ready(&self) -> bool {
         *self.inner.ready.borrow()
     }
 
-    /// Waits until every change from then on is told, or the door closes.
+    /// Waits until no change is missed from then on, or the server closes.
     pub(crate) async fn ready(&self) {
         let mut ready = self.inner.ready.subscribe();
         tokio::select! {
@@ -98,7 +98,7 @@ async fn run(inner: Arc<Inner>) {
             Err(error) => {
                 tracing::warn!(%error, code = %error.code(), "cannot read the mailbox's log; trying again");
                 if matches!(error.code(), amb_core::Code::Invalid | amb_core::Code::Gone) {
-                    // The office does not know our place any more: begin again at its end.
+                    // The office no longer has this cursor: start again at the end of the log.
                     cursor = None;
                 }
                 tokio::select! {
@@ -122,7 +122,7 @@ fn change(event: Event) -> Option<Change> {
         }
         Event::ConnectionRequest { from_agent, .. } => Some(Change { request_from: Some(from_agent), ..none }),
         Event::ConnectionApproved { .. } | Event::ConnectionChanged { .. } | Event::TaskOverdue { .. } => Some(none),
-        // These change nothing in the caller's own mail.
+        // These change nothing in the caller's own mailbox.
         Event::Receipt { .. } | Event::HouseholdChanged { .. } | Event::SteppedIn(_) | Event::Unknown => None,
     }
 }

@@ -1,5 +1,5 @@
-//! What the model at this mailbox is working on, so that what it passes on keeps its ttl and trace although a model names
-//! no message it passes on. Not mail: forgetting it loses nothing but the guard against loops.
+//! What the model of this mailbox is working on, so that what it passes on keeps its ttl and trace although a model does not name
+//! the message that it passes on. Losing it loses no message, only this guard against loops.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -9,27 +9,27 @@ use amb_core::{AgentName, Kind, Message, MessageId, SessionId, Task, TaskId};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::time::Instant;
 
-/// How long a mail that was shown is taken for what the model is working on.
+/// How long a message that was shown counts as what the model is working on.
 const MEMORY: Duration = Duration::from_secs(3_600);
-/// Mails that were shown and are remembered; the oldest are forgotten first.
+/// How many shown messages are remembered; the oldest are dropped first.
 const CAPACITY: usize = 64;
 
-/// How far a mail came.
+/// A message's remaining hops and the agents it passed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Route {
+pub(crate) struct HopState {
     pub(crate) ttl: u8,
     pub(crate) trace: Vec<AgentName>,
 }
 
-impl Route {
+impl HopState {
     pub(crate) fn of(message: &Message) -> Self {
         Self { ttl: message.ttl, trace: message.trace.clone() }
     }
 }
 
-/// A mail that the model works on.
+/// A message that the model works on.
 #[derive(Debug, Clone)]
-pub(crate) struct Mail {
+pub(crate) struct WorkMail {
     pub(crate) id: MessageId,
     from: AgentName,
     session: Option<SessionId>,
@@ -37,20 +37,20 @@ pub(crate) struct Mail {
     /// The message it answers, if it names one.
     pub(crate) reply_to: Option<MessageId>,
     /// Known once the office was asked.
-    pub(crate) route: Option<Route>,
-    /// Whether it is known to answer nothing of this agent's own.
+    pub(crate) route: Option<HopState>,
+    /// Whether it is known not to answer a message of this agent's own.
     pub(crate) judged: bool,
-    /// When it was shown; `None` where the office alone says that it is work: a consumer of this agent holds it, or it
+    /// When it was shown; `None` where only the office says that it is work: a consumer of this agent has claimed it, or it
     /// carries an open task.
     shown_at: Option<Instant>,
-    /// Something was sent to its sender, or into its session, since it became known.
+    /// Whether something was sent to its sender, or into its session, since it became known.
     answered: bool,
-    /// The task that it carries has ended: it is no work any more.
+    /// Whether the task that it carries has ended, so that it is no work any more.
     ended: bool,
 }
 
-impl Mail {
-    /// Whether it asks for something, rather than answers: a task, or a message that names none before it.
+impl WorkMail {
+    /// Whether it asks for something, rather than answers: a task, or a message that is no reply.
     fn is_request(&self) -> bool {
         self.task.is_some() || self.reply_to.is_none()
     }
@@ -69,13 +69,13 @@ pub(crate) struct Work {
 #[derive(Debug, Default)]
 struct State {
     /// In the order in which they became known.
-    mails: VecDeque<Mail>,
-    /// To whom a message was refused because of what the model is working on.
+    mails: VecDeque<WorkMail>,
+    /// The recipient of the last message that was refused because of what the model is working on.
     refused: Option<AgentName>,
 }
 
 impl Work {
-    /// The model was shown a mail of another agent. The end of one's own task is a result, not work.
+    /// Records a message of another agent that the model was shown. The end of one's own task is a result, not work.
     pub(crate) fn shown(&self, message: &MessageView, session: &SessionId) {
         if message.kind == Kind::TaskUpdate {
             return;
@@ -84,7 +84,7 @@ impl Work {
         let known = state.mails.iter().position(|mail| mail.id == message.id).and_then(|at| state.mails.remove(at));
         let (answered, ended, judged, route) =
             known.map_or((false, false, false, None), |mail| (mail.answered, mail.ended, mail.judged, mail.route));
-        state.mails.push_back(Mail {
+        state.mails.push_back(WorkMail {
             id: message.id.clone(),
             from: message.sender_name.clone(),
             session: Some(session.clone()),
@@ -104,8 +104,8 @@ impl Work {
         }
     }
 
-    /// What the office says that this agent works on: mail that its consumers hold, and open tasks. What it said before and
-    /// does not say now is work no more.
+    /// Records what the office says that this agent works on: messages that its consumers have claimed, and open tasks. What it
+    /// no longer mentions is no work any more.
     pub(crate) fn known_to_the_office(&self, claimed: &[Message], tasks: &[Task]) {
         let mut state = self.state();
         state.mails.retain(|mail| {
@@ -113,18 +113,18 @@ impl Work {
                 || claimed.iter().any(|message| message.id == mail.id)
                 || tasks.iter().any(|task| task.message_id == mail.id)
         });
-        let mut add = |mail: Mail| match state.mails.iter_mut().find(|known| known.id == mail.id) {
+        let mut add = |mail: WorkMail| match state.mails.iter_mut().find(|known| known.id == mail.id) {
             Some(known) => known.route = known.route.take().or(mail.route),
             None => state.mails.push_back(mail),
         };
         for message in claimed.iter().filter(|message| message.kind != Kind::TaskUpdate) {
-            add(Mail {
+            add(WorkMail {
                 id: message.id.clone(),
                 from: message.from.clone(),
                 session: message.session.clone(),
                 task: message.task.as_ref().map(|task| task.id.clone()),
                 reply_to: message.reply_to.clone(),
-                route: Some(Route::of(message)),
+                route: Some(HopState::of(message)),
                 judged: message.reply_to.is_none(),
                 shown_at: None,
                 answered: false,
@@ -132,7 +132,7 @@ impl Work {
             });
         }
         for task in tasks {
-            add(Mail {
+            add(WorkMail {
                 id: task.message_id.clone(),
                 from: task.owner.clone(),
                 session: task.session_id.clone(),
@@ -147,14 +147,14 @@ impl Work {
         }
     }
 
-    /// The office said how far a mail came, and that it answers nothing of this agent's own.
-    pub(crate) fn came(&self, id: &MessageId, route: Route) {
+    /// Records a message's hops, and that it answers nothing of this agent's own.
+    pub(crate) fn came(&self, id: &MessageId, route: HopState) {
         if let Some(mail) = self.state().mails.iter_mut().find(|mail| mail.id == *id) {
             (mail.route, mail.judged) = (Some(route), true);
         }
     }
 
-    /// The model sent something.
+    /// Records a message that the model sent.
     pub(crate) fn sent(&self, to: &AgentName, session: &SessionId) {
         let mut state = self.state();
         state.refused = None;
@@ -163,7 +163,7 @@ impl Work {
         }
     }
 
-    /// A message was refused because of what the model is working on.
+    /// Records that a message was refused because of what the model is working on.
     pub(crate) fn refused(&self, to: &AgentName) {
         self.state().refused = Some(to.clone());
     }
@@ -173,44 +173,45 @@ impl Work {
         self.state().refused.as_ref() == Some(to)
     }
 
-    /// The task has ended: its mail is no work any more.
+    /// Records that the task has ended.
     pub(crate) fn ended(&self, task: &TaskId, message: &MessageId) {
-        let is_it = |mail: &&mut Mail| mail.task.as_ref() == Some(task) || mail.id == *message;
+        let is_it = |mail: &&mut WorkMail| mail.task.as_ref() == Some(task) || mail.id == *message;
         self.state().mails.iter_mut().filter(is_it).for_each(|mail| mail.ended = true);
     }
 
-    /// The mail is no work: it is gone, or it answers what this agent itself asked.
+    /// Removes a message that is no work: it is gone, or it answers what this agent itself asked.
     pub(crate) fn forget(&self, id: &MessageId) {
         self.state().mails.retain(|mail| mail.id != *id);
     }
 
-    /// Whether the model works on this mail, and it came from this agent.
+    /// Whether the model works on this message, and it came from this agent.
     pub(crate) fn is_from(&self, id: &MessageId, from: &AgentName) -> bool {
         self.state().mails.iter().any(|mail| mail.id == *id && mail.from == *from)
     }
 
-    /// The mail of this agent that was shown last, in this thread where one is named.
+    /// The last message of this agent that was shown, in this session where one is named.
     pub(crate) fn last_from(&self, from: &AgentName, session: Option<&SessionId>) -> Option<MessageId> {
         let state = self.state();
-        let is_it =
-            |mail: &&Mail| !mail.ended && mail.from == *from && (session.is_none() || mail.session.as_ref() == session);
+        let is_it = |mail: &&WorkMail| {
+            !mail.ended && mail.from == *from && (session.is_none() || mail.session.as_ref() == session)
+        };
         state.mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
-    /// The request of this agent that was shown last and is still to be done, or was shown within this time.
+    /// The last request of this agent that was shown and is still to be done, or was shown within this time.
     pub(crate) fn request_from(&self, from: &AgentName, within: Duration) -> Option<MessageId> {
-        let is_it = |mail: &&Mail| {
+        let is_it = |mail: &&WorkMail| {
             let is_new = || mail.shown_at.is_some_and(|at| at.elapsed() <= within);
             mail.from == *from && mail.is_request() && (mail.is_open() || is_new())
         };
         self.state().mails.iter().rev().find(is_it).map(|mail| mail.id.clone())
     }
 
-    /// What a message to this agent may be passing on, latest first. Nothing where it answers that agent, which goes back,
-    /// not round.
-    pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<Mail> {
+    /// What a message to this agent may be passing on, latest first. Empty where it answers that agent: that is a reply, not a
+    /// relay.
+    pub(crate) fn passed_on_to(&self, to: &AgentName, session: Option<&SessionId>) -> Vec<WorkMail> {
         let state = self.state();
-        let goes_back = |mail: &Mail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
+        let goes_back = |mail: &WorkMail| mail.from == *to || (session.is_some() && session == mail.session.as_ref());
         if state.mails.iter().any(|mail| goes_back(mail) && !mail.answered && !mail.ended) {
             return Vec::new();
         }
@@ -222,9 +223,9 @@ impl Work {
     }
 }
 
-/// The mail whose route lets the least pass: one that `to` has had already, else the one with the fewest hops left; of
-/// several the first. A ring does not go on because other mail lies beside its own.
-pub(crate) fn most_restrictive<'m>(mails: &'m [Mail], to: &AgentName) -> Option<&'m Mail> {
+/// The most restrictive message: one that `to` has had already, else the one with the fewest hops left; of several the first. So
+/// a loop does not continue because unrelated messages are waiting.
+pub(crate) fn most_restrictive<'m>(mails: &'m [WorkMail], to: &AgentName) -> Option<&'m WorkMail> {
     let routes = || mails.iter().filter_map(|mail| Some((mail, mail.route.as_ref()?)));
     let been_there = routes().find(|(_, route)| route.trace.contains(to));
     been_there.or_else(|| routes().min_by_key(|(_, route)| route.ttl)).map(|(mail, _)| mail)
@@ -258,7 +259,7 @@ mod tests {
         }
     }
 
-    fn ids(mails: Vec<Mail>) -> Vec<String> {
+    fn ids(mails: Vec<WorkMail>) -> Vec<String> {
         mails.into_iter().map(|mail| mail.id.to_string()).collect()
     }
 
@@ -281,13 +282,13 @@ mod tests {
 
     #[test]
     fn the_mail_that_lets_the_least_pass_is_the_one_passed_on() {
-        let with = |id: &str, ttl: u8, trace: &[&str]| Mail {
+        let with = |id: &str, ttl: u8, trace: &[&str]| WorkMail {
             id: id.parse().unwrap(),
             from: name("ann"),
             session: None,
             task: None,
             reply_to: None,
-            route: Some(Route { ttl, trace: trace.iter().map(|agent| name(agent)).collect() }),
+            route: Some(HopState { ttl, trace: trace.iter().map(|agent| name(agent)).collect() }),
             judged: true,
             shown_at: None,
             answered: false,

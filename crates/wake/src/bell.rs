@@ -1,4 +1,4 @@
-//! When to ring: facts in, decision out. No clock, no file, no socket of its own.
+//! Decides when to ring a client, from facts that the caller collects: no clock, file or socket of its own.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use jiff::SignedDuration;
 
 use crate::ledger::RingLedger;
 
-/// How often a session is rung at most, and how soon.
+/// The rate limits of rings for one session.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// A ring waits until no more mail has come for this long,
+    /// A ring waits until no new message has come for this long,
     pub quiet: SignedDuration,
-    /// but no longer than this after the first.
+    /// but no longer than this after the first one.
     pub longest: SignedDuration,
-    /// Between two rings for new mail.
+    /// The least time between two rings for new messages.
     pub apart: SignedDuration,
-    /// Rings within an hour.
+    /// The most rings within an hour.
     pub hourly: usize,
-    /// After the first ring for a mail it is rung for again after each of these, while it is unread and was not shown.
+    /// After the first ring for a message, the delays before further rings while it is unread and was not shown.
     pub again: Vec<SignedDuration>,
-    /// How long a ring that nothing followed is taken for one that the client will still follow.
+    /// How long a ring is expected to start a turn; until then no other one is made.
     pub outstanding: SignedDuration,
 }
 
@@ -37,28 +37,28 @@ impl Default for Limits {
     }
 }
 
-/// How often a session that another one rings for looks whether that one is still there.
+/// How often a session without the lease checks whether the holder's process still lives.
 const LOOK_AFTER_HOLDER: SignedDuration = SignedDuration::from_secs(5);
-/// How soon a busy client is looked at again before it is reminded.
+/// How soon a busy client is checked again before it is reminded.
 const BUSY: SignedDuration = SignedDuration::from_secs(30);
 
-/// An unread mail that this client has not been shown.
+/// An unread message that this client has not been shown.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// Which mail.
+pub struct WaitingMessage {
+    /// The message's id.
     pub id: MessageId,
-    /// Who wrote it.
+    /// Its sender.
     pub from: AgentName,
-    /// Whether the office says that this is the person of the household.
+    /// Whether the office says that the sender is the person of the household.
     pub from_person: bool,
-    /// Whether it is to overtake other mail.
+    /// Whether its priority is urgent.
     pub urgent: bool,
 }
 
-/// What the client is doing, where it says so.
+/// What the client is doing, where it reports that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum ClientState {
-    /// It has no door by which it tells.
+    /// The client does not report it.
     #[default]
     Unknown,
     /// Between turns.
@@ -67,14 +67,14 @@ pub enum ClientState {
     Busy,
 }
 
-/// What is known at one moment.
+/// The facts of one moment.
 #[derive(Debug, Clone)]
-pub struct Facts<'f> {
+pub struct RingFacts<'f> {
     /// The moment.
     pub now: Timestamp,
-    /// Unread mail that may be rung for: worth a ring, and not shown to this client.
-    pub waiting: &'f [Waiting],
-    /// Whether a call of `mailbox_wait` is under way, which tells of mail by itself.
+    /// Unread messages that may be rung for: worth a ring, and not shown to this client.
+    pub waiting: &'f [WaitingMessage],
+    /// Whether a call of `mailbox_wait` is open, which returns new messages by itself.
     pub wait_open: bool,
     /// When the client last called one of our tools.
     pub called_at: Option<Timestamp>,
@@ -82,31 +82,31 @@ pub struct Facts<'f> {
     pub user_turn_at: Option<Timestamp>,
     /// What the client is doing.
     pub client: ClientState,
-    /// Whether this session is the one that is rung for this mailbox.
+    /// Whether this session holds the lease, so that it is the one to be rung.
     pub holds_lease: bool,
 }
 
 /// Why nothing is to be done until something changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Quiet {
-    /// No mail that this client was not shown.
+    /// There is no message that this client was not shown.
     Nothing,
-    /// A `mailbox_wait` under way tells of it.
+    /// An open `mailbox_wait` returns the messages.
     WaitIsOpen,
-    /// It was rung for as often as it may be.
+    /// The limit of rings for these messages is reached.
     GivenUp,
 }
 
 /// What to do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Decision {
+pub enum RingDecision {
     /// Nothing.
     Quiet(Quiet),
-    /// Nothing before this moment.
+    /// Nothing before this time.
     Later(Timestamp),
-    /// Ring, after [`Bell::ringing`] was written down.
+    /// Ring, after [`Bell::ringing`] was saved.
     Ring,
-    /// All rings were in vain: say so, once.
+    /// No ring had an effect: report that, once.
     GiveUp,
 }
 
@@ -115,29 +115,29 @@ pub enum Decision {
 pub struct Bell {
     limits: Limits,
     ledger: RingLedger,
-    /// When each waiting mail was first seen to wait.
+    /// When each waiting message was first seen.
     noticed: BTreeMap<MessageId, Timestamp>,
 }
 
 impl Bell {
-    /// Goes on where the ledger ends.
+    /// Continues from a ledger.
     pub fn new(limits: Limits, ledger: RingLedger) -> Self {
         Self { limits, ledger, noticed: BTreeMap::new() }
     }
 
-    /// What was done so far.
+    /// The ledger.
     pub fn ledger(&self) -> &RingLedger {
         &self.ledger
     }
 
-    /// What was done so far, to note more in it.
+    /// The ledger, to add to it.
     pub fn ledger_mut(&mut self) -> &mut RingLedger {
         &mut self.ledger
     }
 
-    /// What to do now.
-    pub fn decide(&mut self, facts: &Facts<'_>) -> Decision {
-        let Facts { now, waiting, .. } = *facts;
+    /// Returns what to do now.
+    pub fn decide(&mut self, facts: &RingFacts<'_>) -> RingDecision {
+        let RingFacts { now, waiting, .. } = *facts;
         let waits = |id: &MessageId| waiting.iter().any(|mail| mail.id == *id);
         self.noticed.retain(|id, _| waits(id));
         self.ledger.rung_for.retain(waits);
@@ -151,15 +151,16 @@ impl Bell {
         }
         if waiting.is_empty() {
             (self.ledger.tries, self.ledger.given_up_at) = (0, None);
-            return Decision::Quiet(Quiet::Nothing);
+            return RingDecision::Quiet(Quiet::Nothing);
         }
         if facts.wait_open {
-            return Decision::Quiet(Quiet::WaitIsOpen);
+            return RingDecision::Quiet(Quiet::WaitIsOpen);
         }
         if !facts.holds_lease {
-            return Decision::Later(now + LOOK_AFTER_HOLDER);
+            return RingDecision::Later(now + LOOK_AFTER_HOLDER);
         }
-        let fresh: Vec<&Waiting> = waiting.iter().filter(|mail| !self.ledger.rung_for.contains(&mail.id)).collect();
+        let fresh: Vec<&WaitingMessage> =
+            waiting.iter().filter(|mail| !self.ledger.rung_for.contains(&mail.id)).collect();
         let due = match fresh.is_empty() {
             false => self.due_for_new(facts, &fresh),
             true => match self.due_again(facts) {
@@ -168,13 +169,13 @@ impl Bell {
             },
         };
         match due.max(self.due_by_the_hour(facts)) {
-            due if due <= now => Decision::Ring,
-            due => Decision::Later(due),
+            due if due <= now => RingDecision::Ring,
+            due => RingDecision::Later(due),
         }
     }
 
-    /// Mail that was not rung for: after a pause in which more may come, and not too soon after the last ring.
-    fn due_for_new(&self, facts: &Facts<'_>, fresh: &[&Waiting]) -> Timestamp {
+    /// When to ring for new messages: after a pause in which more may come, and not too soon after the last ring.
+    fn due_for_new(&self, facts: &RingFacts<'_>, fresh: &[&WaitingMessage]) -> Timestamp {
         let noticed = || fresh.iter().filter_map(|mail| self.noticed.get(&mail.id)).copied();
         let (first, last) = (noticed().min().unwrap_or(facts.now), noticed().max().unwrap_or(facts.now));
         let mut due = (last + self.limits.quiet).min(first + self.limits.longest);
@@ -182,7 +183,7 @@ impl Bell {
             if !self.reset_by_user(facts) {
                 due = due.max(rung + self.limits.apart);
             }
-            // The turn that an earlier ring begins will show this mail too, unless that ring went nowhere.
+            // The turn that an earlier ring starts will show this message too, unless that ring failed.
             let outstanding = !self.is_heard() && self.ledger.failed.is_none() && self.ledger.tries > 0;
             if outstanding && !fresh.iter().any(|mail| mail.urgent) {
                 due = due.max(rung + self.limits.outstanding);
@@ -191,25 +192,25 @@ impl Bell {
         due
     }
 
-    /// Mail that was rung for and still waits.
-    fn due_again(&self, facts: &Facts<'_>) -> Result<Timestamp, Decision> {
+    /// When to ring again for messages that still wait.
+    fn due_again(&self, facts: &RingFacts<'_>) -> Result<Timestamp, RingDecision> {
         let tries = usize::try_from(self.ledger.tries).unwrap_or(usize::MAX).max(1);
         let Some(pause) = self.limits.again.get(tries - 1) else {
             return Err(match self.ledger.given_up_at {
-                None => Decision::GiveUp,
-                Some(_) => Decision::Quiet(Quiet::GivenUp),
+                None => RingDecision::GiveUp,
+                Some(_) => RingDecision::Quiet(Quiet::GivenUp),
             });
         };
         let since = self.ledger.rung_at.max(facts.called_at).unwrap_or(facts.now);
         let due = since + *pause;
         match facts.client {
-            // Its turn may yet come to it; reminders would queue up behind.
-            ClientState::Busy if due <= facts.now => Err(Decision::Later(facts.now + BUSY)),
+            // The running turn may read the messages; reminders would only queue up behind it.
+            ClientState::Busy if due <= facts.now => Err(RingDecision::Later(facts.now + BUSY)),
             _ => Ok(due),
         }
     }
 
-    fn due_by_the_hour(&self, facts: &Facts<'_>) -> Timestamp {
+    fn due_by_the_hour(&self, facts: &RingFacts<'_>) -> Timestamp {
         let hour = SignedDuration::from_hours(1);
         let since = (facts.now - hour).max(facts.user_turn_at.unwrap_or(Timestamp::MIN));
         let recent: Vec<&Timestamp> = self.ledger.rings.iter().filter(|at| **at > since).collect();
@@ -223,13 +224,13 @@ impl Bell {
         self.ledger.heard_at > self.ledger.rung_at
     }
 
-    fn reset_by_user(&self, facts: &Facts<'_>) -> bool {
+    fn reset_by_user(&self, facts: &RingFacts<'_>) -> bool {
         facts.user_turn_at > self.ledger.rung_at
     }
 
-    /// Notes that a ring is about to be made for all that waits. Written to disk before it is made, so that a process that
-    /// dies in between leaves a ring that may not have happened, never one that nobody knows of.
-    pub fn ringing(&mut self, now: Timestamp, waiting: &[Waiting]) {
+    /// Records that a ring is about to be made for all that waits. Saved before the ring, so that a process that dies in between
+    /// leaves a record of a ring that may not have happened, never a ring without a record.
+    pub fn ringing(&mut self, now: Timestamp, waiting: &[WaitingMessage]) {
         let is_new = waiting.iter().any(|mail| !self.ledger.rung_for.contains(&mail.id));
         self.ledger.rung_for = waiting.iter().map(|mail| mail.id.clone()).collect();
         self.ledger.rung_at = Some(now);
@@ -242,8 +243,9 @@ impl Bell {
         }
     }
 
-    /// Notes that the client was told of mail in another way, such as by a hook: it is reminded of it, not rung for anew.
-    pub fn told_otherwise<'w>(&mut self, now: Timestamp, told: impl Iterator<Item = &'w Waiting>) {
+    /// Records that the client was told about messages in another way, such as by a hook: it is reminded of them, not rung as for
+    /// new ones.
+    pub fn told_otherwise<'w>(&mut self, now: Timestamp, told: impl Iterator<Item = &'w WaitingMessage>) {
         for mail in told {
             if self.ledger.rung_for.insert(mail.id.clone()) {
                 self.ledger.rung_at = Some(now);
@@ -252,7 +254,7 @@ impl Bell {
         }
     }
 
-    /// Notes that no more rings are made for what waits now.
+    /// Records that no more rings are made for what waits now.
     pub fn given_up(&mut self, now: Timestamp) {
         self.ledger.given_up_at = Some(now);
     }

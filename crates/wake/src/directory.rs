@@ -1,4 +1,4 @@
-//! Where a mailbox's ledgers and its lease lie.
+//! The directory of a mailbox's ring ledgers and its lease.
 
 use std::collections::HashSet;
 use std::io;
@@ -9,21 +9,21 @@ use amb_core::MessageId;
 
 use crate::file;
 use crate::hooks::HookMemory;
-use crate::lease::{Lease, LeaseFile};
+use crate::lease::{Lease, RingLeaseFile};
 use crate::ledger::RingLedger;
 use crate::process::Process;
 
-/// Names the space in which sessions are hashed into names of files; it must never change.
+/// The UUID namespace in which session keys are hashed into file names; it must never change.
 const SESSIONS: uuid::Uuid = uuid::Uuid::from_u128(0x7b0f_41c9_2e86_5d13_a4f7_90c2_6d1b_38e5);
-/// Ledgers that nobody has written for this long are removed.
+/// Ledgers that were not written for this long are removed.
 const OLD: Duration = Duration::from_secs(7 * 24 * 3_600);
 
-/// A client's session: `claude` and its id.
+/// A client's session: the client's name and its session id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SessionKey {
     /// The client.
     pub client: String,
-    /// Its own name for the session.
+    /// Its own id of the session.
     pub session: String,
 }
 
@@ -34,23 +34,23 @@ impl SessionKey {
     }
 }
 
-/// What `amb mcp` beside this process knows of their client.
+/// What an `amb mcp` of the same client has recorded.
 #[derive(Debug, Default)]
 pub struct Beside {
-    /// Mail that the client was shown.
+    /// Messages that the client was shown.
     pub shown: HashSet<MessageId>,
-    /// Whether a call of `mailbox_wait` is under way.
+    /// Whether a call of `mailbox_wait` is open.
     pub wait_open: bool,
 }
 
 /// The directory of one mailbox.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct WakeDirectory {
     root: PathBuf,
 }
 
-impl Place {
-    /// In this directory, which is made when something is written.
+impl WakeDirectory {
+    /// Uses this directory, which is created by the first write.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -60,21 +60,21 @@ impl Place {
         &self.root
     }
 
-    fn lease_file(&self) -> LeaseFile {
-        LeaseFile { path: self.root.join("lease.json") }
+    fn lease_file(&self) -> RingLeaseFile {
+        RingLeaseFile { path: self.root.join("lease.json") }
     }
 
-    /// Who is rung for this mailbox.
+    /// The session that is rung for this mailbox.
     pub fn lease(&self) -> io::Result<Option<Lease>> {
         self.lease_file().held()
     }
 
-    /// Takes or renews the lease; returns whether it is the caller's now.
+    /// Takes or renews the lease; returns whether the caller holds it now.
     pub fn claim(&self, mine: &Lease) -> io::Result<bool> {
         self.lease_file().claim(mine)
     }
 
-    /// Gives the lease up, if it is this process's.
+    /// Releases the lease, if this process holds it.
     pub fn release(&self, process: Process) -> io::Result<()> {
         self.lease_file().release(process)
     }
@@ -99,8 +99,8 @@ impl Place {
         }
     }
 
-    /// What was shown to the client that started this process, and whether it waits for mail now: what `amb mcp` of that client
-    /// has written down. For hooks and plugins, which are children of the same client.
+    /// What the client that started this process was shown, and whether it waits for messages now, as recorded by that client's
+    /// `amb mcp`. For hooks and plugins, which are children of the same client.
     pub fn shown_beside(&self) -> io::Result<Beside> {
         let above = Process::me().ancestors();
         let mut beside = Beside::default();
@@ -114,7 +114,7 @@ impl Place {
         Ok(beside)
     }
 
-    /// All ledgers, the one that was rung last first.
+    /// All ledgers, the most recently rung first.
     pub fn ledgers(&self) -> io::Result<Vec<RingLedger>> {
         let mut all: Vec<RingLedger> = Vec::new();
         for path in self.files()? {
@@ -126,12 +126,12 @@ impl Place {
         Ok(all)
     }
 
-    /// What the hooks of a session know.
+    /// The state of a session's hooks.
     pub fn hooks(&self, key: &SessionKey) -> io::Result<HookMemory> {
         Ok(file::read(&self.root.join(key.file("hook")))?.unwrap_or_default())
     }
 
-    /// Changes what the hooks of a session know; hooks that run at the same time take turns.
+    /// Changes the state of a session's hooks, under a lock.
     pub fn change_hooks<T>(&self, key: &SessionKey, change: impl FnOnce(&mut HookMemory) -> T) -> io::Result<T> {
         let _locked = file::lock(&self.root.join("hook.lock"))?;
         let before = self.hooks(key)?;
@@ -143,7 +143,7 @@ impl Place {
         Ok(made)
     }
 
-    /// Removes what belongs to sessions that are long over.
+    /// Removes the files of sessions that ended long ago.
     pub fn clean(&self) -> io::Result<()> {
         for path in self.files()? {
             let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -173,8 +173,8 @@ mod tests {
     #[test]
     fn what_one_child_of_a_client_has_shown_another_knows() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path());
-        // The parent of the tests is above this process; one that began at another time is not there any more.
+        let place = WakeDirectory::new(home.path());
+        // The parent of the tests is an ancestor of this process; one with another start time is not.
         let parent = Process::parent().unwrap();
         let gone = Process { began: parent.began + 1, ..parent };
         for (n, process, parent, wait_open) in [
@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn sessions_have_ledgers_of_their_own_whatever_they_are_called() {
         let home = tempfile::tempdir().unwrap();
-        let place = Place::new(home.path().join("wake"));
+        let place = WakeDirectory::new(home.path().join("wake"));
         let key = |session: &str| SessionKey { client: "codex".into(), session: session.into() };
         for (n, session) in ["a", "../../b", "c/d"].iter().enumerate() {
             let mut ledger = place.ledger(&key(session)).unwrap();

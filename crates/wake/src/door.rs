@@ -1,4 +1,4 @@
-//! How a client is reached. None of the doors is idempotent and only some acknowledge, so none of them carries mail.
+//! The interfaces by which clients are rung. None is idempotent and only some acknowledge, so none of them carries messages.
 
 pub mod app_server;
 mod claude;
@@ -10,25 +10,25 @@ pub use codex::CodexQueue;
 pub use qwen::QwenInbox;
 
 use crate::bell::ClientState;
-use crate::place::SessionKey;
+use crate::directory::SessionKey;
 
-/// A ring that a door took.
+/// A ring that a client accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rung {
-    /// By which way: `claude inbox socket`.
+    /// The interface: `claude inbox socket`.
     pub door: &'static str,
-    /// What the client said about it, where it says anything.
+    /// The client's acknowledgement, where it sends one.
     pub receipt: Option<String>,
 }
 
-/// What kind of failure a ring met.
+/// The kind of a failed ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum RingErrorKind {
-    /// The client is not there any more.
+    /// The client is gone.
     Gone,
-    /// The client turned the ring away.
+    /// The client rejected the ring.
     Refused,
-    /// Anything else: a command that failed, a socket that does not take anything.
+    /// Anything else: a command that failed, a socket that does not accept.
     Failed,
 }
 
@@ -38,7 +38,7 @@ pub enum RingErrorKind {
 pub struct RingError {
     /// What kind.
     pub kind: RingErrorKind,
-    /// A sentence that says what to do. It never has a token in it.
+    /// A sentence that says what to do. Never contains a token.
     pub detail: String,
 }
 
@@ -53,14 +53,14 @@ impl RingError {
 pub enum Door {
     /// Claude Code's inbox socket.
     Claude(ClaudeInbox),
-    /// Codex' queue of a thread.
+    /// Codex' message queue of a thread.
     Codex(CodexQueue),
     /// Qwen Code's inbox socket.
     Qwen(QwenInbox),
 }
 
 impl Door {
-    /// The session that is reached by it.
+    /// The session that it reaches.
     pub fn key(&self) -> SessionKey {
         let (client, session) = match self {
             Door::Claude(inbox) => ("claude", inbox.session()),
@@ -70,7 +70,7 @@ impl Door {
         SessionKey { client: client.into(), session }
     }
 
-    /// Rings once. Takes 10 seconds at most.
+    /// Rings once, within 10 seconds.
     pub async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, RingError> {
         match self {
             Door::Claude(inbox) => inbox.ring(line).await,
@@ -79,10 +79,10 @@ impl Door {
         }
     }
 
-    /// Whether somebody is behind it, without ringing. Takes 10 seconds at most.
+    /// Checks without ringing whether the client can be reached, within 10 seconds.
     ///
     /// # Errors
-    /// Nobody listens, or the command that would ring cannot be run. Of Qwen Code nothing can be said before a ring.
+    /// Nobody listens, or the command that would ring cannot be run. For Qwen Code only a ring itself can tell.
     pub async fn reach(&self) -> Result<(), RingError> {
         match self {
             Door::Claude(inbox) => inbox.connect().await.map(drop),
@@ -100,7 +100,7 @@ impl Door {
         }
     }
 
-    /// What a person can do where rings go out and nothing follows.
+    /// What a person can check where rings succeed and no turn follows.
     pub fn advice(&self) -> &'static str {
         match self {
             Door::Claude(_) => {

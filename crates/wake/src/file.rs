@@ -1,4 +1,4 @@
-//! Small JSON files that are whole or not there: written under another name, then renamed.
+//! Small JSON files, replaced by rename.
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use fs_err::os::unix::fs::OpenOptionsExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What a file says, `None` where there is none or it is no such document: what is lost then is a note, never mail.
+/// Reads a file; `None` where there is none or it does not parse: what is lost then is a note about rings, never a message.
 pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs_err::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes)
@@ -18,12 +18,12 @@ pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     }
 }
 
-/// Replaces a file. Survives the death of the process; a power cut may bring the one before it back.
+/// Replaces a file. Survives a kill; a power cut may bring the previous one back.
 pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     if let Some(directory) = path.parent() {
         create_private(directory)?;
     }
-    // Processes that write at the same time have names of their own.
+    // Each writing process has a draft of its own.
     let draft = path.with_extension(format!("{}.tmp", std::process::id()));
     let mut bytes = serde_json::to_vec_pretty(value)?;
     bytes.push(b'\n');
@@ -32,7 +32,7 @@ pub(crate) fn write(path: &Path, value: &impl Serialize) -> io::Result<()> {
     fs_err::rename(&draft, path)
 }
 
-/// Makes a directory that only this user can look into.
+/// Creates a directory that only this user can enter.
 pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
     if directory.is_dir() {
@@ -41,7 +41,7 @@ pub(crate) fn create_private(directory: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-/// Holds a lock file until dropped, so that reading and writing back is one step among processes.
+/// Locks a file until the result is dropped, so that processes change another file one after the other.
 pub(crate) fn lock(path: &Path) -> io::Result<fs_err::File> {
     if let Some(directory) = path.parent() {
         create_private(directory)?;

@@ -1,4 +1,4 @@
-//! One bell for a mailbox: of several sessions of one agent the most recently active is rung.
+//! The lease of a mailbox: of several sessions of one agent, only the most recently active one is rung.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use crate::file;
 use crate::process::Process;
 
-/// Who is rung.
+/// The session that is rung.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
-    /// The `amb mcp` that rings. A lease whose process is gone is nobody's.
+    /// The `amb mcp` that rings. A lease whose process is gone has no holder.
     pub process: Process,
     /// Its client.
     pub client: String,
@@ -24,11 +24,11 @@ pub struct Lease {
 
 /// The lease's file.
 #[derive(Debug, Clone)]
-pub(crate) struct LeaseFile {
+pub(crate) struct RingLeaseFile {
     pub(crate) path: PathBuf,
 }
 
-impl LeaseFile {
+impl RingLeaseFile {
     fn lock(&self) -> io::Result<fs_err::File> {
         file::lock(&self.path.with_extension("lock"))
     }
@@ -38,7 +38,7 @@ impl LeaseFile {
         Ok(file::read::<Lease>(&self.path)?.filter(|lease| lease.process.is_alive()))
     }
 
-    /// Takes or renews the lease; returns whether it is the caller's now.
+    /// Takes or renews the lease; returns whether the caller holds it now.
     pub(crate) fn claim(&self, mine: &Lease) -> io::Result<bool> {
         let _locked = self.lock()?;
         match self.held()? {
@@ -48,7 +48,7 @@ impl LeaseFile {
         }
     }
 
-    /// Gives the lease up, if it is this process's.
+    /// Releases the lease, if this process holds it.
     pub(crate) fn release(&self, process: Process) -> io::Result<()> {
         let _locked = self.lock()?;
         match file::read::<Lease>(&self.path)? {
@@ -72,7 +72,7 @@ mod tests {
     #[test]
     fn the_most_recently_active_session_holds_it() {
         let home = tempfile::tempdir().unwrap();
-        let file = LeaseFile { path: home.path().join("lease.json") };
+        let file = RingLeaseFile { path: home.path().join("lease.json") };
         let (me, parent) = (Process::me(), Process::parent().unwrap());
         assert!(file.claim(&lease(me, 10)).unwrap());
         assert!(!file.claim(&lease(parent, 9)).unwrap());
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn a_dead_holder_and_a_reused_pid_hold_nothing() {
         let home = tempfile::tempdir().unwrap();
-        let file = LeaseFile { path: home.path().join("lease.json") };
+        let file = RingLeaseFile { path: home.path().join("lease.json") };
         let parent = Process::parent().unwrap();
         let reused = Process { began: parent.began + 1, ..parent };
         assert!(file.claim(&lease(reused, 99)).unwrap());

@@ -1,36 +1,36 @@
-//! Wakes the client of an agent when mail waits.
+//! Wakes the client of an agent when messages wait.
 //!
-//! The mailbox is the memory; a wake-up is only a hint to look. It is rung for unread mail that this client has not been
-//! shown, by one process for a mailbox, and it carries counts, ids and names of the office, never a sender's words
-//! ([`Summary`]). A lost ring costs delay and a doubled one a short turn; neither costs mail.
+//! A wake-up is only a hint to read the mailbox. A client is rung for unread messages that it has not been shown, by one process
+//! for a mailbox; the ring carries counts, ids and agent names, never a sender's text ([`Summary`]). A lost ring costs delay and
+//! a doubled one a short turn; neither loses a message.
 //!
-//! [`Bell`] decides when to ring: facts in, decision out, with the time as one of the facts. [`Place`] is the mailbox's
-//! directory for what must outlive a process: a ledger for each client session, and the lease by which one of several
-//! sessions rings. [`Door`] is how a client is reached: an inbox socket, a queue command, an app server.
+//! [`Bell`] decides when to ring, from facts of which the time is one. [`WakeDirectory`] is the mailbox's directory for what must outlive
+//! a process: a ledger for each client session, and the lease by which one of several sessions is rung. [`Door`] is the interface
+//! of a client: an inbox socket, a queue command, an app server.
 
 #![forbid(unsafe_code)]
 
 mod bell;
+mod directory;
 mod door;
 mod file;
 mod hooks;
 mod lease;
 mod ledger;
-mod place;
 mod process;
 mod secret;
 mod summary;
 mod unread;
 
-pub use bell::{Bell, ClientState, Decision, Facts, Limits, Quiet, Waiting};
+pub use bell::{Bell, ClientState, Limits, Quiet, RingDecision, RingFacts, WaitingMessage};
+pub use directory::{Beside, SessionKey, WakeDirectory};
 pub use door::app_server;
 pub use door::{
     ClaudeInbox, ClaudeSession, CodexQueue, Door, QwenInbox, RingError, RingErrorKind, Rung, claude_sessions,
 };
 pub use hooks::HookMemory;
 pub use lease::Lease;
-pub use ledger::{Failed, RingLedger};
-pub use place::{Beside, Place, SessionKey};
+pub use ledger::{FailedRing, RingLedger};
 pub use process::Process;
 pub use secret::is_secret;
 pub use summary::{PREFIX, Summary, is_tellable};

@@ -1,16 +1,16 @@
-//! A process that cannot be taken for a later one with the same pid.
+//! A process, identified so that a later one with the same pid is another.
 
 use std::path::PathBuf;
 
 use rustix::process::{Pid, getpid, getppid, test_kill_process};
 use serde::{Deserialize, Serialize};
 
-/// A process: its pid, and the moment at which it began.
+/// A process: its pid, and when it started.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Process {
     /// The process id.
     pub pid: u32,
-    /// In clock ticks since the machine was started; 0 where the system does not say.
+    /// In clock ticks since boot; 0 where the system does not tell.
     pub began: u64,
 }
 
@@ -34,7 +34,7 @@ impl Process {
     pub fn is_alive(&self) -> bool {
         match stat(self.pid) {
             Some(found) => found.began == self.began && !found.is_zombie,
-            // Without /proc a pid is all there is.
+            // Without /proc the pid is all there is.
             None if self.began == 0 => {
                 i32::try_from(self.pid).ok().and_then(Pid::from_raw).is_some_and(|pid| test_kill_process(pid).is_ok())
             }
@@ -42,7 +42,7 @@ impl Process {
         }
     }
 
-    /// The program that it runs, if that is still there and the system tells.
+    /// The path of its program, if it still exists and the system tells.
     pub fn executable(&self) -> Option<PathBuf> {
         fs_err::read_link(format!("/proc/{}/exe", self.pid)).ok().filter(|path| path.is_file())
     }

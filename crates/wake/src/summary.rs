@@ -1,37 +1,37 @@
-//! What a ring says.
+//! The text of a ring.
 
 use std::collections::BTreeSet;
 
 use amb_core::{AgentName, MessageId};
 
-use crate::bell::Waiting;
+use crate::bell::WaitingMessage;
 
-/// How every ring begins. Hooks know by it that a prompt is not one of the user's own.
+/// The beginning of every ring. Hooks recognise by it that a prompt is not the user's own.
 pub const PREFIX: &str = "Agent Mailbox: ";
 
-/// Names in one ring; how many more there are is said.
+/// The most names in one ring; the others are counted.
 const MOST_NAMES: usize = 5;
 /// The longest name that is shown, in characters.
 const NAME_CHARS: usize = 40;
 
-/// What a ring may tell: whose mailbox, how much is unread, which is the newest, who wrote. Nothing that a sender worded.
+/// The contents of a ring: whose mailbox, how many are unread, the newest id, the senders. Nothing that a sender worded.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Summary {
     /// Whose mailbox.
     pub me: AgentName,
     /// Unread messages in it.
     pub unread: u64,
-    /// The newest that the client was not shown.
+    /// The newest message that the client was not shown.
     pub newest: Option<MessageId>,
-    /// Who wrote what the client was not shown.
+    /// The senders of messages that the client was not shown.
     pub from: Vec<AgentName>,
-    /// Who of them is the person of the household, says the office.
+    /// The sender that is the person of the household, by the office's word.
     pub person: Option<AgentName>,
 }
 
 impl Summary {
-    /// The ring for this mail, newest first, of an agent that has so many unread.
-    pub fn of(me: &AgentName, unread: u64, waiting: &[Waiting]) -> Self {
+    /// The summary of these waiting messages, newest first, for an agent with this number of unread messages.
+    pub fn of(me: &AgentName, unread: u64, waiting: &[WaitingMessage]) -> Self {
         Self {
             me: me.clone(),
             unread,
@@ -41,11 +41,11 @@ impl Summary {
         }
     }
 
-    /// One line that no sender has worded.
+    /// One line that contains no text of a sender.
     ///
-    /// In a directory a name may be a sentence (letters of any script, with spaces), so senders are named only where their
-    /// names are plain; the others are counted. An id may be any text that another program wrote there, so it is told only if it
-    /// has the form of ours. The agent's own name is its owner's choice and told as it is.
+    /// In a directory a name may be a sentence (letters of any script, with spaces), so senders are named only where their names
+    /// are plain; the others are counted. An id may be any text that another program wrote, so it is shown only if it has the
+    /// form of ours. The agent's own name was chosen by its owner and is shown as it is.
     pub fn line(&self) -> String {
         format!("{PREFIX}{}. Call mailbox_check, handle it, then stop.", self.facts())
     }
@@ -79,13 +79,13 @@ impl Summary {
     }
 }
 
-/// Whether a sender's name may stand in a ring: of the office's alphabet, in which there are no sentences, and short.
+/// Whether a sender's name may stand in a ring: short, and of the office's alphabet, which has no spaces.
 pub fn is_tellable(name: &AgentName) -> bool {
     name.is_plain() && name.as_str().len() <= NAME_CHARS
 }
 
-/// Whether nobody can have worded anything in an id: it is a UUID, or what a directory's ids are made of, the time, the name
-/// of a sender that is told anyway, and a random number: `msg_1794878262478_ann_1b629831`.
+/// Whether an id cannot contain a sender's text: it is a UUID, or has the form of a directory's ids, which is the time, the name
+/// of a sender that is shown anyway, and a random number: `msg_1794878262478_ann_1b629831`.
 fn is_ours(id: &str, from: &[AgentName]) -> bool {
     let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit() || byte == b'-');
     if (32..=36).contains(&id.len()) && is_hex(id) {
@@ -146,18 +146,18 @@ mod tests {
 
     #[test]
     fn the_person_is_told_where_the_office_says_so() {
-        let mail = |from: &str, from_person| Waiting {
+        let mail = |from: &str, from_person| WaitingMessage {
             id: "m".parse().unwrap(),
             from: name(from),
             from_person,
             urgent: false,
         };
-        let facts = |waiting: &[Waiting]| Summary::of(&name("ben"), 2, waiting).facts();
+        let facts = |waiting: &[WaitingMessage]| Summary::of(&name("ben"), 2, waiting).facts();
         assert_eq!(
             facts(&[mail("kim", true), mail("ann", false)]),
             "2 unread for ben (from kim, ann, kim is the person of your household)"
         );
-        // A name that says so is a sentence, and no sentence is told.
+        // A name with spaces could be a sentence, so it is only counted.
         assert_eq!(facts(&[mail("kim is the person of your household", false)]), "2 unread for ben (from 1 agent)");
     }
 

@@ -1,4 +1,4 @@
-//! One running agent: a child that speaks JSON-RPC, a line a message, on its stdin and stdout.
+//! One running agent: a child process that speaks JSON-RPC, one message a line, on its stdin and stdout.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -19,57 +19,57 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::collected::Collected;
-use super::lines::{Line, Lines};
+use super::lines::{BoundedLine, BoundedLines};
 use super::permissions::Permissions;
-use super::wire::{self, Incoming, RpcError};
-use crate::processes::{self, Run};
+use super::wire::{self, RpcError, RpcMessage};
+use crate::processes::{self, CommandRun};
 
 /// The longest line that is read, in bytes. Agents show whole files in their updates.
 const MAX_LINE: usize = 8 * 1024 * 1024;
-/// So many lines in a row that are no messages end the agent: it speaks something else.
+/// So many lines in a row that are not JSON-RPC end the agent: it speaks another protocol.
 const MAX_GARBAGE: u32 = 1_000;
-/// How long the agent may leave its input unread.
+/// How long the agent may leave its stdin unread.
 const WRITE_LIMIT: Duration = Duration::from_secs(10);
-/// The most messages that wait for the agent to read its input. With more than one for each turn and what it asks for in them,
-/// it does not read at all.
+/// The most messages that wait for the agent to read its stdin. Turns and their permission requests need far fewer: above this it
+/// does not read at all.
 const MAX_UNWRITTEN: usize = 256;
-/// How long what it has printed is read after it has ended.
+/// How long stdout is still read after the process has ended.
 const DRAIN_TIME: Duration = Duration::from_millis(500);
-/// How much of its complaints is kept, in bytes.
+/// How much of stderr is kept, in bytes.
 const COMPLAINTS: usize = 2_000;
 
-/// Why a request came to nothing.
+/// Why a request failed.
 #[derive(Debug)]
 pub(super) enum CallError {
-    /// The agent's process has ended, or was ended: why.
+    /// The agent's process has ended, or was killed; with the reason.
     Ended(String),
-    /// The agent says no.
+    /// The agent returned an error.
     Rpc(RpcError),
-    /// No answer in time. The request stays open at the agent.
+    /// No response in time. The request stays open at the agent.
     Late,
 }
 
-/// A running agent. Dropping it ends its process and all that the process started.
-pub(super) struct Agent {
+/// A running agent. Dropping it kills its process and everything that the process started.
+pub(super) struct AcpAgent {
     shared: Arc<Shared>,
     reading: AbortHandle,
     writing: AbortHandle,
-    run: Mutex<Option<Run>>,
+    run: Mutex<Option<CommandRun>>,
     next: AtomicU64,
     /// Its session for each conversation, and when it was last used.
-    pub(super) sessions: Mutex<HashMap<String, Session>>,
+    pub(super) sessions: Mutex<HashMap<String, AcpSession>>,
 }
 
 /// A session that the agent has open.
 #[derive(Debug, Clone)]
-pub(super) struct Session {
+pub(super) struct AcpSession {
     pub(super) id: String,
     pub(super) used: tokio::time::Instant,
 }
 
 struct Shared {
-    /// Lines for the agent. A task of its own writes them, so that what the agent says is read whether or not it reads: else an
-    /// agent that prints while it is written to, and this process, would wait for each other.
+    /// Lines for the agent's stdin, written by a task of their own: if one task read and wrote, an agent that prints while it is
+    /// written to would deadlock with this process.
     lines: mpsc::Sender<Vec<u8>>,
     state: Mutex<State>,
     permissions: Permissions,
@@ -77,18 +77,18 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// Requests whose answers are waited for: at most one for each turn under way.
+    /// Requests that wait for a response: at most one for each running turn.
     pending: HashMap<u64, oneshot::Sender<Result<Value, RpcError>>>,
-    /// The answers under way, by session.
+    /// The answers being collected, by session.
     turns: HashMap<String, Collected>,
     /// Why the agent has ended.
     ended: Option<String>,
-    /// The end of what it printed on stderr.
+    /// The end of its stderr.
     complaints: Vec<u8>,
 }
 
-impl Agent {
-    /// Starts the process. Whether it speaks the protocol is not known yet.
+impl AcpAgent {
+    /// Starts the process, without waiting to see whether it speaks the protocol.
     pub(super) fn start(
         command: &[String],
         environment: &[(OsString, OsString)],
@@ -98,7 +98,7 @@ impl Agent {
     ) -> Result<Arc<Self>, String> {
         let [program, arguments @ ..] = command else { return Err("no command was given".into()) };
         let not_noted = |error: std::io::Error| format!("the run cannot be written down: {error}");
-        let mut run = Run::prepare(records).map_err(not_noted)?;
+        let mut run = CommandRun::prepare(records).map_err(not_noted)?;
         let mut starting = Command::new(program);
         starting.args(arguments).env_clear().envs(environment.iter().cloned()).env(processes::MARK, run.id());
         starting.current_dir(directory).process_group(0).kill_on_drop(true);
@@ -111,7 +111,7 @@ impl Agent {
         };
         let (lines, unwritten) = mpsc::channel(MAX_UNWRITTEN);
         let shared = Arc::new(Shared { lines, state: Mutex::default(), permissions });
-        // Ends with the last sender, which is in `shared`, so it does not hold that.
+        // The writer ends with the last sender, which is in `shared`, so it must not hold a strong reference to that.
         let writing = tokio::spawn(write(stdin, unwritten, Arc::downgrade(&shared))).abort_handle();
         let reading = tokio::spawn(Arc::clone(&shared).read(child, stdout, stderr)).abort_handle();
         let (next, sessions) = (AtomicU64::new(1), Mutex::default());
@@ -123,14 +123,14 @@ impl Agent {
         self.shared.state().ended.clone()
     }
 
-    /// Asks, and waits for the answer.
+    /// Sends a request and waits for its response.
     pub(super) async fn call(&self, method: &str, params: &Value, limit: Duration) -> Result<Value, CallError> {
         let mut answer = self.ask(method, params).await?;
         answer.within(limit).await
     }
 
-    /// Sends a request whose answer is waited for later.
-    pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<Asked, CallError> {
+    /// Sends a request; the response is awaited later.
+    pub(super) async fn ask(&self, method: &str, params: &Value) -> Result<PendingRequest, CallError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let (tell, told) = oneshot::channel();
         {
@@ -140,24 +140,24 @@ impl Agent {
             }
             state.pending.insert(id, tell);
         }
-        let asked = Asked { id, told, shared: Arc::clone(&self.shared) };
+        let asked = PendingRequest { id, told, shared: Arc::clone(&self.shared) };
         let written = self.shared.write(&wire::request(id, method, params)).await;
         self.or_end(written)?;
         Ok(asked)
     }
 
-    /// Sends a request whose answer nobody waits for. Never waits.
+    /// Sends a request whose response nobody waits for. Never blocks.
     pub(super) fn post(&self, method: &str, params: &Value) -> Result<(), CallError> {
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         self.or_end(self.shared.try_write(&wire::request(id, method, params)))
     }
 
-    /// Sends a notification. Never waits.
+    /// Sends a notification. Never blocks.
     pub(super) fn notify(&self, method: &str, params: &Value) -> Result<(), CallError> {
         self.or_end(self.shared.try_write(&wire::notification(method, params)))
     }
 
-    /// An agent to which nothing can be written is ended.
+    /// Kills an agent that does not read its stdin.
     fn or_end(&self, written: Result<(), String>) -> Result<(), CallError> {
         written.map_err(|why| {
             self.end(&why);
@@ -165,7 +165,7 @@ impl Agent {
         })
     }
 
-    /// From now on what is said in this session is an answer.
+    /// Starts collecting what the agent says in this session.
     pub(super) fn listen(&self, session: &str) {
         self.shared.state().turns.insert(session.to_owned(), Collected::default());
     }
@@ -175,17 +175,17 @@ impl Agent {
         self.shared.state().turns.contains_key(session)
     }
 
-    /// The answer in this session, which ends here.
+    /// Stops collecting and returns the answer.
     pub(super) fn heard(&self, session: &str) -> String {
         self.shared.state().turns.remove(session).map(Collected::finish).unwrap_or_default()
     }
 
-    /// The session of this conversation is not used again.
+    /// Forgets the session of this conversation, so that the next turn begins a new one.
     pub(super) fn forget(&self, key: &str) {
         self.sessions.lock().remove(key);
     }
 
-    /// Ends the process with all that it started.
+    /// Kills the process and everything that it started.
     pub(super) fn end(&self, why: &str) {
         self.shared.close(why);
         self.reading.abort();
@@ -194,21 +194,21 @@ impl Agent {
     }
 }
 
-impl Drop for Agent {
+impl Drop for AcpAgent {
     fn drop(&mut self) {
         self.end("the bridge has ended it");
     }
 }
 
-/// A request that was sent. Nobody waits for its answer once it is dropped.
-pub(super) struct Asked {
+/// A request that was sent. Once dropped, its response is ignored.
+pub(super) struct PendingRequest {
     id: u64,
     told: oneshot::Receiver<Result<Value, RpcError>>,
     shared: Arc<Shared>,
 }
 
-impl Asked {
-    /// Waits for the answer. May be called again where it was late.
+impl PendingRequest {
+    /// Waits for the response. May be called again after it timed out.
     pub(super) async fn within(&mut self, limit: Duration) -> Result<Value, CallError> {
         match timeout(limit, &mut self.told).await {
             Ok(Ok(answer)) => answer.map_err(CallError::Rpc),
@@ -221,7 +221,7 @@ impl Asked {
     }
 }
 
-impl Drop for Asked {
+impl Drop for PendingRequest {
     fn drop(&mut self) {
         self.shared.state().pending.remove(&self.id);
     }
@@ -232,7 +232,7 @@ impl Shared {
         self.state.lock()
     }
 
-    /// Hands a message to the task that writes, and waits while too many are unwritten.
+    /// Queues a message for the writing task; waits while the queue is full.
     async fn write(&self, message: &Value) -> Result<(), String> {
         match timeout(WRITE_LIMIT, self.lines.send(line_of(message))).await {
             Ok(sent) => sent.map_err(|_| "the agent takes no input".into()),
@@ -240,7 +240,7 @@ impl Shared {
         }
     }
 
-    /// Hands a message to the task that writes. Never waits.
+    /// Queues a message for the writing task. Never blocks.
     fn try_write(&self, message: &Value) -> Result<(), String> {
         self.lines.try_send(line_of(message)).map_err(|error| match error {
             TrySendError::Full(_) => format!("the agent has left {MAX_UNWRITTEN} messages unread"),
@@ -248,7 +248,7 @@ impl Shared {
         })
     }
 
-    /// Notes the end, unless it is known already; all who wait hear of it.
+    /// Records why the agent ended, unless that is known, and fails all pending requests.
     fn close(&self, why: &str) {
         let mut state = self.state();
         if state.ended.is_none() {
@@ -259,7 +259,7 @@ impl Shared {
         state.turns.clear();
     }
 
-    /// Reads all that the agent says, until it ends.
+    /// Reads everything that the agent prints, until it ends.
     async fn read(self: Arc<Self>, mut child: Child, stdout: ChildStdout, mut stderr: impl AsyncReadExt + Unpin) {
         let complaining = async {
             let mut some = [0; 4096];
@@ -270,7 +270,7 @@ impl Shared {
                 state.complaints.drain(..extra);
             }
         };
-        let mut lines = Lines::new(BufReader::new(stdout), MAX_LINE);
+        let mut lines = BoundedLines::new(BufReader::new(stdout), MAX_LINE);
         let listening = async {
             tokio::select! {
                 why = self.take_in(&mut lines) => match timeout(DRAIN_TIME, child.wait()).await {
@@ -278,7 +278,7 @@ impl Shared {
                     _ => why,
                 },
                 status = child.wait() => {
-                    // Something that it has started may hold the pipe open for as long as it lives.
+                    // A process that the agent started may hold the pipe open for as long as it lives.
                     let _ = timeout(DRAIN_TIME, self.take_in(&mut lines)).await;
                     status.map_or_else(|error| error.to_string(), |status| format!("the agent ended with {status}"))
                 }
@@ -292,20 +292,20 @@ impl Shared {
                     let _ = timeout(DRAIN_TIME, &mut complaining).await;
                     why
                 }
-                // It may close its stderr and go on.
+                // An agent may close its stderr and go on.
                 () = &mut complaining => listening.await,
             }
         };
         self.close(&why);
     }
 
-    /// Takes in lines; returns why there are no more.
-    async fn take_in(&self, lines: &mut Lines<BufReader<ChildStdout>>) -> String {
+    /// Processes lines; returns why there are no more.
+    async fn take_in(&self, lines: &mut BoundedLines<BufReader<ChildStdout>>) -> String {
         let mut garbage = 0;
         loop {
             let parsed = match lines.next().await {
-                Ok(Some(Line::Whole(line))) => wire::parse(&line),
-                Ok(Some(Line::TooLong)) => None,
+                Ok(Some(BoundedLine::Whole(line))) => wire::parse(&line),
+                Ok(Some(BoundedLine::TooLong)) => None,
                 Ok(None) => return "the agent has closed its output".into(),
                 Err(error) => return format!("the agent cannot be read: {error}"),
             };
@@ -324,16 +324,16 @@ impl Shared {
         }
     }
 
-    async fn take(&self, message: Incoming) -> Result<(), String> {
+    async fn take(&self, message: RpcMessage) -> Result<(), String> {
         match message {
-            Incoming::Response { id, result } => {
+            RpcMessage::Response { id, result } => {
                 if let Some(tell) = self.state().pending.remove(&id) {
                     // The caller may have stopped waiting.
                     let _ = tell.send(result);
                 }
                 Ok(())
             }
-            Incoming::Notification { method, params } => {
+            RpcMessage::Notification { method, params } => {
                 let session = params.get("sessionId").and_then(Value::as_str);
                 if method == "session/update"
                     && let (Some(session), Some(update)) = (session, params.get("update"))
@@ -343,7 +343,7 @@ impl Shared {
                 }
                 Ok(())
             }
-            Incoming::Request { id, method, params } => {
+            RpcMessage::Request { id, method, params } => {
                 let answer = match method.as_str() {
                     "session/request_permission" => wire::response(&id, &self.permissions.answer(&params)),
                     _ => wire::not_offered(&id, &method),
@@ -360,7 +360,7 @@ fn line_of(message: &Value) -> Vec<u8> {
     line
 }
 
-/// Writes lines to the agent, in order, until nobody has any for it or it takes none.
+/// Writes lines to the agent's stdin in order, until all senders are gone or the agent reads no more.
 async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Vec<u8>>, shared: Weak<Shared>) {
     while let Some(line) = lines.recv().await {
         let writing = async {

@@ -1,21 +1,21 @@
-//! What an agent says in one turn, out of the updates of its session.
+//! Collects the agent's answer of one turn from the `session/update` notifications.
 
 use serde_json::Value;
 
 /// The most that is kept of one answer, in bytes; the answer says that there was more.
 const MAX_ANSWER: usize = 1024 * 1024;
 
-/// An answer under way.
+/// An answer that is being collected.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
     text: String,
     is_cut: bool,
-    /// A tool ran since the last words: what comes next is a new paragraph.
+    /// A tool ran since the last text: the next text is a new paragraph.
     is_after_tool: bool,
 }
 
 impl Collected {
-    /// Takes in one `session/update`.
+    /// Adds one `session/update`.
     pub(super) fn add(&mut self, update: &Value) {
         let kind = update.get("sessionUpdate").and_then(Value::as_str);
         match kind {
@@ -25,7 +25,7 @@ impl Collected {
                 }
             }
             Some("tool_call" | "tool_call_update") => self.is_after_tool = true,
-            // Thoughts, plans and what is to come: not for whoever wrote.
+            // Thoughts, plans and available commands are not part of the answer.
             _ => {}
         }
     }

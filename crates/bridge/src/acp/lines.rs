@@ -1,33 +1,33 @@
-//! Lines of a pipe, each up to a bound. A longer one is passed over, not kept.
+//! Reads lines from a pipe, each up to a bound. A longer one is skipped.
 
 use std::io;
 
 use tokio::io::{AsyncBufRead, AsyncBufReadExt};
 
-pub(super) struct Lines<R> {
+pub(super) struct BoundedLines<R> {
     from: R,
     line: Vec<u8>,
     /// The longest line that is kept, in bytes.
     limit: usize,
-    /// The line under way is longer than that: the rest of it is passed over.
+    /// The current line exceeds the limit: the rest of it is skipped.
     is_over: bool,
 }
 
-/// What came.
+/// A line, as far as it was kept.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Line {
+pub(super) enum BoundedLine {
     Whole(Vec<u8>),
     /// It was too long.
     TooLong,
 }
 
-impl<R: AsyncBufRead + Unpin> Lines<R> {
+impl<R: AsyncBufRead + Unpin> BoundedLines<R> {
     pub(super) fn new(from: R, limit: usize) -> Self {
         Self { from, line: Vec::new(), limit, is_over: false }
     }
 
-    /// The next line, without its end; none at the end of the pipe. May be dropped and called again: what was read is kept.
-    pub(super) async fn next(&mut self) -> io::Result<Option<Line>> {
+    /// Returns the next line without its newline, or `None` at the end of the pipe. Cancel-safe: what was read is kept.
+    pub(super) async fn next(&mut self) -> io::Result<Option<BoundedLine>> {
         loop {
             let some = self.from.fill_buf().await?;
             if some.is_empty() {
@@ -51,9 +51,9 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
         }
     }
 
-    fn take(&mut self) -> Line {
+    fn take(&mut self) -> BoundedLine {
         let line = std::mem::take(&mut self.line);
-        if std::mem::take(&mut self.is_over) { Line::TooLong } else { Line::Whole(line) }
+        if std::mem::take(&mut self.is_over) { BoundedLine::TooLong } else { BoundedLine::Whole(line) }
     }
 }
 
@@ -64,12 +64,15 @@ mod tests {
     #[tokio::test]
     async fn a_line_beyond_the_limit_is_passed_over_and_the_next_is_whole() {
         let text = format!("one\n{}\ntwo", "x".repeat(1000));
-        // A small buffer: lines come in pieces.
-        let mut lines = Lines::new(tokio::io::BufReader::with_capacity(7, text.as_bytes()), 100);
+        // A small buffer, so that lines arrive in pieces.
+        let mut lines = BoundedLines::new(tokio::io::BufReader::with_capacity(7, text.as_bytes()), 100);
         let mut all = Vec::new();
         while let Some(line) = lines.next().await.unwrap() {
             all.push(line);
         }
-        assert_eq!(all, [Line::Whole(b"one".to_vec()), Line::TooLong, Line::Whole(b"two".to_vec())]);
+        assert_eq!(
+            all,
+            [BoundedLine::Whole(b"one".to_vec()), BoundedLine::TooLong, BoundedLine::Whole(b"two".to_vec())]
+        );
     }
 }

@@ -1,21 +1,21 @@
-//! What is remembered of a conversation, so that it can go on in a new session when the old one is lost.
+//! The last exchanges of a conversation, so that it can go on in a new session when the old one is lost.
 
 use amb_core::render::{Nonce, Page, Tag};
 use amb_core::{Message, Timestamp};
 use serde::{Deserialize, Serialize};
 
-/// The most exchanges that are kept of a conversation.
+/// How many exchanges are kept of a conversation.
 const MAX_EXCHANGES: usize = 10;
 /// The most that is kept of one text, in characters.
 const MAX_CHARS: usize = 4_000;
 
 /// One conversation.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub(super) struct Conversation {
-    /// The agent's name for the session in which it last went on.
+pub(super) struct ConversationMemory {
+    /// The id of the ACP session in which it last went on.
     #[serde(default)]
     pub(super) session: Option<String>,
-    /// Whether that session's last turn came to its end. One that did not may have left anything in it.
+    /// Whether that session's last turn ended normally. One that did not may have left the session in any state.
     #[serde(default)]
     pub(super) is_settled: bool,
     /// The last exchanges, the oldest first.
@@ -31,7 +31,7 @@ struct Exchange {
     answer: String,
 }
 
-impl Conversation {
+impl ConversationMemory {
     /// Keeps an exchange; the oldest beyond the bound goes.
     pub(super) fn keep(&mut self, mail: &Message, answer: &str) {
         let (from, at) = (mail.from.to_string(), mail.sent_at);
@@ -40,7 +40,8 @@ impl Conversation {
         self.exchanges.drain(..extra);
     }
 
-    /// The prompt for the first turn of a new session: what was said before, in a frame that marks it as the words of others.
+    /// Returns the prompt for the first turn of a new session: the earlier exchanges, fenced as untrusted text, then the prompt
+    /// itself.
     pub(super) fn hand_over(&self, prompt: &str) -> String {
         if self.exchanges.is_empty() {
             return prompt.to_owned();
@@ -81,7 +82,7 @@ mod tests {
 
     #[test]
     fn only_the_last_exchanges_are_handed_over_and_no_text_leaves_its_frame() {
-        let mut conversation = Conversation::default();
+        let mut conversation = ConversationMemory::default();
         assert_eq!(conversation.hand_over("new"), "new");
         for number in 0..20 {
             let text = format!("question {number} </said-x> {}", "y".repeat(10_000));

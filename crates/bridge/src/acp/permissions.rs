@@ -1,16 +1,17 @@
-//! What an agent may do when it asks. Nobody is there to be asked: the answer is a rule that was given at the start.
+//! How `session/request_permission` is answered. No person is there to be asked, so the answer is a rule that was given at the
+//! start.
 
 use serde_json::{Value, json};
 
 /// The rule for requests of permission.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Permissions {
-    /// Nothing that has to be asked for.
+    /// Refuses everything that needs permission.
     #[default]
     Reject,
-    /// What only looks: tool calls that the agent calls read, search or think.
+    /// Allows what only reads: tool calls of the kinds read, search and think.
     Read,
-    /// Everything, each time anew.
+    /// Allows everything, each time anew.
     Allow,
 }
 
@@ -23,7 +24,7 @@ impl Permissions {
             Permissions::Read => matches!(kind, Some("read" | "search" | "think")),
             Permissions::Allow => true,
         };
-        // Never an answer for always, where there is one for once: the rule may be another tomorrow.
+        // Prefers "once" over "always", because the rule may be another one after a restart.
         let wanted = match is_allowed {
             true => ["allow_once", "allow_always"],
             false => ["reject_once", "reject_always"],

@@ -6,50 +6,50 @@
 
 use serde_json::{Value, json};
 
-/// The version of the protocol that is asked for.
+/// The protocol version that the bridge asks for.
 pub(super) const VERSION: u64 = 1;
 
 /// JSON-RPC: no such method.
 pub(super) const METHOD_NOT_FOUND: i64 = -32601;
-/// JSON-RPC: the parameters do not fit; some agents say so of a session that they do not know.
+/// JSON-RPC: invalid parameters. Some agents return it for a session that they do not know.
 pub(super) const INVALID_PARAMS: i64 = -32602;
-/// The agent wants to be authenticated first.
+/// The agent requires authentication first.
 pub(super) const AUTH_REQUIRED: i64 = -32000;
 /// There is no such session.
 pub(super) const NOT_FOUND: i64 = -32002;
 
-/// What an agent complains of.
+/// An error that the agent returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct RpcError {
     pub(super) code: i64,
-    /// Its message and what it has to add, in one line.
+    /// Its message and data, in one line.
     pub(super) message: String,
 }
 
 /// One line from the agent.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Incoming {
+pub(super) enum RpcMessage {
     Response { id: u64, result: Result<Value, RpcError> },
     Request { id: Value, method: String, params: Value },
     Notification { method: String, params: Value },
 }
 
-/// Reads a line. None where it is no message of the protocol.
-pub(super) fn parse(line: &[u8]) -> Option<Incoming> {
+/// Parses a line. `None` where it is not a message of the protocol.
+pub(super) fn parse(line: &[u8]) -> Option<RpcMessage> {
     let mut value: Value = serde_json::from_slice(line).ok()?;
     let object = value.as_object_mut()?;
     let id = object.remove("id").filter(|id| !id.is_null());
     let params = object.remove("params").unwrap_or(Value::Null);
     match (object.remove("method"), id) {
-        (Some(Value::String(method)), Some(id)) => Some(Incoming::Request { id, method, params }),
-        (Some(Value::String(method)), None) => Some(Incoming::Notification { method, params }),
+        (Some(Value::String(method)), Some(id)) => Some(RpcMessage::Request { id, method, params }),
+        (Some(Value::String(method)), None) => Some(RpcMessage::Notification { method, params }),
         (None, Some(id)) => {
             let result = match (object.remove("error"), object.remove("result")) {
                 (Some(error), _) if !error.is_null() => Err(complaint(&error)),
                 (_, Some(result)) => Ok(result),
                 _ => Ok(Value::Null),
             };
-            Some(Incoming::Response { id: id.as_u64()?, result })
+            Some(RpcMessage::Response { id: id.as_u64()?, result })
         }
         _ => None,
     }
@@ -77,7 +77,7 @@ pub(super) fn response(id: &Value, result: &Value) -> Value {
     json!({ "jsonrpc": "2.0", "id": id, "result": result })
 }
 
-/// The answer to a request for something that the bridge does not offer.
+/// The response to a request for a method that the bridge does not offer.
 pub(super) fn not_offered(id: &Value, method: &str) -> Value {
     json!({
         "jsonrpc": "2.0", "id": id,
@@ -85,7 +85,7 @@ pub(super) fn not_offered(id: &Value, method: &str) -> Value {
     })
 }
 
-/// Nothing is offered to the agent: no files, no terminals. What it does it does by itself, under its own rules.
+/// Offers the agent no client capabilities: no files, no terminals. It works under its own rules.
 pub(super) fn initialize() -> Value {
     json!({
         "protocolVersion": VERSION,
@@ -105,13 +105,13 @@ mod tests {
     #[test]
     fn lines_are_told_apart_and_garbage_is_none() {
         let response = parse(br#"{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}"#);
-        assert_eq!(response, Some(Incoming::Response { id: 3, result: Ok(json!({"stopReason": "end_turn"})) }));
+        assert_eq!(response, Some(RpcMessage::Response { id: 3, result: Ok(json!({"stopReason": "end_turn"})) }));
         let failed = parse(br#"{"id":4,"error":{"code":-32000,"message":"Authentication required","data":{"a":1}}}"#);
         let error = RpcError { code: AUTH_REQUIRED, message: "Authentication required: {\"a\":1}".into() };
-        assert_eq!(failed, Some(Incoming::Response { id: 4, result: Err(error) }));
+        assert_eq!(failed, Some(RpcMessage::Response { id: 4, result: Err(error) }));
         let asked = parse(br#"{"id":"x","method":"session/request_permission","params":{}}"#);
-        assert!(matches!(asked, Some(Incoming::Request { .. })), "{asked:?}");
-        assert!(matches!(parse(br#"{"method":"session/update"}"#), Some(Incoming::Notification { .. })));
+        assert!(matches!(asked, Some(RpcMessage::Request { .. })), "{asked:?}");
+        assert!(matches!(parse(br#"{"method":"session/update"}"#), Some(RpcMessage::Notification { .. })));
         for garbage in ["", "Loading ...", "[1]", "{}", "\"text\"", "{\"id\":\"ours is a number\",\"result\":1}"] {
             assert_eq!(parse(garbage.as_bytes()), None, "{garbage}");
         }

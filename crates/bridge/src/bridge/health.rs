@@ -1,4 +1,4 @@
-//! How the runtime is, and what the bridge says about itself.
+//! Whether the runtime is up, and what the bridge reports about itself.
 
 use amb_core::Timestamp;
 use tokio::time::Instant;
@@ -6,12 +6,12 @@ use tokio::time::Instant;
 use super::Bridge;
 use crate::error::BridgeError;
 use crate::runtime::TurnError;
-use crate::status::Connection;
+use crate::status::RuntimeState;
 
 impl Bridge {
-    /// The runtime is down: all mail waits, unread.
+    /// Notes that the runtime is down: all messages stay in the office, unread.
     pub(super) fn pause(&mut self, error: &TurnError) -> Result<(), BridgeError> {
-        // Turns that ran beside each other hear of one outage together.
+        // Turns that ran at the same time report one outage together.
         if self.paused.is_none_or(|until| until <= Instant::now()) {
             self.outages += 1;
         }
@@ -21,17 +21,17 @@ impl Bridge {
         {
             let mut status = self.shared.status();
             let since = match &status.connection {
-                Connection::Down { since, .. } => *since,
+                RuntimeState::Down { since, .. } => *since,
                 _ => now,
             };
             let next_try = now.checked_add(wait).unwrap_or(now);
             let detail = error.detail.clone();
-            status.connection = Connection::Down { trouble: error.trouble, detail, since, next_try };
+            status.connection = RuntimeState::Down { trouble: error.trouble, detail, since, next_try };
         }
         self.save_status()
     }
 
-    /// After a pause, and at the start: finds out whether the runtime would take a turn, without giving it one.
+    /// Checks, at the start and after a pause, whether the runtime would take a turn, without running one.
     pub(super) async fn check_runtime(&mut self) -> Result<(), BridgeError> {
         if self.paused.is_none_or(|until| until > Instant::now()) {
             return Ok(());
@@ -49,7 +49,7 @@ impl Bridge {
             }
             Err(error) => {
                 match self.warned.as_ref() == Some(&error.detail) {
-                    // What to change was said once, and `amb bridge status` says it again.
+                    // Logged once; `amb bridge status` shows it as well.
                     true => {
                         tracing::warn!(trouble = ?error.trouble, tries = self.outages + 1, "the runtime is still down");
                     }
@@ -65,7 +65,7 @@ impl Bridge {
         }
     }
 
-    /// Counts the mail that waits in the office while none of it can be taken.
+    /// Counts the messages that wait in the office while none can be claimed.
     pub(super) async fn count_unread(&mut self) {
         match self.shared.office.inbox(true).await {
             Ok(inbox) => {

@@ -1,4 +1,4 @@
-//! Which mail has its turn next: what was left, what is due again, what somebody revived, and what is claimed anew.
+//! Chooses the next message: left over from an earlier process, due for a retry, revived from the dead letters, or claimed anew.
 
 use std::time::Duration;
 
@@ -6,30 +6,30 @@ use amb_core::mailbox::ClaimRequest;
 use amb_core::{Message, MessageId, Priority, ReceiptState, Timestamp};
 use tokio::time::Instant;
 
-use super::{Bridge, Shared};
+use super::{Bridge, BridgeContext};
+use crate::entry::{LedgerEntry, Resolution};
 use crate::error::{BridgeError, is_lasting};
-use crate::page::{Answer, Page};
-use crate::queue::{Held, MAX_HELD};
+use crate::queue::{HeldMessage, MAX_HELD};
 
-/// What the order of mail depends on.
+/// What the order of messages depends on.
 struct Claimed {
     priority: Priority,
     sent_at: Timestamp,
 }
 
 impl Bridge {
-    /// Takes up what the bridge before this one left when it died.
+    /// Takes up the ledger entries of a process that died.
     pub(super) async fn resume(&mut self) -> Result<(), BridgeError> {
         let mut ours = Vec::new();
-        for page in self.shared.ledger.pages()? {
-            if self.queue.is_waiting(&page.message_id) {
+        for entry in self.shared.ledger.entries()? {
+            if self.queue.is_waiting(&entry.message_id) {
                 continue;
             }
-            let found = match self.shared.office.message(&page.message_id).await {
+            let found = match self.shared.office.message(&entry.message_id).await {
                 Ok(found) => found,
                 Err(error) if is_lasting(error.code()) => {
-                    tracing::warn!(mail = %page.message_id, %error, "the office does not have it any more");
-                    self.shared.ledger.close(&page.message_id)?;
+                    tracing::warn!(mail = %entry.message_id, %error, "the office does not have it any more");
+                    self.shared.ledger.close(&entry.message_id)?;
                     continue;
                 }
                 Err(error) => return Err(error.into()),
@@ -38,41 +38,42 @@ impl Bridge {
                 .receipts
                 .iter()
                 .any(|receipt| receipt.recipient == *self.shared.office.me() && receipt.state == ReceiptState::Read);
-            if page.outcome.is_some() || page.revived || (is_read && page.begun) {
-                // An answer to send; or a turn that no claim brings back, since the agent has read the mail itself.
+            if entry.outcome.is_some() || entry.revived || (is_read && entry.begun) {
+                // Either an answer waits to be sent, or a turn began and no claim will return the message, because the agent has
+                // read it itself.
                 let held = self.shared.hold(found.message, None)?;
-                self.queue.wait(self.due(&page), held);
+                self.queue.wait(self.due(&entry), held);
             } else if is_read {
-                self.shared.ledger.close(&page.message_id)?;
-            } else if page.claimed_until.is_some_and(|until| until > Timestamp::now()) {
-                ours.push(page.message_id);
+                self.shared.ledger.close(&entry.message_id)?;
+            } else if entry.claimed_until.is_some_and(|until| until > Timestamp::now()) {
+                ours.push(entry.message_id);
             }
         }
         if !ours.is_empty() {
-            // Claimed by the process that died. Given back, it is claimed anew like any other.
+            // Claimed by the process that died. Once released, they are claimed anew like any others.
             self.shared.office.release(&ours).await?;
         }
         Ok(())
     }
 
-    /// When a mail may be tried.
-    pub(super) fn due(&self, page: &Page) -> Instant {
-        let wait = page
+    /// When a message may be tried.
+    pub(super) fn due(&self, entry: &LedgerEntry) -> Instant {
+        let wait = entry
             .next_try
             .map_or(Duration::ZERO, |at| Duration::try_from(at.duration_since(Timestamp::now())).unwrap_or_default());
         Instant::now() + wait.min(self.shared.options.backoff.longest())
     }
 
-    /// A mail whose next try is due, one whose conversation is free again, one that somebody revived, or a new one.
-    pub(super) async fn next_mail(&mut self) -> Result<Option<Held>, BridgeError> {
+    /// Returns a message whose retry is due, one whose conversation is free again, a revived one, or a new one.
+    pub(super) async fn next_mail(&mut self) -> Result<Option<HeldMessage>, BridgeError> {
         let longest = self.shared.options.longest_turn();
         loop {
             while let Some(held) = self.queue.next(Instant::now()) {
                 if held.until.is_none_or(|until| until > Timestamp::now() + longest) {
                     return Ok(Some(held));
                 }
-                // The claim does not last for another turn. Given back, it can be claimed for longer; and so is what waits
-                // behind it, so that their order stays.
+                // The claim is too short for another turn. Released, the message can be claimed for longer; those parked behind
+                // it are released too, so that their order stays.
                 let mut late = self.queue.take_parked(&held.conversation);
                 late.push(held);
                 self.hand_back(late).await?;
@@ -81,7 +82,7 @@ impl Bridge {
                 let held = self.shared.hold(mail, None)?;
                 self.queue.park(held);
             } else if let Some(claimed) = self.claim(true).await? {
-                // What was sent before an urgent mail in its thread is answered before it: it must be here, too.
+                // Earlier messages of the session are answered before an urgent one, so they must be claimed, too.
                 while claimed.priority > Priority::Normal
                     && let Some(older) = self.claim(false).await?
                     && older.sent_at <= claimed.sent_at
@@ -92,8 +93,7 @@ impl Bridge {
         }
     }
 
-    /// Claims one mail more and holds it; returns what the order of mail depends on. None where there is none, or where
-    /// enough is held.
+    /// Claims and holds one more message; returns what its order depends on. `None` where there is none, or enough are held.
     async fn claim(&mut self, urgent_first: bool) -> Result<Option<Claimed>, BridgeError> {
         let lease = self.shared.options.lease();
         while self.queue.len() < MAX_HELD {
@@ -105,13 +105,13 @@ impl Bridge {
                 // The office has handed it out a second time; its turn is running.
                 continue;
             }
-            let mut page = self.shared.ledger.page(&mail.id)?;
-            page.claimed_until = Some(until);
-            self.shared.ledger.note(&page)?;
+            let mut entry = self.shared.ledger.entry(&mail.id)?;
+            entry.claimed_until = Some(until);
+            self.shared.ledger.note(&entry)?;
             self.queue.forget(&mail.id);
             let claimed = Claimed { priority: mail.priority, sent_at: mail.sent_at };
             let held = self.shared.hold(mail, Some(until))?;
-            match self.due(&page) {
+            match self.due(&entry) {
                 later if later > Instant::now() => self.queue.wait(later, held),
                 _ => self.queue.park(held),
             }
@@ -120,8 +120,8 @@ impl Bridge {
         Ok(None)
     }
 
-    /// Gives mail back. What the office does not take back now is kept.
-    pub(super) async fn hand_back(&mut self, mail: Vec<Held>) -> Result<(), BridgeError> {
+    /// Releases messages. Those that the office does not take back now are kept.
+    pub(super) async fn hand_back(&mut self, mail: Vec<HeldMessage>) -> Result<(), BridgeError> {
         let ids: Vec<MessageId> = mail.iter().map(|held| held.mail.id.clone()).collect();
         let given_back = self.shared.give_back(&ids).await;
         if given_back.is_err() {
@@ -131,22 +131,22 @@ impl Bridge {
     }
 
     async fn take_up_revived(&mut self) -> Result<Option<Message>, BridgeError> {
-        let Shared { ledger, office, .. } = &*self.shared;
+        let BridgeContext { ledger, office, .. } = &*self.shared;
         for mut dead in ledger.revived()? {
             match office.message(&dead.message_id).await {
                 Ok(found) => {
-                    let mut page = Page::new(dead.message_id.clone());
-                    page.revived = true;
-                    page.failed_turns = dead.failed_turns;
-                    page.outcome = dead.answer.map(Answer::Reply);
-                    ledger.write(&page)?;
+                    let mut entry = LedgerEntry::new(dead.message_id.clone());
+                    entry.revived = true;
+                    entry.failed_turns = dead.failed_turns;
+                    entry.outcome = dead.answer.map(Resolution::Reply);
+                    ledger.write(&entry)?;
                     ledger.taken_up(&dead.message_id)?;
                     return Ok(Some(found.message));
                 }
                 Err(error) if is_lasting(error.code()) => {
                     tracing::warn!(mail = %dead.message_id, %error, "cannot be tried again");
                     dead.reason = format!("cannot be tried again: {error}");
-                    ledger.bury(&dead)?;
+                    ledger.add_dead_letter(&dead)?;
                     ledger.taken_up(&dead.message_id)?;
                 }
                 Err(error) => return Err(error.into()),

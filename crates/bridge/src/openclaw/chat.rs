@@ -1,4 +1,4 @@
-//! `POST /v1/chat/completions`: the answer comes inline.
+//! `POST /v1/chat/completions`: the response holds the answer.
 
 use serde::Deserialize;
 use serde_json::json;
@@ -6,7 +6,7 @@ use tokio::time::Instant;
 
 use super::history::{self, Trace};
 use super::{Gateway, agent_of, longest, refused, spoken};
-use crate::runtime::{Outcome, Trouble, Turn, TurnError};
+use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
 #[derive(Deserialize)]
 struct Completion {
@@ -23,8 +23,8 @@ struct Said {
     content: Option<String>,
 }
 
-pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
-    // The turn may have run while nobody was there to hear its answer, or the gateway may be going on with it.
+pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
+    // The turn may have run although its response was lost, or may still be running.
     if turn.tried
         && let Trace::Answered(text) = history::recall(gateway, turn, Instant::now() + longest(turn)).await?.trace
     {

@@ -1,4 +1,4 @@
-//! A connection to the gateway's WebSocket that has been let in.
+//! An authenticated connection to the gateway's WebSocket.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async};
 use super::{CONNECT_TIMEOUT, Gateway, refused};
 use crate::runtime::{Trouble, TurnError};
 
-/// The version of the protocol that is spoken here.
+/// The protocol version that the bridge speaks.
 const PROTOCOL: u32 = 4;
 
-/// What the gateway says.
+/// A frame from the gateway.
 #[derive(Deserialize)]
 struct Frame {
     #[serde(rename = "type")]
@@ -33,15 +33,15 @@ struct Frame {
     error: Option<Value>,
 }
 
-/// An answer to something that was asked.
-pub(super) struct Answer {
-    /// To what.
+/// A response to a request.
+pub(super) struct GatewayResponse {
+    /// The request's id.
     pub(super) id: String,
-    /// What it says, or the reason for which the gateway refuses.
+    /// The payload, or the gateway's error.
     pub(super) said: Result<Value, Refusal>,
 }
 
-/// Why the gateway refuses something.
+/// An error that the gateway returned.
 #[derive(Debug)]
 pub(super) struct Refusal {
     code: String,
@@ -49,7 +49,7 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    /// Whether it would not refuse a little later: it is starting, stopping, or busy with this very session.
+    /// Whether a retry may succeed: the gateway is starting, stopping, or busy with this session.
     pub(super) fn is_passing(&self) -> bool {
         self.code == "UNAVAILABLE"
     }
@@ -61,48 +61,48 @@ impl fmt::Display for Refusal {
     }
 }
 
-pub(super) struct Line {
+pub(super) struct GatewayConnection {
     socket: WebSocketStream<MaybeTlsStream<tokio::net::TcpStream>>,
     asked: u32,
-    /// When the gateway let us in, and for how long it had run then, where it says so.
+    /// When the connection was accepted, and the gateway's uptime at that time, where it reports one.
     opened: (Instant, Option<Duration>),
 }
 
-impl Line {
+impl GatewayConnection {
     pub(super) async fn open(gateway: &Gateway) -> Result<Self, TurnError> {
         let mut url = gateway.url.clone();
-        // Between schemes of the same kind this cannot fail.
+        // Changing between schemes of the same kind cannot fail.
         let _ = url.set_scheme(if url.scheme() == "https" { "wss" } else { "ws" });
         let deadline = Instant::now() + CONNECT_TIMEOUT;
         let unreachable = |why: String| gateway.unreachable(&why);
         let connected = timeout_at(deadline, connect_async(url.as_str())).await;
         let (socket, _) = connected.map_err(|_| unreachable("no answer".into()))?.map_err(|error| match error {
-            // Somebody is there who does not speak the gateway's protocol, or not at this address.
+            // A server that does not speak the gateway's protocol, or not at this address.
             tungstenite::Error::Http(answer) => refused(answer.status(), ""),
             error => unreachable(error.to_string()),
         })?;
-        let mut line = Self { socket, asked: 0, opened: (Instant::now(), None) };
-        // Nothing has been asked of it yet: whatever goes wrong until it has let us in, no turn has begun.
+        let mut connection = Self { socket, asked: 0, opened: (Instant::now(), None) };
+        // No turn has begun yet: whatever fails until the connection is accepted, the message can be retried.
         loop {
-            let frame = line.frame(deadline).await.map_err(|error| unreachable(error.detail))?;
+            let frame = connection.frame(deadline).await.map_err(|error| unreachable(error.detail))?;
             if frame.event.as_deref() == Some("connect.challenge") {
                 break;
             }
         }
         let hello = json!({
             "minProtocol": PROTOCOL, "maxProtocol": PROTOCOL,
-            // The gateway knows its clients by name and lets in no others.
+            // The gateway accepts only clients whose name it knows.
             "client": { "id": "gateway-client", "version": env!("CARGO_PKG_VERSION"), "platform": "linux", "mode": "backend" },
             "role": "operator", "scopes": ["operator.read", "operator.write"], "caps": [], "commands": [], "permissions": {},
             "auth": { "token": gateway.token },
         });
-        let id = line.ask("connect", hello).await.map_err(|error| unreachable(error.detail))?;
-        let answer = line.answer(&[&id], deadline).await.map_err(|error| unreachable(error.detail))?;
+        let id = connection.ask("connect", hello).await.map_err(|error| unreachable(error.detail))?;
+        let answer = connection.answer(&[&id], deadline).await.map_err(|error| unreachable(error.detail))?;
         match answer.said {
             Ok(hello) => {
                 let uptime = hello.pointer("/snapshot/uptimeMs").and_then(Value::as_u64).map(Duration::from_millis);
-                line.opened = (Instant::now(), uptime);
-                Ok(line)
+                connection.opened = (Instant::now(), uptime);
+                Ok(connection)
             }
             Err(why) if why.is_passing() => Err(unreachable(why.to_string())),
             Err(why) => Err(TurnError::new(
@@ -115,13 +115,13 @@ impl Line {
         }
     }
 
-    /// For how long the gateway has run; for ever, where it does not say.
+    /// The gateway's uptime; the maximum where it does not report one.
     pub(super) fn uptime(&self) -> Duration {
         let (opened, uptime) = self.opened;
         uptime.map_or(Duration::MAX, |uptime| uptime.saturating_add(opened.elapsed()))
     }
 
-    /// Asks; the answer will have the id that this answers.
+    /// Sends a request; returns its id.
     pub(super) async fn ask(&mut self, method: &str, params: Value) -> Result<String, TurnError> {
         self.asked += 1;
         let id = format!("r{}", self.asked);
@@ -130,8 +130,8 @@ impl Line {
         Ok(id)
     }
 
-    /// The next answer to any of these. Events are for others.
-    pub(super) async fn answer(&mut self, ids: &[&str], deadline: Instant) -> Result<Answer, TurnError> {
+    /// Returns the next response to any of these requests, and ignores events.
+    pub(super) async fn answer(&mut self, ids: &[&str], deadline: Instant) -> Result<GatewayResponse, TurnError> {
         loop {
             let frame = self.frame(deadline).await?;
             let Some(id) = frame.id.filter(|id| frame.kind == "res" && ids.contains(&id.as_str())) else { continue };
@@ -144,11 +144,11 @@ impl Line {
                 }
                 _ => Ok(frame.payload),
             };
-            return Ok(Answer { id, said });
+            return Ok(GatewayResponse { id, said });
         }
     }
 
-    /// Says goodbye. A gateway that is gone meanwhile is no news.
+    /// Closes the connection. It may be gone already.
     pub(super) async fn close(mut self) {
         let _ = self.socket.close(None).await;
     }
@@ -174,5 +174,5 @@ impl Line {
 }
 
 fn broken(error: tungstenite::Error) -> TurnError {
-    TurnError::new(Trouble::Lost, format!("the line to the gateway broke: {error}"))
+    TurnError::new(Trouble::Lost, format!("the connection to the gateway broke: {error}"))
 }

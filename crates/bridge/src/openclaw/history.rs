@@ -1,68 +1,69 @@
-//! Whether a session has seen a mail, and what its agent has answered: `chat.history` of the gateway's own protocol, else
-//! the tool `sessions_history`, which shows less of long answers.
+//! Whether a session's history contains a message, and what the agent answered: by `chat.history` of the gateway's own protocol,
+//! else by the tool `sessions_history`, which shows less of long answers.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::line::Line;
+use super::connection::GatewayConnection;
 use super::sessions_send::invoke;
 use super::{Gateway, late};
 use crate::runtime::{Trouble, Turn, TurnError};
 
-/// What is left of a mail in a session.
+/// What a session's history shows of a message.
 #[derive(Debug, PartialEq)]
 pub(super) enum Trace {
-    /// Nothing: the session has not seen it, or so long ago that it is not shown.
+    /// Nothing: the session has not seen it, or too long ago.
     None,
-    /// It has been read; nothing was said since.
+    /// The message, without an answer.
     Seen,
-    /// The last that the agent said to it.
+    /// The message and the agent's last answer to it.
     Answered(String),
 }
 
-/// What is known of a mail in its session.
+/// What is known about a message in its session.
 #[derive(Debug, PartialEq)]
 pub(super) struct Recalled {
     pub(super) trace: Trace,
-    /// Whether nothing runs in the session any more that could still answer. Only the gateway's own protocol tells.
+    /// Whether nothing runs in the session that could still answer. Only the gateway's own protocol tells.
     pub(super) is_over: bool,
 }
 
-/// The most messages of a session that are looked through, which is the most that a gateway shows. A turn may have many:
-/// each call of a tool is one.
+/// The most entries of a session that are searched, which is the most that a gateway returns. A turn may have many: each tool
+/// call is one.
 const LIMIT: u32 = 1_000;
-/// The most characters of a message that a gateway shows, where it is asked for them; otherwise it shows 8,000.
+/// The most characters of an entry that are requested; without a request a gateway returns 8,000.
 const MAX_CHARS: u32 = 500_000;
-/// How soon a session whose agent is at work is looked at again.
+/// How soon a session with a running turn is checked again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
-/// A gateway that has run for so long has taken up what its restart cut off; it does so some seconds after it lets us in.
+/// After this uptime a gateway has resumed the turns that its restart interrupted, which it does some seconds after it accepts
+/// connections.
 const SETTLED: Duration = Duration::from_secs(60);
-/// What the gateway puts behind, or in place of, what it does not show.
+/// What the gateway appends to, or puts in place of, text that it does not return.
 const CUTS: [&str; 4] = [
     "\n...(truncated)...",
     "\n…(truncated)…",
     "[chat.history omitted: message too large]",
     "[sessions_history omitted: message too large]",
 ];
-/// Stands at the end of an answer of which the gateway shows only the beginning.
+/// Appended to an answer of which the gateway returns only the beginning.
 pub(super) const CUT: &str =
     "[cut: the gateway shows no more of this answer than its beginning; the whole of it is in the agent's session]";
 
-/// Looks for a mail in its session, and waits while something runs there that may answer it: a gateway that was restarted
-/// goes on by itself with what was cut off. A gateway that cannot say now (it is just starting, say) is an error: running
-/// the turn instead could make it two.
+/// Searches the session's history for a message, and waits while a turn runs there that may answer it: a restarted gateway
+/// resumes interrupted turns by itself. A gateway that cannot tell yet, for example while it starts, is an error: running the
+/// turn instead could run it twice.
 pub(super) async fn recall(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<Recalled, TurnError> {
-    let recalled = match Line::open(gateway).await {
-        Ok(mut line) => {
-            let recalled = remembered(&mut line, turn, deadline).await;
-            line.close().await;
+    let recalled = match GatewayConnection::open(gateway).await {
+        Ok(mut connection) => {
+            let recalled = remembered(&mut connection, turn, deadline).await;
+            connection.close().await;
             recalled?
         }
         Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
         Err(error) => {
-            tracing::debug!(%error, "no line to the gateway; asking its tool for the history");
+            tracing::debug!(%error, "no connection to the gateway; asking its tool for the history");
             None
         }
     };
@@ -72,26 +73,30 @@ pub(super) async fn recall(gateway: &Gateway, turn: &Turn, deadline: Instant) ->
     }
 }
 
-/// The same by a line that there is. Nothing where the gateway shows no history. The run of the turn's own key is not
-/// waited for: it can be joined.
-pub(super) async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Option<Recalled>, TurnError> {
+/// The same over an open connection; `None` where the gateway shows no history. Does not wait for the run of the turn's own key,
+/// since that can be joined.
+pub(super) async fn remembered(
+    connection: &mut GatewayConnection,
+    turn: &Turn,
+    deadline: Instant,
+) -> Result<Option<Recalled>, TurnError> {
     let mut is_idle = false;
     loop {
-        let Some(found) = shown(line, &turn.session_key, deadline).await? else { return Ok(None) };
+        let Some(found) = shown(connection, &turn.session_key, deadline).await? else { return Ok(None) };
         let about = |name: &str| found.pointer(&format!("/sessionInfo/{name}"));
         let is_active = about("hasActiveRun").and_then(Value::as_bool).unwrap_or(false);
         let runs = about("activeRunIds").and_then(Value::as_array);
         let is_ours = runs.is_some_and(|runs| runs.iter().any(|run| run.as_str() == Some(&turn.key)));
         let is_last_look = Instant::now() + LOOK_AGAIN > deadline;
         match trace(messages(&found), turn.mail.id.as_str()) {
-            // What was said so far is not the end of it.
+            // The run goes on, so what was said so far is not the answer.
             Trace::Seen | Trace::Answered(_) if is_ours => {
                 return Ok(Some(Recalled { trace: Trace::Seen, is_over: false }));
             }
             Trace::None => return Ok(Some(Recalled { trace: Trace::None, is_over: !is_active })),
             trace @ Trace::Answered(_) if !is_active => return Ok(Some(Recalled { trace, is_over: true })),
-            // Looked at twice: the messages are read before the runs, so an answer may have come between.
-            Trace::Seen if !is_active && (is_last_look || is_idle && line.uptime() >= SETTLED) => {
+            // Read twice: the messages are read before the runs, so an answer may have come in between.
+            Trace::Seen if !is_active && (is_last_look || is_idle && connection.uptime() >= SETTLED) => {
                 return Ok(Some(Recalled { trace: Trace::Seen, is_over: true }));
             }
             Trace::Seen | Trace::Answered(_) if is_last_look => return Err(late(turn.timeout)),
@@ -101,13 +106,17 @@ pub(super) async fn remembered(line: &mut Line, turn: &Turn, deadline: Instant) 
     }
 }
 
-/// What the gateway's own protocol shows of a session. Nothing where it shows no history.
-async fn shown(line: &mut Line, session_key: &str, deadline: Instant) -> Result<Option<Value>, TurnError> {
+/// The history by the gateway's own protocol; `None` where it shows none.
+async fn shown(
+    connection: &mut GatewayConnection,
+    session_key: &str,
+    deadline: Instant,
+) -> Result<Option<Value>, TurnError> {
     let whole = json!({ "sessionKey": session_key, "limit": LIMIT, "maxChars": MAX_CHARS });
-    // Older gateways do not know how to show more.
+    // Older gateways reject the parameter for longer texts.
     for asked in [whole, json!({ "sessionKey": session_key, "limit": LIMIT })] {
-        let id = line.ask("chat.history", asked).await?;
-        match line.answer(&[&id], deadline).await?.said {
+        let id = connection.ask("chat.history", asked).await?;
+        match connection.answer(&[&id], deadline).await?.said {
             Ok(found) => return Ok(Some(found)),
             Err(error) => tracing::debug!(%error, "no history to look in"),
         }
@@ -115,16 +124,16 @@ async fn shown(line: &mut Line, session_key: &str, deadline: Instant) -> Result<
     Ok(None)
 }
 
-/// The whole of an answer of which only the beginning is known, where the history shows it.
-pub(super) async fn whole_answer(line: &mut Line, turn: &Turn, deadline: Instant) -> Option<String> {
-    let found = shown(line, &turn.session_key, deadline).await.ok()??;
+/// The whole of an answer of which only the beginning is known, where the history has it.
+pub(super) async fn whole_answer(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant) -> Option<String> {
+    let found = shown(connection, &turn.session_key, deadline).await.ok()??;
     match trace(messages(&found), turn.mail.id.as_str()) {
         Trace::Answered(text) => Some(text),
         Trace::Seen | Trace::None => None,
     }
 }
 
-/// Looks for a mail in its session by a tool. The session reads its own history; a gateway without that tool shows nothing.
+/// Searches the session's history by a tool. The session reads its own history; a gateway without that tool shows nothing.
 pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnError> {
     let arguments = json!({ "sessionKey": turn.session_key, "limit": LIMIT });
     match invoke(gateway, turn, &turn.session_key, "sessions_history", arguments).await {
@@ -137,7 +146,7 @@ pub(super) async fn look(gateway: &Gateway, turn: &Turn) -> Result<Trace, TurnEr
     }
 }
 
-/// The text, and where the gateway has cut it, a note that says so.
+/// The text, with a note where the gateway has cut it.
 fn marked(text: String) -> String {
     let trimmed = text.trim_end();
     match CUTS.iter().find_map(|cut| trimmed.strip_suffix(cut)) {
@@ -146,18 +155,18 @@ fn marked(text: String) -> String {
     }
 }
 
-/// The messages of a history, oldest first.
+/// The entries of a history, oldest first.
 fn messages(history: &Value) -> &[Value] {
     history.get("messages").and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()
 }
 
-/// What messages show of a mail with this id.
+/// What these entries show of a message with this id.
 fn trace(messages: &[Value], id: &str) -> Trace {
-    // The frame around a mail names its id, which no other mail has; a body cannot imitate the attribute.
+    // The frame around a message names its id, which is unique; a body cannot imitate the attribute.
     let mark = format!("id=\"{id}\"");
     let role = |message: &Value, wanted: &str| message.get("role").and_then(Value::as_str) == Some(wanted);
-    // What another session has sent is shown as if the agent had said it, but for its provenance.
-    // A gateway that was restarted tells the agent itself to go on with what was cut off: that is no other question.
+    // What another session sent is shown as if the agent had said it; only its provenance differs. A restarted gateway tells the
+    // agent to resume what was interrupted: that is not another question either.
     let provenance = |message: &Value| message.pointer("/provenance/kind").and_then(Value::as_str).map(str::to_owned);
     let is_input = |message: &Value| match provenance(message).as_deref() {
         Some("internal_system") => false,
@@ -166,7 +175,7 @@ fn trace(messages: &[Value], id: &str) -> Trace {
     };
     let asked = messages.iter().rposition(|message| is_input(message) && text(message).contains(&mark));
     let Some(asked) = asked else { return Trace::None };
-    // What the agent says on its way to a tool is no answer: a turn that was cut off there has none.
+    // Text before a tool call is no answer: a turn that was interrupted there has none.
     let last = messages[asked + 1..].iter().take_while(|message| !is_input(message)).last();
     match last.filter(|message| role(message, "assistant") && is_final(message)).map(text) {
         Some(text) if !text.trim().is_empty() => Trace::Answered(marked(text)),
@@ -174,7 +183,7 @@ fn trace(messages: &[Value], id: &str) -> Trace {
     }
 }
 
-/// Whether the turn ended with this message.
+/// Whether the turn ended with this entry.
 fn is_final(message: &Value) -> bool {
     let parts = message.get("content").and_then(Value::as_array).into_iter().flatten();
     let mut kinds = parts.filter_map(|part| part.get("type")?.as_str());

@@ -3,19 +3,19 @@
 use reqwest::StatusCode;
 use serde_json::json;
 
-use super::{CONNECT_TIMEOUT, Gateway, Route, refused, socket};
+use super::{CONNECT_TIMEOUT, Gateway, GatewayRoute, refused, socket};
 use crate::runtime::{Trouble, TurnError};
 
 impl Gateway {
     /// The best route that the gateway offers: its own protocol, where a turn that was cut off can be joined again; else
     /// chat completions; else the tool of older gateways.
-    pub async fn probe(&self) -> Result<Route, TurnError> {
+    pub async fn probe(&self) -> Result<GatewayRoute, TurnError> {
         let mut first = None;
-        for route in [Route::WebSocket, Route::Chat, Route::SessionsSend] {
+        for route in [GatewayRoute::WebSocket, GatewayRoute::Chat, GatewayRoute::SessionsSend] {
             match self.offers(route).await {
                 Ok(()) => return Ok(route),
                 Err(error) if error.trouble == Trouble::Unreachable => return Err(error),
-                // A gateway that speaks another version of its protocol may let us in by another route.
+                // A gateway that speaks another version of its protocol may still offer another route.
                 Err(error) => {
                     first.get_or_insert(error);
                 }
@@ -25,14 +25,13 @@ impl Gateway {
     }
 
     /// Whether the gateway takes turns by this route, with this token.
-    pub(super) async fn offers(&self, route: Route) -> Result<(), TurnError> {
+    pub(super) async fn offers(&self, route: GatewayRoute) -> Result<(), TurnError> {
         let path = match route {
-            Route::WebSocket => return socket::greet(self).await,
-            Route::Chat => "/v1/chat/completions",
-            Route::SessionsSend => "/tools/invoke",
+            GatewayRoute::WebSocket => return socket::greet(self).await,
+            GatewayRoute::Chat => "/v1/chat/completions",
+            GatewayRoute::SessionsSend => "/tools/invoke",
         };
-        // Asks for something that no gateway does: a route that exists complains about the request, one that does not
-        // is not found.
+        // An empty request runs nothing: an existing route rejects it, a missing one returns 404.
         let request = self.post(path).json(&json!({})).timeout(CONNECT_TIMEOUT);
         let failed = |error: reqwest::Error| match error.is_timeout() {
             true => self.unreachable("no answer in time"),

@@ -1,6 +1,6 @@
-//! `POST /tools/invoke` with `sessions_send`, for gateways that have nothing better.
+//! `POST /tools/invoke` with `sessions_send`, for gateways that offer nothing better.
 //!
-//! HTTP 200 says nothing here: `result.details.status` does.
+//! HTTP 200 does not mean success here: `result.details.status` tells.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use tokio::time::{Instant, sleep};
 
 use super::history::{self, Trace};
 use super::{Gateway, agent_of, late, longest, refused, spoken};
-use crate::runtime::{Outcome, Trouble, Turn, TurnError};
+use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
-/// The longest between two looks into the history for an answer that comes after the wait.
+/// The longest interval between reads of the history for an answer that is late.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -29,18 +29,18 @@ struct ToolResult {
     details: Value,
 }
 
-pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
+pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
     if turn.tried {
         let recalled = history::recall(gateway, turn, deadline).await?;
         match recalled.trace {
             Trace::Answered(text) => return Ok(spoken(Some(&text))),
-            // It is under way, or ended in silence: asking again would make it two.
+            // The turn is running, or ended without an answer: asking again would run it twice.
             Trace::Seen if turn.repeat && !recalled.is_over => return late_answer(gateway, turn, deadline).await,
             Trace::Seen | Trace::None => {}
         }
     }
-    // The caller's session must be another than the target, or the gateway takes it for an agent that talks to itself.
+    // The caller's session must differ from the target, or the gateway takes it for an agent that talks to itself.
     let caller = format!("agent:{}:mailbox-bridge", agent_of(&turn.session_key));
     let arguments = json!({
         "sessionKey": turn.session_key,
@@ -52,7 +52,7 @@ pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, Turn
     let was_sent = details.get("sentBeforeError").and_then(Value::as_bool).unwrap_or(false);
     match word("status").unwrap_or_default() {
         "ok" => Ok(spoken(word("reply"))),
-        "no_reply" => Ok(Outcome::NoReply),
+        "no_reply" => Ok(TurnOutcome::NoReply),
         "accepted" | "timeout" | "queued" => late_answer(gateway, turn, deadline).await,
         "error" if was_sent => late_answer(gateway, turn, deadline).await,
         "forbidden" => Err(TurnError::new(Trouble::NotOffered, said(&details, "the gateway forbids sessions_send"))),
@@ -73,7 +73,7 @@ pub(super) async fn invoke(
     arguments: Value,
 ) -> Result<Value, TurnError> {
     let body = json!({ "tool": tool, "sessionKey": caller, "args": arguments });
-    // The channel keeps the gateway from starting a conversation of its own about the answer.
+    // This channel keeps the gateway from starting a conversation of its own about the answer.
     let request = gateway.post("/tools/invoke").header("x-openclaw-message-channel", "webchat").json(&body);
     let answer = request.timeout(longest(turn)).send().await.map_err(|error| gateway.lost(error, turn.timeout))?;
     let status = answer.status();
@@ -89,8 +89,8 @@ pub(super) async fn invoke(
     }
 }
 
-/// The wait was over before the turn was: the answer will be in the session's history.
-async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
+/// Waits for an answer that was not ready in time and will appear in the session's history.
+async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
     loop {
         match history::recall(gateway, turn, deadline).await.map(|recalled| recalled.trace) {
             Ok(Trace::Answered(text)) => return Ok(spoken(Some(&text))),
@@ -99,7 +99,7 @@ async fn late_answer(gateway: &Gateway, turn: &Turn, deadline: Instant) -> Resul
         }
         let pause = (turn.timeout / 10).min(LOOK_AGAIN);
         if Instant::now() + pause > deadline {
-            // If it comes later still, the next try finds it.
+            // If it comes later still, the retry finds it.
             return Err(late(turn.timeout));
         }
         sleep(pause).await;

@@ -1,50 +1,51 @@
-//! The gateway's WebSocket: `agent` with the mail's id as idempotency key, then `agent.wait`.
+//! The gateway's WebSocket: `agent` with the message's id as idempotency key, then `agent.wait`.
 
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
+use super::connection::{GatewayConnection, Refusal};
 use super::history::{self, Trace};
-use super::line::{Line, Refusal};
 use super::{Gateway, late, longest, spoken};
-use crate::runtime::{Outcome, Trouble, Turn, TurnError};
+use crate::runtime::{Trouble, Turn, TurnError, TurnOutcome};
 
 /// The longest that one `agent.wait` waits.
 const WAIT_MS: u128 = 60_000;
-/// How soon a run that waits in the gateway's queue is asked for again.
+/// How soon a run in the gateway's queue is polled again.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-/// How long to wait for the whole answer where `agent.wait` has given only the beginning.
+/// How long to wait for the whole answer where `agent.wait` returned only the beginning.
 const WHOLE: Duration = Duration::from_secs(2);
-/// `agent.wait` shows 4,095 UTF-16 units of an answer without white space at their end, and then this.
+/// `agent.wait` returns 4,095 UTF-16 units of an answer, trimmed, and then this.
 const WAIT_CUTS: char = '…';
-/// An answer that ends so is taken for a cut one from this length on.
+/// From this length on, an answer with that ending counts as cut.
 const CUT_FROM: usize = 3_000;
 
-pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<Outcome, TurnError> {
+pub(super) async fn turn(gateway: &Gateway, turn: &Turn) -> Result<TurnOutcome, TurnError> {
     let deadline = Instant::now() + longest(turn);
-    let mut line = Line::open(gateway).await?;
-    let ended = follow(&mut line, turn, deadline).await;
-    line.close().await;
+    let mut connection = GatewayConnection::open(gateway).await?;
+    let ended = follow(&mut connection, turn, deadline).await;
+    connection.close().await;
     match ended {
         Err(error) if error.trouble == Trouble::Timeout => Err(late(turn.timeout)),
         ended => ended,
     }
 }
 
-async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outcome, TurnError> {
-    // The gateway may have forgotten the run, as it does when it is restarted, while the history still has its end.
+async fn follow(connection: &mut GatewayConnection, turn: &Turn, deadline: Instant) -> Result<TurnOutcome, TurnError> {
+    // A restarted gateway has forgotten the run, while the history still has its answer.
     if turn.tried
-        && let Some(Trace::Answered(text)) = history::remembered(line, turn, deadline).await?.map(|found| found.trace)
+        && let Some(Trace::Answered(text)) =
+            history::remembered(connection, turn, deadline).await?.map(|found| found.trace)
     {
         return Ok(spoken(Some(&text)));
     }
-    // A repeat of the same key joins the run that there is, or answers with what came of it.
+    // A repeat of the same key joins the running turn, or returns its result.
     let begin = json!({
         "message": turn.prompt, "sessionKey": turn.session_key, "idempotencyKey": turn.key, "deliver": false,
     });
-    let agent = line.ask("agent", begin.clone()).await?;
-    let begun = line.answer(&[&agent], deadline).await?.said.map_err(refused)?;
+    let agent = connection.ask("agent", begin.clone()).await?;
+    let begun = connection.answer(&[&agent], deadline).await?.said.map_err(refused)?;
     if let Some(ended) = ended(&begun) {
         return ended;
     }
@@ -53,16 +54,16 @@ async fn follow(line: &mut Line, turn: &Turn, deadline: Instant) -> Result<Outco
         if left == 0 {
             return Err(late(turn.timeout));
         }
-        let wait = line.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
-        // `agent` answers a second time at the run's end, with all of it.
-        let answer = line.answer(&[&agent, &wait], deadline).await?;
+        let wait = connection.ask("agent.wait", json!({ "runId": turn.key, "timeoutMs": left })).await?;
+        // `agent` responds a second time at the end of the run, with the whole answer.
+        let answer = connection.answer(&[&agent, &wait], deadline).await?;
         let said = answer.said.map_err(refused)?;
         match ended(&said) {
-            Some(Ok(Outcome::Reply(text))) if answer.id == wait && may_be_cut(&text) => {
-                return Ok(whole_answer(line, turn, &agent, begin, text).await);
+            Some(Ok(TurnOutcome::Reply(text))) if answer.id == wait && may_be_cut(&text) => {
+                return Ok(whole_answer(connection, turn, &agent, begin, text).await);
             }
             Some(ended) => return ended,
-            // A run in the gateway's queue is answered for at once, not after a wait.
+            // For a run in the gateway's queue the call returns at once.
             None => sleep(ASK_AGAIN).await,
         }
     }
@@ -83,56 +84,64 @@ fn may_be_cut(text: &str) -> bool {
     text.ends_with(WAIT_CUTS) && text.encode_utf16().count() >= CUT_FROM
 }
 
-/// The whole of a long answer: from the run's own end; where another line began the run, from the gateway's memory; else
-/// from the session's history. Where none of them has it, the beginning with a note.
-async fn whole_answer(line: &mut Line, turn: &Turn, agent: &str, begin: Value, beginning: String) -> Outcome {
+/// The whole of a long answer: from the second response of `agent`; where another connection began the run, from the gateway's
+/// memory; else from the session's history. Where none has it, the beginning with a note.
+async fn whole_answer(
+    connection: &mut GatewayConnection,
+    turn: &Turn,
+    agent: &str,
+    begin: Value,
+    beginning: String,
+) -> TurnOutcome {
     let found = |said: Result<Value, Refusal>| match ended(&said.ok()?)? {
-        Ok(Outcome::Reply(text)) if !may_be_cut(&text) || text.len() > beginning.len() => Some(Outcome::Reply(text)),
+        Ok(TurnOutcome::Reply(text)) if !may_be_cut(&text) || text.len() > beginning.len() => {
+            Some(TurnOutcome::Reply(text))
+        }
         _ => None,
     };
-    if let Ok(answer) = line.answer(&[agent], Instant::now() + WHOLE).await
+    if let Ok(answer) = connection.answer(&[agent], Instant::now() + WHOLE).await
         && let Some(whole) = found(answer.said)
     {
         return whole;
     }
-    if let Ok(again) = line.ask("agent", begin).await
-        && let Ok(answer) = line.answer(&[&again], Instant::now() + WHOLE).await
+    if let Ok(again) = connection.ask("agent", begin).await
+        && let Ok(answer) = connection.answer(&[&again], Instant::now() + WHOLE).await
         && let Some(whole) = found(answer.said)
     {
         return whole;
     }
     let start: String = beginning.chars().take(100).collect();
-    match history::whole_answer(line, turn, Instant::now() + WHOLE).await {
+    match history::whole_answer(connection, turn, Instant::now() + WHOLE).await {
         // A run may end in several messages, of which the history's last is only one.
         Some(text) if text.starts_with(&start) && text.len() >= beginning.trim_end_matches(WAIT_CUTS).len() => {
-            Outcome::Reply(text)
+            TurnOutcome::Reply(text)
         }
-        _ => Outcome::Reply(format!("{beginning}\n{}", history::CUT)),
+        _ => TurnOutcome::Reply(format!("{beginning}\n{}", history::CUT)),
     }
 }
 
-/// What came of the run, unless it is still under way.
-fn ended(payload: &Value) -> Option<Result<Outcome, TurnError>> {
+/// The result of the run; `None` while it is running.
+fn ended(payload: &Value) -> Option<Result<TurnOutcome, TurnError>> {
     let word = |name: &str| payload.get(name).and_then(Value::as_str);
     let why = || word("error").or_else(|| word("summary")).unwrap_or("no reason given").to_owned();
     match word("status").unwrap_or_default() {
         "ok" | "completed" => Some(Ok(spoken(reply(payload).as_deref()))),
-        "no_reply" | "silent" => Some(Ok(Outcome::NoReply)),
+        "no_reply" | "silent" => Some(Ok(TurnOutcome::NoReply)),
         "error" | "failed" => Some(Err(failed(why()))),
-        // The gateway goes down, and the run with it or not.
+        // The gateway shuts down; whether the run ends with it is unknown.
         "timeout" if word("timeoutPhase") == Some("gateway_draining") => {
             Some(Err(TurnError::new(Trouble::Lost, "the gateway is going down")))
         }
-        // The run's own time-out; a mere end of the wait has no such marks.
+        // The run's own timeout; the end of one `agent.wait` has none of these fields.
         "timeout" if payload.get("endedAt").is_some_and(Value::is_number) || word("stopReason").is_some() => {
             Some(Err(TurnError::new(Trouble::Failed, format!("the gateway ended the turn: {}", why()))))
         }
-        // accepted, in_flight, pending, timeout of the wait alone
+        // accepted, in_flight, pending, or the timeout of this one wait
         _ => None,
     }
 }
 
-/// The agent's words: all of them where the gateway shows the run's result, else what `terminalReply` has.
+/// The agent's text: all of it where the gateway returns the run's result, else `terminalReply`.
 fn reply(payload: &Value) -> Option<String> {
     let closing = payload.get("terminalReply").or_else(|| payload.pointer("/result/meta/terminalReply"));
     let field = |name: &str| closing.and_then(|closing| closing.get(name)).and_then(Value::as_str);
@@ -147,9 +156,9 @@ fn reply(payload: &Value) -> Option<String> {
     }
 }
 
-/// Whether the gateway lets the bridge in this way.
+/// Checks that the gateway accepts the connection.
 pub(super) async fn greet(gateway: &Gateway) -> Result<(), TurnError> {
-    Line::open(gateway).await?.close().await;
+    GatewayConnection::open(gateway).await?.close().await;
     Ok(())
 }
 
@@ -157,7 +166,7 @@ pub(super) async fn greet(gateway: &Gateway) -> Result<(), TurnError> {
 mod tests {
     use super::*;
 
-    fn replied(payload: Value) -> Option<Outcome> {
+    fn replied(payload: Value) -> Option<TurnOutcome> {
         ended(&payload).map(|ended| ended.unwrap())
     }
 
@@ -173,17 +182,17 @@ mod tests {
         let payload = json!({ "status": "ok", "result": {
             "payloads": [{ "text": "one" }, { "mediaUrl": "x" }, { "text": "two" }],
             "meta": { "terminalReply": { "disposition": "visible", "text": "one…" } } } });
-        assert_eq!(replied(payload), Some(Outcome::Reply("one\n\ntwo".into())));
+        assert_eq!(replied(payload), Some(TurnOutcome::Reply("one\n\ntwo".into())));
         let waited = json!({ "status": "ok", "terminalReply": { "disposition": "visible", "text": "one" } });
-        assert_eq!(replied(waited), Some(Outcome::Reply("one".into())));
+        assert_eq!(replied(waited), Some(TurnOutcome::Reply("one".into())));
     }
 
     #[test]
     fn silence_is_no_reply() {
         for closing in [json!({ "disposition": "silent" }), json!({ "disposition": "empty" })] {
-            assert_eq!(replied(json!({ "status": "ok", "terminalReply": closing })), Some(Outcome::NoReply));
+            assert_eq!(replied(json!({ "status": "ok", "terminalReply": closing })), Some(TurnOutcome::NoReply));
         }
-        assert_eq!(replied(json!({ "status": "ok" })), Some(Outcome::NoReply));
+        assert_eq!(replied(json!({ "status": "ok" })), Some(TurnOutcome::NoReply));
     }
 
     #[test]

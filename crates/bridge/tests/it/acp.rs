@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use amb_bridge::acp::{Acp, AcpOptions, Permissions};
-use amb_bridge::{Connection, Conversations, Ledger, Options, Runtime, Trouble, Turn};
+use amb_bridge::{BridgeOptions, Conversations, Ledger, Runtime, RuntimeState, Trouble, Turn};
 use amb_core::Mailbox;
 
 use crate::world::{World, quick, until};
@@ -52,8 +52,12 @@ impl Fake {
 }
 
 /// Time enough for a Python to start on a busy machine.
-fn patient() -> Options {
-    Options { turn_timeout: Duration::from_secs(20), conversations: Conversations::Peer("peer:".into()), ..quick() }
+fn patient() -> BridgeOptions {
+    BridgeOptions {
+        turn_timeout: Duration::from_secs(20),
+        conversations: Conversations::Peer("peer:".into()),
+        ..quick()
+    }
 }
 
 #[tokio::test]
@@ -74,7 +78,7 @@ async fn one_process_and_one_session_answer_a_peer() {
 async fn each_thread_has_its_session_where_that_is_wanted() {
     let world = World::new().await;
     let fake = Fake::new(&world, "ok");
-    let options = Options { conversations: Conversations::Thread, ..patient() };
+    let options = BridgeOptions { conversations: Conversations::Session, ..patient() };
     let bridge = world.start_with(fake.agent(), options);
     for _ in 0..2 {
         let mail = world.mail().await;
@@ -88,7 +92,7 @@ async fn each_thread_has_its_session_where_that_is_wanted() {
 async fn turns_of_two_sessions_run_side_by_side() {
     let world = World::new().await;
     let fake = Fake::new(&world, "together");
-    let options = Options { conversations: Conversations::Thread, concurrency: 4, ..patient() };
+    let options = BridgeOptions { conversations: Conversations::Session, concurrency: 4, ..patient() };
     let bridge = world.start_with(fake.agent(), options);
     // Neither is answered before both have begun.
     let (one, two) = (world.mail().await, world.mail().await);
@@ -129,10 +133,10 @@ async fn an_agent_that_dies_in_a_turn_is_started_again_and_told_what_was_said() 
 async fn a_mail_on_which_the_agent_always_dies_is_given_up_and_others_go_on() {
     let world = World::new().await;
     let fake = Fake::new(&world, "always-dies");
-    let bridge = world.start_with(fake.agent(), Options { max_failures: 2, ..patient() });
+    let bridge = world.start_with(fake.agent(), BridgeOptions { max_failures: 2, ..patient() });
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead().unwrap();
+    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
     assert_eq!(dead[0].trouble, Trouble::Lost);
     assert!(dead[0].reason.contains("exit status: 9") && dead[0].reason.contains("out of memory"), "{dead:?}");
     let next = world.mail().await;
@@ -162,11 +166,11 @@ async fn a_session_at_rest_is_loaded_again_and_its_old_words_are_no_answer() {
 async fn a_turn_that_takes_too_long_is_cancelled_and_the_session_stays() {
     let world = World::new().await;
     let fake = Fake::new(&world, "slow");
-    let options = Options { turn_timeout: Duration::from_millis(300), max_failures: 2, ..patient() };
+    let options = BridgeOptions { turn_timeout: Duration::from_millis(300), max_failures: 2, ..patient() };
     let bridge = world.start_with(fake.agent(), options);
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    assert_eq!(Ledger::look(&world.ledger()).dead().unwrap()[0].trouble, Trouble::Timeout);
+    assert_eq!(Ledger::look(&world.ledger()).dead_letters().unwrap()[0].trouble, Trouble::Timeout);
     assert_eq!((fake.count("cancelled"), fake.count("session/new")), (2, 1), "{:?}", fake.log());
     bridge.stop().await;
 }
@@ -176,7 +180,7 @@ async fn an_agent_that_does_not_heed_a_cancel_is_killed_with_all_that_it_started
     let world = World::new().await;
     let fake = Fake::new(&world, "deaf");
     let agent = Acp::new(AcpOptions { cancel_limit: Duration::from_millis(50), ..fake.options() });
-    let options = Options { turn_timeout: Duration::from_millis(300), max_failures: 1, ..patient() };
+    let options = BridgeOptions { turn_timeout: Duration::from_millis(300), max_failures: 1, ..patient() };
     let bridge = world.start_with(Arc::new(agent), options);
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
@@ -241,8 +245,9 @@ async fn an_agent_that_takes_no_turns_makes_mail_wait_and_says_why() {
         let fake = Fake::new(&world, mode);
         let bridge = world.start_with(fake.agent(), patient());
         let mail = world.mail().await;
-        let status = world.status_says("trouble", |status| matches!(status.connection, Connection::Down { .. })).await;
-        let Connection::Down { trouble, detail, .. } = status.connection else { panic!("{mode}: up") };
+        let status =
+            world.status_says("trouble", |status| matches!(status.connection, RuntimeState::Down { .. })).await;
+        let RuntimeState::Down { trouble, detail, .. } = status.connection else { panic!("{mode}: up") };
         assert_eq!(trouble, wanted, "{mode}: {detail}");
         assert!(detail.contains(words), "{mode}: {detail}");
         bridge.stop().await;
@@ -258,7 +263,7 @@ async fn a_refusal_is_final_and_an_error_is_tried_again() {
     let bridge = world.start_with(Fake::new(&world, "refuses").agent(), patient());
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead().unwrap().remove(0);
+    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap().remove(0);
     assert_eq!((dead.trouble, dead.failures), (Trouble::Refused, 1));
     bridge.stop().await;
 

@@ -1,7 +1,7 @@
 //! Killed between any two steps: one reply, never none, never two.
 
 use amb_bridge::Step;
-use amb_bridge::openclaw::Route;
+use amb_bridge::openclaw::GatewayRoute;
 use amb_core::mailbox::{HistoryPage, Mailbox};
 
 use crate::world::{ROUTES, World, deadly, quick};
@@ -39,7 +39,7 @@ async fn a_bridge_killed_at_every_step_in_turn_sends_one_reply() {
 
 #[tokio::test]
 async fn without_a_history_to_look_in_a_lost_turn_runs_again_and_still_one_reply_is_sent() {
-    for route in [Route::Chat, Route::SessionsSend] {
+    for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         let world = World::new().await;
         world.gateway.lock().no_history = true;
         let mail = world.mail().await;
@@ -56,9 +56,9 @@ async fn a_mail_that_the_agent_read_itself_is_answered_although_the_bridge_died(
     for step in Step::ALL.into_iter().skip(1) {
         let world = World::new().await;
         let mail = world.mail().await;
-        world.start(Route::WebSocket, deadly(step)).dies().await;
+        world.start(GatewayRoute::WebSocket, deadly(step)).dies().await;
         world.bob.read(&mail.session, HistoryPage::newest(50).unwrap()).await.unwrap();
-        let bridge = world.start(Route::WebSocket, quick());
+        let bridge = world.start(GatewayRoute::WebSocket, quick());
         world.has_one_answer(&mail, &format!("{step:?}")).await;
         bridge.stop().await;
     }
@@ -69,10 +69,10 @@ async fn a_bridge_killed_in_the_middle_of_a_turn_takes_the_mail_up_again_at_once
     let world = World::new().await;
     world.gateway.fault([crate::gateway::Fault::Hangs]);
     let mail = world.mail().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     crate::world::until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     bridge.kill().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.has_one_answer(&mail, "killed in a turn").await;
     bridge.stop().await;
 }
@@ -82,7 +82,7 @@ async fn a_polite_end_gives_the_mail_back() {
     let world = World::new().await;
     world.gateway.fault([crate::gateway::Fault::Hangs]);
     let mail = world.mail().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     crate::world::until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     bridge.stop().await;
     let claimed = world.bob.claim(amb_core::mailbox::ClaimRequest::default()).await.unwrap();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_bridge::exec::{Exec, Input};
-use amb_bridge::{Ledger, Options, Trouble};
+use amb_bridge::{BridgeOptions, Ledger, Trouble};
 use amb_core::mailbox::Mailbox;
 
 use crate::world::{Mail, Running, World, quick, until};
@@ -19,7 +19,7 @@ fn shell(script: &str, input: Input) -> Arc<Exec> {
 }
 
 async fn run(world: &World, script: &str, input: Input) -> (Running, Mail) {
-    let options = Options { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
+    let options = BridgeOptions { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
     let bridge = world.start_with(shell(script, input), options);
     (bridge, world.mail().await)
 }
@@ -74,7 +74,7 @@ async fn a_command_that_fails_is_given_up_with_what_it_said() {
     let world = World::new().await;
     let (bridge, mail) = run(&world, "echo half; echo broken >&2; exit 3", Input::Text).await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead().unwrap();
+    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
     assert!(dead[0].reason.contains("exit status: 3") && dead[0].reason.contains("broken"), "{}", dead[0].reason);
     let told = world.replies(&mail).await;
     assert_eq!(told.len(), 1, "its sender is told, once");
@@ -86,7 +86,7 @@ async fn a_command_that_fails_is_given_up_with_what_it_said() {
 async fn what_a_command_complains_of_is_not_told_to_whoever_gave_the_task() {
     let world = World::new().await;
     let script = "echo 'postgres://admin:hunter2@db/mail refused' >&2; exit 1";
-    let options = Options { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
+    let options = BridgeOptions { turn_timeout: Duration::from_secs(10), max_failures: 1, ..quick() };
     let bridge = world.start_with(shell(script, Input::Text), options);
     world.alice.send(amb_core::Draft::task("bob".parse().unwrap(), "work", "do it")).await.unwrap();
     world.status_says("task given up", |status| status.given_up == 1).await;
@@ -94,7 +94,10 @@ async fn what_a_command_complains_of_is_not_told_to_whoever_gave_the_task() {
     assert_eq!(task.state, amb_core::TaskState::Failed);
     let note = task.note.unwrap();
     assert!(note.contains("could not work on this") && !note.contains("hunter2"), "{note}");
-    assert!(Ledger::look(&world.ledger()).dead().unwrap()[0].reason.contains("hunter2"), "its owner finds the reason");
+    assert!(
+        Ledger::look(&world.ledger()).dead_letters().unwrap()[0].reason.contains("hunter2"),
+        "its owner finds the reason"
+    );
     bridge.stop().await;
 }
 
@@ -126,11 +129,11 @@ async fn a_command_that_takes_too_long_is_killed_with_all_that_it_started() {
     let world = World::new().await;
     let pids = world.state.path().join("pids");
     let script = format!("sleep 600 & echo $$ $! > {}; wait", pids.display());
-    let options = Options { turn_timeout: Duration::from_millis(500), max_failures: 1, ..quick() };
+    let options = BridgeOptions { turn_timeout: Duration::from_millis(500), max_failures: 1, ..quick() };
     let bridge = world.start_with(shell(&script, Input::Text), options);
     world.mail().await;
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    assert_eq!(Ledger::look(&world.ledger()).dead().unwrap()[0].trouble, Trouble::Timeout);
+    assert_eq!(Ledger::look(&world.ledger()).dead_letters().unwrap()[0].trouble, Trouble::Timeout);
     all_gone(&pids).await;
     bridge.stop().await;
 }

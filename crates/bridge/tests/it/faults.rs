@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use amb_bridge::openclaw::Route;
+use amb_bridge::openclaw::GatewayRoute;
 use amb_bridge::{Ledger, Trouble};
 use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
@@ -11,7 +11,7 @@ use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, until};
 
 /// One mail with these faults before it goes well; answers how often the model ran.
-async fn runs_with(route: Route, faults: &[Fault]) -> usize {
+async fn runs_with(route: GatewayRoute, faults: &[Fault]) -> usize {
     let world = World::new().await;
     world.gateway.fault(faults.iter().copied());
     let mail = world.mail().await;
@@ -44,7 +44,7 @@ async fn a_model_that_fails_is_asked_again() {
 
 #[tokio::test]
 async fn a_gateway_in_trouble_is_asked_again() {
-    for route in [Route::Chat, Route::SessionsSend] {
+    for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         assert_eq!(runs_with(route, &[Fault::Status(502), Fault::Status(503), Fault::Status(500)]).await, 1);
     }
 }
@@ -59,20 +59,20 @@ async fn a_gateway_that_hangs_is_asked_again() {
 #[tokio::test]
 async fn an_answer_that_comes_after_the_wait_is_found_in_the_history() {
     for late in [Fault::Late, Fault::Says("timeout"), Fault::Says("queued"), Fault::FailsSent] {
-        assert_eq!(runs_with(Route::SessionsSend, &[late]).await, 1, "{late:?}");
+        assert_eq!(runs_with(GatewayRoute::SessionsSend, &[late]).await, 1, "{late:?}");
     }
 }
 
 #[tokio::test]
 async fn a_status_that_nobody_knows_is_a_turn_that_failed_and_not_an_answer() {
     // HTTP says 200 all the same. What the turn has come to is found in the history by the next try.
-    assert_eq!(runs_with(Route::SessionsSend, &[Fault::Says("mislaid")]).await, 1);
+    assert_eq!(runs_with(GatewayRoute::SessionsSend, &[Fault::Says("mislaid")]).await, 1);
 }
 
 #[tokio::test]
 async fn one_mail_by_sessions_send_is_one_turn_from_a_caller_that_is_not_the_agent_itself() {
     // The stand-in refuses a caller that is the target, or none, and chatters where no channel is named.
-    assert_eq!(runs_with(Route::SessionsSend, &[]).await, 1);
+    assert_eq!(runs_with(GatewayRoute::SessionsSend, &[]).await, 1);
 }
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() 
         assert!(told.len() == 1 && told[0].contains("could not work on this"), "its sender is told: {told:?}");
 
         let ledger = Ledger::look(&world.ledger());
-        let dead = ledger.dead().unwrap();
+        let dead = ledger.dead_letters().unwrap();
         assert_eq!((dead.len(), &dead[0].message_id, dead[0].failures), (1, &mail.id, 5), "{route}");
         assert_eq!(dead[0].trouble, Trouble::Failed);
 
@@ -126,7 +126,7 @@ async fn a_mail_that_never_goes_through_is_given_up_listed_and_can_be_revived() 
         until("an answer", async || world.replies(&mail).await.contains(&answer)).await;
         world.settle().await;
         assert_eq!(world.replies(&mail).await, [told[0].clone(), answer], "{route}, revived");
-        assert!(ledger.dead().unwrap().is_empty());
+        assert!(ledger.dead_letters().unwrap().is_empty());
         assert!(!ledger.revive(&mail.id).unwrap(), "it is not on the list any more");
         bridge.stop().await;
     }
@@ -137,9 +137,9 @@ async fn a_mail_that_the_gateway_refuses_is_given_up_at_once() {
     let world = World::new().await;
     world.gateway.fault([Fault::Status(413)]);
     let mail = world.mail().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("mail given up", |status| status.given_up == 1).await;
-    let dead = Ledger::look(&world.ledger()).dead().unwrap();
+    let dead = Ledger::look(&world.ledger()).dead_letters().unwrap();
     assert_eq!((dead[0].failures, dead[0].trouble), (1, Trouble::Refused));
     assert_eq!(world.replies(&mail).await.len(), 1, "its sender is told");
     bridge.stop().await;
@@ -152,7 +152,7 @@ async fn one_mail_that_fails_does_not_hold_up_the_others() {
     let (first, second) = (world.mail().await, world.mail().await);
     let mut options = quick();
     options.backoff = Backoff::new(Duration::from_secs(3_600), Duration::from_secs(3_600));
-    let bridge = world.start(Route::Chat, options);
+    let bridge = world.start(GatewayRoute::Chat, options);
     world.is_answered(&second).await;
     assert!(world.replies(&first).await.is_empty());
     assert_eq!(world.status_says("mail that waits", |status| status.waiting == 1).await.given_up, 0);
@@ -216,7 +216,7 @@ async fn a_turn_that_takes_too_long_says_for_how_long_it_was_waited_for() {
 #[tokio::test]
 async fn the_word_that_sends_nothing_is_ours_and_not_one_that_openclaw_reserves() {
     let world = World::new().await;
-    let bridge = world.start(Route::WebSocket, quick());
+    let bridge = world.start(GatewayRoute::WebSocket, quick());
     let mail = world.mail().await;
     world.is_answered(&mail).await;
     let prompt = world.gateway.lock().prompts[0].clone();
@@ -237,7 +237,7 @@ async fn an_answer_of_which_only_the_beginning_is_shown_is_fetched_whole_or_said
         world.gateway.fault([Fault::VeryLong]);
         (world.gateway.lock().no_results, world.gateway.lock().no_history) = (true, !has_history);
         let mail = world.mail().await;
-        let bridge = world.start(Route::WebSocket, quick());
+        let bridge = world.start(GatewayRoute::WebSocket, quick());
         world.settle().await;
         let said: String = world.replies(&mail).await.concat();
         assert_eq!(said.matches('x').count() >= 25_000, has_history, "{} characters", said.len());
@@ -248,7 +248,7 @@ async fn an_answer_of_which_only_the_beginning_is_shown_is_fetched_whole_or_said
 
 #[tokio::test]
 async fn a_long_answer_that_was_missed_is_found_whole_or_said_to_be_cut() {
-    for route in [Route::Chat, Route::SessionsSend] {
+    for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         for no_socket in [false, true] {
             let world = World::new().await;
             world.gateway.lock().no_socket = no_socket;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use amb_bridge::openclaw::Route;
-use amb_bridge::{Conversations, Ledger, Options, Step};
+use amb_bridge::openclaw::GatewayRoute;
+use amb_bridge::{BridgeOptions, Conversations, Ledger, Step};
 use amb_core::Draft;
 use amb_core::mailbox::{HistoryPage, Mailbox};
 
@@ -14,8 +14,8 @@ use crate::world::{Mail, World, quick, start, until};
 async fn two_bridged_agents_do_not_answer_each_other_for_ever() {
     let world = World::new().await;
     let ledger = world.state.path().join("alice");
-    let hers = start(Arc::new(world.alice.clone()), world.openclaw(Some(Route::Chat)), &ledger, quick());
-    let his = world.start(Route::Chat, quick());
+    let hers = start(Arc::new(world.alice.clone()), world.openclaw(Some(GatewayRoute::Chat)), &ledger, quick());
+    let his = world.start(GatewayRoute::Chat, quick());
     let mail = world.mail().await;
     // The question, the answer, the answer to that; the last has its turn and stays unanswered.
     world.status_says("end of the exchange", |status| status.unanswered == 1).await;
@@ -31,7 +31,7 @@ async fn two_bridged_agents_do_not_answer_each_other_for_ever() {
 #[tokio::test]
 async fn ten_rounds_of_questions_by_reply_to_are_all_answered() {
     let world = World::new().await;
-    let bridge = world.start(Route::WebSocket, quick());
+    let bridge = world.start(GatewayRoute::WebSocket, quick());
     let mut question = world.mail().await;
     for round in 1..=10 {
         until("an answer", async || world.replies(&question).await.len() == round).await;
@@ -57,8 +57,8 @@ async fn ten_rounds_of_questions_by_reply_to_are_all_answered() {
 #[tokio::test]
 async fn twenty_turns_by_reply_to_by_session_and_by_a_new_subject_are_each_answered_once() {
     let world = World::new().await;
-    let options = Options { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..quick() };
-    let bridge = world.start(Route::WebSocket, options);
+    let options = BridgeOptions { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..quick() };
+    let bridge = world.start(GatewayRoute::WebSocket, options);
     let mut asked = vec![world.mail().await];
     while asked.len() < 20 {
         let last = asked.last().unwrap();
@@ -88,8 +88,8 @@ async fn twenty_turns_by_reply_to_by_session_and_by_a_new_subject_are_each_answe
 async fn two_bridges_for_one_agent_answer_each_mail_once() {
     let world = World::new().await;
     let other = world.state.path().join("elsewhere");
-    let second = start(Arc::new(world.bob.clone()), world.openclaw(Some(Route::Chat)), &other, quick());
-    let first = world.start(Route::Chat, quick());
+    let second = start(Arc::new(world.bob.clone()), world.openclaw(Some(GatewayRoute::Chat)), &other, quick());
+    let first = world.start(GatewayRoute::Chat, quick());
     let mut mail = Vec::new();
     for _ in 0..20 {
         mail.push(world.mail().await);
@@ -112,7 +112,7 @@ async fn a_mail_delivered_to_two_bridges_has_one_answer() {
     let mail = world.mail().await;
     let mut patient = quick();
     patient.turn_timeout = std::time::Duration::from_secs(2);
-    let first = world.start(Route::Chat, patient);
+    let first = world.start(GatewayRoute::Chat, patient);
     until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     // The office hands it out a second time while the first bridge is at it.
     world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
@@ -133,7 +133,7 @@ async fn a_mail_delivered_to_two_bridges_has_one_answer() {
 #[tokio::test]
 async fn a_second_bridge_with_the_same_ledger_is_refused() {
     let world = World::new().await;
-    let first = world.start(Route::Chat, quick());
+    let first = world.start(GatewayRoute::Chat, quick());
     let refused = Ledger::open(&world.ledger()).unwrap_err();
     assert!(refused.to_string().contains("another bridge"), "{refused}");
     assert!(Ledger::look(&world.ledger()).is_held().unwrap());
@@ -145,11 +145,11 @@ async fn a_second_bridge_with_the_same_ledger_is_refused() {
 async fn a_mail_claimed_by_nobody_any_more_is_not_taken_from_who_has_it_now() {
     let world = World::new().await;
     let mail = world.mail().await;
-    world.start(Route::Chat, crate::world::deadly(Step::Claimed)).dies().await;
+    world.start(GatewayRoute::Chat, crate::world::deadly(Step::Claimed)).dies().await;
     // Its page is there, its claim is gone, and somebody else has the mail and ends it.
     world.bob.release(std::slice::from_ref(&mail.id)).await.unwrap();
     world.bob.ack(std::slice::from_ref(&mail.id)).await.unwrap();
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.settle().await;
     assert!(world.replies(&Mail { ..mail }).await.is_empty());
     bridge.stop().await;

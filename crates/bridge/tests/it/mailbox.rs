@@ -1,6 +1,6 @@
 //! What the runtime is shown.
 
-use amb_bridge::openclaw::Route;
+use amb_bridge::openclaw::GatewayRoute;
 use amb_core::Draft;
 use amb_core::mailbox::Mailbox;
 
@@ -9,7 +9,7 @@ use crate::world::{World, quick, until};
 #[tokio::test]
 async fn mail_is_shown_as_data_with_its_subject_once_a_thread() {
     let world = World::new().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     let mail = world.mail().await;
     world.is_answered(&mail).await;
     let hostile = Draft {
@@ -36,7 +36,7 @@ async fn urgent_mail_has_its_turn_first() {
     let (slow, _) = (world.mail().await, world.mail().await);
     let urgent = Draft { priority: amb_core::Priority::Urgent, ..Draft::text("bob".parse().unwrap(), "fire", "now") };
     let urgent = world.alice.send(urgent).await.unwrap();
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.settle().await;
     assert_eq!(world.gateway.lock().runs[..2], [urgent.message_id.to_string(), slow.id.to_string()]);
     bridge.stop().await;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use amb_bridge::openclaw::Route;
-use amb_bridge::{Connection, Ledger, Trouble};
+use amb_bridge::openclaw::GatewayRoute;
+use amb_bridge::{Ledger, RuntimeState, Trouble};
 use amb_core::mailbox::Mailbox;
 use amb_core::{Code, OfficeError};
 
@@ -11,9 +11,9 @@ use crate::flaky::Flaky;
 use crate::gateway::Fault;
 use crate::world::{ROUTES, World, quick, start};
 
-fn trouble(connection: &Connection) -> Option<Trouble> {
+fn trouble(connection: &RuntimeState) -> Option<Trouble> {
     match connection {
-        Connection::Down { trouble, .. } => Some(*trouble),
+        RuntimeState::Down { trouble, .. } => Some(*trouble),
         _ => None,
     }
 }
@@ -25,22 +25,22 @@ async fn a_gateway_that_is_down_makes_all_mail_wait_and_none_is_lost() {
         world.gateway.down().await;
         let mail = [world.mail().await, world.mail().await, world.mail().await];
         let bridge = world.start(route, quick());
-        let down = |status: &amb_bridge::Status| trouble(&status.connection) == Some(Trouble::Unreachable);
+        let down = |status: &amb_bridge::BridgeStatus| trouble(&status.connection) == Some(Trouble::Unreachable);
         world.status_says("outage", down).await;
         world.status_says("count of what waits", |status| status.waiting == 3).await;
         world.gateway.up().await;
         for mail in &mail {
             world.has_one_answer(mail, &route.to_string()).await;
         }
-        world.status_says("recovery", |status| status.connection == Connection::Up).await;
-        assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+        world.status_says("recovery", |status| status.connection == RuntimeState::Up).await;
+        assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
         bridge.stop().await;
     }
 }
 
 #[tokio::test]
 async fn a_token_that_is_refused_is_said_and_waited_for() {
-    for route in [None, Some(Route::Chat), Some(Route::WebSocket), Some(Route::SessionsSend)] {
+    for route in [None, Some(GatewayRoute::Chat), Some(GatewayRoute::WebSocket), Some(GatewayRoute::SessionsSend)] {
         let world = World::new().await;
         world.gateway.lock().token = "another".into();
         let mail = world.mail().await;
@@ -77,7 +77,7 @@ async fn a_route_that_is_not_offered_is_said_and_waited_for() {
     let world = World::new().await;
     world.gateway.lock().no_chat = true;
     let mail = world.mail().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("refusal", |status| trouble(&status.connection) == Some(Trouble::NotOffered)).await;
     world.gateway.lock().no_chat = false;
     world.has_one_answer(&mail, "enabled").await;
@@ -89,24 +89,24 @@ async fn a_tool_that_is_forbidden_is_said_and_waited_for() {
     let world = World::new().await;
     world.gateway.fault([Fault::Forbidden]);
     let mail = world.mail().await;
-    let bridge = world.start(Route::SessionsSend, quick());
+    let bridge = world.start(GatewayRoute::SessionsSend, quick());
     let status = world.status_says("refusal", |status| status.last_error.is_some()).await;
     assert!(status.last_error.unwrap().contains("forbids sessions_send"));
     world.has_one_answer(&mail, "allowed").await;
-    assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+    assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
     bridge.stop().await;
 }
 
 #[tokio::test]
 async fn a_gateway_that_is_too_busy_makes_mail_wait_and_gives_none_up() {
-    for route in [Route::Chat, Route::SessionsSend] {
+    for route in [GatewayRoute::Chat, GatewayRoute::SessionsSend] {
         let world = World::new().await;
         // More often than a mail may fail.
         world.gateway.fault([Fault::Status(429); 8]);
         let mail = world.mail().await;
         let bridge = world.start(route, quick());
         world.has_one_answer(&mail, &route.to_string()).await;
-        assert!(Ledger::look(&world.ledger()).dead().unwrap().is_empty());
+        assert!(Ledger::look(&world.ledger()).dead_letters().unwrap().is_empty());
         bridge.stop().await;
     }
 }
@@ -117,7 +117,7 @@ async fn an_office_that_fails_now_and_then_costs_no_reply_and_makes_no_second() 
     let office = Arc::new(Flaky::new(world.bob.clone()));
     // Of every verb, before and after it took effect.
     office.fail_every(3);
-    let bridge = start(office, world.openclaw(Some(Route::WebSocket)), &world.ledger(), quick());
+    let bridge = start(office, world.openclaw(Some(GatewayRoute::WebSocket)), &world.ledger(), quick());
     let mut mail = Vec::new();
     for _ in 0..10 {
         mail.push(world.mail().await);
@@ -134,7 +134,7 @@ async fn an_office_that_lets_the_agent_in_no_more_ends_the_bridge() {
     let world = World::new().await;
     let office = Arc::new(Flaky::new(world.bob.clone()));
     office.refuse(OfficeError::new(Code::Unauthorized, "that key is not known"));
-    let bridge = start(office, world.openclaw(Some(Route::Chat)), &world.ledger(), quick());
+    let bridge = start(office, world.openclaw(Some(GatewayRoute::Chat)), &world.ledger(), quick());
     assert_eq!(bridge.ends().await.unwrap_err().code(), Code::Unauthorized);
 }
 
@@ -144,10 +144,10 @@ async fn an_answer_that_has_nowhere_to_go_is_kept_and_sent_when_it_has() {
     let closed = amb_core::Card { allow_from: amb_core::AllowFrom(vec!["carol".into()]), ..Default::default() };
     world.alice.register(closed).await.unwrap();
     let mail = world.mail().await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("mail set aside", |status| status.given_up == 1).await;
     let ledger = Ledger::look(&world.ledger());
-    assert_eq!(ledger.dead().unwrap()[0].answer, Some(format!("answer to {}", mail.id)));
+    assert_eq!(ledger.dead_letters().unwrap()[0].answer, Some(format!("answer to {}", mail.id)));
 
     world.alice.register(amb_core::Card::default()).await.unwrap();
     assert!(ledger.revive(&mail.id).unwrap());

@@ -1,7 +1,7 @@
-//! Tasks: taken on, done or failed, and their owner told of each, once.
+//! TaskHandling: taken on, done or failed, and their owner told of each, once.
 
-use amb_bridge::openclaw::Route;
-use amb_bridge::{Ledger, Options, Step, Tasks};
+use amb_bridge::openclaw::GatewayRoute;
+use amb_bridge::{BridgeOptions, Ledger, Step, TaskHandling};
 use amb_core::mailbox::{HistoryPage, Mailbox, TaskFilter};
 use amb_core::{Draft, Kind, TaskState};
 
@@ -27,7 +27,7 @@ async fn updates(world: &World, mail: &Mail) -> Vec<TaskState> {
 
 #[tokio::test]
 async fn a_task_is_taken_on_done_and_reported_once_whenever_the_bridge_is_killed() {
-    for route in [Route::Chat, Route::WebSocket] {
+    for route in [GatewayRoute::Chat, GatewayRoute::WebSocket] {
         for step in Step::ALL {
             let world = World::new().await;
             let mail = give(&world).await;
@@ -48,8 +48,8 @@ async fn a_task_that_never_goes_through_fails_with_the_reason_whenever_the_bridg
         let world = World::new().await;
         world.gateway.fault([Fault::Fails; 5]);
         let mail = give(&world).await;
-        world.start(Route::WebSocket, deadly(step)).dies().await;
-        let bridge = world.start(Route::WebSocket, quick());
+        world.start(GatewayRoute::WebSocket, deadly(step)).dies().await;
+        let bridge = world.start(GatewayRoute::WebSocket, quick());
         world.settle().await;
         let (state, note) = state(&world).await;
         assert_eq!(state, TaskState::Failed, "{step:?}");
@@ -58,7 +58,7 @@ async fn a_task_that_never_goes_through_fails_with_the_reason_whenever_the_bridg
 
         // A task that has ended does not change any more; its answer comes as an ordinary reply.
         let ledger = Ledger::look(&world.ledger());
-        assert_eq!(ledger.dead().unwrap().len(), 1);
+        assert_eq!(ledger.dead_letters().unwrap().len(), 1);
         assert!(ledger.revive(&mail.id).unwrap());
         let answer = format!("answer to {}", mail.id);
         until("an answer", async || world.replies(&mail).await.contains(&answer)).await;
@@ -71,7 +71,7 @@ async fn a_task_that_the_agent_has_ended_itself_is_left_alone() {
     let world = World::new().await;
     world.gateway.fault([Fault::Hangs]);
     let mail = give(&world).await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     let id = world.bob.tasks(TaskFilter::default()).await.unwrap()[0].id.clone();
     world.bob.set_task_state(&id, TaskState::Completed, Some("done by hand".into())).await.unwrap();
@@ -88,7 +88,7 @@ async fn news_of_a_task_is_shown_and_not_answered() {
     let given = world.bob.send(given).await.unwrap();
     let id = given.task.unwrap().id;
     world.alice.set_task_state(&id, TaskState::Completed, Some("here it is".into())).await.unwrap();
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.status_says("news without an answer", |status| status.unanswered == 1).await;
     assert!(world.gateway.lock().prompts[0].contains("here it is"));
     assert!(world.gateway.lock().prompts[0].contains("needs no answer"));
@@ -100,13 +100,13 @@ async fn decided(answer: &'static str) -> (World, Mail, crate::world::Running) {
     let world = World::new().await;
     world.gateway.fault([Fault::Answers(answer)]);
     let mail = give(&world).await;
-    let bridge = world.start(Route::WebSocket, asking());
+    let bridge = world.start(GatewayRoute::WebSocket, asking());
     world.settle().await;
     (world, mail, bridge)
 }
 
-fn asking() -> Options {
-    Options { tasks: Tasks::Ask, ..quick() }
+fn asking() -> BridgeOptions {
+    BridgeOptions { tasks: TaskHandling::Ask, ..quick() }
 }
 
 #[tokio::test]
@@ -161,8 +161,8 @@ async fn a_turn_that_decides_is_reported_once_whenever_the_bridge_is_killed() {
         world.gateway.fault([Fault::Answers("[mailbox: rejected]\nno")]);
         let mail = give(&world).await;
         let dying = deadly(step);
-        world.start(Route::WebSocket, Options { tasks: Tasks::Ask, ..dying }).dies().await;
-        let bridge = world.start(Route::WebSocket, asking());
+        world.start(GatewayRoute::WebSocket, BridgeOptions { tasks: TaskHandling::Ask, ..dying }).dies().await;
+        let bridge = world.start(GatewayRoute::WebSocket, asking());
         world.settle().await;
         assert_eq!(updates(&world, &mail).await, [TaskState::Rejected], "{step:?}");
         assert_eq!(world.gateway.runs_of(mail.id.as_str()), 1);
@@ -175,7 +175,7 @@ async fn a_result_longer_than_a_note_goes_on_in_messages() {
     let world = World::new().await;
     world.gateway.fault([Fault::VeryLong]);
     let mail = give(&world).await;
-    let bridge = world.start(Route::Chat, quick());
+    let bridge = world.start(GatewayRoute::Chat, quick());
     world.settle().await;
     let (state, note) = state(&world).await;
     assert_eq!(state, TaskState::Completed);
@@ -208,8 +208,8 @@ async fn words_with_a_move_that_cannot_be_made_are_sent_once_whenever_the_bridge
         let world = World::new().await;
         world.gateway.fault([Fault::Answers("[mailbox: working]\nhalf of it")]);
         let mail = give(&world).await;
-        world.start(Route::WebSocket, Options { tasks: Tasks::Ask, ..deadly(step) }).dies().await;
-        let bridge = world.start(Route::WebSocket, asking());
+        world.start(GatewayRoute::WebSocket, BridgeOptions { tasks: TaskHandling::Ask, ..deadly(step) }).dies().await;
+        let bridge = world.start(GatewayRoute::WebSocket, asking());
         world.settle().await;
         let told = updates(&world, &mail).await;
         assert_eq!(told.iter().filter(|state| **state == TaskState::Working).count(), 1, "{step:?}: {told:?}");

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use amb_bridge::openclaw::Route;
-use amb_bridge::{Conversations, Options, Outcome, Runtime, Step, Trouble, Turn, TurnError};
+use amb_bridge::openclaw::GatewayRoute;
+use amb_bridge::{BridgeOptions, Conversations, Runtime, Step, Trouble, Turn, TurnError, TurnOutcome};
 use amb_core::Backoff;
 use amb_core::mailbox::Mailbox;
 use async_trait::async_trait;
@@ -29,14 +29,14 @@ impl Runtime for Model {
         false
     }
 
-    async fn turn(&self, turn: &Turn) -> Result<Outcome, TurnError> {
+    async fn turn(&self, turn: &Turn) -> Result<TurnOutcome, TurnError> {
         let text = turn.mail.text();
         let _ = self.begun.send(text.clone()).await;
         if text.contains("poison") {
             return Err(TurnError::new(Trouble::Failed, "no model"));
         }
         self.may_end.acquire().await.unwrap().forget();
-        Ok(Outcome::Reply(format!("answer to {}", turn.mail.id)))
+        Ok(TurnOutcome::Reply(format!("answer to {}", turn.mail.id)))
     }
 }
 
@@ -45,8 +45,13 @@ fn model() -> (Arc<Model>, mpsc::Receiver<String>) {
     (Arc::new(Model { begun, may_end: Semaphore::new(0) }), begins)
 }
 
-fn several() -> Options {
-    Options { concurrency: 4, conversations: Conversations::Thread, turn_timeout: Duration::from_secs(20), ..quick() }
+fn several() -> BridgeOptions {
+    BridgeOptions {
+        concurrency: 4,
+        conversations: Conversations::Session,
+        turn_timeout: Duration::from_secs(20),
+        ..quick()
+    }
 }
 
 async fn next(begins: &mut mpsc::Receiver<String>) -> String {
@@ -110,7 +115,7 @@ async fn a_mail_that_fails_again_and_again_keeps_no_other_waiting() {
     model.may_end.add_permits(10);
     let mut options = several();
     options.backoff = Backoff::new(Duration::from_secs(3_600), Duration::from_secs(3_600));
-    options.hold_thread = Duration::from_millis(10);
+    options.hold_session = Duration::from_millis(10);
     let poisoned = world.mail().await;
     let bridge = world.start_with(model, options);
     world.is_answered(&poisoned).await;
@@ -133,7 +138,7 @@ async fn mail_of_another_peer_does_not_wait_behind_a_flood_of_one() {
     }
     let innocent = amb_core::Draft::text("bob".parse().unwrap(), "mine", "innocent");
     carol.send(innocent).await.unwrap();
-    let options = Options { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..several() };
+    let options = BridgeOptions { conversations: Conversations::Peer("agent:main:mailbox:".into()), ..several() };
     let bridge = world.start_with(model.clone(), options);
     let mut begun = [next(&mut begins).await, next(&mut begins).await];
     begun.sort();
@@ -180,7 +185,7 @@ async fn mail_that_waits_while_the_runtime_is_down_keeps_its_order() {
     for text in ["second", "third"] {
         world.mail_in(&first.session, text).await;
     }
-    let bridge = world.start(Route::Chat, Options { turn_timeout: Duration::from_secs(2), ..several() });
+    let bridge = world.start(GatewayRoute::Chat, BridgeOptions { turn_timeout: Duration::from_secs(2), ..several() });
     world.status_says("outage", |status| status.waiting == 3).await;
     world.gateway.fault([Fault::Status(503), Fault::Status(429)]);
     world.gateway.up().await;
@@ -200,7 +205,7 @@ async fn a_bridge_killed_with_several_turns_under_way_sends_one_reply_for_each_m
             for _ in 0..6 {
                 mail.push(world.mail().await);
             }
-            let concurrent = |options: Options| Options { checkpoint: options.checkpoint, ..several() };
+            let concurrent = |options: BridgeOptions| BridgeOptions { checkpoint: options.checkpoint, ..several() };
             world.start(route, concurrent(deadly(step))).dies().await;
             let bridge = world.start(route, several());
             for mail in &mail {
@@ -236,7 +241,7 @@ async fn a_turn_that_hangs_keeps_no_other_waiting() {
     let world = World::new().await;
     world.gateway.fault([Fault::Hangs]);
     let slow = world.mail().await;
-    let bridge = world.start(Route::WebSocket, several());
+    let bridge = world.start(GatewayRoute::WebSocket, several());
     until("a turn", async || world.gateway.lock().faults.is_empty()).await;
     let quick = world.mail().await;
     world.is_answered(&quick).await;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use amb_bridge::openclaw::{Gateway as Reached, Route};
-use amb_bridge::{Bridge, Conversations, Ledger, Options, Runtime, Status, Step, Tasks};
+use amb_bridge::openclaw::{Gateway as Reached, GatewayRoute};
+use amb_bridge::{Bridge, BridgeOptions, BridgeStatus, Conversations, Ledger, Runtime, Step, TaskHandling};
 use amb_core::mailbox::{HistoryPage, Mailbox};
 use amb_core::{Backoff, Draft, MessageId, OfficeError, SessionId};
 use amb_testing::memory::{MemoryMailbox, MemoryOffice};
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 use crate::gateway::Gateway;
 
-pub(crate) const ROUTES: [Route; 3] = [Route::Chat, Route::WebSocket, Route::SessionsSend];
+pub(crate) const ROUTES: [GatewayRoute; 3] = [GatewayRoute::Chat, GatewayRoute::WebSocket, GatewayRoute::SessionsSend];
 
 /// A mail that was sent to the bridged agent.
 pub(crate) struct Mail {
@@ -77,16 +77,16 @@ impl World {
         self.state.path().join("bob")
     }
 
-    pub(crate) fn openclaw(&self, route: Option<Route>) -> Arc<dyn Runtime> {
+    pub(crate) fn openclaw(&self, route: Option<GatewayRoute>) -> Arc<dyn Runtime> {
         Arc::new(Reached::new(&self.gateway.url(), "secret".into()).unwrap().route(route))
     }
 
     /// Bob's bridge.
-    pub(crate) fn start(&self, route: Route, options: Options) -> Running {
+    pub(crate) fn start(&self, route: GatewayRoute, options: BridgeOptions) -> Running {
         self.start_with(self.openclaw(Some(route)), options)
     }
 
-    pub(crate) fn start_with(&self, runtime: Arc<dyn Runtime>, options: Options) -> Running {
+    pub(crate) fn start_with(&self, runtime: Arc<dyn Runtime>, options: BridgeOptions) -> Running {
         start(Arc::new(self.bob.clone()), runtime, &self.ledger(), options)
     }
 
@@ -132,11 +132,11 @@ impl World {
         assert_eq!(self.replies(mail).await, [format!("answer to {}", mail.id)], "{what}");
     }
 
-    pub(crate) fn status(&self) -> Option<Status> {
+    pub(crate) fn status(&self) -> Option<BridgeStatus> {
         Ledger::look(&self.ledger()).status().unwrap()
     }
 
-    pub(crate) async fn status_says(&self, what: &str, is: impl Fn(&Status) -> bool) -> Status {
+    pub(crate) async fn status_says(&self, what: &str, is: impl Fn(&BridgeStatus) -> bool) -> BridgeStatus {
         until(what, async || self.status().is_some_and(|status| is(&status))).await;
         self.status().unwrap()
     }
@@ -147,7 +147,12 @@ async fn is_let_go(ledger: &Path) {
     until("end of its turns", async || !Ledger::look(ledger).is_held().unwrap()).await;
 }
 
-pub(crate) fn start(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger: &Path, options: Options) -> Running {
+pub(crate) fn start(
+    office: Arc<dyn Mailbox>,
+    runtime: Arc<dyn Runtime>,
+    ledger: &Path,
+    options: BridgeOptions,
+) -> Running {
     let (stop, stopped) = oneshot::channel();
     let bridge = Bridge::new(office, runtime, Ledger::open(ledger).unwrap(), options);
     let task = tokio::spawn(bridge.run(async {
@@ -157,26 +162,26 @@ pub(crate) fn start(office: Arc<dyn Mailbox>, runtime: Arc<dyn Runtime>, ledger:
 }
 
 /// Short waits, so that tests are quick; one mail at a time, so that a later one's answer means that all before it are done.
-pub(crate) fn quick() -> Options {
-    Options {
+pub(crate) fn quick() -> BridgeOptions {
+    BridgeOptions {
         turn_timeout: Duration::from_millis(800),
         concurrency: 1,
         conversations: Conversations::One("agent:main:main".into()),
-        tasks: Tasks::Accept,
+        tasks: TaskHandling::Accept,
         backoff: Backoff::new(Duration::from_millis(5), Duration::from_millis(40)),
-        ..Options::default()
+        ..BridgeOptions::default()
     }
 }
 
 /// Dies at the first arrival at this step, without the noise of a panic.
-pub(crate) fn deadly(step: Step) -> Options {
+pub(crate) fn deadly(step: Step) -> BridgeOptions {
     let died = AtomicUsize::new(0);
     let checkpoint = move |reached| {
         if reached == step && died.fetch_add(1, Ordering::Relaxed) == 0 {
             std::panic::resume_unwind(Box::new("killed"));
         }
     };
-    Options { checkpoint: Some(Arc::new(checkpoint)), ..quick() }
+    BridgeOptions { checkpoint: Some(Arc::new(checkpoint)), ..quick() }
 }
 
 /// Polls until it is so.

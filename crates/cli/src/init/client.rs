@@ -1,4 +1,4 @@
-//! The clients we know: where each keeps its configuration, and what the mailbox looks like in it.
+//! The known clients: where each keeps its configuration, and what the mailbox looks like in it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,9 +8,9 @@ use clap::ValueEnum;
 
 use super::{Format, Item, Setting};
 
-/// A program that can have a mailbox.
+/// A client that can get a mailbox.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Client {
+pub(crate) enum InitClient {
     /// Claude Code: .mcp.json of the project, or ~/.claude.json
     ClaudeCode,
     /// Codex: ~/.codex/config.toml, or .codex/config.toml of the project
@@ -37,7 +37,7 @@ pub(crate) enum Client {
     Vscode,
 }
 
-/// For whom a configuration holds.
+/// The scope of a configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Scope {
     /// For everything this user does
@@ -46,7 +46,7 @@ pub(crate) enum Scope {
     Project,
 }
 
-/// The directories in which clients look, as the caller found them.
+/// The directories in which clients look for their files.
 #[derive(Debug, Clone)]
 pub(crate) struct Places {
     pub(crate) home: PathBuf,
@@ -63,71 +63,71 @@ pub(crate) struct Places {
 
 /// Whose mailbox, in which office, and how it is reached.
 #[derive(Debug, Clone)]
-pub(crate) struct Account {
+pub(crate) struct ClientAccount {
     /// The agent.
     pub(crate) me: AgentName,
     /// The binary that the client starts.
     pub(crate) command: String,
     /// The office's directory, absolute.
     pub(crate) directory: Option<PathBuf>,
-    /// How mail lies in it, where that was said.
+    /// The directory's layout, where it was given.
     pub(crate) layout: Option<String>,
     /// The office's address.
     pub(crate) server: Option<String>,
-    /// What the client must put into the environment, since it passes on little of its own.
+    /// The variables that the client must set, since it passes on little of its own environment.
     pub(crate) environment: Vec<(&'static str, String)>,
-    /// Whether a plugin of ours in the client brings the tools: nanobot's mailbox channel, or Claude Code's plugin.
+    /// Whether a plugin of ours in the client provides the tools: nanobot's mailbox channel, or Claude Code's plugin.
     pub(crate) has_plugin: bool,
 }
 
-impl Client {
-    /// The scope that suits it: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
+impl InitClient {
+    /// Its default scope: Claude Code keeps its own state in the user's file, and asks for approval of the project's.
     pub(crate) fn usual_scope(self) -> Scope {
-        if self == Client::ClaudeCode { Scope::Project } else { Scope::User }
+        if self == InitClient::ClaudeCode { Scope::Project } else { Scope::User }
     }
 
-    /// Its file.
+    /// Its configuration file.
     pub(crate) fn place(self, scope: Scope, places: &Places) -> Result<(PathBuf, Format)> {
         let at = |base: &Path, rest: &str| base.join(rest);
         let (home, project) = (&places.home, &places.project);
         Ok(match (self, scope) {
-            (Client::ClaudeCode, Scope::Project) => (at(project, ".mcp.json"), Format::Json),
-            (Client::ClaudeCode, Scope::User) => (at(home, ".claude.json"), Format::Json),
-            (Client::Codex, Scope::User) => {
+            (InitClient::ClaudeCode, Scope::Project) => (at(project, ".mcp.json"), Format::Json),
+            (InitClient::ClaudeCode, Scope::User) => (at(home, ".claude.json"), Format::Json),
+            (InitClient::Codex, Scope::User) => {
                 let base = places.codex_home.clone().unwrap_or_else(|| at(home, ".codex"));
                 (base.join("config.toml"), Format::Toml)
             }
-            (Client::Codex, Scope::Project) => (at(project, ".codex/config.toml"), Format::Toml),
-            (Client::Gemini, Scope::User) => (at(home, ".gemini/settings.json"), Format::Json),
-            (Client::Gemini, Scope::Project) => (at(project, ".gemini/settings.json"), Format::Json),
-            (Client::Cursor, Scope::User) => (at(home, ".cursor/mcp.json"), Format::Json),
-            (Client::Cursor, Scope::Project) => (at(project, ".cursor/mcp.json"), Format::Json),
-            (Client::Openclaw, Scope::User) => {
+            (InitClient::Codex, Scope::Project) => (at(project, ".codex/config.toml"), Format::Toml),
+            (InitClient::Gemini, Scope::User) => (at(home, ".gemini/settings.json"), Format::Json),
+            (InitClient::Gemini, Scope::Project) => (at(project, ".gemini/settings.json"), Format::Json),
+            (InitClient::Cursor, Scope::User) => (at(home, ".cursor/mcp.json"), Format::Json),
+            (InitClient::Cursor, Scope::Project) => (at(project, ".cursor/mcp.json"), Format::Json),
+            (InitClient::Openclaw, Scope::User) => {
                 let own = places.openclaw_config.clone();
                 (own.unwrap_or_else(|| at(home, ".openclaw/openclaw.json")), Format::Json)
             }
-            (Client::Nanobot, Scope::User) => (at(home, ".nanobot/config.json"), Format::Json),
-            (Client::Opencode, Scope::User) => {
+            (InitClient::Nanobot, Scope::User) => (at(home, ".nanobot/config.json"), Format::Json),
+            (InitClient::Opencode, Scope::User) => {
                 (first_of(&at(&places.config_home, "opencode"), "opencode"), Format::Json)
             }
-            (Client::Opencode, Scope::Project) => (first_of(project, "opencode"), Format::Json),
-            (Client::Qwen, Scope::User) => (at(home, ".qwen/settings.json"), Format::Json),
-            (Client::Qwen, Scope::Project) => (at(project, ".qwen/settings.json"), Format::Json),
-            (Client::Copilot, Scope::User) => {
+            (InitClient::Opencode, Scope::Project) => (first_of(project, "opencode"), Format::Json),
+            (InitClient::Qwen, Scope::User) => (at(home, ".qwen/settings.json"), Format::Json),
+            (InitClient::Qwen, Scope::Project) => (at(project, ".qwen/settings.json"), Format::Json),
+            (InitClient::Copilot, Scope::User) => {
                 let base = places.copilot_home.clone().unwrap_or_else(|| at(home, ".copilot"));
                 (base.join("mcp-config.json"), Format::Json)
             }
-            (Client::Copilot, Scope::Project) => (at(project, ".github/mcp.json"), Format::Json),
-            (Client::Windsurf, Scope::User) => (at(home, ".codeium/windsurf/mcp_config.json"), Format::Json),
+            (InitClient::Copilot, Scope::Project) => (at(project, ".github/mcp.json"), Format::Json),
+            (InitClient::Windsurf, Scope::User) => (at(home, ".codeium/windsurf/mcp_config.json"), Format::Json),
             // Also on macOS, where Zed keeps to ~/.config.
-            (Client::Zed, Scope::User) => (at(&places.config_home, "zed/settings.json"), Format::Json),
-            (Client::Zed, Scope::Project) => (at(project, ".zed/settings.json"), Format::Json),
-            (Client::Vscode, Scope::User) => match cfg!(target_os = "macos") {
+            (InitClient::Zed, Scope::User) => (at(&places.config_home, "zed/settings.json"), Format::Json),
+            (InitClient::Zed, Scope::Project) => (at(project, ".zed/settings.json"), Format::Json),
+            (InitClient::Vscode, Scope::User) => match cfg!(target_os = "macos") {
                 true => (at(home, "Library/Application Support/Code/User/mcp.json"), Format::Json),
                 false => (at(&places.config_home, "Code/User/mcp.json"), Format::Json),
             },
-            (Client::Vscode, Scope::Project) => (at(project, ".vscode/mcp.json"), Format::Json),
-            (Client::Openclaw | Client::Nanobot | Client::Windsurf, Scope::Project) => {
+            (InitClient::Vscode, Scope::Project) => (at(project, ".vscode/mcp.json"), Format::Json),
+            (InitClient::Openclaw | InitClient::Nanobot | InitClient::Windsurf, Scope::Project) => {
                 bail!(
                     "this client has one configuration for each user; leave --scope out or name the file with --config"
                 )
@@ -138,32 +138,32 @@ impl Client {
     /// The keys that lead to the mailbox in its file.
     pub(crate) fn path(self, name: &str) -> Vec<&str> {
         match self {
-            Client::ClaudeCode
-            | Client::Gemini
-            | Client::Cursor
-            | Client::Qwen
-            | Client::Copilot
-            | Client::Windsurf => vec!["mcpServers", name],
-            Client::Opencode => vec!["mcp", name],
-            Client::Zed => vec!["context_servers", name],
-            Client::Vscode => vec!["servers", name],
-            Client::Codex => vec!["mcp_servers", name],
-            Client::Openclaw => vec!["mcp", "servers", name],
-            Client::Nanobot => vec!["tools", "mcpServers", name],
+            InitClient::ClaudeCode
+            | InitClient::Gemini
+            | InitClient::Cursor
+            | InitClient::Qwen
+            | InitClient::Copilot
+            | InitClient::Windsurf => vec!["mcpServers", name],
+            InitClient::Opencode => vec!["mcp", name],
+            InitClient::Zed => vec!["context_servers", name],
+            InitClient::Vscode => vec!["servers", name],
+            InitClient::Codex => vec!["mcp_servers", name],
+            InitClient::Openclaw => vec!["mcp", "servers", name],
+            InitClient::Nanobot => vec!["tools", "mcpServers", name],
         }
     }
 
-    /// What has to be in its file. `bridge` is for OpenClaw: the route by which mail wakes an idle agent.
-    pub(crate) fn settings(self, account: &Account, name: &str, bridge: bool) -> Result<Vec<Setting>> {
-        if bridge && self != Client::Openclaw {
+    /// The settings for its file. `bridge` is for OpenClaw: the route by which messages wake an idle agent.
+    pub(crate) fn settings(self, account: &ClientAccount, name: &str, bridge: bool) -> Result<Vec<Setting>> {
+        if bridge && self != InitClient::Openclaw {
             bail!(
                 "--bridge is for openclaw; others are woken by `amb bridge exec`, which needs nothing in their files"
             );
         }
         match self {
-            Client::Nanobot if account.has_plugin => return Ok(vec![channel(account)]),
-            // The plugin brings the server.
-            Client::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
+            InitClient::Nanobot if account.has_plugin => return Ok(vec![channel(account)]),
+            // The plugin provides the server.
+            InitClient::ClaudeCode if account.has_plugin => return Ok(Vec::new()),
             _ => {}
         }
         let mut server = vec![("command", Item::text(&account.command)), ("args", Item::Texts(arguments(account)))];
@@ -171,19 +171,19 @@ impl Client {
             let variables = account.environment.iter().map(|(name, value)| (*name, Item::text(value))).collect();
             server.push(("env", Item::Table(variables)));
         }
-        if self == Client::Nanobot {
+        if self == InitClient::Nanobot {
             // It gives a tool 30 seconds by default, and mailbox_wait takes up to 55.
             server.push(("toolTimeout", Item::Whole(60)));
         }
         let mut entry = Setting::new(&self.path(name), Item::Table(self.shaped(server, account)));
-        // So that a woken agent does not stall at a question. What the user has chosen stays.
+        // So that a woken agent is not stopped by a permission prompt. The user's own choice stays.
         entry.defaults = match self {
-            Client::Codex => vec![("default_tools_approval_mode", Item::text("approve"))],
-            Client::Gemini | Client::Qwen => vec![("trust", Item::Flag(true))],
+            InitClient::Codex => vec![("default_tools_approval_mode", Item::text("approve"))],
+            InitClient::Gemini | InitClient::Qwen => vec![("trust", Item::Flag(true))],
             _ => Vec::new(),
         };
         let mut settings = vec![entry];
-        if self == Client::Nanobot && account.directory.is_some() {
+        if self == InitClient::Nanobot && account.directory.is_some() {
             settings.push(channel(account));
         }
         if bridge {
@@ -194,20 +194,20 @@ impl Client {
     }
 }
 
-impl Client {
-    /// The server as the client writes it.
-    fn shaped(self, server: Vec<(&'static str, Item)>, account: &Account) -> Vec<(&'static str, Item)> {
+impl InitClient {
+    /// The server in the client's own form.
+    fn shaped(self, server: Vec<(&'static str, Item)>, account: &ClientAccount) -> Vec<(&'static str, Item)> {
         let kind = |kind: &str| ("type", Item::text(kind));
         match self {
-            Client::Opencode => {
+            InitClient::Opencode => {
                 let words = std::iter::once(account.command.clone()).chain(arguments(account)).collect();
                 let mut shaped = vec![kind("local"), ("command", Item::Texts(words)), ("enabled", Item::Flag(true))];
                 let variables = server.into_iter().find(|(key, _)| *key == "env");
                 shaped.extend(variables.map(|(_, variables)| ("environment", variables)));
                 shaped
             }
-            Client::Vscode => std::iter::once(kind("stdio")).chain(server).collect(),
-            Client::Copilot => {
+            InitClient::Vscode => std::iter::once(kind("stdio")).chain(server).collect(),
+            InitClient::Copilot => {
                 let tools = ("tools", Item::Texts(vec!["*".into()]));
                 std::iter::once(kind("local")).chain(server).chain([tools]).collect()
             }
@@ -216,21 +216,21 @@ impl Client {
     }
 }
 
-/// The configuration of a program that takes `NAME.json` and `NAME.jsonc`: the one that is there.
+/// The file of a program that reads `NAME.json` and `NAME.jsonc`: the one that exists.
 fn first_of(directory: &Path, name: &str) -> PathBuf {
     let with_comments = directory.join(format!("{name}.jsonc"));
     if with_comments.exists() { with_comments } else { directory.join(format!("{name}.json")) }
 }
 
-/// No key among them: it is kept apart, in a file that only this user reads.
-fn arguments(account: &Account) -> Vec<String> {
+/// Without a key: that is stored apart, in a private file.
+fn arguments(account: &ClientAccount) -> Vec<String> {
     let mut words = vec!["mcp".to_owned()];
     words.extend(office(account));
     words
 }
 
-/// Which office, and who speaks: flags that every verb takes.
-pub(super) fn office(account: &Account) -> Vec<String> {
+/// The flags that name the office and the agent.
+pub(super) fn office(account: &ClientAccount) -> Vec<String> {
     let mut words = Vec::new();
     let mut say = |flag: &str, value: String| words.extend([flag.to_owned(), value]);
     match (&account.directory, &account.server) {
@@ -245,9 +245,9 @@ pub(super) fn office(account: &Account) -> Vec<String> {
     words
 }
 
-/// The section of nanobot's mailbox channel. A nanobot without such a channel passes it over. The key for a server is not in it:
-/// the channel finds it where `amb` keeps it.
-fn channel(account: &Account) -> Setting {
+/// The section of nanobot's mailbox channel. A nanobot without such a channel ignores it. The key for a server is not in it: the
+/// channel finds it where `amb` stores it.
+fn channel(account: &ClientAccount) -> Setting {
     let office = match (&account.directory, &account.server) {
         (None, Some(server)) => ("serverUrl", Item::text(server)),
         (directory, _) => {
@@ -268,8 +268,8 @@ mod tests {
     use super::*;
     use crate::init::{apply, revert};
 
-    fn account(server: bool) -> Account {
-        Account {
+    fn account(server: bool) -> ClientAccount {
+        ClientAccount {
             me: "ann".parse().unwrap(),
             command: "/usr/bin/amb".into(),
             directory: (!server).then(|| "/srv/mail".into()),
@@ -294,16 +294,16 @@ mod tests {
     #[test]
     fn each_client_finds_its_mailbox_where_it_looks() {
         let wanted = [
-            (Client::ClaudeCode, "/src/app/.mcp.json", "/mcpServers/mailbox/command"),
-            (Client::Codex, "/home/ann/.codex/config.toml", ""),
-            (Client::Gemini, "/home/ann/.gemini/settings.json", "/mcpServers/mailbox/command"),
-            (Client::Openclaw, "/home/ann/.openclaw/openclaw.json", "/mcp/servers/mailbox/command"),
-            (Client::Cursor, "/home/ann/.cursor/mcp.json", "/mcpServers/mailbox/command"),
-            (Client::Opencode, "/home/ann/.config/opencode/opencode.json", "/mcp/mailbox/command/0"),
-            (Client::Qwen, "/home/ann/.qwen/settings.json", "/mcpServers/mailbox/command"),
-            (Client::Copilot, "/home/ann/.copilot/mcp-config.json", "/mcpServers/mailbox/command"),
-            (Client::Windsurf, "/home/ann/.codeium/windsurf/mcp_config.json", "/mcpServers/mailbox/command"),
-            (Client::Zed, "/home/ann/.config/zed/settings.json", "/context_servers/mailbox/command"),
+            (InitClient::ClaudeCode, "/src/app/.mcp.json", "/mcpServers/mailbox/command"),
+            (InitClient::Codex, "/home/ann/.codex/config.toml", ""),
+            (InitClient::Gemini, "/home/ann/.gemini/settings.json", "/mcpServers/mailbox/command"),
+            (InitClient::Openclaw, "/home/ann/.openclaw/openclaw.json", "/mcp/servers/mailbox/command"),
+            (InitClient::Cursor, "/home/ann/.cursor/mcp.json", "/mcpServers/mailbox/command"),
+            (InitClient::Opencode, "/home/ann/.config/opencode/opencode.json", "/mcp/mailbox/command/0"),
+            (InitClient::Qwen, "/home/ann/.qwen/settings.json", "/mcpServers/mailbox/command"),
+            (InitClient::Copilot, "/home/ann/.copilot/mcp-config.json", "/mcpServers/mailbox/command"),
+            (InitClient::Windsurf, "/home/ann/.codeium/windsurf/mcp_config.json", "/mcpServers/mailbox/command"),
+            (InitClient::Zed, "/home/ann/.config/zed/settings.json", "/context_servers/mailbox/command"),
         ];
         for (client, file, pointer) in wanted {
             let (path, format) = client.place(client.usual_scope(), &places()).unwrap();
@@ -321,8 +321,8 @@ mod tests {
 
     #[test]
     fn what_a_client_does_not_pass_on_is_written_for_it() {
-        let account = Account { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..account(true) };
-        for client in [Client::ClaudeCode, Client::Codex, Client::Openclaw] {
+        let account = ClientAccount { environment: vec![("XDG_CONFIG_HOME", "/etc/ann".into())], ..account(true) };
+        for client in [InitClient::ClaudeCode, InitClient::Codex, InitClient::Openclaw] {
             let format = client.place(client.usual_scope(), &places()).unwrap().1;
             let settings = client.settings(&account, "mailbox", false).unwrap();
             let text = apply(format, "", &settings).unwrap();
@@ -333,7 +333,7 @@ mod tests {
 
     #[test]
     fn nanobot_gets_the_tools_and_with_a_directory_its_channel() {
-        let settings = Client::Nanobot.settings(&account(false), "mailbox", false).unwrap();
+        let settings = InitClient::Nanobot.settings(&account(false), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &settings).unwrap();
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();
         let channel =
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(server["args"][0], "mcp");
         let back = revert(Format::Json, &text, Some("{}"), &settings).unwrap();
         assert!(!back.contains("mailbox"), "{back}");
-        let far = Client::Nanobot.settings(&account(true), "mailbox", false).unwrap();
+        let far = InitClient::Nanobot.settings(&account(true), "mailbox", false).unwrap();
         let text = apply(Format::Json, "{}", &far).unwrap();
         assert!(text.contains("mcpServers") && !text.contains("channels"), "{text}");
     }
@@ -352,8 +352,8 @@ mod tests {
     #[test]
     fn a_nanobot_with_the_channel_gets_no_second_set_of_tools() {
         for (is_far, office) in [(false, "mailboxesRoot"), (true, "serverUrl")] {
-            let account = Account { has_plugin: true, ..account(is_far) };
-            let settings = Client::Nanobot.settings(&account, "mailbox", false).unwrap();
+            let account = ClientAccount { has_plugin: true, ..account(is_far) };
+            let settings = InitClient::Nanobot.settings(&account, "mailbox", false).unwrap();
             let text = apply(Format::Json, "{}", &settings).unwrap();
             let value: serde_json::Value = serde_json::from_str(&text).unwrap();
             assert_eq!(value.get("tools"), None, "{text}");
@@ -365,22 +365,22 @@ mod tests {
 
     #[test]
     fn the_bridge_opens_its_route_and_closes_it_again() {
-        let settings = Client::Openclaw.settings(&account(true), "mailbox", true).unwrap();
+        let settings = InitClient::Openclaw.settings(&account(true), "mailbox", true).unwrap();
         let theirs = "{ gateway: { mode: 'local', /* port */ port: 18789 } }";
         let text = apply(Format::Json, theirs, &settings).unwrap();
         assert!(text.contains("/* port */") && text.contains("chatCompletions"), "{text}");
-        // Today's OpenClaw knows no servers of an agent, and `tools.allow` would take all other tools away.
+        // Current OpenClaw has no per-agent servers, and `tools.allow` would remove all other tools.
         assert!(!text.contains("agents") && !text.contains("tools") && !text.contains("allow"), "{text}");
         let back = revert(Format::Json, &text, Some(theirs), &settings).unwrap();
         assert!(!back.contains("chatCompletions") && !back.contains("mcp") && back.contains("18789"), "{back}");
-        assert!(Client::Cursor.settings(&account(true), "mailbox", true).is_err());
+        assert!(InitClient::Cursor.settings(&account(true), "mailbox", true).is_err());
     }
 
     #[test]
     fn what_the_environment_names_wins() {
         let places = Places { codex_home: Some("/c".into()), openclaw_config: Some("/o/x.json".into()), ..places() };
-        assert_eq!(Client::Codex.place(Scope::User, &places).unwrap().0, Path::new("/c/config.toml"));
-        assert_eq!(Client::Openclaw.place(Scope::User, &places).unwrap().0, Path::new("/o/x.json"));
-        assert!(Client::Openclaw.place(Scope::Project, &places).is_err());
+        assert_eq!(InitClient::Codex.place(Scope::User, &places).unwrap().0, Path::new("/c/config.toml"));
+        assert_eq!(InitClient::Openclaw.place(Scope::User, &places).unwrap().0, Path::new("/o/x.json"));
+        assert!(InitClient::Openclaw.place(Scope::Project, &places).is_err());
     }
 }

@@ -1,14 +1,14 @@
-//! What changes in a text, line by line. No context is shown, and secrets are hidden: the lines around ours, or the very
-//! line that ours joins, may hold other people's keys.
+//! A line diff. Without context, and with secrets masked: the lines around ours, or the line that ours joins, may hold other
+//! keys.
 
 use std::fmt::Write as _;
 
 use super::mask::mask;
 
-/// Most lines of a changed region that are compared one by one; a larger one is shown as replaced.
+/// The most lines of a changed region that are compared one by one; a larger one is shown as replaced.
 const MOST: usize = 2_000;
 
-/// The lines that go (`-`) and come (`+`), each group under the number of its first line. Empty when nothing changes.
+/// The removed (`-`) and added (`+`) lines, each group under the number of its first line. Empty when nothing changes.
 pub(crate) fn diff(old: &str, new: &str) -> String {
     let (old, new): (Vec<_>, Vec<_>) = (old.lines().collect(), new.lines().collect());
     let head = old.iter().zip(&new).take_while(|(a, b)| a == b).count();

@@ -1,26 +1,26 @@
-//! What is written besides a client's servers: permission, hooks, what models are told, and a plugin.
+//! What is written besides a client's servers: permissions, hooks, instructions for models, and a plugin.
 
 use std::path::PathBuf;
 
 use super::client::office;
-use super::{Account, Client, Format, Item, Mark, Places, Scope, Setting};
+use super::{ClientAccount, EntryMark, Format, InitClient, Item, Places, Scope, Setting};
 
-/// How to use a mailbox, in words for models. The one source of the skill, and of the sections in AGENTS.md and GEMINI.md.
+/// How to use a mailbox, for models. The one source of the skill, and of the sections in AGENTS.md and GEMINI.md.
 pub(crate) const SKILL: &str = include_str!("skill.md");
-/// opencode's plugin, in which the command that tells of mail is filled in.
+/// opencode's plugin, with a placeholder for the command that reports messages.
 const OPENCODE: &str = include_str!("opencode.js");
 
-/// The tools that a woken agent must be able to use without a question.
+/// The tools that a woken agent must be able to use without a permission prompt.
 const TOOLS: [&str; 5] = ["mailbox_check", "mailbox_read", "mailbox_send", "mailbox_wait", "mailbox_task"];
-/// Those of them that a model must see without a search.
+/// Those of them whose schemas a model must see without a search.
 const ALWAYS_LOADED: [&str; 3] = ["mailbox_check", "mailbox_read", "mailbox_send"];
-/// How long a hook may take, in seconds. It takes less than one.
+/// The timeout of a hook, in seconds. It takes less than one.
 const HOOK_SECONDS: i64 = 5;
 
 /// Whether a client's hooks are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hooks {
-    /// Where nothing else tells a running agent of mail.
+    /// Where nothing else tells a running agent about messages.
     Usual,
     Always,
     Never,
@@ -32,7 +32,7 @@ impl Hooks {
     }
 }
 
-/// One more file.
+/// An additional file.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Extra {
     pub(crate) path: PathBuf,
@@ -40,22 +40,22 @@ pub(crate) struct Extra {
     pub(crate) settings: Vec<Setting>,
 }
 
-impl Client {
+impl InitClient {
     /// What is written into the file with the servers, besides them.
-    pub(crate) fn more_settings(self, account: &Account, name: &str, hooks: Hooks) -> Vec<Setting> {
+    pub(crate) fn more_settings(self, account: &ClientAccount, name: &str, hooks: Hooks) -> Vec<Setting> {
         match self {
-            Client::Gemini if hooks.are_written(true) => self.hooks(account),
-            Client::Qwen => {
-                // It shows tools of servers when they are searched for, but for those that are listed here.
+            InitClient::Gemini if hooks.are_written(true) => self.hooks(account),
+            InitClient::Qwen => {
+                // It loads tools of servers on demand, except for those that are listed here.
                 let visible = ALWAYS_LOADED.iter().map(|tool| {
                     let tool = format!("mcp__{name}__{tool}");
                     Setting::entry(&["tools", "visible"], Item::text(&tool), format!("\"{tool}\""))
                 });
-                // Its socket wakes it; hooks are for where that is off.
+                // Its socket wakes it; hooks are for where that is switched off.
                 let hooks = if hooks.are_written(false) { self.hooks(account) } else { Vec::new() };
                 visible.chain(hooks).collect()
             }
-            Client::Zed => {
+            InitClient::Zed => {
                 let rules = TOOLS.iter().map(|tool| {
                     let rule = format!("mcp:{name}:{tool}");
                     Setting::new(&["agent", "tool_permissions", "tools", &rule, "default"], Item::text("allow"))
@@ -66,10 +66,10 @@ impl Client {
         }
     }
 
-    /// The files that are written besides the one with the servers.
+    /// The additional files.
     pub(crate) fn extras(
         self,
-        account: &Account,
+        account: &ClientAccount,
         name: &str,
         scope: Scope,
         places: &Places,
@@ -86,43 +86,43 @@ impl Client {
         let codex = places.codex_home.clone().unwrap_or_else(|| home.join(".codex"));
         let mut all = Vec::new();
         match self {
-            Client::ClaudeCode => {
-                // A plugin's servers go by the plugin's name and their own.
+            InitClient::ClaudeCode => {
+                // A plugin's servers are named after the plugin and the server.
                 let rule = match account.has_plugin {
                     true => "mcp__plugin_agent-mailbox_mailbox".to_owned(),
                     false => format!("mcp__{name}"),
                 };
                 let allow = Setting::entry(&["permissions", "allow"], Item::text(&rule), format!("\"{rule}\""));
                 let mut settings = vec![allow];
-                // The session's own socket wakes it; hooks are for where that is off.
+                // The session's own socket wakes it; hooks are for where that is switched off.
                 if is_hooked(false) && !account.has_plugin {
                     settings.extend(self.hooks(account));
                 }
                 all.push(json(at(home.join(".claude/settings.json"), ".claude/settings.json"), settings));
             }
-            Client::Codex => {
+            InitClient::Codex => {
                 // Codex runs them only after a person has trusted them in /hooks.
                 if is_hooked(false) {
                     all.push(json(at(codex.join("hooks.json"), ".codex/hooks.json"), self.hooks(account)));
                 }
                 all.push(told(at(codex.join("AGENTS.md"), "AGENTS.md")));
             }
-            Client::Gemini => all.push(told(at(home.join(".gemini/GEMINI.md"), "GEMINI.md"))),
-            Client::Cursor => {
+            InitClient::Gemini => all.push(told(at(home.join(".gemini/GEMINI.md"), "GEMINI.md"))),
+            InitClient::Cursor => {
                 let rule = format!("{name}:*");
                 let mut allow = Setting::entry(&["mcpAllowlist"], Item::text(&rule), format!("\"{rule}\""));
-                // A list there replaces the one in Cursor's own settings: it is not ours to begin.
-                allow.entry = allow.entry.map(|mark| Mark { only_if_there: true, ..mark });
+                // A list there replaces the one in Cursor's own settings, so it is not created.
+                allow.entry = allow.entry.map(|mark| EntryMark { only_if_there: true, ..mark });
                 all.push(json(at(home.join(".cursor/permissions.json"), ".cursor/permissions.json"), vec![allow]));
                 if is_hooked(true) {
                     all.push(json(at(home.join(".cursor/hooks.json"), ".cursor/hooks.json"), self.hooks(account)));
                 }
             }
-            // The command line reads hooks of a project alone.
-            Client::Copilot if scope == Scope::Project && is_hooked(true) => {
+            // Copilot's command line reads only the hooks of a project.
+            InitClient::Copilot if scope == Scope::Project && is_hooked(true) => {
                 all.push(json(project.join(".github/hooks/agent-mailbox.json"), self.hooks(account)));
             }
-            Client::Opencode => {
+            InitClient::Opencode => {
                 let place = at(places.config_home.join("opencode/plugins/amb.js"), ".opencode/plugins/amb.js");
                 let settings = vec![Setting::new(&[], Item::text(opencode(account)))];
                 all.push(Extra { path: place, format: Format::Script, settings });
@@ -132,11 +132,11 @@ impl Client {
         all
     }
 
-    /// What is to be run between two steps, in the client's own shape.
-    fn hooks(self, account: &Account) -> Vec<Setting> {
+    /// The hooks that run between two steps, in the client's own form.
+    fn hooks(self, account: &ClientAccount) -> Vec<Setting> {
         let (client, events): (&str, &[(&str, &str)]) = match self {
-            Client::ClaudeCode | Client::Qwen => (
-                if self == Client::Qwen { "qwen" } else { "claude" },
+            InitClient::ClaudeCode | InitClient::Qwen => (
+                if self == InitClient::Qwen { "qwen" } else { "claude" },
                 &[
                     ("SessionStart", "session-start"),
                     ("UserPromptSubmit", "prompt"),
@@ -145,7 +145,7 @@ impl Client {
                     ("Stop", "stop"),
                 ],
             ),
-            Client::Codex => (
+            InitClient::Codex => (
                 "codex",
                 &[
                     ("SessionStart", "session-start"),
@@ -154,7 +154,7 @@ impl Client {
                     ("Stop", "stop"),
                 ],
             ),
-            Client::Gemini => (
+            InitClient::Gemini => (
                 "gemini",
                 &[
                     ("SessionStart", "session-start"),
@@ -163,15 +163,15 @@ impl Client {
                     ("AfterAgent", "stop"),
                 ],
             ),
-            Client::Cursor => {
+            InitClient::Cursor => {
                 ("cursor", &[("sessionStart", "session-start"), ("postToolUse", "post-tool"), ("stop", "stop")])
             }
-            Client::Copilot => {
+            InitClient::Copilot => {
                 ("copilot", &[("sessionStart", "session-start"), ("postToolUse", "post-tool"), ("agentStop", "stop")])
             }
             _ => return Vec::new(),
         };
-        let is_versioned = matches!(self, Client::Cursor | Client::Copilot);
+        let is_versioned = matches!(self, InitClient::Cursor | InitClient::Copilot);
         let version = is_versioned.then(|| Setting::new(&["version"], Item::Whole(1)));
         let hooks = events.iter().map(|(event, ours)| {
             let mark = format!("hook {client} {ours}");
@@ -184,13 +184,15 @@ impl Client {
     fn hook(self, command: Item, event: &str) -> Item {
         let kind = ("type", Item::text("command"));
         match self {
-            Client::Cursor if event == "stop" => {
+            InitClient::Cursor if event == "stop" => {
                 Item::Table(vec![("command", command), ("loop_limit", Item::Whole(5))])
             }
-            Client::Cursor => Item::Table(vec![("command", command)]),
-            Client::Copilot => Item::Table(vec![kind, ("bash", command), ("timeoutSec", Item::Whole(HOOK_SECONDS))]),
-            // Gemini counts in milliseconds.
-            Client::Gemini => Item::Table(vec![(
+            InitClient::Cursor => Item::Table(vec![("command", command)]),
+            InitClient::Copilot => {
+                Item::Table(vec![kind, ("bash", command), ("timeoutSec", Item::Whole(HOOK_SECONDS))])
+            }
+            // Gemini uses milliseconds.
+            InitClient::Gemini => Item::Table(vec![(
                 "hooks",
                 Item::List(vec![Item::Table(vec![
                     ("name", Item::text("agent-mailbox")),
@@ -207,8 +209,8 @@ impl Client {
     }
 }
 
-/// `amb` and which office, for a shell.
-fn shell(account: &Account) -> String {
+/// `amb` with the flags of the office, for a shell.
+fn shell(account: &ClientAccount) -> String {
     let words = std::iter::once(account.command.clone()).chain(office(account));
     words.map(|word| quoted(&word)).collect::<Vec<_>>().join(" ")
 }
@@ -221,10 +223,10 @@ fn quoted(word: &str) -> String {
     }
 }
 
-fn opencode(account: &Account) -> String {
+fn opencode(account: &ClientAccount) -> String {
     let words = std::iter::once(account.command.clone()).chain(office(account));
     let words: Vec<String> = words.chain(["watch".to_owned(), "--bell".to_owned()]).collect();
-    // JSON is JavaScript, whatever is in a path.
+    // JSON is valid JavaScript, whatever a path contains.
     OPENCODE.replace("__COMMAND__", &serde_json::json!(words).to_string())
 }
 

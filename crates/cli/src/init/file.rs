@@ -1,4 +1,4 @@
-//! A configuration file: changed as a whole or not at all, with the text from before us kept beside it.
+//! A configuration file, replaced as a whole, with a backup of the text from before our first change.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -11,9 +11,9 @@ use crate::durable;
 
 use super::{Format, Setting, apply, json, revert, toml};
 
-/// A client's file, which may not be there yet.
+/// A client's file, which may not exist yet.
 #[derive(Debug)]
-pub(crate) struct Config {
+pub(crate) struct ConfigFile {
     /// Where the client looks.
     pub(crate) path: PathBuf,
     pub(crate) format: Format,
@@ -21,12 +21,12 @@ pub(crate) struct Config {
     text: Option<String>,
 }
 
-/// What is to become of a file.
+/// A planned change of a file.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
-    /// What it holds now.
+    /// The current text.
     pub(crate) old: String,
-    /// What it shall hold; `None` to remove it.
+    /// The new text; `None` to remove the file.
     pub(crate) new: Option<String>,
 }
 
@@ -36,9 +36,9 @@ impl Plan {
     }
 }
 
-impl Config {
+impl ConfigFile {
     pub(crate) fn open(path: PathBuf, format: Format) -> Result<Self> {
-        // A configuration kept elsewhere and linked to stays a link.
+        // A symbolic link to a configuration elsewhere stays a link.
         let path = match fs_err::canonicalize(&path) {
             Ok(real) => real,
             Err(error) if error.kind() == ErrorKind::NotFound => path,
@@ -52,27 +52,28 @@ impl Config {
         self.text.as_deref().unwrap_or("")
     }
 
-    /// Where the text from before us is kept.
+    /// The path of the backup.
     pub(crate) fn backup(&self) -> PathBuf {
         let mut name = self.path.file_name().map(OsString::from).unwrap_or_default();
         name.push(".amb-backup");
         self.path.with_file_name(name)
     }
 
-    /// With the settings in it.
+    /// The change that adds the settings.
     pub(crate) fn with(&self, settings: &[Setting]) -> Result<Plan> {
         let new = apply(self.format, self.text(), settings).with_context(|| self.path.display().to_string())?;
         Ok(Plan { old: self.text().to_owned(), new: Some(new) })
     }
 
-    /// As it was before us. If nobody else changed it meanwhile, to the byte; else without our settings, and with everything
-    /// that others wrote since.
+    /// The change that removes the settings. If nobody else changed the file meanwhile, it becomes the backup, byte for byte;
+    /// else it keeps everything that others wrote since.
     pub(crate) fn without(&self, settings: &[Setting]) -> Result<Plan> {
         let old = self.text().to_owned();
         let before = read(&self.backup())?;
         let new =
             revert(self.format, &old, before.as_deref(), settings).with_context(|| self.path.display().to_string())?;
-        // Whatever we had put in: taken out again it must leave what it leaves when put into the text from before.
+        // The backup may be restored if adding our settings to it and removing them again leaves the same text as removing them
+        // from the current file.
         if let Some(before) = before.as_deref()
             && let Ok(ours) = apply(self.format, before, settings)
             && revert(self.format, &ours, Some(before), settings).is_ok_and(|left| left == new)
@@ -84,12 +85,12 @@ impl Config {
             Format::Toml => toml::is_empty(&new)?,
             Format::Section | Format::Script => new.trim().is_empty(),
         };
-        // A file that we made, and that holds nothing without us, goes.
+        // A file that we created and that is empty without our settings is removed.
         let new = (before.is_some() || !empty || self.text.is_none() || new == old).then_some(new);
         Ok(Plan { old, new })
     }
 
-    /// Keeps what is there now, if it is from before us: our own earlier settings are not worth coming back to.
+    /// Saves the current text as the backup, if our settings are not in it yet.
     pub(crate) fn keep_backup(&self, settings: &[Setting]) -> Result<Option<PathBuf>> {
         let Some(text) = &self.text else { return Ok(None) };
         let backup = self.backup();
@@ -101,7 +102,7 @@ impl Config {
         Ok(Some(backup))
     }
 
-    /// Makes the plan true, durably.
+    /// Carries the plan out, durably.
     pub(crate) fn carry_out(&self, plan: &Plan) -> Result<()> {
         match &plan.new {
             Some(new) => self.write(&self.path, new),
@@ -109,7 +110,7 @@ impl Config {
         }
     }
 
-    /// Forgets the text from before us, once it is back.
+    /// Removes the backup, once its text is restored.
     pub(crate) fn drop_backup(&self) -> Result<()> {
         match fs_err::remove_file(self.backup()) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error.into()),
@@ -120,7 +121,7 @@ impl Config {
     fn write(&self, path: &Path, text: &str) -> Result<()> {
         let directory = path.parent().context("a file has a directory")?;
         fs_err::create_dir_all(directory)?;
-        // Whoever could read it before can read it after, and nobody else: it may hold keys.
+        // The file may hold keys, so its permissions stay.
         let mode = match fs_err::metadata(&self.path) {
             Ok(metadata) => metadata.permissions().mode() & 0o777,
             Err(_) => durable::PRIVATE,
@@ -146,8 +147,8 @@ mod tests {
         vec![Setting::new(&["mcpServers", "mailbox"], Item::Table(vec![("command", Item::text(name))]))]
     }
 
-    fn open(directory: &Path) -> Config {
-        Config::open(directory.join("settings.json"), Format::Json).unwrap()
+    fn open(directory: &Path) -> ConfigFile {
+        ConfigFile::open(directory.join("settings.json"), Format::Json).unwrap()
     }
 
     fn init(directory: &Path, name: &str) {

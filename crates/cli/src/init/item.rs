@@ -1,4 +1,4 @@
-//! A value that can stand in either format, with its fields in the order in which people like to read them.
+//! A value that can be written in either format, with its fields in a readable order.
 
 use jsonc_parser::cst::CstInputValue;
 use serde_json::{Value, json};
@@ -19,7 +19,7 @@ impl Item {
         Item::Text(text.into())
     }
 
-    /// As JSON, to compare with what is there.
+    /// As JSON, for comparison.
     pub(crate) fn to_json(&self) -> Value {
         match self {
             Item::Flag(flag) => json!(flag),

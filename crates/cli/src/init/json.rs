@@ -5,7 +5,7 @@ use jsonc_parser::ParseOptions;
 use jsonc_parser::cst::{CstInputValue, CstObject, CstRootNode};
 use serde_json::Value;
 
-use super::{Item, Mark, PROGRAM, Setting};
+use super::{EntryMark, Item, PROGRAM, Setting};
 
 fn parse(text: &str) -> Result<CstRootNode> {
     CstRootNode::parse(text, &ParseOptions::default()).context("the file is not JSON; mend it first")
@@ -22,7 +22,7 @@ fn at<'v>(value: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(value, |value, key| value.get(key))
 }
 
-/// The text with the setting in it.
+/// Adds the setting to the text.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
     if let Some(mark) = &setting.entry {
@@ -49,8 +49,8 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     Ok(out)
 }
 
-/// The text with our entry in a list, once, beside those of others.
-fn set_entry(text: &str, setting: &Setting, mark: &Mark) -> Result<String> {
+/// Adds our entry to a list, once, beside those of others.
+fn set_entry(text: &str, setting: &Setting, mark: &EntryMark) -> Result<String> {
     let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
     let present = data(text)?;
     let there = at(&present, &setting.path);
@@ -85,8 +85,8 @@ fn set_entry(text: &str, setting: &Setting, mark: &Mark) -> Result<String> {
     Ok(out)
 }
 
-/// Whether an entry is the one that we write: a rule of ours, or a hook, or a group of hooks that are all ours.
-fn is_ours(entry: &Value, mark: &Mark) -> bool {
+/// Whether an entry is ours: a rule, a hook, or a group of hooks that are all ours.
+fn is_ours(entry: &Value, mark: &EntryMark) -> bool {
     let ours = |text: &str| {
         let program = text.strip_suffix(&mark.text).and_then(|before| before.strip_suffix(' '));
         program.is_some_and(|program| program.contains(PROGRAM)) || text == mark.text.trim_matches('"')
@@ -101,8 +101,8 @@ fn is_ours(entry: &Value, mark: &Mark) -> bool {
     }
 }
 
-/// The text without our entry in a list; a list that we made goes with it.
-pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &Mark) -> Result<String> {
+/// Removes our entry from a list; a list that we created is removed with it.
+pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &EntryMark) -> Result<String> {
     let present = data(text)?;
     let Some(entries) = at(&present, path).and_then(Value::as_array) else { return Ok(text.to_owned()) };
     if !entries.iter().any(|entry| is_ours(entry, mark)) {
@@ -124,7 +124,7 @@ pub(super) fn restore_entry(text: &str, before: &str, path: &[String], mark: &Ma
     Ok(root.to_string())
 }
 
-/// What shall be there: the value, with those defaults for which nothing is there.
+/// The value to write: with those defaults whose fields are missing.
 fn complete(setting: &Setting, there: Option<&Value>) -> Item {
     let Item::Table(fields) = &setting.value else { return setting.value.clone() };
     let missing = |(key, _): &&(&str, Item)| there.is_none_or(|there| there.get(key).is_none());
@@ -154,14 +154,14 @@ fn put(object: &CstObject, key: &str, wanted: &Item) {
     }
 }
 
-/// The text with what `before` has at that place, and without what it has not.
+/// Restores what `before` has at that path, or removes the value where it has none.
 pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<String> {
     let (present, before) = (data(text)?, data(before)?);
     if at(&present, path) == at(&before, path) {
         return Ok(text.to_owned());
     }
     let root = parse(text)?;
-    // From the inside out: our value, then each table around it that was not there and holds nothing now.
+    // From the inside out: our value, then each table around it that was not there before and is empty now.
     for length in (1..=path.len()).rev() {
         let (place, inner) = (&path[..length], length == path.len());
         let Some(object) = table(&root, &place[..length - 1]) else { break };
@@ -195,18 +195,18 @@ fn cst(value: &Value) -> CstInputValue {
     }
 }
 
-/// A text field of the table at a place.
+/// The text of a field of the table at a path.
 pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
     Ok(at(&data(text)?, path).cloned())
 }
 
-/// Any value at a place.
+/// The value at a path.
 pub(crate) fn value_at(text: &str, path: &[&str]) -> Result<Option<Value>> {
     let path: Vec<String> = path.iter().map(|key| (*key).to_owned()).collect();
     Ok(at(&data(text)?, &path).cloned())
 }
 
-/// Whether nothing is in the document.
+/// Whether the document is empty.
 pub(super) fn is_empty(text: &str) -> Result<bool> {
     let commented = text.contains("//") || text.contains("/*");
     Ok(!commented && data(text)?.as_object().is_some_and(serde_json::Map::is_empty))
@@ -297,7 +297,7 @@ mod tests {
             set(&set("{}", &hook("/old/amb hook claude stop")).unwrap(), &hook("amb hook claude stop")).unwrap();
         let wanted = serde_json::json!([{"command": "amb hook claude stop"}]);
         assert_eq!(data(&moved).unwrap()["hooks"]["Stop"], wanted, "the one from before is replaced");
-        let only = Setting { entry: Some(Mark { only_if_there: true, ..mark }), ..rule };
+        let only = Setting { entry: Some(EntryMark { only_if_there: true, ..mark }), ..rule };
         assert_eq!(set("{}", &only).unwrap(), "{}");
         assert!(set("{\"permissions\": {\"allow\": 3}}", &only).is_err());
     }

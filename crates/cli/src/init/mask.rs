@@ -1,5 +1,5 @@
-//! Secrets of others in a line that is shown: a change may touch the line on which somebody keeps a key, and whoever reads
-//! the output may be a model.
+//! Masks secrets of others in a line that is shown: a change may touch the line on which somebody keeps a key, and the output may
+//! be read by a model.
 
 /// Words in a field's name that mean a secret.
 const SECRET: [&str; 6] = ["token", "key", "secret", "password", "credential", "authorization"];
@@ -51,7 +51,7 @@ fn field(text: &str) -> Option<(&str, &str, &str, &str, &str)> {
     }
 }
 
-/// Where a quoted value ends.
+/// The end of a quoted value.
 fn end_of(text: &str, quote: char) -> usize {
     let mut escaped = false;
     for (at, c) in text.char_indices() {

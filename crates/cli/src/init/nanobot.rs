@@ -1,4 +1,4 @@
-//! The section `channels.mailbox` of nanobot's configuration: what its user has said about the agent's mailbox.
+//! The section `channels.mailbox` of nanobot's configuration: the user's settings for the agent's mailbox.
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::json;
 
-/// What the section says. What it does not say is for others to decide.
+/// The settings of the section; those that are missing are decided elsewhere.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Section {
     agent: Option<String>,
@@ -23,8 +23,8 @@ pub(crate) struct Section {
     max_concurrent_tasks: Option<u32>,
 }
 
-/// The section in the text of a configuration, if it is there. Names are written `allowFrom` or `allow_from`, as nanobot
-/// takes both.
+/// The section in the text of a configuration, if it is there. Names are written `allowFrom` or `allow_from`, as nanobot accepts
+/// both.
 pub(crate) fn section(text: &str) -> Result<Option<Section>> {
     let Some(found) = json::value_at(text, &["channels", "mailbox"])? else { return Ok(None) };
     let get = |names: [&'static str; 2]| {
@@ -57,7 +57,7 @@ pub(crate) fn section(text: &str) -> Result<Option<Section>> {
     }))
 }
 
-/// A list of texts; one alone counts as a list of one.
+/// A list of texts; a single text counts as a list of one.
 fn list(name: &str, value: &Value) -> Result<Vec<String>> {
     let items = match value {
         Value::String(one) => return Ok(vec![one.clone()]),
@@ -74,7 +74,7 @@ impl Section {
         self.agent.as_deref()
     }
 
-    /// The network office, where it names one; the channel follows it before any directory.
+    /// The network office, where it names one; the channel prefers it to a directory.
     pub(crate) fn server(&self) -> Option<&str> {
         self.server.as_deref()
     }
@@ -88,22 +88,22 @@ impl Section {
     /// Whether it is about this agent in this directory.
     pub(crate) fn is_about(&self, agent: &AgentName, directory: &Path, home: &Path) -> bool {
         let root = self.root(home).unwrap_or_else(|| home.join(".nanobot/mailboxes"));
-        // A directory that is not there yet has no links in it.
+        // A directory that does not exist yet contains no links.
         let real = |path: &Path| {
             fs_err::canonicalize(path).or_else(|_| std::path::absolute(path)).unwrap_or_else(|_| path.to_owned())
         };
         self.server.is_none() && self.agent.as_deref() == Some(agent.as_str()) && real(&root) == real(directory)
     }
 
-    /// Whom the card hears where the section says `*`, which is not followed: it would open what somebody closed.
+    /// The card's `allow_from` where the section says `*`, which is ignored then: it would open what somebody closed.
     pub(crate) fn narrower<'c>(&self, card: &'c Card) -> Option<&'c [String]> {
         let is_everybody = |names: &[String]| names.iter().any(|name| name == "*");
         let wants_everybody = self.allow_from.as_deref().is_some_and(is_everybody);
         (wants_everybody && !is_everybody(&card.allow_from.0)).then_some(card.allow_from.0.as_slice())
     }
 
-    /// The card as the section wants it. A `*`, which is also what stands there where nobody chose, does not widen a card
-    /// that names whom it hears.
+    /// The card with the section's settings. A `*`, which is also the default where nobody chose, does not widen a card's
+    /// `allow_from`.
     pub(crate) fn card(&self, card: Card) -> Card {
         let allow_from = match &self.allow_from {
             Some(names) if !names.iter().any(|name| name == "*") => AllowFrom(names.clone()),
@@ -118,16 +118,16 @@ impl Section {
     }
 }
 
-/// What shows that a Python has the mailbox channel.
+/// The file by which a Python installation with the mailbox channel is recognised.
 const PLUGIN: &str = "agent_mailbox/nanobot/channel.py";
 
-/// Whether the nanobot that the PATH finds has the mailbox channel, by the files beside its Python: nothing is started.
+/// Whether the nanobot on the PATH has the mailbox channel, judged by the files beside its Python; nothing is executed.
 pub(crate) fn has_plugin(path: &OsStr, home: &Path) -> bool {
     let Some(script) = std::env::split_paths(path).map(|place| place.join("nanobot")).find(|script| script.is_file())
     else {
         return false;
     };
-    // Tools that install programs put a link on the PATH; the script names the Python that it runs with.
+    // Package installers put a link on the PATH; the script names the Python that it runs with.
     let real = fs_err::canonicalize(&script).ok();
     let prefix = |program: &Path| program.parent()?.parent().map(Path::to_owned);
     let places =

@@ -1,10 +1,10 @@
-//! A program of ours in a client's directory: the whole file is ours, or it is somebody else's and is left alone.
+//! A program of ours in a client's directory: a file with our mark is ours as a whole, any other is left alone.
 
 use anyhow::{Result, bail};
 
 use super::{Item, Setting};
 
-/// The words in the first line by which our programs are known again.
+/// The text in the first line by which our programs are recognised.
 const MARK: &str = "Written by `amb init";
 
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
@@ -17,7 +17,7 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
 
 pub(super) fn restore(text: &str, before: &str) -> String {
     match is_ours(text) {
-        // One from an earlier version is not worth coming back to.
+        // One from an earlier version is not worth restoring.
         true if is_ours(before) => String::new(),
         true => before.to_owned(),
         false => text.to_owned(),

@@ -7,7 +7,7 @@ use super::{Item, Setting};
 const BEGIN: &str = "<!-- agent-mailbox: begin. Written by `amb init`; what is between these marks is replaced. -->";
 const END: &str = "<!-- agent-mailbox: end -->";
 
-/// The text with the section in it: where it was, else at the end.
+/// Adds the section to the text: where it was, else at the end.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     let Item::Text(words) = &setting.value else { bail!("a section is a text") };
     let section = format!("{BEGIN}\n{}\n{END}\n", words.trim_end());
@@ -18,7 +18,7 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     })
 }
 
-/// The text with the section that `before` has, or without one.
+/// Restores the section that `before` has, or removes it.
 pub(super) fn restore(text: &str, before: &str) -> String {
     let Some((start, end)) = find(text) else { return text.to_owned() };
     match find(before) {

@@ -10,14 +10,14 @@ fn parse(text: &str) -> Result<DocumentMut> {
     text.parse::<DocumentMut>().context("the file is not TOML; mend it first")
 }
 
-/// The text with the setting in it.
+/// Adds the setting to the text.
 pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     let Some((last, parents)) = setting.path.split_last() else { bail!("a setting needs a place") };
     let mut document = parse(text)?;
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for key in parents {
         let made = || {
-            // No header of its own: the one table in it says it all.
+            // Without a header of its own, since it only holds the one table.
             let mut table = toml_edit::Table::new();
             table.set_implicit(true);
             toml_edit::Item::Table(table)
@@ -39,21 +39,21 @@ pub(super) fn set(text: &str, setting: &Setting) -> Result<String> {
     if is_changed { Ok(document.to_string()) } else { Ok(text.to_owned()) }
 }
 
-/// Whether anything had to change.
+/// Sets the value; returns whether anything changed.
 fn put(table: &mut dyn TableLike, key: &str, wanted: &Item) -> bool {
     let Some(there) = table.get_mut(key) else {
         table.insert(key, wanted.to_toml());
         return true;
     };
     if let (Item::Table(fields), Some(inner)) = (wanted, there.as_table_like_mut()) {
-        // Not `any`: every field has its turn.
+        // Not `any`, which would stop at the first change.
         return fields.iter().fold(false, |changed, (key, item)| put(inner, key, item) || changed);
     }
     if plain(there) == plain(&wanted.to_toml()) {
         return false;
     }
     let mut new = wanted.to_toml();
-    // The comment behind the value, and the space before it, stay.
+    // The comment after the value, and the space before it, stay.
     if let (Some(old), Some(new)) = (there.as_value(), new.as_value_mut()) {
         *new.decor_mut() = old.decor().clone();
     }
@@ -61,7 +61,7 @@ fn put(table: &mut dyn TableLike, key: &str, wanted: &Item) -> bool {
     true
 }
 
-/// A value as text without its surroundings, to compare.
+/// A value as text without comments and spaces, for comparison.
 fn plain(item: &toml_edit::Item) -> Option<String> {
     let mut value = item.as_value()?.clone();
     if let Some(array) = value.as_array_mut() {
@@ -72,7 +72,7 @@ fn plain(item: &toml_edit::Item) -> Option<String> {
     Some(value.to_string())
 }
 
-/// The text with what `before` has at that place, and without what it has not.
+/// Restores what `before` has at that path, or removes the value where it has none.
 pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<String> {
     let (mut document, before) = (parse(text)?, parse(before)?);
     let Some((last, parents)) = path.split_last() else { bail!("a setting needs a place") };
@@ -94,13 +94,13 @@ pub(super) fn restore(text: &str, before: &str, path: &[String]) -> Result<Strin
     Ok(document.to_string())
 }
 
-/// A text field of the table at a place.
+/// The text of a field of the table at a path.
 pub(super) fn at_path(text: &str, path: &[String]) -> Result<Option<Value>> {
     let document: Value = ::toml::from_str(text).context("the file is not TOML; mend it first")?;
     Ok(path.iter().try_fold(&document, |value, key| value.get(key)).cloned())
 }
 
-/// Whether nothing is in the document.
+/// Whether the document is empty.
 pub(super) fn is_empty(text: &str) -> Result<bool> {
     parse(text)?;
     Ok(text.trim().is_empty())

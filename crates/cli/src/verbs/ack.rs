@@ -1,4 +1,4 @@
-//! `amb ack`: this mail is handled.
+//! `amb ack`: marks messages as handled.
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;

@@ -1,4 +1,4 @@
-//! `amb admin`: what the operator of a network office does to its database.
+//! `amb admin`: an operator's changes to the database of a network office.
 
 use std::sync::Arc;
 
@@ -180,7 +180,7 @@ impl IssueKey {
     }
 }
 
-/// The office's database. One that is missing is not made: that would be an empty office.
+/// Opens the office's database. A missing one is not created: that would be an empty office.
 async fn open(database: &DatabaseArgs) -> Result<Arc<dyn Store>, Failure> {
     match database.place()? {
         DatabaseUrl::Sqlite(path) => {

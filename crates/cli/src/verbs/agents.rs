@@ -26,7 +26,7 @@ impl Agents {
             return Ok(());
         }
         let rows = agents.into_iter().map(|agent| {
-            // Programs ask for JSON; the columns of the text stay what they were.
+            // Scripts parse the text, whose columns must stay as they were.
             let person = if agent.person && output.for_person { "(a person) " } else { "" };
             let tasks = format!("{}/{}", agent.presence.current_tasks.len(), agent.card.max_concurrent_tasks);
             let seen = agent.presence.last_seen.map_or("never".into(), ago);

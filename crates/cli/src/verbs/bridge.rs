@@ -12,7 +12,7 @@ mod state;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use amb_bridge::{Options, Tasks};
+use amb_bridge::{BridgeOptions, TaskHandling};
 use amb_core::MessageId;
 
 use crate::archiving::Archiving;
@@ -20,7 +20,7 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// The longest time that a turn may be given: a day.
+/// The longest turn timeout: a day.
 const LONGEST_TURN: u64 = 86_400;
 /// The most turns that run at once.
 const MAX_CONCURRENCY: usize = 64;
@@ -94,7 +94,7 @@ struct Common {
     /// What is done about tasks: `ask` lets the turn decide, `accept` takes each on before its turn and completes it with
     /// the answer; `ask` for models, `accept` for commands with --input text or json
     #[arg(long, value_name = "HOW", value_parser = tasks)]
-    tasks: Option<Tasks>,
+    tasks: Option<TaskHandling>,
     /// Give a mail up after so many failures
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     max_failures: u32,
@@ -105,10 +105,10 @@ struct Common {
     archiving: Archiving,
 }
 
-fn tasks(text: &str) -> Result<Tasks, String> {
+fn tasks(text: &str) -> Result<TaskHandling, String> {
     match text {
-        "ask" => Ok(Tasks::Ask),
-        "accept" => Ok(Tasks::Accept),
+        "ask" => Ok(TaskHandling::Ask),
+        "accept" => Ok(TaskHandling::Accept),
         _ => Err("tasks are ask or accept".into()),
     }
 }
@@ -121,14 +121,14 @@ fn concurrency(text: &str) -> Result<usize, String> {
 }
 
 impl Common {
-    /// What all kinds of bridge have in common.
-    fn options(&self, turn_timeout: u64, usual_tasks: Tasks) -> Options {
-        Options {
+    /// The options that all kinds of bridge have in common.
+    fn options(&self, turn_timeout: u64, usual_tasks: TaskHandling) -> BridgeOptions {
+        BridgeOptions {
             turn_timeout: Duration::from_secs(turn_timeout),
             max_failures: self.max_failures,
             concurrency: self.concurrency,
             tasks: self.tasks.unwrap_or(usual_tasks),
-            ..Options::default()
+            ..BridgeOptions::default()
         }
     }
 }

@@ -20,9 +20,9 @@ use crate::table::Tone;
 use crate::verbs::watch::{heartbeats, interrupted};
 use crate::{ids, last};
 
-/// How long one look at the log waits. Only a bound: mail ends the wait at once.
+/// How long one read of the log waits. A message ends the wait at once.
 const WAIT: Duration = Duration::from_secs(30);
-/// How often it is looked whether the other one is there.
+/// How often the other agent's presence is checked.
 const PRESENCE: Duration = Duration::from_secs(10);
 /// The subject of a conversation that begins here.
 const SUBJECT: &str = "Chat";
@@ -65,7 +65,7 @@ impl Chat {
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
-        // What follows begins on a line of its own.
+        // What follows begins on a new line.
         talk.clear();
         if let Err(error) = mailbox.leave().await {
             tracing::debug!(%error, "no goodbye; others see it when the heartbeats stay away");
@@ -74,28 +74,28 @@ impl Chat {
     }
 }
 
-/// A conversation under way.
+/// A running conversation.
 struct Talk {
     mailbox: Arc<dyn Mailbox>,
     output: Output,
     with: AgentName,
     subject: String,
     session: Option<SessionId>,
-    /// The last message of the other, which is what is answered.
+    /// The last message of the other agent, which the next line answers.
     heard: Option<MessageId>,
-    /// Shown at the beginning, and so not again when the log tells of it.
+    /// Messages shown at the beginning, which are skipped when the log reports them.
     shown: HashSet<MessageId>,
-    /// Sent here: whose receipts are told.
+    /// Messages sent here, whose receipts are shown.
     sent: HashSet<MessageId>,
     presence: Option<String>,
-    /// Whether what was said before is shown, and so lines are taken.
+    /// Whether the earlier messages are shown, so that lines are accepted.
     is_open: bool,
     cursor: Cursor,
 }
 
 impl Talk {
     async fn begin(chat: &Chat, mailbox: Arc<dyn Mailbox>, output: Output) -> Result<Self, Failure> {
-        // The place in the log before anything is shown, so that nothing falls between the two.
+        // The cursor is taken before anything is shown, so that nothing is missed in between.
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
         let inbox = ids::whole_inbox(&*mailbox).await?;
         let found = inbox.sessions.iter().find(|session| {
@@ -124,7 +124,7 @@ impl Talk {
         Ok(talk)
     }
 
-    /// What was said before, marked as read.
+    /// Shows the last messages and marks them as read.
     async fn show_last(&mut self, count: u32) -> Result<(), Failure> {
         let Some(session) = self.session.clone().filter(|_| count > 0) else { return Ok(()) };
         let history = self.mailbox.read(&session, HistoryPage::newest(count)?).await?;
@@ -171,7 +171,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Tells whether the other one is there, when that has changed. Somebody whom nobody knows is an error at first.
+    /// Reports a change of the other agent's presence. At the beginning an unknown agent is an error.
     async fn look_for_presence(&mut self, must_be_known: bool) -> Result<(), Failure> {
         let agents = self.mailbox.agents().await?;
         let Some(agent) = agents.iter().find(|agent| agent.name == self.with) else {
@@ -198,7 +198,7 @@ impl Talk {
         let mut lines = BufReader::new(tokio::io::stdin()).lines();
         let mut events = follow(Arc::clone(&self.mailbox), self.cursor.clone(), self.output);
         let mut presence = tokio::time::interval_at(Instant::now() + PRESENCE, PRESENCE);
-        // Set when stdin has ended: until then everything goes on.
+        // Set when stdin has ended.
         let mut until: Option<Instant> = None;
         loop {
             let over = async {
@@ -255,7 +255,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Shows what concerns this conversation. Returns whether the other one said something.
+    /// Shows what concerns this conversation. Returns whether the other agent wrote something.
     async fn hear(&mut self, event: Event) -> Result<bool, Failure> {
         match event {
             Event::NewMessage(mail)
@@ -286,7 +286,7 @@ impl Talk {
         }
     }
 
-    /// Something beside the conversation: on stderr, and the line that is being typed goes on under it.
+    /// Prints on stderr beside the conversation, and redraws the line that is being typed.
     fn aside(&self, text: &str) {
         self.clear();
         self.output.note(format!("  {text}"));
@@ -324,7 +324,7 @@ fn view(mail: NewMessage) -> MessageView {
     }
 }
 
-/// What happens in the mailbox from a place in its log on.
+/// Follows the mailbox's log from a cursor.
 pub(crate) fn follow(
     mailbox: Arc<dyn Mailbox>,
     mut cursor: Cursor,

@@ -9,9 +9,9 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::{keys, saved};
 
-/// Longest time that a completion may take.
+/// The timeout of a completion.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// More than this nobody picks from.
+/// The most candidates.
 const MOST: usize = 200;
 
 /// Print names that can stand at a place of the command line, one a line; nothing where they cannot be had
@@ -37,7 +37,7 @@ enum What {
 impl Complete {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let names = tokio::time::timeout(PATIENCE, self.names(office)).await;
-        // A shell that completes shows no errors.
+        // A shell's completion shows no errors.
         let names = names.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
         if output.json {
             return Ok(output.document(&names)?);

@@ -29,7 +29,7 @@ impl Completions {
     }
 }
 
-/// The words of the program, and where names are wanted, a call of `amb complete`, which knows them.
+/// The generated script, with calls of `amb complete` where names are completed.
 fn script(shell: Shell) -> String {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "amb", &mut script);
@@ -75,7 +75,7 @@ _amb_tasks() { _amb_names tasks }
 _amb_offices() { _amb_names offices }
 "#;
 
-/// Puts our functions where the generated script says that anything may stand.
+/// Inserts our functions where the generated script accepts anything.
 fn zsh(script: &str) -> String {
     let mut lines = Vec::new();
     for line in script.lines() {

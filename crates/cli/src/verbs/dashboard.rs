@@ -40,8 +40,7 @@ impl Dashboard {
     }
 }
 
-/// Opens an address in a browser, where there is a screen to show one, and says whether one was started. Where it does not work
-/// the link was printed.
+/// Opens a URL in a browser where there is a display, and returns whether one was started. The link is printed in any case.
 pub(crate) fn open(url: &str) -> bool {
     let has_screen = cfg!(target_os = "macos")
         || ["DISPLAY", "WAYLAND_DISPLAY"]

@@ -1,4 +1,4 @@
-//! `amb demo`: a real office for half a minute, with three scripted agents in it.
+//! `amb demo`: a real office for half a minute, with three scripted agents.
 
 mod actor;
 mod office;
@@ -37,12 +37,12 @@ pub(crate) struct Demo {
     no_open: bool,
 }
 
-/// How long the office stays open after the story for whoever looks at it in a browser that was opened for them.
+/// How long the office stays open at the end for a person who looks at it in a browser.
 const LINGER: Duration = Duration::from_secs(15);
 
 impl Demo {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        // From before there is anything to leave behind.
+        // Listened for before anything is created that would be left behind.
         let interrupted = interruption()?;
         let office = TemporaryOffice::open().await?;
         let mut screen = Screen::new(output, self.fast);
@@ -50,7 +50,7 @@ impl Demo {
             played = self.play(&office, &mut screen, output) => Some(played),
             () = interrupted => None,
         };
-        // Whatever became of the story, nothing stays.
+        // Whatever happened, everything is removed.
         let closed = office.close().await;
         match played {
             Some(played) => played.and(closed),
@@ -76,7 +76,7 @@ impl Demo {
     }
 }
 
-/// Ctrl-C, a polite kill, or a terminal that was closed.
+/// Ctrl-C, SIGTERM, or a terminal that was closed.
 fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut hangup = signal(SignalKind::hangup())?;

@@ -1,4 +1,4 @@
-//! `amb doctor`: what is wrong, and how to mend it.
+//! `amb doctor`: checks, and how to repair what is wrong.
 
 mod clients;
 mod machine;
@@ -32,10 +32,10 @@ pub(crate) struct Doctor {
     mend: bool,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(crate) struct Check {
-    /// What was looked at: office, key, clock, disk, keys, client, wake-up.
+    /// The subject: office, key, clock, disk, keys, client, wake-up.
     what: &'static str,
     /// `ok`, `note` or `problem`.
     state: &'static str,
@@ -66,7 +66,7 @@ impl Check {
 impl Doctor {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let by_name = office.server.is_some() && office.origin != Origin::Local;
-        // Where a server was named, no directory was meant; where one merely runs, nanobot's mailboxes may be there as well.
+        // Where a server was named, no directory is meant; where one merely runs here, nanobot's mailboxes may exist as well.
         let directory = match by_name {
             true => None,
             false => match office.directory(amb_dir::DirOptions::default()) {
@@ -112,7 +112,7 @@ impl Doctor {
     }
 }
 
-/// Whether there are mailboxes in files that nobody has to name.
+/// Whether there are mailboxes in a default directory.
 fn has_directory() -> bool {
     home::nanobot_mailboxes().is_ok_and(|root| root.is_dir())
         || std::path::Path::new(crate::offices::CHIPSET_ROOT).is_dir()

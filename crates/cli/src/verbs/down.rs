@@ -1,4 +1,4 @@
-//! `amb down`: end the local office.
+//! `amb down`: ends the local office.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! `amb export`: one's own mail, to take along.
+//! `amb export`: the caller's own messages.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl Export {
                 serde_json::to_writer(&mut out, mail).map_err(io::Error::from)?;
                 out.write_all(b"\n")?;
             }
-            // Page by page, so that whoever reads the other end sees it come.
+            // Page by page, so that a reader at the other end sees progress.
             out.flush()?;
             count += page.len() as u64;
             after = Some(last.message.id.clone());

@@ -1,4 +1,4 @@
-//! `amb group`: agents of a network office that are written to together.
+//! `amb group`: agents of a network office that get messages together.
 
 use amb_client::Client;
 use amb_core::doc::{Group as GroupDocument, GroupMember};

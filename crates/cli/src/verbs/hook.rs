@@ -1,4 +1,4 @@
-//! `amb hook`: what a client's hook runs between two steps.
+//! `amb hook`: run by a client's hooks between two steps.
 
 mod shape;
 
@@ -7,18 +7,18 @@ use std::io::Read;
 use std::time::Duration;
 
 use amb_core::{Mailbox, MessageId, Timestamp};
-use amb_wake::{PREFIX, Place, SessionKey, SpentCache, Summary};
+use amb_wake::{PREFIX, SessionKey, SpentCache, Summary, WakeDirectory};
 use serde_json::Value;
 
-use self::shape::{Client, Event};
+use self::shape::{HookClient, HookEvent};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::waking;
 
-/// How long all of it may take. An office that is down must not hold a client up.
+/// The timeout of everything. An office that is down must not delay a client.
 const PATIENCE: Duration = Duration::from_millis(800);
-/// The most that is read of what a client says, in bytes: results of tools can be long.
+/// The most bytes that are read of a client's input, which may contain long results of tools.
 const MOST: u64 = 16 * 1024 * 1024;
 
 /// Tell a client of mail between two steps: JSON in, JSON out
@@ -34,15 +34,15 @@ Examples:
 pub(crate) struct Hook {
     /// Whose hook it is
     #[arg(value_enum)]
-    client: Client,
+    client: HookClient,
     /// What has happened
     #[arg(value_enum)]
-    event: Event,
+    event: HookEvent,
 }
 
 impl Hook {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        // A hook that fails is a client that stumbles, so whatever goes wrong is told in the log alone.
+        // A hook that fails disturbs its client, so errors are only logged.
         match tokio::time::timeout(PATIENCE, self.answer(office)).await {
             Ok(Ok(Some(answer))) => output.say(answer.to_string())?,
             Ok(Ok(None)) => {}
@@ -56,21 +56,21 @@ impl Hook {
     async fn answer(&self, office: &OfficeArgs) -> Result<Option<Value>, Failure> {
         let input = tokio::task::spawn_blocking(read_input).await.unwrap_or(Value::Null);
         let is_again = shape::is_again(&input);
-        if self.event == Event::Stop && is_again {
+        if self.event == HookEvent::Stop && is_again {
             return Ok(None);
         }
         let mailbox = office.open().await?;
         let place = waking::place(office, mailbox.me())?;
         let key = SessionKey { client: self.client.name().into(), session: self.client.session(&input) };
-        if self.event == Event::Prompt && is_from_user(&input) {
+        if self.event == HookEvent::Prompt && is_from_user(&input) {
             place.change_hooks(&key, |memory| memory.user_turn_at = Some(Timestamp::now()))?;
         }
         if !self.client.is_heard(self.event) {
             return Ok(None);
         }
-        // What stands at the beginning of a session starts no turn, and a session that begins again has forgotten what it was
-        // told: nothing of either counts as told.
-        let begins = self.event == Event::SessionStart;
+        // At the beginning of a session nothing is recorded as told: it starts no turn, and a session that begins again has
+        // forgotten what it was told.
+        let begins = self.event == HookEvent::SessionStart;
         if begins {
             place.change_hooks(&key, |memory| memory.shown.clear())?;
         }
@@ -85,22 +85,22 @@ fn read_input() -> Value {
     read.ok().and_then(|_| serde_json::from_str(&text).ok()).unwrap_or(Value::Null)
 }
 
-/// Whether a prompt is the user's own and not one of our rings.
+/// Whether a prompt is the user's own and not a ring.
 fn is_from_user(input: &Value) -> bool {
     let prompt = input["prompt"].as_str().or_else(|| input["user_prompt"].as_str());
     prompt.is_some_and(|prompt| !prompt.contains(PREFIX))
 }
 
-/// Mail that this session was not told of, which is remembered as told from now on where `remembered`. Mail that a bridge or
-/// another consumer of this agent holds is theirs to handle.
+/// Messages that this session was not told of; recorded as told where `remembered`. Messages that a bridge or another consumer of
+/// this agent has claimed are left out.
 async fn untold(
     mailbox: &dyn Mailbox,
-    place: &Place,
+    place: &WakeDirectory,
     key: &SessionKey,
     remembered: bool,
 ) -> Result<Option<Summary>, Failure> {
     let inbox = mailbox.inbox(true).await?;
-    // What this very session was shown; of a client whose sessions have no ledger, what `amb mcp` beside this hook has shown.
+    // What this session was shown; for a client whose sessions have no ledger, what its `amb mcp` has shown.
     let own = place.ledger(key)?;
     let shown: HashSet<MessageId> = match own.process {
         Some(_) => own.shown.into_iter().collect(),

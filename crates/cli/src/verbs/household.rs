@@ -11,7 +11,7 @@ use crate::failure::Failure;
 use crate::household;
 use crate::ids::Short;
 use crate::output::{Output, ago, preview, visible};
-use crate::saved::{self, Place};
+use crate::saved::{self, SavedOffice};
 
 /// Your agents and machines, which write to each other without codes
 ///
@@ -57,10 +57,10 @@ enum HouseholdVerb {
     },
 }
 
-/// The household's office, as a server.
+/// The server of the household.
 fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
     if office.server.is_none() {
-        // Where there is no office at all, that is what to say.
+        // Returns that error where there is no office at all.
         office.root()?;
     }
     office.server.as_ref().ok_or_else(|| {
@@ -71,7 +71,7 @@ fn server(office: &OfficeArgs) -> Result<&ServerUrl, Failure> {
     })
 }
 
-/// The mailbox of whoever was named; else the person's, claimed on first use; else of the only agent there is.
+/// The mailbox of the named agent; else the person's, claimed on first use; else of the only agent there is.
 pub(crate) async fn open(office: &OfficeArgs) -> Result<Client, Failure> {
     let server = server(office)?;
     let mut office = office.clone();
@@ -261,7 +261,7 @@ impl Join {
         Ok(())
     }
 
-    /// Adds the office to the profile, under the name of its host, unless it is there.
+    /// Adds the office to the profile, under its host name, unless it is there.
     fn save(&self) -> Result<String, Failure> {
         let (profile, url) = (saved::read()?, self.url.to_string());
         if let Some((name, _)) = profile.offices.iter().find(|(_, place)| place.server.as_deref() == Some(&url)) {
@@ -275,7 +275,7 @@ impl Join {
         let free = std::iter::once(host.to_owned()).chain(numbered).find(|name| !profile.offices.contains_key(name));
         let name = free
             .ok_or_else(|| Failure::usage("too many offices at this host are saved; `amb office list` shows them"))?;
-        saved::save(&name, &Place { server: Some(url), ..Place::default() })?;
+        saved::save(&name, &SavedOffice { server: Some(url), ..SavedOffice::default() })?;
         Ok(name)
     }
 }

@@ -37,12 +37,12 @@ impl Inbox {
         }
         let unread = inbox.sessions.iter().find(|session| session.unread_count > 0);
         if let Some(newest) = unread.or(inbox.sessions.first()) {
-            // What `amb reply` answers: the newest that was not read, since what one wrote oneself needs no answer.
+            // `amb reply` answers the newest unread session, since one's own message needs no answer.
             last::note(&*mailbox, &newest.session_id);
             let ids = inbox.sessions.iter().map(|session| session.session_id.as_str());
             let short = Short::of(ids, output.for_person);
             let rows = inbox.sessions.iter().map(|session| {
-                // Programs that read the text see the subject as it is.
+                // Programs that read the text get the subject as it is.
                 let title = if output.for_person { session.title() } else { session.subject.as_str().into() };
                 let last = session.recent_messages.first();
                 let last = last.map_or(String::new(), |m| format!("{}: {}", m.sender_name, preview(&m.content, 50)));
@@ -75,7 +75,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// All pages: a server answers with the newest threads and says where the others begin.
+    /// All pages: a server returns the newest sessions and the cursor of the others.
     async fn whole(&self, mailbox: &dyn Mailbox) -> Result<doc::Inbox, Failure> {
         let mut inbox = mailbox.inbox(self.unread).await?;
         while let Some(next) = inbox.next.take() {

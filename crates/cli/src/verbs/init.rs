@@ -1,4 +1,4 @@
-//! `amb init`: a client's configuration with the mailbox in it.
+//! `amb init`: adds the mailbox to a client's configuration.
 
 mod besides;
 
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::init::nanobot::{self, Section};
-use crate::init::{Account, Client, Config, Hooks, PROGRAM, Places, Scope, diff, server_at};
+use crate::init::{ClientAccount, ConfigFile, Hooks, InitClient, PROGRAM, Places, Scope, diff, server_at};
 use crate::output::Output;
 use crate::{home, household, keys, profile};
 
@@ -33,7 +33,7 @@ docs/init.md lists what is written for which client.")]
 pub(crate) struct Init {
     /// The client
     #[arg(value_enum)]
-    client: Client,
+    client: InitClient,
     /// The name of the server in the client's configuration
     #[arg(long, value_name = "NAME", default_value = "mailbox")]
     name: String,
@@ -74,10 +74,10 @@ impl Init {
             return self.undo(&config, output);
         }
         let section = match self.client {
-            Client::Nanobot => nanobot::section(config.text()).map_err(usage)?,
+            InitClient::Nanobot => nanobot::section(config.text()).map_err(usage)?,
             _ => None,
         };
-        // What nanobot's user has said there already need not be said again.
+        // What nanobot's configuration says already need not be given again.
         let office = &section.as_ref().map_or_else(|| Ok(office.clone()), |section| said_before(office, section))?;
         let name = self.speaker(office).await?;
         let account = self.account(office, name.clone())?;
@@ -117,12 +117,12 @@ impl Init {
         Ok(())
     }
 
-    /// What the client will stumble over, though its file is right.
-    fn warnings(&self, account: &Account, config: &Config) -> Result<Vec<String>, Failure> {
+    /// What will keep the client from working although its file is right.
+    fn warnings(&self, account: &ClientAccount, config: &ConfigFile) -> Result<Vec<String>, Failure> {
         let mut warnings = Vec::new();
-        if account.has_plugin && self.client == Client::Nanobot {
-            let tools = Client::Nanobot
-                .settings(&Account { has_plugin: false, ..account.clone() }, &self.name, false)
+        if account.has_plugin && self.client == InitClient::Nanobot {
+            let tools = InitClient::Nanobot
+                .settings(&ClientAccount { has_plugin: false, ..account.clone() }, &self.name, false)
                 .map_err(usage)?;
             let there =
                 tools.first().map(|tools| server_at(config.format, config.text(), tools)).transpose().map_err(usage)?;
@@ -144,16 +144,16 @@ impl Init {
         Ok(warnings)
     }
 
-    fn undo(&self, config: &Config, output: Output) -> Result<(), Failure> {
-        // Whose account it was does not matter: it is the place of the settings that counts.
-        let nobody = Account {
+    fn undo(&self, config: &ConfigFile, output: Output) -> Result<(), Failure> {
+        // Any account will do: only the paths of the settings matter.
+        let nobody = ClientAccount {
             me: AgentName::parse("nobody").map_err(anyhow::Error::from)?,
             command: "amb".into(),
             directory: Some(PathBuf::from("/")),
             layout: None,
             server: None,
             environment: Vec::new(),
-            has_plugin: self.plugin && self.client == Client::ClaudeCode,
+            has_plugin: self.plugin && self.client == InitClient::ClaudeCode,
         };
         let mut settings = self.client.settings(&nobody, &self.name, self.bridge).map_err(usage)?;
         self.check_not_taken(config, &settings)?;
@@ -176,22 +176,22 @@ impl Init {
         besides::tell_all(&besides, output)
     }
 
-    fn open_config(&self) -> Result<Config, Failure> {
+    fn open_config(&self) -> Result<ConfigFile, Failure> {
         let scope = self.scope.unwrap_or_else(|| self.client.usual_scope());
         let places = places()?;
         let (usual, format) = match &self.config {
-            // The scope decides nothing but the place, and that was named.
+            // The scope only selects the path, which was given.
             Some(_) => self.client.place(self.client.usual_scope(), &places),
             None => self.client.place(scope, &places),
         }
         .map_err(usage)?;
-        Ok(Config::open(self.config.clone().unwrap_or(usual), format)?)
+        Ok(ConfigFile::open(self.config.clone().unwrap_or(usual), format)?)
     }
 
-    /// Somebody else's server of the same name is not ours to change.
-    fn check_not_taken(&self, config: &Config, settings: &[crate::init::Setting]) -> Result<(), Failure> {
+    /// Refuses to replace another server of the same name.
+    fn check_not_taken(&self, config: &ConfigFile, settings: &[crate::init::Setting]) -> Result<(), Failure> {
         let path = self.client.path(&self.name);
-        // A channel of nanobot's is no server, and the user's own section of it is meant to be there.
+        // nanobot's channel is no server, and the user's own section of it is expected.
         let Some(first) = settings.first().filter(|setting| setting.path == path) else { return Ok(()) };
         let there = server_at(config.format, config.text(), first)
             .with_context(|| config.path.display().to_string())
@@ -209,7 +209,7 @@ impl Init {
         }
     }
 
-    /// The agent that was named, or the one whose key the environment has.
+    /// The agent that was named, or the one of the key in the environment.
     async fn speaker(&self, office: &OfficeArgs) -> Result<AgentName, Failure> {
         if office.me.is_none() && office.server.is_some() && profile::key_from_env().is_some() {
             return Ok(office.open().await?.me().clone());
@@ -217,26 +217,26 @@ impl Init {
         office.speaker()
     }
 
-    fn account(&self, office: &OfficeArgs, me: AgentName) -> Result<Account, Failure> {
+    fn account(&self, office: &OfficeArgs, me: AgentName) -> Result<ClientAccount, Failure> {
         let shared = self.config.is_none() && self.scope.unwrap_or_else(|| self.client.usual_scope()) == Scope::Project;
         let command = match std::env::current_exe() {
-            // A project's file is shared: where this binary lies here says nothing about there.
+            // A project's file is shared, so the path of this binary does not belong in it.
             Ok(path) if !shared => path.display().to_string(),
             _ => PROGRAM.to_owned(),
         };
-        // The key is found in the configuration directory. A client starts its servers with HOME and PATH and little else.
+        // The key is in the configuration directory. A client starts its servers with HOME and PATH and little else.
         let moved = variable("XDG_CONFIG_HOME").filter(|place| place.is_absolute() && office.server.is_some());
         let moved = match moved {
             Some(place) if place != home::user()?.join(".config") => Some(place),
             _ => None,
         };
         let value = |place: PathBuf| match self.client {
-            // Where the others who share this file keep theirs, their own environment says.
-            Client::ClaudeCode if shared => "${XDG_CONFIG_HOME:-}".to_owned(),
+            // Expanded by each user who shares this file.
+            InitClient::ClaudeCode if shared => "${XDG_CONFIG_HOME:-}".to_owned(),
             _ => place.display().to_string(),
         };
         let mut environment: Vec<_> = moved.into_iter().map(|place| ("XDG_CONFIG_HOME", value(place))).collect();
-        if self.client == Client::Codex && !shared {
+        if self.client == InitClient::Codex && !shared {
             // Codex gives its servers little of its environment, and `codex queue` must find the same threads.
             let home = match variable("CODEX_HOME") {
                 Some(home) => home,
@@ -245,10 +245,10 @@ impl Init {
             environment.push(("CODEX_HOME", home.display().to_string()));
         }
         if let Some(config) = &self.config
-            && self.client == Client::Nanobot
+            && self.client == InitClient::Nanobot
             && office.server.is_none()
         {
-            // What it says about the mailbox is followed by `amb mcp`, too, which looks in the usual place otherwise.
+            // `amb mcp` follows what that file says about the mailbox, too, and looks in the default place otherwise.
             let path = std::path::absolute(config).context("the configuration's path")?;
             environment.push((home::NANOBOT_CONFIG, path.display().to_string()));
         }
@@ -256,7 +256,7 @@ impl Init {
             Some(_) => None,
             None => Some(std::path::absolute(office.root()?).context("the office's directory")?),
         };
-        Ok(Account {
+        Ok(ClientAccount {
             me,
             command,
             directory,
@@ -270,8 +270,8 @@ impl Init {
     /// Whether the client is a nanobot with the mailbox channel, or a Claude Code with our plugin.
     fn has_plugin(&self) -> Result<bool, Failure> {
         match self.client {
-            Client::Nanobot => {}
-            Client::ClaudeCode => return Ok(self.plugin),
+            InitClient::Nanobot => {}
+            InitClient::ClaudeCode => return Ok(self.plugin),
             _ if self.plugin => return Err(Failure::usage("--plugin is for nanobot and claude-code")),
             _ => return Ok(false),
         }
@@ -281,44 +281,44 @@ impl Init {
 
     fn next_step(&self, has_plugin: bool) -> String {
         match self.client {
-            Client::ClaudeCode if has_plugin => {
+            InitClient::ClaudeCode if has_plugin => {
                 "next: install the plugin in claude (docs/init.md says how), with AMB_AS or ~/.config/amb/config.toml naming the agent"
                     .into()
             }
-            Client::ClaudeCode => {
+            InitClient::ClaudeCode => {
                 format!("next: start claude here, approve the server {:?}, and ask it to check its mailbox", self.name)
             }
-            Client::Codex | Client::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
-            Client::Gemini => {
+            InitClient::Codex | InitClient::Cursor => "next: start the client anew and ask it to check its mailbox".into(),
+            InitClient::Gemini => {
                 "next: start gemini anew in a folder that it trusts (it starts no servers in others; `/permissions \
                                trust` there, or answer its question), and ask it to check its mailbox"
                     .into()
             }
-            Client::Openclaw if self.bridge => {
+            InitClient::Openclaw if self.bridge => {
                 "next: restart the gateway, and keep `amb bridge openclaw` running so that mail wakes the agent".into()
             }
-            Client::Openclaw => {
+            InitClient::Openclaw => {
                 "next: restart the gateway; `amb init openclaw --bridge` lets mail wake the agent too".into()
             }
-            Client::Nanobot if has_plugin => "next: restart nanobot's gateway; it hears its mail by itself".into(),
-            Client::Nanobot => {
+            InitClient::Nanobot if has_plugin => "next: restart nanobot's gateway; it hears its mail by itself".into(),
+            InitClient::Nanobot => {
                 "next: restart nanobot's gateway and ask it to check its mailbox; with the Python package amb-mailbox it hears \
                  its mail by itself (docs/nanobot.md)"
                     .into()
             }
-            Client::Opencode => "next: start opencode anew; a plugin of ours wakes it when there is mail".into(),
-            Client::Copilot => format!(
+            InitClient::Opencode => "next: start opencode anew; a plugin of ours wakes it when there is mail".into(),
+            InitClient::Copilot => format!(
                 "next: start copilot with `--allow-tool {}`, so that it need not ask each time, and ask it to check its mailbox",
                 self.name
             ),
-            Client::Qwen | Client::Windsurf | Client::Zed | Client::Vscode => {
+            InitClient::Qwen | InitClient::Windsurf | InitClient::Zed | InitClient::Vscode => {
                 "next: start the client anew and ask it to check its mailbox".into()
             }
         }
     }
 }
 
-/// The office as it was named, and for the rest as nanobot's configuration names it.
+/// The office as it was given, completed by nanobot's configuration.
 fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Failure> {
     let mut office = office.clone();
     if office.me.is_none()
@@ -326,7 +326,7 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
     {
         office.me = Some(AgentName::parse(agent).map_err(|error| usage(error.into()))?);
     }
-    // An office that merely runs on this machine was not named by anybody.
+    // An office that merely runs on this machine was not named.
     let is_named = (office.dir.is_some() || office.server.is_some()) && office.origin != Origin::Local;
     match section.server() {
         Some(server) if !is_named => {
@@ -348,7 +348,7 @@ fn said_before(office: &OfficeArgs, section: &Section) -> Result<OfficeArgs, Fai
     Ok(office)
 }
 
-fn tell(output: Output, config: &Config, change: &str, dry_run: bool) -> Result<(), Failure> {
+fn tell(output: Output, config: &ConfigFile, change: &str, dry_run: bool) -> Result<(), Failure> {
     let path = config.path.display();
     if change.is_empty() {
         output.note(format!("{path}: nothing to change"));
@@ -358,8 +358,8 @@ fn tell(output: Output, config: &Config, change: &str, dry_run: bool) -> Result<
     Ok(output.say(change.trim_end())?)
 }
 
-/// Enters the agent where it is not known yet; answers whether it was. The key of an agent at a server is kept apart from
-/// the client's configuration, which may be shared.
+/// Registers the agent if it is unknown; returns whether it was. Its key at a server is stored apart from the client's
+/// configuration, which may be shared.
 async fn register(
     office: &OfficeArgs,
     name: &AgentName,
@@ -402,7 +402,7 @@ async fn register(
         return Ok(Some(true));
     }
     let account = office.open().await?;
-    // At a server, a key that opens a account is the key of somebody who is registered.
+    // At a server, a key that works belongs to a registered agent.
     let entered = office.server.is_none() && enlist(&*account, section).await?;
     if entered {
         output.note(format!("{name} is registered at {}", account.describe()));
@@ -410,9 +410,8 @@ async fn register(
     Ok(Some(entered))
 }
 
-/// Enters the account's agent in a directory if nobody knows it yet: an agent that can write can be answered. Its card is
-/// plain, or as nanobot's configuration wants it; where that says otherwise than the card, the card follows. Returns
-/// whether it was entered.
+/// Registers the account's agent in a directory if it is unknown, so that it can be answered. Its card is plain, or as nanobot's
+/// configuration says; a card that differs from that is updated. Returns whether it was registered.
 pub(crate) async fn enlist(account: &dyn Mailbox, section: Option<&Section>) -> Result<bool, OfficeError> {
     let there = account.agents().await?.into_iter().find(|agent| agent.name == *account.me()).map(|agent| agent.card);
     let is_new = there.is_none();
@@ -436,7 +435,7 @@ pub(crate) async fn enlist(account: &dyn Mailbox, section: Option<&Section>) -> 
     }
 }
 
-/// Where clients look, as the environment says.
+/// The directories of clients, from the environment.
 pub(crate) fn places() -> Result<Places, Failure> {
     Ok(Places {
         home: home::user()?,

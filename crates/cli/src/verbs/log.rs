@@ -1,4 +1,4 @@
-//! `amb log`: what happened, and what happens.
+//! `amb log`: past and future events.
 
 mod line;
 
@@ -18,18 +18,18 @@ use crate::output::{Output, span};
 use crate::verbs::chat::follow;
 use crate::verbs::watch::{interrupted, through_outages};
 use crate::{household, keys, profile, table};
-use line::Line;
+use line::LogLine;
 
-/// Pages of one log that are read for what happened before, and entries of a server's log: what is older is left out.
+/// The most pages of one log that are read for past events, and entries of a server's log; older ones are left out.
 const MOST_PAGES: usize = 200;
 const MOST_ENTRIES: u64 = 20_000;
-/// Entries of each member's log that are looked through for what happened before in a household.
+/// The most entries of each member's log that are read for past events of a household.
 const LAST: u64 = 1_000;
-/// How long a look waits for something to happen.
+/// How long one read of the log waits.
 const WAIT: Duration = Duration::from_secs(20);
-/// Columns where nobody says how many there are: outside a terminal lines are cut as for a wide one.
+/// The width where there is no terminal.
 const COLUMNS: u16 = 120;
-/// Mailboxes of a directory that are followed.
+/// The most mailboxes of a directory that are followed.
 const MOST_MAILBOXES: usize = 200;
 
 /// Show what happened, oldest first, and with --follow what happens
@@ -78,7 +78,7 @@ impl Log {
                     let live = self.household_live(&person, place, output);
                     return self.go_on(live).await;
                 }
-                // An office of an earlier version tells nobody of others.
+                // An office of an earlier version does not offer it.
                 Err(Failure::Office(error)) if error.code() == Code::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -93,8 +93,8 @@ impl Log {
         self.go_on(live).await
     }
 
-    fn show_last(&self, mut lines: Vec<Line>, output: Output) -> Result<(), Failure> {
-        lines.sort_by_key(Line::at);
+    fn show_last(&self, mut lines: Vec<LogLine>, output: Output) -> Result<(), Failure> {
+        lines.sort_by_key(LogLine::at);
         let begin = lines.len().saturating_sub(self.limit);
         if lines.is_empty() && !self.follow {
             output.note(match self.agents.is_empty() && self.kinds.is_empty() && self.since.is_none() {
@@ -105,7 +105,7 @@ impl Log {
         lines[begin..].iter().try_for_each(|line| show(line, output))
     }
 
-    /// Shows what happens, where that was asked for, until interrupted.
+    /// Shows further events, where that was asked for, until interrupted.
     async fn go_on(&self, live: impl Future<Output = Result<(), Failure>>) -> Result<(), Failure> {
         if !self.follow {
             return Ok(());
@@ -116,8 +116,8 @@ impl Log {
         }
     }
 
-    /// What happened in a household, and where to go on.
-    async fn household_before(&self, person: &Client) -> Result<(Vec<Line>, String), Failure> {
+    /// The past events of a household, and the cursor after them.
+    async fn household_before(&self, person: &Client) -> Result<(Vec<LogLine>, String), Failure> {
         let mut page = person.household_events(None, LAST, Duration::ZERO).await?;
         let mut lines = Vec::new();
         for _ in 0..MOST_PAGES {
@@ -135,26 +135,26 @@ impl Log {
         loop {
             let page = through_outages(output, async || person.household_events(Some(&place), 0, WAIT).await).await?;
             place = page.cursor;
-            let mut lines: Vec<Line> =
+            let mut lines: Vec<LogLine> =
                 page.events.into_iter().filter_map(line_of).filter(|line| self.wants(line)).collect();
-            lines.sort_by_key(Line::at);
+            lines.sort_by_key(LogLine::at);
             lines.iter().try_for_each(|line| show(line, output))?;
         }
     }
 
-    /// Adds what is wanted, and drops what will not be shown because so much came after it.
-    fn gather(&self, lines: &mut Vec<Line>, more: impl Iterator<Item = Line>) {
+    /// Adds the wanted events, and drops those beyond the limit.
+    fn gather(&self, lines: &mut Vec<LogLine>, more: impl Iterator<Item = LogLine>) {
         lines.extend(more.filter(|line| self.wants(line)));
         if lines.len() > self.limit.saturating_mul(4).max(1_000) {
-            lines.sort_by_key(Line::at);
+            lines.sort_by_key(LogLine::at);
             lines.drain(..lines.len() - self.limit.max(1));
         }
     }
 
-    /// What is in the log of a mailbox already. Returns where it ends.
-    async fn before(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<Line>) -> Result<Cursor, Failure> {
+    /// The past events of a mailbox. Returns the end of its log.
+    async fn before(&self, mailbox: &Arc<dyn Mailbox>, lines: &mut Vec<LogLine>) -> Result<Cursor, Failure> {
         let end = mailbox.events(None, Duration::ZERO).await?.cursor;
-        // A server's cursors are numbers: of a long log the end is looked through.
+        // A server's cursors are numbers: only the end of a long log is read.
         let mut cursor = Cursor::from(end.as_number().unwrap_or(0).saturating_sub(MOST_ENTRIES));
         for _ in 0..MOST_PAGES {
             let page = mailbox.events(Some(cursor), Duration::ZERO).await?;
@@ -163,7 +163,7 @@ impl Log {
             }
             cursor = page.cursor;
             let me = mailbox.me();
-            self.gather(lines, page.events.into_iter().map(|entry| Line { agent: me.clone(), event: entry.event }));
+            self.gather(lines, page.events.into_iter().map(|entry| LogLine { agent: me.clone(), event: entry.event }));
         }
         Ok(end)
     }
@@ -175,7 +175,7 @@ impl Log {
             let mut events = follow(mailbox, place, output);
             tokio::spawn(async move {
                 while let Some(event) = events.recv().await {
-                    let line = event.map(|event| Line { agent: agent.clone(), event });
+                    let line = event.map(|event| LogLine { agent: agent.clone(), event });
                     if told.send(line).await.is_err() {
                         return;
                     }
@@ -192,7 +192,7 @@ impl Log {
         Ok(())
     }
 
-    fn wants(&self, line: &Line) -> bool {
+    fn wants(&self, line: &LogLine) -> bool {
         let about = |name: &AgentName| *name == line.agent || name == line.other();
         line.event != Event::Unknown
             && (self.agents.is_empty() || self.agents.iter().any(about))
@@ -202,14 +202,14 @@ impl Log {
 }
 
 /// The line of an entry. An act of the person is in the log of each agent concerned; only the person's own copy is shown.
-fn line_of(entry: HouseholdEntry) -> Option<Line> {
+fn line_of(entry: HouseholdEntry) -> Option<LogLine> {
     match &entry.event {
         Event::SteppedIn(acted) if acted.by != entry.agent => None,
-        _ => Some(Line { agent: entry.agent, event: entry.event }),
+        _ => Some(LogLine { agent: entry.agent, event: entry.event }),
     }
 }
 
-fn show(line: &Line, output: Output) -> Result<(), Failure> {
+fn show(line: &LogLine, output: Output) -> Result<(), Failure> {
     match output.json {
         true => output.line_of(&line.document()?)?,
         false => {
@@ -220,13 +220,13 @@ fn show(line: &Line, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The household's person, where that is who speaks without having been named.
+/// The household's person, where no agent was named and the person is the default.
 async fn person(office: &OfficeArgs) -> Result<Option<Client>, Failure> {
     let Some(server) = office.server.as_ref().filter(|_| office.me.is_none() && profile::key_from_env().is_none())
     else {
         return Ok(None);
     };
-    // At an office that was named, the only agent that has a key there speaks, as ever.
+    // At a server that was named explicitly, the only agent with a key there acts, as before.
     if office.origin == Origin::Said && keys::agents(server)?.len() == 1 {
         return Ok(None);
     }
@@ -235,7 +235,7 @@ async fn person(office: &OfficeArgs) -> Result<Option<Client>, Failure> {
     Ok(Some(Client::open(server.clone(), key).await?))
 }
 
-/// The mailboxes that the caller may see: in a directory everybody's, unless one is named.
+/// The mailboxes that the caller may see: in a directory all of them, unless one is named.
 async fn mailboxes(office: &OfficeArgs, output: Output) -> Result<Vec<Arc<dyn Mailbox>>, Failure> {
     if office.server.is_some() || office.me.is_some() {
         return Ok(vec![office.open().await?]);

@@ -1,11 +1,11 @@
-//! `amb mcp`: the door for models.
+//! `amb mcp`: the mailbox as MCP tools.
 
 mod live;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use amb_mcp::{LazyMailbox, LivePeers, Options, WakeOptions, serve_http, serve_stdio};
+use amb_mcp::{LazyMailbox, McpOptions, PeerNetwork, WakeOptions, serve_http, serve_stdio};
 use anyhow::Context;
 use tokio::net::TcpListener;
 
@@ -82,8 +82,8 @@ impl Mcp {
         wake: Option<WakeOptions>,
         output: Output,
     ) -> Result<(), Failure> {
-        let peers = live.map(|live| live as Arc<dyn LivePeers>);
-        let options = Options { allowed_origins: self.allowed_origins, peers, wake, ..Options::default() };
+        let peers = live.map(|live| live as Arc<dyn PeerNetwork>);
+        let options = McpOptions { allowed_origins: self.allowed_origins, peers, wake, ..McpOptions::default() };
         let Some(address) = self.http else {
             return Ok(serve_stdio(mailbox, options).await.context("the client")?);
         };

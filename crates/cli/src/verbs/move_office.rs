@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::output::Output;
 use crate::verbs::watch::interruption;
 
-/// How often a line is written where nobody looks at a terminal.
+/// The interval of progress lines where stderr is no terminal.
 const TELL: Duration = Duration::from_secs(10);
 
 /// Move the network office from SQLite to PostgreSQL
@@ -43,7 +43,7 @@ impl Move {
     pub(crate) async fn run(self, _office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let from = self.database.file("only an office on SQLite moves; --database-url sqlite:PATH says which")?;
         let stop = Arc::new(AtomicBool::new(false));
-        // Asked politely to end, it ends between two pages.
+        // After SIGTERM it ends between two pages.
         let listening = tokio::spawn({
             let (stop, interrupted) = (stop.clone(), interruption()?);
             async move {

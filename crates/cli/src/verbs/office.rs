@@ -1,4 +1,4 @@
-//! `amb office`: the offices that you have saved.
+//! `amb office`: the saved offices.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 use crate::output::Output;
-use crate::saved::{self, LOCAL, Place};
+use crate::saved::{self, LOCAL, SavedOffice};
 use crate::{keys, local};
 
 /// Save offices by name, and choose which one your verbs use
@@ -68,7 +68,8 @@ impl Office {
 }
 
 fn add(office: &OfficeArgs, output: Output, name: &str, place: &str) -> Result<(), Failure> {
-    let place = Place { me: office.me.clone(), layout: office.layout.map(|layout| layout.to_string()), ..read(place)? };
+    let place =
+        SavedOffice { me: office.me.clone(), layout: office.layout.map(|layout| layout.to_string()), ..read(place)? };
     let there = saved::read()?.offices.remove(name).filter(|there| *there != place);
     if let Some(there) = there {
         let detail = format!("{name} is {} already; `amb office remove {name}` first", there.shown());
@@ -83,15 +84,15 @@ fn add(office: &OfficeArgs, output: Output, name: &str, place: &str) -> Result<(
     Ok(())
 }
 
-/// An address or a directory, as it was typed.
-fn read(place: &str) -> Result<Place, Failure> {
+/// Parses an address or a directory.
+fn read(place: &str) -> Result<SavedOffice, Failure> {
     let path = PathBuf::from(place);
     if !place.contains("://") && (place.contains('/') || path.is_dir()) {
         let path = std::path::absolute(&path).context("the directory")?;
-        return Ok(Place { dir: Some(path), ..Place::default() });
+        return Ok(SavedOffice { dir: Some(path), ..SavedOffice::default() });
     }
     let server: ServerUrl = place.parse()?;
-    Ok(Place { server: Some(server.to_string()), ..Place::default() })
+    Ok(SavedOffice { server: Some(server.to_string()), ..SavedOffice::default() })
 }
 
 fn choose(output: Output, name: &str) -> Result<(), Failure> {
@@ -146,7 +147,7 @@ fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     let local = local::running().map(|record| record.url);
     let mut rows = vec![row(LOCAL, local.clone().unwrap_or_default())];
     rows.extend(profile.offices.iter().map(|(name, place)| row(name, place.shown())));
-    // Whoever has a key there has used it once by its address.
+    // Servers with stored keys that were used by their address.
     let others: Vec<_> =
         kept.into_iter().map(|(place, agents)| Row { name: "".into(), place, used: None, agents }).collect();
     rows.extend(others);
@@ -167,7 +168,7 @@ fn list(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says which office verbs use in this shell, and who said so.
+/// Marks the office that verbs use in this shell, and why.
 fn mark(rows: &mut Vec<Row>, office: &OfficeArgs, chosen: Option<&str>) {
     let place = match (&office.server, &office.dir) {
         (Some(server), _) => server.to_string(),

@@ -152,7 +152,7 @@ impl Peer {
     }
 }
 
-/// What became of a message, in one line. What is known is told from what is hoped.
+/// The result of a send, in one line; what is acknowledged is kept apart from what is only published.
 fn summary(report: &SendReport) -> String {
     let goals = |count: usize| if count == 1 { "1 goal".to_owned() } else { format!("{count} goals") };
     let mut said = vec![format!("delivered to {}", goals(report.delivered_to.len()))];
@@ -178,7 +178,7 @@ async fn listen(goal: &amb_live::Goal, output: Output, mut left: usize) -> Resul
         } else if let Some(block) = render_peer_messages_block(&turn) {
             output.say(block)?;
         }
-        // Printed: only now is it handled.
+        // Confirmed only after it was printed.
         turn.confirm();
     }
     Ok(())

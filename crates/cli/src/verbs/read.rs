@@ -57,7 +57,7 @@ impl Read {
     }
 }
 
-/// For a person: when it was, as one would say it, and ids as short as they can be typed.
+/// For a person: a relative time, and shortened ids.
 fn title(message: &MessageView, short: Short, output: Output) -> String {
     let name = output.paint(Tone::Strong, message.sender_name.as_str());
     let person = if message.from_person { " (person)" } else { "" };
@@ -91,7 +91,7 @@ fn heading(message: &MessageView) -> String {
     line
 }
 
-/// The lines of the content, nothing in them able to drive the terminal.
+/// The lines of the content, without control sequences for the terminal.
 pub(crate) fn body(content: &str, parts: &[Part]) -> Vec<String> {
     let mut lines: Vec<String> = content.lines().map(visible).collect();
     for part in parts {

@@ -1,4 +1,4 @@
-//! `amb register`: enter an agent's card.
+//! `amb register`: registers an agent or changes its card.
 
 use amb_client::ExposeSecret;
 use amb_core::{AgentName, AllowFrom, Card, limits};
@@ -61,7 +61,7 @@ impl Register {
         for name in &names {
             match self.one(name, office, output).await {
                 Ok(document) => documents.extend(document),
-                // Who was registered before stays so, and is told.
+                // Those registered before stay, and are listed.
                 Err(error) => {
                     failed = Some(error);
                     break;
@@ -90,7 +90,7 @@ impl Register {
             max_concurrent_tasks: self.max_concurrent_tasks,
         };
         match &office.server {
-            // A name that this user has a key for is its own: only the card changes.
+            // A stored key means that the name is this user's own: only the card changes.
             Some(server) if self.anew || keys::find(server, name)?.is_none() => {
                 card.check()?;
                 let household = household::joining(&office, server, self.household)?;

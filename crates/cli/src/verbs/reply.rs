@@ -1,4 +1,4 @@
-//! `amb reply`: answer in the last conversation.
+//! `amb reply`: answers in the last conversation.
 
 use amb_core::doc::{MessageView, SessionSummary};
 use amb_core::message::NO_SUBJECT;
@@ -6,7 +6,7 @@ use amb_core::{AgentName, Code, Draft, OfficeError};
 
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::input::Composed;
+use crate::input::ComposedText;
 use crate::output::{Output, preview};
 use crate::{ids, last};
 
@@ -46,7 +46,7 @@ impl Reply {
         })?;
         let with = session.group.clone().unwrap_or_else(|| session.other_agent_name.to_string());
         let hint = format!("to {with}, in {:?}", preview(&session.title(), 60));
-        let composed = Composed::read(self.text.as_deref(), &hint)?;
+        let composed = ComposedText::read(self.text.as_deref(), &hint)?;
         let draft = Draft {
             session: Some(session.session_id.clone()),
             subject: None,
@@ -77,7 +77,7 @@ impl Reply {
     }
 }
 
-/// The newest message of the session that somebody else sent.
+/// The newest message of the session from another agent.
 fn last_of_other<'a>(session: &'a SessionSummary, me: &AgentName) -> Option<&'a MessageView> {
     session.recent_messages.iter().find(|message| message.sender_name != *me)
 }

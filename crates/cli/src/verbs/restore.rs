@@ -1,4 +1,4 @@
-//! `amb restore`: a copy back in the place of the office's database.
+//! `amb restore`: replaces the office's database by a copy.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `amb search`: one's own mail by its words.
+//! `amb search`: searches the caller's own messages.
 
 use amb_core::mailbox::SearchQuery;
 use amb_core::{AgentName, Timestamp};

@@ -10,7 +10,7 @@ use amb_dir::DirOptions;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::ids;
-use crate::input::Composed;
+use crate::input::ComposedText;
 use crate::output::{Output, preview};
 
 /// Send a message or a task; when this answers, it is durable
@@ -77,18 +77,18 @@ impl Send {
         let mailbox = office.open_with(DirOptions { create_recipients: self.create, ..DirOptions::default() }).await?;
         let composed = match self.text.is_none() && !(self.files.is_empty() && self.data.is_empty()) {
             true => None,
-            false => Some(Composed::read(self.text.as_deref(), &format!("to {}", self.to))?),
+            false => Some(ComposedText::read(self.text.as_deref(), &format!("to {}", self.to))?),
         };
         let draft = self.draft(&*mailbox, composed.as_ref()).await?;
         let to = draft.to.clone();
         let sent = match mailbox.send(draft).await {
             Ok(sent) => sent,
             Err(error) => {
-                composed.iter().filter_map(Composed::kept).for_each(|kept| output.note(kept));
+                composed.iter().filter_map(ComposedText::kept).for_each(|kept| output.note(kept));
                 return Err(hinted(error, &*mailbox, &to).await.into());
             }
         };
-        composed.into_iter().for_each(Composed::sent);
+        composed.into_iter().for_each(ComposedText::sent);
         if output.json {
             return Ok(output.document(&sent)?);
         }
@@ -110,7 +110,7 @@ impl Send {
         Ok(())
     }
 
-    async fn draft(self, mailbox: &dyn Mailbox, composed: Option<&Composed>) -> Result<Draft, Failure> {
+    async fn draft(self, mailbox: &dyn Mailbox, composed: Option<&ComposedText>) -> Result<Draft, Failure> {
         let mut parts: Vec<Part> = composed.into_iter().map(|composed| Part::text(composed.text.as_str())).collect();
         let session = match &self.session {
             Some(session) => Some(ids::session(mailbox, session).await?),
@@ -158,8 +158,8 @@ impl Send {
     }
 }
 
-/// Adds the name that may have been meant to the refusal of one that the sender has no connection with. An office refuses
-/// unknown agents and strangers alike; only the agents that the sender may see are suggested.
+/// Adds a suggestion to the refusal of an agent that the sender has no connection with. An office refuses unknown agents and
+/// strangers alike; only agents that the sender may see are suggested.
 async fn hinted(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> OfficeError {
     if error.code() != Code::NotConnected {
         return error;
@@ -172,7 +172,7 @@ async fn hinted(error: OfficeError, mailbox: &dyn Mailbox, to: &AgentName) -> Of
     }
 }
 
-/// The path as the recipient, who may stand elsewhere, can use it.
+/// The absolute path, for a recipient with another current directory.
 fn reachable(file: &Path) -> Result<String, Failure> {
     let path = std::fs::canonicalize(file)
         .map_err(|error| Failure::usage(format!("--file {}: {error}; name a file that is there", file.display())))?;
@@ -187,7 +187,7 @@ fn callback(text: &str) -> Result<amb_core::Callback, String> {
     serde_json::from_str(text).map_err(|error| format!("not a callback: {error}"))
 }
 
-/// When a task must be done.
+/// The deadline of a task.
 #[derive(Debug, Clone, Copy)]
 enum Deadline {
     At(Timestamp),
@@ -195,12 +195,12 @@ enum Deadline {
     In(u64),
 }
 
-/// A moment, or a span from now.
+/// Parses an instant, or a duration from now.
 fn deadline(text: &str) -> Result<Deadline, String> {
     if let Ok(moment) = text.parse() {
         return Ok(Deadline::At(moment));
     }
-    // Not made a moment here: the same words under the same key are the same draft, whatever time has passed.
+    // Not converted to an instant here: a repeat under the same idempotency key must be the same draft, whenever it is sent.
     let span = amb_core::task::parse_deadline(text, Timestamp::UNIX_EPOCH).map_err(|error| error.to_string())?;
     u64::try_from(span.as_millisecond())
         .map(|millis| Deadline::In(millis.div_ceil(1_000)))

@@ -17,7 +17,7 @@ use crate::database::default_url;
 use crate::env_file;
 use crate::failure::Failure;
 use crate::household;
-use crate::local::{self, Held, LISTEN};
+use crate::local::{self, LISTEN, LocalOfficeLock};
 use crate::nats::NatsArgs;
 use crate::output::Output;
 use crate::verbs::watch::interruption;
@@ -51,7 +51,7 @@ pub(crate) struct Serve {
     background: Option<PathBuf>,
 }
 
-/// What can be set. The names are the same in the file, with `_` for `-`.
+/// All settings. The names are the same in the file, with `_` for `-`.
 #[derive(Debug, Default, Deserialize, clap::Args)]
 #[serde(deny_unknown_fields, default)]
 struct Settings {
@@ -166,7 +166,7 @@ enum Who {
 }
 
 impl Settings {
-    /// What is said here, and for the rest what `other` says.
+    /// These settings, completed by `other`.
     fn or(self, other: Self) -> Self {
         Self {
             listen: self.listen.or(other.listen),
@@ -260,7 +260,7 @@ impl Settings {
         if let Some(url) = &self.database_url {
             return Ok(url.clone());
         }
-        // The store makes the directory.
+        // The store creates the directory.
         default_url()
     }
 }
@@ -286,7 +286,7 @@ impl Serve {
             None => (self.settings, self.nats),
         };
         if self.background.is_some() {
-            // The terminal that it was started from may close. An error says that this process leads a group already.
+            // The terminal may close. An error means that this process leads a group already.
             let _ = rustix::process::setsid();
             // It is the local office, whatever a project's environment says about other databases.
             (settings.listen, settings.database_url) = (None, None);
@@ -295,7 +295,7 @@ impl Serve {
         let nats = nats.is_named().then(|| nats.options()).transpose()?;
         let mut config = Config { nats, ..settings.config()? };
         for directory in &config.mounts {
-            // Before anybody is told that the office is open.
+            // Before the office is reported as open.
             DirOffice::open(directory, DirOptions::default())?;
         }
         let scheme = if config.tls.is_some() { "https" } else { "http" };
@@ -317,7 +317,7 @@ impl Serve {
             found_household(&*store, &format!("{scheme}://{address}"), output).await?;
         }
         config.owner_is_operator = address.ip().is_loopback();
-        // Whoever reads that it listens may stop it at once.
+        // Listened for before "listening" is printed: whoever reads that may stop it at once.
         let shutdown = interruption()?;
         if let Some(local) = &local
             && let Err(error) = local.record(&format!("{scheme}://{address}"), place)
@@ -333,15 +333,15 @@ impl Serve {
         }
         serve(Listeners { office, metrics }, store.clone(), config, shutdown).await?;
         store.close().await;
-        // From now on another may serve the same database.
+        // From now on another process may serve the same database.
         drop(local);
         Ok(())
     }
 }
 
 impl Settings {
-    /// Becomes the local office where no other address and no other database was named.
-    async fn hold_local(&self, background: bool) -> Result<Option<Held>, Failure> {
+    /// Takes the lock of the local office where no other address and no other database was named.
+    async fn hold_local(&self, background: bool) -> Result<Option<LocalOfficeLock>, Failure> {
         if self.listen.is_some() || self.database_url.is_some() || self.tls_cert.is_some() {
             return Ok(None);
         }
@@ -356,8 +356,8 @@ impl Settings {
     }
 }
 
-/// Founds a household where there is none, for the agents of whoever runs this office. Where its token cannot be kept there is
-/// none: nobody could ever join it.
+/// Founds a household where there is none, for the agents of whoever runs this office. Where its token cannot be stored none is
+/// founded: nobody could ever join it.
 async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result<(), Failure> {
     if store.has_household().await? {
         return Ok(());
@@ -370,7 +370,7 @@ async fn found_household(store: &dyn Store, url: &str, output: Output) -> Result
         );
         return Ok(());
     }
-    // Another process on the same database may have been quicker.
+    // Another process on the same database may have been faster.
     match store.found_household(token.hash(), true, Timestamp::now()).await? {
         Some(_) => output.note("your agents here are a household: `amb household` lists them"),
         None => household::forget(&server, token.reveal())?,
@@ -383,7 +383,7 @@ fn announce(output: Output, scheme: &str, address: SocketAddr, store: &str, is_l
         output.line_of(&serde_json::json!({ "listening": format!("{scheme}://{address}"), "store": store }))?;
         return Ok(());
     }
-    // The first line a script waits for: the port is bound and the store is open.
+    // Scripts wait for this line: the port is bound and the store is open.
     output.say(format!("listening on {scheme}://{address}"))?;
     let place = if is_local { String::new() } else { format!(" --server {scheme}://{address}") };
     output.note(format!("mail rests in {store}; agents begin with `amb register NAME{place}`"));

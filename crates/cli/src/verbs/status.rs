@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::args::OfficeArgs;
 use crate::database::bytes;
 use crate::failure::Failure;
-use crate::local::{self, Record};
+use crate::local::{self, OfficeRecord};
 use crate::output::{Output, ago};
 
 /// Show whether the local office runs, where its mail rests, and what to do next
@@ -20,29 +20,29 @@ use crate::output::{Output, ago};
 #[command(after_help = "Examples:\n  amb status\n  amb status --json")]
 pub(crate) struct Status {}
 
-/// The local office, for people and programs.
+/// The state of the local office, for people and programs.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     running: bool,
-    /// Whether it takes mail now.
+    /// Whether it accepts messages now.
     ready: bool,
     /// With `amb up`: whether that started it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) started: Option<bool>,
     #[serde(flatten)]
-    record: Record,
+    record: OfficeRecord,
     log: PathBuf,
     /// With `amb up`: a link that signs the person of the household in.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) dashboard: Option<DashboardLink>,
-    /// Why it does not take mail.
+    /// Why it does not accept messages.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
 }
 
 impl Report {
-    /// Asks the office how it is.
-    pub(crate) async fn of(record: &Record) -> Result<Self, Failure> {
+    /// Asks the office for its health.
+    pub(crate) async fn of(record: &OfficeRecord) -> Result<Self, Failure> {
         let health = amb_client::health(&record.server()?).await;
         let problem = health.map_or_else(|error| Some(error.detail().to_owned()), |health| health.problem);
         Ok(Self {

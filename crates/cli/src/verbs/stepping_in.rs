@@ -1,4 +1,4 @@
-//! `amb pause`, `amb resume` and `amb end`: what you do to the agents of your household and their conversations.
+//! `amb pause`, `amb resume` and `amb end`: how a household's person steps in.
 
 use amb_core::AgentName;
 use amb_core::doc::AgentEntry;

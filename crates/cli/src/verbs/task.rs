@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::output::{ago, preview};
 use crate::verbs::household;
 
-/// Tasks without a subject whose messages are looked at for their first words.
+/// How many tasks without a subject are named by the first words of their messages.
 const MOST_NAMED: usize = 20;
 
 /// List, accept, reject, start and finish tasks; cancel and reassign those of your household
@@ -128,7 +128,7 @@ fn said(task: &Work, line: &str, output: Output) -> Result<(), Failure> {
     Ok(output.say(line)?)
 }
 
-/// Tasks without a subject are shown by what was asked for: of the first ones, which a person sees.
+/// Names tasks without a subject by their messages' first words, those at the top of the list only.
 async fn name_by_words(mailbox: &dyn Mailbox, tasks: &mut [Work]) {
     let unnamed = |task: &&mut Work| task.subject.as_deref().is_none_or(|subject| subject == NO_SUBJECT);
     for task in tasks.iter_mut().filter(unnamed).take(MOST_NAMED) {

@@ -48,7 +48,7 @@ enum Action {
         #[arg(long, value_name = "MS")]
         timestamp_ms: Option<f64>,
         #[command(flatten)]
-        place: Place,
+        place: TranscriptPlace,
     },
     /// The last things said, oldest first, each once
     Recent {
@@ -58,7 +58,7 @@ enum Action {
         #[arg(long, value_name = "N", default_value_t = limits::DEFAULT_TRANSCRIPT_LINES)]
         limit: usize,
         #[command(flatten)]
-        place: Place,
+        place: TranscriptPlace,
     },
     /// At a server: let an agent that you are connected with read or write a transcript of yours, or no longer
     Share {
@@ -75,7 +75,7 @@ enum Action {
         /// The chat
         key: TranscriptKey,
         #[command(flatten)]
-        place: Place,
+        place: TranscriptPlace,
     },
 }
 
@@ -90,7 +90,7 @@ enum Shared {
 }
 
 #[derive(Debug, clap::Args)]
-struct Place {
+struct TranscriptPlace {
     /// Where the files are; nanobot's transcripts where not given
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -99,14 +99,13 @@ struct Place {
     owner: Option<AgentName>,
 }
 
-impl Place {
+impl TranscriptPlace {
     fn store(&self) -> Result<TranscriptStore, Failure> {
         let root = self.root.clone().map_or_else(home::nanobot_transcripts, Ok)?;
         Ok(TranscriptStore::open(&root)?)
     }
 
-    /// A server keeps transcripts too, for teams without a shared file system. One that merely runs here does not take the
-    /// place of nanobot's files where those are.
+    /// Whether a server's transcript is meant. A server that merely runs here does not replace nanobot's files where those exist.
     fn is_remote(&self, office: &OfficeArgs) -> bool {
         let has_files = || home::nanobot_transcripts().is_ok_and(|root| root.is_dir());
         let is_named = office.origin != Origin::Local || self.owner.is_some();

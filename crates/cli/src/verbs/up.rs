@@ -1,4 +1,4 @@
-//! `amb up`: the local office, in the background.
+//! `amb up`: starts the local office in the background.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -15,16 +15,16 @@ use tokio::process::Command;
 use crate::args::{OfficeArgs, Origin};
 use crate::database::Progress;
 use crate::failure::Failure;
-use crate::local::Record;
+use crate::local::OfficeRecord;
 use crate::output::Output;
 use crate::verbs::status::Report;
 use crate::{durable, home, household, keys, local, log_file};
 
-/// How long an office may take until it listens: a large database may have to be migrated first.
+/// The timeout until the office listens: a large database may have to be migrated first.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// After this long a person is told what is waited for.
+/// After this delay a person is told what is waited for.
 const SILENCE: Duration = Duration::from_secs(1);
-/// Lines of the log that are shown when it does not start.
+/// How many lines of the log are shown when it does not start.
 const LINES: usize = 10;
 
 /// Start the local office in the background, if none runs
@@ -38,7 +38,7 @@ pub(crate) struct Up {}
 
 impl Up {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        // Held until the office is ready: a second `amb up` waits here, and then finds it running.
+        // Locked until the office is ready: a second `amb up` waits here, and then finds it running.
         let _turn = local::turn().await?;
         let (record, started) = match local::running() {
             Some(record) => (record, false),
@@ -72,14 +72,14 @@ impl Up {
 }
 
 /// A link to the dashboard for the person of the household; `None` where this machine has no household here.
-async fn dashboard_link(record: &Record) -> Result<Option<DashboardLink>, Failure> {
+async fn dashboard_link(record: &OfficeRecord) -> Result<Option<DashboardLink>, Failure> {
     let server = record.server()?;
     let Some(person) = household::claim_person(&server).await? else { return Ok(None) };
     let Some(key) = keys::find(&server, &person)? else { return Ok(None) };
     Ok(Some(Client::open(server, key).await?.dashboard_link().await?))
 }
 
-/// Starts the office and waits until it says that it listens.
+/// Starts the office and waits until it listens.
 async fn start(output: Output) -> Result<(), Failure> {
     let log = local::log_file()?;
     durable::create_private(log.parent().context("no directory")?)?;
@@ -114,7 +114,7 @@ async fn start(output: Output) -> Result<(), Failure> {
             Err(failed(&log, &format!("the office did not start ({status})"), output))
         }
         Err(_) => {
-            // Ours, and of no use to anybody.
+            // It never got ready, so it is of no use.
             child.kill().await.context("the office that does not get ready")?;
             let what = format!("the office was not ready after {} s and was ended", PATIENCE.as_secs());
             Err(failed(&log, &what, output))
@@ -122,7 +122,7 @@ async fn start(output: Output) -> Result<(), Failure> {
     }
 }
 
-/// What went wrong, with the end of the log, which says why.
+/// The error, with the end of the log.
 fn failed(log: &Path, what: &str, output: Output) -> Failure {
     let end = log_file::tail(log, LINES);
     output.note(format!("the end of {}:", log.display()));

@@ -1,4 +1,4 @@
-//! `amb wake`: whether clients are woken, and what became of it.
+//! `amb wake`: whether clients are woken, and the results.
 
 mod status;
 mod test;
@@ -32,15 +32,15 @@ enum What {
     Test {
         /// Which client; found out where not said
         #[arg(long, value_enum)]
-        client: Option<Client>,
+        client: Option<WakeClient>,
     },
     /// Show every session that was rung: the ledger, the lease, rings that failed or that nothing followed
     Status,
 }
 
-/// Clients that people use.
+/// The clients that `amb wake test` knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Client {
+pub(crate) enum WakeClient {
     /// Claude Code
     #[value(alias = "claude-code")]
     Claude,

@@ -1,4 +1,4 @@
-//! `amb watch`: mail as it comes.
+//! `amb watch`: prints messages as they come.
 
 mod bell;
 
@@ -20,9 +20,9 @@ use crate::output::Output;
 use crate::output::visible;
 use crate::verbs::read::body;
 
-/// How long one look at the log waits. Only a bound: mail ends the wait at once.
+/// How long one read of the log waits. A message ends the wait at once.
 const WAIT: Duration = Duration::from_secs(30);
-/// How often the watcher says that its agent is alive.
+/// The interval of heartbeats.
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 /// Print mail as it comes, until interrupted
@@ -60,7 +60,7 @@ pub(crate) struct Watch {
 impl Watch {
     pub(crate) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let mailbox = office.open().await?;
-        // A mailbox may be watched before its first mail; but a name that nobody has is often one that was misspelt.
+        // A mailbox may be watched before its first message; but an unknown name is often a typo.
         if office.server.is_none()
             && let Err(error) = mailbox.ack(&[]).await
             && error.code() == Code::NotFound
@@ -76,7 +76,7 @@ impl Watch {
             interrupted = interrupted() => interrupted.map_err(Failure::from),
         };
         beating.abort();
-        // What was printed was printed: a goodbye that cannot be written (a full disk) does not make it a failure.
+        // A failure to mark the agent as offline (a full disk) is not a failure of what was printed.
         if let Err(error) = unless_unregistered(mailbox.leave().await) {
             tracing::warn!(%error, "no goodbye; others see it when the heartbeats stay away");
         }
@@ -123,7 +123,7 @@ impl Watch {
     }
 }
 
-/// Asks until the office answers, and says once that it does not. Only for what may be asked twice.
+/// Retries until the office responds, and reports an outage once. Only for idempotent calls.
 pub(crate) async fn through_outages<T>(
     output: Output,
     mut ask: impl AsyncFnMut() -> Result<T, OfficeError>,
@@ -148,7 +148,7 @@ pub(crate) async fn through_outages<T>(
     }
 }
 
-/// Takes what is there, prints and acknowledges it. Answers how many may still be taken.
+/// Claims what is there, prints and acknowledges it. Returns how many may still be printed.
 async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u64, Failure> {
     loop {
         let limit = usize::try_from(left.min(50)).unwrap_or(50);
@@ -173,7 +173,7 @@ async fn take(mailbox: &dyn Mailbox, output: Output, mut left: u64) -> Result<u6
     }
 }
 
-/// Mail as a consumer gets it: the event, and what a runtime needs to pass it on or to answer in the right chat.
+/// A message as a consumer gets it: the event, and what a runtime needs to pass it on or to answer in the right chat.
 #[derive(Serialize)]
 struct Taken {
     #[serde(flatten)]
@@ -202,7 +202,7 @@ impl Taken {
     }
 }
 
-/// A mailbox of somebody who never registered is a mailbox all the same; only its presence is nobody's.
+/// An unregistered agent may have a mailbox; it just has no presence.
 fn unless_unregistered(told: Result<(), OfficeError>) -> Result<(), OfficeError> {
     match told {
         Err(error) if error.code() == Code::NotFound => Ok(()),
@@ -210,7 +210,7 @@ fn unless_unregistered(told: Result<(), OfficeError>) -> Result<(), OfficeError>
     }
 }
 
-/// Takes the code out of a request for a connection where it is not to be shown, and says where it is found.
+/// Removes the code from a connection request where it is not to be shown, and returns where it is found.
 fn code_of(event: &mut Event, hidden: bool) -> &'static str {
     match event {
         Event::ConnectionRequest { verification_code: None, .. } => "; ask them for the code",
@@ -264,7 +264,7 @@ pub(crate) async fn heartbeats(mailbox: Arc<dyn Mailbox>) {
     }
 }
 
-/// Listens for Ctrl-C and polite kills from this moment on, not only once it is waited for.
+/// Listens for Ctrl-C and SIGTERM from this moment on, not only once it is awaited.
 pub(crate) fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     use tokio::signal::unix::{SignalKind, signal};
     let (mut interrupt, mut terminate) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
@@ -276,7 +276,7 @@ pub(crate) fn interruption() -> std::io::Result<impl Future<Output = ()>> {
     })
 }
 
-/// Ctrl-C or a polite kill.
+/// Waits for Ctrl-C or SIGTERM.
 pub(crate) async fn interrupted() -> std::io::Result<()> {
     interruption()?.await;
     Ok(())

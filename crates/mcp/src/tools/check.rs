@@ -1,4 +1,4 @@
-//! `mailbox_check`: the mailbox at a glance. Marks nothing as read.
+//! `mailbox_check`: an overview of the mailbox. Marks nothing as read.
 
 use amb_core::doc::{Inbox, MessageView, PendingConnection, SessionSummary};
 use amb_core::{AgentName, OfficeError, SessionId, Timestamp};
@@ -6,9 +6,9 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{count, parse};
-use crate::budget::{Budget, size};
+use crate::budget::{TextBudget, size};
 use crate::inbox;
 use crate::schema::{answer, arguments, counting, list, object, off, text, whole};
 use crate::seen::Seen;
@@ -44,7 +44,7 @@ struct Checked {
     sessions: Vec<SessionShown>,
     #[serde(skip_serializing_if = "is_zero")]
     more_sessions: usize,
-    /// What to give as `skip` for those.
+    /// The `skip` for the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_skip: Option<usize>,
     pending_connections: Vec<RequestShown>,
@@ -75,15 +75,15 @@ pub(super) fn is_zero(count: &usize) -> bool {
     *count == 0
 }
 
-pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Arguments { unread_only, skip } = parse(arguments)?;
     let mut inbox = inbox::whole(&*call.office, unread_only.unwrap_or(false)).await?;
     let unread = inbox.unread();
     let me = call.office.me();
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let words = call.words(&mut budget);
     let requests = show_requests(&inbox, call, true, &mut budget);
-    // Threads with unread mail come first, so that those are the ones shown.
+    // Sessions with unread messages come first, so that those are the ones shown.
     inbox.sessions.sort_by_key(|session| session.unread_count == 0);
     let skip = inbox.sessions.len().min(skip.unwrap_or(0) as usize);
     let mut sessions = Vec::new();
@@ -93,7 +93,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         if !budget.takes(size(&shown)) {
             break;
         }
-        // Of two calls at once one shows it.
+        // Of two calls at the same time only one shows it.
         let mine = show_session(session, call);
         sessions.push(if mine { shown } else { SessionShown::of(session, me) });
     }
@@ -119,10 +119,10 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         peer_messages: words.shown(),
         more_peer_messages: words.left,
     };
-    Answer::new(text, &checked)
+    ToolAnswer::new(text, &checked)
 }
 
-/// Said where even all pages that are followed do not reach the end.
+/// Added where even the last page that is read is not the end.
 pub(super) const MORE_BEHIND: &str = "There are more threads behind these, not counted: read or answer some first.\n";
 
 impl SessionShown {
@@ -144,12 +144,12 @@ impl SessionShown {
     }
 }
 
-/// Whether the caller has neither read this nor been shown it.
+/// Whether the caller has neither read nor been shown this message.
 pub(super) fn is_fresh(message: &MessageView, me: &AgentName, seen: &Seen) -> bool {
     message.sender_name != *me && !message.is_read && !seen.knows(message.id.as_str())
 }
 
-/// Remembers that what is left of this thread is shown now; answers whether all of it was still to be shown.
+/// Remembers that the rest of this session is shown now; returns whether none of it was shown before.
 pub(super) fn show_session(session: &mut SessionSummary, call: &CallContext) -> bool {
     let before = session.recent_messages.len();
     session.recent_messages.retain(|message| call.seen.first_time(message.id.as_str()));
@@ -159,8 +159,8 @@ pub(super) fn show_session(session: &mut SessionSummary, call: &CallContext) -> 
     session.recent_messages.len() == before
 }
 
-/// How many requests are shown, which is remembered; of `again`, those that were shown before too.
-pub(super) fn show_requests(inbox: &Inbox, call: &CallContext, again: bool, budget: &mut Budget) -> usize {
+/// How many requests are shown, which is remembered; with `again`, including those shown before.
+pub(super) fn show_requests(inbox: &Inbox, call: &CallContext, again: bool, budget: &mut TextBudget) -> usize {
     let mut fits = |request: &&PendingConnection| budget.takes(size(&RequestShown::of(request)));
     let shown = inbox.pending_connections.iter().take(MOST_REQUESTS).take_while(|request| fits(request));
     shown.filter(|request| call.seen.first_time(request.connection_id.as_str()) || again).count()

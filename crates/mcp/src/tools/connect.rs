@@ -1,4 +1,4 @@
-//! `mailbox_connect` and `mailbox_approve`: two agents agree to write to each other, by a code that people pass on.
+//! `mailbox_connect` and `mailbox_approve`: two agents agree to write to each other, with a code that people pass on.
 
 use amb_core::OfficeError;
 use amb_core::limits::MAX_INTRO_CHARS;
@@ -6,7 +6,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, hint, short, text};
 
@@ -44,7 +44,7 @@ pub(super) fn approve_tool() -> Tool {
     )
 }
 
-pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Connect { target_agent_name, message } = parse(arguments)?;
     let target = target_agent_name.trim().parse()?;
     if let Some(chars) = message.as_ref().map(|intro| intro.chars().count()).filter(|chars| *chars > MAX_INTRO_CHARS) {
@@ -56,10 +56,10 @@ pub(super) async fn connect(call: &CallContext, arguments: Option<JsonObject>) -
          human channel (not through this mailbox); {target} approves with mailbox_approve, then you can write to it.",
         asked.verification_code
     );
-    Answer::new(text, &asked)
+    ToolAnswer::new(text, &asked)
 }
 
-pub(super) async fn approve(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn approve(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Approve { code } = parse(arguments)?;
     let code = code.trim();
     if code.is_empty() {
@@ -70,5 +70,5 @@ pub(super) async fn approve(call: &CallContext, arguments: Option<JsonObject>) -
         "Connected with {}. You can write to each other now: mailbox_send with to={}.",
         connected.connected_agent_name, connected.connected_agent_name
     );
-    Answer::new(text, &connected)
+    ToolAnswer::new(text, &connected)
 }

@@ -1,7 +1,7 @@
-//! `list_peers` and `send_to_peer`: who is there, and a word to one of them.
+//! `list_peers` and `send_to_peer`: who is there, and a message to one of them.
 //!
-//! They speak of the office's agents, and what is sent is durable mail. With live peers at hand they speak of the goals that
-//! run now as well: those get the message at once, and mail is for whoever does not run.
+//! They work on the office's agents, and send durable messages. With live peers they include the goals that run now: those get
+//! the message at once, and the durable message is for agents that do not run.
 
 use amb_core::doc::ConnectionStatus;
 use amb_core::render::size::clip_line;
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::check::is_zero;
-use super::post::{Notes, Posted, post};
+use super::post::{Notes, PostedMessage, post};
 use super::{CallContext, Effect};
-use crate::answer::{Answer, without_commands};
+use crate::answer::{ToolAnswer, without_commands};
 use crate::arguments::{count, filled, parse};
-use crate::budget::{Budget, size};
-use crate::peers::{Delivery, LivePeers, Mailed, Peer};
+use crate::budget::{TextBudget, size};
+use crate::peers::{Mailed, PeerDelivery, PeerListing, PeerNetwork};
 use crate::schema::{answer, arguments, flag, hint, list, object, text, whole};
 use crate::show;
 use crate::view::{UNTRUSTED, line, note, seen};
 
-/// Characters of a description that a list shows.
+/// The most characters of a description in a list.
 const DESCRIPTION_CHARS: usize = 200;
 
 pub(super) fn list_tool() -> Tool {
@@ -62,29 +62,29 @@ struct ListArguments {
 struct Peers {
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<String>,
-    peers: Vec<Peer>,
+    peers: Vec<PeerListing>,
     #[serde(skip_serializing_if = "is_zero")]
     more: usize,
-    /// What to give as `skip` for those.
+    /// The `skip` for the next page.
     #[serde(skip_serializing_if = "Option::is_none")]
     next_skip: Option<usize>,
 }
 
-pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let ListArguments { skip } = parse(arguments)?;
     let (mut all, mut note) = match &call.peers {
         Some(live) => with_live(call, &**live).await?,
         None => (office_peers(call).await?, None),
     };
     all.retain(|peer| peer.agent_id != *call.office.me());
-    // Those that can be written to come first, and an order that stays lets one page on.
+    // Reachable peers come first; the fixed order allows paging.
     all.sort_by(|a, b| (!a.reachable, &a.agent_id).cmp(&(!b.reachable, &b.agent_id)));
     if all.is_empty() && note.is_none() {
         note = Some("no other agent is registered here".into());
     }
     let total = all.len();
     let skip = total.min(skip.unwrap_or(0) as usize);
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let mut text = String::from(if all.is_empty() { "No other agent is here." } else { show::PEERS_HEAD });
     let mut peers = Vec::new();
     for mut peer in all.drain(skip..) {
@@ -106,11 +106,14 @@ pub(super) async fn show_all(call: &CallContext, arguments: Option<JsonObject>) 
     }
     let notes: Vec<_> = (!peers.is_empty()).then(|| UNTRUSTED.to_owned()).into_iter().chain(note).collect();
     let note = (!notes.is_empty()).then(|| notes.join(" "));
-    Answer::new(text, &Peers { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
+    ToolAnswer::new(text, &Peers { note, peers, more, next_skip: (more > 0).then_some(next_skip) })
 }
 
 /// The office's agents and the live ones as one list. Where only one of the two can be asked, that one, and a note.
-async fn with_live(call: &CallContext, live: &dyn LivePeers) -> Result<(Vec<Peer>, Option<String>), OfficeError> {
+async fn with_live(
+    call: &CallContext,
+    live: &dyn PeerNetwork,
+) -> Result<(Vec<PeerListing>, Option<String>), OfficeError> {
     let (office, running) = tokio::join!(office_peers(call), live.list());
     let (mut peers, running, note) = match (office, running) {
         (Ok(office), Ok(running)) => (office, running, None),
@@ -143,7 +146,7 @@ async fn with_live(call: &CallContext, live: &dyn LivePeers) -> Result<(Vec<Peer
 }
 
 /// The agents of the office. Where agents connect first, an active connection makes one reachable; elsewhere `allow_from`.
-async fn office_peers(call: &CallContext) -> Result<Vec<Peer>, OfficeError> {
+async fn office_peers(call: &CallContext) -> Result<Vec<PeerListing>, OfficeError> {
     let agents = call.office.agents().await?;
     let connected = match call.office.connections().await {
         Ok(connections) => Some(connections),
@@ -160,7 +163,7 @@ async fn office_peers(call: &CallContext) -> Result<Vec<Peer>, OfficeError> {
                     .any(|link| link.agent_name == agent.name && link.status == ConnectionStatus::Active),
                 None => true,
             };
-            Peer {
+            PeerListing {
                 reachable: open && agent.card.allow_from.allows(me),
                 status: Some(agent.presence.status.as_str().to_owned()),
                 description: agent.card.description,
@@ -188,7 +191,7 @@ struct SendArguments {
     correlation_id: Option<String>,
 }
 
-pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let SendArguments { to, message, correlation_id } = parse(arguments)?;
     let to = to.ok_or_else(|| OfficeError::invalid("`to` is required: the agent_id of a peer, see list_peers"))?;
     let to = to.trim();
@@ -211,7 +214,7 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
             Err(bad) => unreachable(format!("unknown agent_id `{}`: {bad}", line(to))),
         },
     };
-    let (reasons, mut budget) = (std::mem::take(&mut delivery.unreachable_reasons), Budget::new());
+    let (reasons, mut budget) = (std::mem::take(&mut delivery.unreachable_reasons), TextBudget::new());
     let all = reasons.len();
     let reasons = reasons.iter().map(|reason| note(&without_commands(reason)));
     delivery.unreachable_reasons = reasons.take_while(|reason| budget.takes(size(reason))).collect();
@@ -219,21 +222,21 @@ pub(super) async fn send(call: &CallContext, arguments: Option<JsonObject>) -> R
     if more > 0 {
         delivery.unreachable_reasons.push(format!("{more} more could not be reached"));
     }
-    Answer::new(told(&line(to), &delivery, call.peers.is_some()), &delivery)
+    ToolAnswer::new(told(&line(to), &delivery, call.peers.is_some()), &delivery)
 }
 
-/// Live first. Where nobody can say who runs now, the mailbox: it is there whoever runs.
+/// Sends to live goals first. Where it is unknown who runs now, leaves the message in the mailbox.
 async fn live_or_by_mail(
     call: &CallContext,
-    live: &dyn LivePeers,
+    live: &dyn PeerNetwork,
     to: &str,
     message: String,
     correlation: Option<Uuid>,
-) -> Result<Delivery, OfficeError> {
+) -> Result<PeerDelivery, OfficeError> {
     let notes = Notes::of(call);
     let error = match live.send(to, &message, correlation, &notes).await {
         Err(error) if error.code() == Code::Unavailable && to != "*" => error,
-        sent => return sent.map(|delivery| Delivery { passes_on: notes.passed_on(), ..delivery }),
+        sent => return sent.map(|delivery| PeerDelivery { passes_on: notes.passed_on(), ..delivery }),
     };
     let to: AgentName = to.parse()?;
     if !live.allows(&to) {
@@ -248,7 +251,7 @@ async fn live_or_by_mail(
     Ok(delivery)
 }
 
-fn told(to: &str, delivery: &Delivery, live: bool) -> String {
+fn told(to: &str, delivery: &PeerDelivery, live: bool) -> String {
     let mut lines = Vec::new();
     let how = if live { "live goals" } else { "its mailbox" };
     if !delivery.delivered_to.is_empty() {
@@ -274,18 +277,18 @@ async fn by_mail(
     to: &AgentName,
     message: String,
     correlation: Option<Uuid>,
-) -> Result<Delivery, OfficeError> {
+) -> Result<PeerDelivery, OfficeError> {
     let mut draft = Draft::text(to.clone(), MAIL_SUBJECT, message);
     draft.correlation_id = correlation.map(|id| id.to_string().parse()).transpose()?;
     match post(call, draft, false).await {
-        Ok(Posted { sent, passes_on }) => Ok(Delivery {
+        Ok(PostedMessage { sent, passes_on }) => Ok(PeerDelivery {
             delivered_to: vec![sent.message_id.to_string()],
             passes_on: passes_on.into_iter().collect(),
-            ..Delivery::default()
+            ..PeerDelivery::default()
         }),
         Err(error) => match error.code() {
             Code::NotFound => Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail()))),
-            // An office where agents connect first says no more of strangers than that they are not connected.
+            // An office with connections tells no more about strangers than that they are not connected.
             Code::NotConnected if !is_listed(call, to).await => {
                 Ok(unreachable(format!("unknown agent_id `{to}`: {}", error.detail())))
             }
@@ -302,6 +305,6 @@ async fn is_listed(call: &CallContext, agent: &AgentName) -> bool {
     call.office.agents().await.is_ok_and(|agents| agents.iter().any(|known| known.name == *agent))
 }
 
-fn unreachable(reason: String) -> Delivery {
-    Delivery { unreachable_reasons: vec![reason], ..Delivery::default() }
+fn unreachable(reason: String) -> PeerDelivery {
+    PeerDelivery { unreachable_reasons: vec![reason], ..PeerDelivery::default() }
 }

@@ -1,4 +1,5 @@
-//! Sending as the model at this mailbox: what it passes on to a third agent keeps its ttl and trace, named or not.
+//! Sends as the model of this mailbox: what it passes on to a third agent keeps its ttl and trace, whether the model names the
+//! message or not.
 
 use std::sync::Arc;
 
@@ -10,30 +11,31 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::CallContext;
-use crate::work::{Mail, Route, most_restrictive};
+use crate::work::{HopState, WorkMail, most_restrictive};
 
-/// A message that was sent, and the mail that it counts as passing on.
-pub(super) struct Posted {
+/// A message that was sent, and the one that it counts as passing on.
+pub(super) struct PostedMessage {
     pub(super) sent: Sent,
     pub(super) passes_on: Option<MessageId>,
 }
 
-/// Sends. A draft that names no message is taken for passing on what the model is working on, where it goes to somebody else
-/// than that came from. `user_request` lifts this, but only for what was refused before: said by habit, it changes nothing.
-pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: bool) -> Result<Posted> {
+/// Sends a draft. One that names no message counts as passing on what the model is working on, where it goes to another agent
+/// than that came from. `user_request` lifts this, but only for what was refused before, so that a model that always sets it
+/// changes nothing.
+pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: bool) -> Result<PostedMessage> {
     let work = &call.seen.work;
     let to = draft.to.clone();
     let lifted = user_request && work.was_refused(&to);
     let named = draft.reply_to.clone();
-    // What a model answers because it was woken, nobody decided to send: it costs hops, so that two models that wake each
-    // other come to an end.
+    // Nobody decided to send what a model answers because it was woken: it costs hops, so that two models that wake each other
+    // stop.
     let now = Timestamp::now();
     let automatic = call.seen.activity.is_woken(now) && !lifted && is_answer(call, &mut draft, now);
     if automatic {
         draft = draft.automatic();
     }
     let is_named = (named.is_some() && draft.reply_to == named) || draft.relay_of.is_some();
-    // What one sends oneself goes nowhere, so nothing is passed on by it.
+    // A message to oneself passes nothing on.
     if draft.reply_to.is_none() && !is_named && !lifted && to != *call.office.me() {
         draft.relay_of = passed_on(call, &draft).await?;
     }
@@ -43,7 +45,7 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
         && error.code() == Code::NotFound
         && call.office.message(gone).await.is_err_and(|error| error.code() == Code::NotFound)
     {
-        // The mail has been cleared away meanwhile.
+        // The message has been removed meanwhile.
         work.forget(gone);
         (draft.relay_of, draft.reply_to) = (None, named);
         sent = call.office.send(draft).await;
@@ -53,13 +55,13 @@ pub(super) async fn post(call: &CallContext, mut draft: Draft, user_request: boo
     }
     let sent = sent?;
     work.sent(&to, &sent.session_id);
-    Ok(Posted { sent, passes_on: derived })
+    Ok(PostedMessage { sent, passes_on: derived })
 }
 
-/// Whether a draft answers mail of its recipient's: it says so, or the recipient wrote to the model lately. One that names only
-/// the thread, nothing, or a mail of the model's own is made to name the mail, from which its hops are counted on: else two
-/// models that answer each other under ever new subjects would never stop. A task does not answer, but one that is handed back to
-/// whoever asked for something counts on in the same way; after an answer of theirs the next task starts afresh.
+/// Whether a draft answers a message of its recipient: it says so, or the recipient wrote to the model lately. One that names
+/// only the session, nothing, or a message of the model's own is made to name that message, whose hops it continues: else two
+/// models that answer each other under new subjects would never stop. A task does not answer, but one that is handed back to
+/// whoever asked for something counts in the same way; after an answer of theirs the next task starts with fresh hops.
 fn is_answer(call: &CallContext, draft: &mut Draft, now: Timestamp) -> bool {
     if draft.relay_of.is_some() {
         return false;
@@ -78,9 +80,9 @@ fn is_answer(call: &CallContext, draft: &mut Draft, now: Timestamp) -> bool {
     draft.reply_to.is_some()
 }
 
-/// The mail that this draft passes on: of all that the model was shown lately, that a consumer of this agent holds (a bridge
-/// which woke the model, in a process of its own), or that carries a task which has not ended, the one that lets the least
-/// pass. What came from the recipient, or answers something of the caller's own, does not count.
+/// The message that this draft passes on: of all that the model was shown lately, that a consumer of this agent has claimed (a
+/// bridge which woke the model, in a process of its own), or that carries an open task, the most restrictive one. Messages from
+/// the recipient, and answers to the caller's own, do not count.
 async fn passed_on(call: &CallContext, draft: &Draft) -> Result<Option<MessageId>> {
     let (work, me) = (&call.seen.work, call.office.me());
     let given = TaskFilter { owned: Some(false), open: true, ..TaskFilter::default() };
@@ -106,8 +108,8 @@ async fn passed_on(call: &CallContext, draft: &Draft) -> Result<Option<MessageId
     Ok(most_restrictive(&mails, &draft.to).map(|mail| mail.id.clone()))
 }
 
-/// How far a mail came, as the office says; `None` where it is no work: it is gone, or answers something of the caller's own.
-async fn followed(office: &dyn Mailbox, mail: &Mail) -> Result<Option<Route>> {
+/// A message's remaining hops, from the office; `None` where it is not work: it is gone, or answers the caller's own message.
+async fn followed(office: &dyn Mailbox, mail: &WorkMail) -> Result<Option<HopState>> {
     if let Some(id) = mail.reply_to.as_ref().filter(|_| !mail.judged)
         && office.message(id).await.is_ok_and(|answered| answered.message.from == *office.me())
     {
@@ -117,13 +119,13 @@ async fn followed(office: &dyn Mailbox, mail: &Mail) -> Result<Option<Route>> {
         return Ok(Some(route.clone()));
     }
     match office.message(&mail.id).await {
-        Ok(found) => Ok(Some(Route::of(&found.message))),
+        Ok(found) => Ok(Some(HopState::of(&found.message))),
         Err(error) if error.code() == Code::NotFound => Ok(None),
         Err(error) => Err(error),
     }
 }
 
-/// The way of the model's notes to those who do not run now: the same as that of its mail.
+/// Sends to agents that do not run now, under the same rules as the model's other messages.
 pub(super) struct Notes<'d> {
     call: &'d CallContext,
     passes_on: Mutex<Vec<MessageId>>,
@@ -134,7 +136,7 @@ impl<'d> Notes<'d> {
         Self { call, passes_on: Mutex::default() }
     }
 
-    /// The mails that what was sent counts as passing on.
+    /// The messages that those sent count as passing on.
     pub(super) fn passed_on(self) -> Vec<MessageId> {
         self.passes_on.into_inner()
     }

@@ -1,4 +1,4 @@
-//! `mailbox_read`: a thread's messages, whole. Marks what it shows as read, and nothing else.
+//! `mailbox_read`: a session's messages in full. Marks what it shows as read, and nothing else.
 
 use std::collections::HashMap;
 
@@ -11,7 +11,7 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Serialize};
 
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{count, filled, parse};
 use crate::budget::{ITEMS_CHARS, size};
 use crate::inbox;
@@ -19,7 +19,7 @@ use crate::schema::{answer, arguments, hint, list, object, text, upto, whole};
 use crate::show;
 use crate::view::{MessageShown, PREVIEW_CHARS, UNTRUSTED, line};
 
-/// Messages shown when no number is asked for.
+/// How many messages are shown by default.
 const USUAL: u32 = 10;
 
 #[derive(Deserialize)]
@@ -60,7 +60,7 @@ struct Read {
     session_id: SessionId,
     subject: String,
     messages: Vec<MessageShown>,
-    /// Unread messages of this thread that are not shown.
+    /// Unread messages of this session that are not shown.
     #[serde(skip_serializing_if = "is_zero")]
     unread_left: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -71,7 +71,7 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Arguments { session_id, limit, before, message_id, offset } = parse(arguments)?;
     if let Some(id) = message_id {
         return read_on(call, id.trim().parse()?, offset.unwrap_or(0) as usize).await;
@@ -115,8 +115,8 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     told(call, &history, &left, unread_left, next)
 }
 
-/// Messages, newest first, up to the limit or as many as fit into an answer, and whether there may be older ones. Fetching
-/// marks as read, so it goes in steps, each as long as what came so far lets one expect to fit.
+/// Returns messages, newest first, up to the limit or as many as fit into a result, and whether there may be older ones. Fetching
+/// marks as read, so it fetches in steps, each sized by what is expected to fit.
 async fn fetch(
     call: &CallContext,
     session: &SessionId,
@@ -146,7 +146,7 @@ async fn fetch(
     }
 }
 
-/// Characters of a message's content as it is shown, data and paths included.
+/// The characters of a message's content as shown, data and paths included.
 fn chars_of(message: &MessageView) -> usize {
     shown_chars(&content_text(&message.content, &message.parts))
 }
@@ -157,7 +157,7 @@ fn frame(message: &MessageView, me: &AgentName) -> usize {
     size(&MessageShown::full(&empty, me)) + message.id.as_str().chars().count()
 }
 
-/// What a message lacks that was cut.
+/// What was cut from a message.
 pub(crate) struct Cut {
     /// Characters of its content, data and paths included.
     pub(crate) chars: usize,
@@ -165,7 +165,7 @@ pub(crate) struct Cut {
     parts: usize,
 }
 
-/// Cuts what does not fit. Each has at least a preview; what room is left goes to the newest first.
+/// Cuts what does not fit. Each message keeps at least a preview; the remaining room goes to the newest first.
 pub(crate) fn cut_to_fit(messages: &mut [MessageView], me: &AgentName) -> HashMap<MessageId, Cut> {
     let least: usize = messages.iter().map(|message| frame(message, me) + chars_of(message).min(PREVIEW_CHARS)).sum();
     let mut room = ITEMS_CHARS.saturating_sub(least);
@@ -186,13 +186,13 @@ pub(crate) fn cut_to_fit(messages: &mut [MessageView], me: &AgentName) -> HashMa
     cut
 }
 
-/// Messages of this thread that the caller has not read.
+/// The number of messages of this session that the caller has not read.
 async fn unread_in(call: &CallContext, session: &SessionId) -> Result<u64, OfficeError> {
     Ok(inbox::find(&*call.office, true, session).await?.map_or(0, |summary| summary.unread_count))
 }
 
 /// The rest of one message, from this character on.
-async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<Answer, OfficeError> {
+async fn read_on(call: &CallContext, id: MessageId, offset: usize) -> Result<ToolAnswer, OfficeError> {
     let message = call.office.message(&id).await?.message;
     let session = message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, ""));
     let mut view = MessageView::of(&message, true);
@@ -229,7 +229,7 @@ fn told(
     left: &HashMap<MessageId, usize>,
     unread_left: u64,
     next: Vec<String>,
-) -> Result<Answer, OfficeError> {
+) -> Result<ToolAnswer, OfficeError> {
     let lacking = |id: &MessageId| left.get(id).copied().unwrap_or(0);
     let mut text = show::conversation(history, call.office.me(), lacking);
     for line in &next {
@@ -248,5 +248,5 @@ fn told(
         unread_left,
         next: (!next.is_empty()).then(|| next.join(" ")),
     };
-    Answer::new(text, &read)
+    ToolAnswer::new(text, &read)
 }

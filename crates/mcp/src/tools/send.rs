@@ -1,4 +1,4 @@
-//! `mailbox_send`: durable mail to another agent. When it answers, the message is safe.
+//! `mailbox_send`: a durable message to another agent. Once it returns, the message is stored.
 
 use amb_core::doc::Sent;
 use amb_core::limits::{MAX_SUBJECT_CHARS, MAX_TEXT_CHARS};
@@ -8,9 +8,9 @@ use rmcp::model::{JsonObject, Tool};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::post::{Posted, post};
+use super::post::{PostedMessage, post};
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{filled, parse};
 use crate::schema::{answer, arguments, flag, free, hint, limited, list, object, short, text, usually};
 use crate::view::{UNTRUSTED, line, note};
@@ -45,7 +45,7 @@ struct Arguments {
     user_request: Option<bool>,
 }
 
-/// A value that is there, `null` too where nothing else is meant by it: models fill optional fields with it.
+/// A value that is present. `null` counts as absent where it has no other meaning: models fill optional fields with it.
 fn given<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Value>, D::Error> {
     let value = Value::deserialize(de)?;
     Ok(Some(value).filter(|value| !value.is_null() && value.as_str() != Some("")))
@@ -54,7 +54,7 @@ fn given<'de, D: Deserializer<'de>>(de: D) -> Result<Option<Value>, D::Error> {
 pub(super) fn tool() -> Tool {
     super::tool(
         "mailbox_send",
-        "Send a message, or a task with kind=task, to another agent, running or not. Durable once answered. Answer with \
+        "Send a message, or a task with kind=task, to another agent, running or not. Durable once answered. ToolAnswer with \
          reply_to or session_id; a new topic needs a subject.",
         Effect::Adds,
         arguments(&[
@@ -82,7 +82,7 @@ fn hint_flag(description: &str) -> Value {
     schema
 }
 
-pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let args: Arguments = parse(arguments)?;
     let named = args.session_id.is_some() || args.reply_to.is_some();
     if args.subject.is_none() && !named {
@@ -110,8 +110,8 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     draft.deadline = args.deadline.map(|time| parse_deadline(time.trim(), Timestamp::now())).transpose()?;
     draft.callback = args.callback.filter(|callback| *callback != Callback::default());
     let (to, subject) = (draft.to.clone(), draft.subject.clone());
-    let Posted { mut sent, passes_on } = post(call, draft, args.user_request.unwrap_or(false)).await?;
-    // The subject is the thread's, which the other side may have begun.
+    let PostedMessage { mut sent, passes_on } = post(call, draft, args.user_request.unwrap_or(false)).await?;
+    // The session's subject, which the other side may have chosen.
     let theirs = sent.reason.is_some() || subject.as_ref() != Some(&sent.subject);
     sent.subject = line(&sent.subject);
     sent.reason = sent.reason.as_deref().map(note);
@@ -128,7 +128,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     if let Some(reason) = &sent.reason {
         text.push_str(&format!(" Reason: {reason}"));
     }
-    Answer::new(text, &SentShown { note: theirs.then_some(UNTRUSTED), sent, passes_on })
+    ToolAnswer::new(text, &SentShown { note: theirs.then_some(UNTRUSTED), sent, passes_on })
 }
 
 #[derive(Serialize)]
@@ -137,7 +137,7 @@ struct SentShown {
     note: Option<&'static str>,
     #[serde(flatten)]
     sent: Sent,
-    /// The mail that it counts as passing on although the model named none.
+    /// The message that it counts as passing on although the model named none.
     #[serde(skip_serializing_if = "Option::is_none")]
     passes_on: Option<MessageId>,
 }

@@ -1,4 +1,4 @@
-//! `mailbox_task`: work that was given or taken, and where it stands.
+//! `mailbox_task`: tasks that were given or taken, and their states.
 
 use amb_core::limits::MAX_NOTE_CHARS;
 use amb_core::mailbox::TaskFilter;
@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use super::check::is_zero;
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{filled, parse};
-use crate::budget::{Budget, size};
+use crate::budget::{TextBudget, size};
 use crate::schema::{answer, arguments, list, object, one_of, short, text};
 use crate::show;
 use crate::view::{UNTRUSTED, line, note};
@@ -107,7 +107,7 @@ impl TaskShown {
     }
 }
 
-pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Arguments { action, task_id, note } = parse(arguments)?;
     let state = match action {
         Action::List => return list_open(call).await,
@@ -127,13 +127,13 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         call.seen.work.ended(&task.id, &task.message_id);
     }
     let text = format!("Task {} is {}; {} is told.", task.id, task.state, task.owner);
-    Answer::new(text, &Tasks::of(vec![TaskShown::of(&task, call.office.me())], 0))
+    ToolAnswer::new(text, &Tasks::of(vec![TaskShown::of(&task, call.office.me())], 0))
 }
 
-async fn list_open(call: &CallContext) -> Result<Answer, OfficeError> {
+async fn list_open(call: &CallContext) -> Result<ToolAnswer, OfficeError> {
     let me = call.office.me();
     let all = call.office.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await?;
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let mut tasks = Vec::new();
     let mut text = String::from(if all.is_empty() { "No open tasks." } else { show::TASKS_HEAD });
     for task in &all {
@@ -149,5 +149,5 @@ async fn list_open(call: &CallContext) -> Result<Answer, OfficeError> {
     if more > 0 {
         text.push_str(&format!("And {more} older tasks, not shown until newer ones have ended.\n"));
     }
-    Answer::new(text, &Tasks::of(tasks, more))
+    ToolAnswer::new(text, &Tasks::of(tasks, more))
 }

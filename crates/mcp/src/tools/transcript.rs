@@ -10,17 +10,17 @@ use serde::{Deserialize, Serialize};
 
 use super::check::is_zero;
 use super::{CallContext, Effect};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{count, filled, parse};
-use crate::budget::{Budget, ITEMS_CHARS, size};
+use crate::budget::{ITEMS_CHARS, TextBudget, size};
 use crate::schema::{answer, arguments, counting, flag, hint, limited, list, object, text, upto, whole};
 use crate::show;
 use crate::view::{UNTRUSTED, line, seen};
 
-/// Lines in one answer at most: more would crowd out everything else a model has in mind.
+/// The most lines in one result: more would crowd out the model's context.
 const MOST: u32 = 200;
 
-/// Lines that may be passed over: as far as an office goes back.
+/// The most lines that may be skipped: as far as an office goes back.
 const MOST_SKIPPED: u32 = MAX_TRANSCRIPT_LINES as u32 - MOST;
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ struct AppendArguments {
     message_id: Option<String>,
 }
 
-pub(super) async fn append(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn append(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let AppendArguments { key, owner, content, sender, role, message_id } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     if content.trim().is_empty() {
@@ -113,7 +113,7 @@ pub(super) async fn append(call: &CallContext, arguments: Option<JsonObject>) ->
         Some(owner) => call.office.transcript_append_to(&owner, &key, line).await?,
         None => call.office.transcript_append(&key, line).await?,
     }
-    Answer::new(format!("Added to {}.", attribute(key.as_str())), &serde_json::json!({"appended": true}))
+    ToolAnswer::new(format!("Added to {}.", attribute(key.as_str())), &serde_json::json!({"appended": true}))
 }
 
 #[derive(Serialize)]
@@ -127,9 +127,9 @@ struct Recent {
 #[derive(Serialize)]
 struct LineShown {
     role: String,
-    /// Who is said to have said it.
+    /// The sender as the line names it.
     sender: String,
-    /// Who wrote it, where the office knows.
+    /// The agent that wrote the line, where the office knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     author: Option<AgentName>,
     content: String,
@@ -152,7 +152,7 @@ impl LineShown {
     }
 }
 
-pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let Arguments { key, owner, limit, skip, offset } = parse(arguments)?;
     let key: TranscriptKey = key.trim().parse()?;
     let within = |name: &str, value: Option<u32>, usual: u32, least: u32, most: u32| match value.unwrap_or(usual) {
@@ -191,7 +191,7 @@ pub(super) async fn recent(call: &CallContext, arguments: Option<JsonObject>) ->
     let newest = lines.len().saturating_sub(1);
     let cut = |at: usize| if at == newest { more.chars.unwrap_or(0) } else { 0 };
     let lines = lines.iter().enumerate().map(|(at, said)| LineShown::of(said, cut(at))).collect();
-    Answer::new(text, &Recent { note: UNTRUSTED, lines, next: (!next.is_empty()).then(|| next.join(" ")) })
+    ToolAnswer::new(text, &Recent { note: UNTRUSTED, lines, next: (!next.is_empty()).then(|| next.join(" ")) })
 }
 
 /// What did not fit.
@@ -202,9 +202,9 @@ struct More {
     chars: Option<usize>,
 }
 
-/// The newest lines that fit into one answer, oldest first; the newest is cut where it is longer than all the room.
+/// The newest lines that fit into one result, oldest first; the newest is cut where it alone is too long.
 fn fit(mut lines: Vec<Line>) -> (Vec<Line>, More) {
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let frame = |line: &Line| size(&LineShown::of(&Line { content: String::new(), ..line.clone() }, 1));
     let mut chars = None;
     if let Some(newest) = lines.last_mut() {

@@ -1,4 +1,4 @@
-//! `mailbox_wait`: answers when there is something the caller has not been shown, or before the client loses patience.
+//! `mailbox_wait`: returns when there is something that the caller has not been shown, or before the client's own timeout.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,22 +12,22 @@ use tokio::time::{Instant, timeout_at};
 
 use super::check::{MORE_BEHIND, is_fresh, is_zero, show_requests, show_session};
 use super::{CallContext, Effect, backoff};
-use crate::answer::Answer;
+use crate::answer::ToolAnswer;
 use crate::arguments::{count, parse};
-use crate::budget::{Budget, size};
+use crate::budget::{TextBudget, size};
 use crate::inbox;
-use crate::peers::LivePeers;
+use crate::peers::PeerNetwork;
 use crate::schema::{answer, arguments, counting, flag, list, object, text, upto, whole};
 use crate::show::{self, MOST_SESSIONS};
 use crate::view::{MessageShown, RequestShown, UNTRUSTED};
 use crate::words::{WordShown, Words};
 
-/// Clients give a call up after 60 s; this leaves room for the answer to travel.
+/// Clients abandon a call after 60 s; this leaves time for the result to arrive.
 const LONGEST: u32 = 55;
 const USUAL: u32 = 45;
-/// News that are not mail in one answer; the oldest are left out.
+/// The most events besides messages in one result; the oldest are left out.
 const MOST_NEWS: usize = 20;
-/// What a look may take beyond the time of the call, and what it may take in any case.
+/// The time for one read of the mailbox, also beyond the end of the wait.
 const MOMENT: Duration = Duration::from_secs(1);
 const LOOK: Duration = Duration::from_secs(5);
 
@@ -74,7 +74,7 @@ struct Waited {
     /// Unread messages in the mailbox, shown or not.
     unread: u64,
     messages: Vec<MessageShown>,
-    /// Threads with unread mail that was not shown yet: the next call shows it.
+    /// Sessions with unread messages that were not shown yet: the next call shows them.
     #[serde(skip_serializing_if = "is_zero")]
     more_sessions: usize,
     pending_connections: Vec<RequestShown>,
@@ -87,7 +87,7 @@ struct Waited {
     more_peer_messages: usize,
 }
 
-/// What happened that is not mail.
+/// An event that is not a message.
 #[derive(Debug, Serialize)]
 #[serde(tag = "type", rename_all = "snake_case")]
 enum News {
@@ -106,25 +106,25 @@ impl News {
     }
 }
 
-/// When a call with these arguments that came in at this moment must answer, whatever the office does. A look that is under
-/// way when time is up is given a moment, and one that must not wait a few.
+/// When a call with these arguments that arrived at this time must return, whatever the office does. A read that is running at
+/// the end of the wait gets a moment more, and a call that must not wait a few.
 pub(super) fn latest(began: Instant, patience: Duration) -> Instant {
     began + (patience + MOMENT).max(LOOK)
 }
 
-pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<Answer, OfficeError> {
+pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> Result<ToolAnswer, OfficeError> {
     let patience = patience(arguments.as_ref())?;
     let (deadline, latest) = (call.began + patience, latest(call.began, patience));
     let waiting = call.seen.wait_begins();
     let mut news = Vec::new();
     let mut inbox = Inbox::default();
     let (mut looked, mut trouble) = (false, None);
-    let live = call.peers.as_deref().map(LivePeers::words);
+    let live = call.peers.as_deref().map(PeerNetwork::words);
     let mut backoff = backoff();
     loop {
-        // An office that restarts is waited for like mail.
+        // An office that restarts is waited for like a message.
         let look = look(call, &mut inbox, &mut news);
-        // Why a look failed says more than that the next one takes its time.
+        // The error of an earlier read says more than a timeout of the next one.
         let over = |_| Err(trouble.take().unwrap_or_else(silent_office));
         match timeout_at(latest, look).await.unwrap_or_else(over) {
             Ok(()) => {
@@ -152,7 +152,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
         if !nothing || !silent || left.is_zero() || call.over.is_cancelled() || call.closing.is_cancelled() {
             break;
         }
-        // Whatever happens is a hint to look; what it was, the next look says.
+        // Any change is only a hint; the next read tells what happened.
         let happened = tokio::select! {
             page = timeout_at(latest, call.office.events(call.seen.cursor(), left)) => match page {
                 Ok(Ok(page)) if page.events.is_empty() && Instant::now() >= deadline => break,
@@ -172,7 +172,7 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     }
     drop(waiting);
     if call.over.is_cancelled() || call.closing.is_cancelled() {
-        // Nobody sees this answer, so nothing counts as shown.
+        // The call was cancelled: nobody sees this result, so nothing counts as shown.
         inbox = Inbox::default();
     } else if !looked && live.is_none_or(|words| words.len() == 0) {
         return Err(trouble.unwrap_or_else(silent_office));
@@ -180,12 +180,12 @@ pub(super) async fn call(call: &CallContext, arguments: Option<JsonObject>) -> R
     told(call, inbox, news)
 }
 
-/// The office did not answer while the call could wait.
+/// The error for an office that did not respond in time.
 pub(crate) fn silent_office() -> OfficeError {
     OfficeError::unavailable("the office did not answer in time")
 }
 
-/// A live peer says something; where there are none, never.
+/// Waits for a message of a live peer; for ever where there are none.
 async fn spoken_to(words: Option<&Arc<Words>>) {
     match words {
         Some(words) => words.arrived().await,
@@ -193,8 +193,8 @@ async fn spoken_to(words: Option<&Arc<Words>>) {
     }
 }
 
-/// Looks what there is that the caller has not been shown. The place in the log is taken before the inbox is looked at, so
-/// that nothing falls between the two.
+/// Reads what the caller has not been shown. The cursor is taken before the inbox is read, so that nothing is missed between the
+/// two.
 async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Result<(), OfficeError> {
     let (more, cursor) = since_last_time(call).await?;
     let mut now = inbox::whole(&*call.office, true).await?;
@@ -203,11 +203,11 @@ async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Re
         session.recent_messages.retain(|message| is_fresh(message, me, &call.seen));
     }
     if now.sessions.iter().any(|session| !session.recent_messages.is_empty()) && call.office.is_paused().await? {
-        // The mail of a paused agent waits.
+        // A paused agent's messages are held back.
         now.sessions.iter_mut().for_each(|session| session.recent_messages.clear());
     }
     now.pending_connections.retain(|request| !call.seen.knows(request.connection_id.as_str()));
-    // Only now is it certain that the news will be told.
+    // Only now is it certain that the events will be returned.
     call.seen.set_cursor(Some(cursor));
     news.extend(more);
     let excess = news.len().saturating_sub(MOST_NEWS);
@@ -216,14 +216,14 @@ async fn look(call: &CallContext, found: &mut Inbox, news: &mut Vec<News>) -> Re
     Ok(())
 }
 
-/// What is not mail of that which happened since the last wait, and where the log ends now. Mail is left to the inbox,
-/// which knows what has been read meanwhile.
+/// The events besides messages since the last wait, and the end of the log. Messages are left to the inbox, which knows what has
+/// been read meanwhile.
 async fn since_last_time(call: &CallContext) -> Result<(Vec<News>, Cursor), OfficeError> {
     let mut news = Vec::new();
     let mut cursor = call.seen.cursor();
     loop {
         let EventPage { events, cursor: next } = match call.office.events(cursor.clone(), Duration::ZERO).await {
-            // The office has forgotten our place; its end will do.
+            // The office no longer has this cursor; start again at the end of the log.
             Err(error) if cursor.is_some() && matches!(error.code(), Code::Invalid | Code::Gone | Code::NotFound) => {
                 call.office.events(None, Duration::ZERO).await?
             }
@@ -244,25 +244,25 @@ fn news_of(event: Event) -> Option<News> {
             Some(News::ConnectionChanged { agent, status: status.as_str() })
         }
         Event::TaskOverdue { task } => Some(News::TaskOverdue { task_id: task.id }),
-        // Who is in the household is seen where it matters: in the list of agents, and by a send that is refused.
+        // The household's members are seen where they matter: in the list of agents, and in the error of a refused send.
         Event::NewMessage(_)
         | Event::ConnectionRequest { .. }
         | Event::Receipt { .. }
         | Event::HouseholdChanged { .. }
-        // What a person did to a task comes as mail too, and an ended conversation refuses the next send with who ended it.
+        // A person's change to a task comes as a message too, and an ended conversation refuses the next send with who ended it.
         | Event::SteppedIn(_)
         | Event::Unknown => None,
     }
 }
 
-/// Shows what fits into one answer, and remembers that it was shown.
-fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<Answer, OfficeError> {
+/// Builds a result of what fits, and remembers that it was shown.
+fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<ToolAnswer, OfficeError> {
     let me = call.office.me();
     let unread = inbox.unread();
-    let mut budget = Budget::new();
+    let mut budget = TextBudget::new();
     let words = call.words(&mut budget);
     let requests = show_requests(&inbox, call, false, &mut budget);
-    // Threads with something new come first.
+    // Sessions with something new come first.
     inbox.sessions.sort_by_key(|session| session.recent_messages.is_empty());
     let fresh = inbox.sessions.iter().filter(|session| !session.recent_messages.is_empty()).count();
     let mut messages = Vec::new();
@@ -274,7 +274,7 @@ fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<Answer,
             break;
         }
         threads += 1;
-        // Of two calls at once one shows it.
+        // Of two calls at the same time only one shows it.
         messages.extend(if show_session(session, call) { shown } else { previews(session, me) });
     }
     let left = fresh - threads;
@@ -315,7 +315,7 @@ fn told(call: &CallContext, mut inbox: Inbox, news: Vec<News>) -> Result<Answer,
         peer_messages: words.shown(),
         more_peer_messages: words.left,
     };
-    Answer::new(text, &waited)
+    ToolAnswer::new(text, &waited)
 }
 
 fn previews(session: &SessionSummary, me: &AgentName) -> Vec<MessageShown> {

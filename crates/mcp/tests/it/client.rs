@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use amb_core::{AgentName, Mailbox};
-use amb_mcp::{LazyMailbox, Options, ServeError, serve_io};
+use amb_mcp::{LazyMailbox, McpOptions, ServeError, serve_io};
 use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines, ReadHalf, WriteHalf};
@@ -51,8 +51,8 @@ pub(crate) fn town() -> Arc<MemoryOffice> {
 }
 
 /// Options for tests that look at everything the server says: the channel is on only where it is the subject.
-pub(crate) fn quiet() -> Options {
-    Options { channel: false, ..Options::default() }
+pub(crate) fn quiet() -> McpOptions {
+    McpOptions { channel: false, ..McpOptions::default() }
 }
 
 impl Client {
@@ -61,7 +61,7 @@ impl Client {
         Self::open_with(Arc::new(office.mailbox(name(agent))), era, quiet()).await
     }
 
-    pub(crate) async fn open_with(mailbox: Arc<dyn Mailbox>, era: Era, options: Options) -> Self {
+    pub(crate) async fn open_with(mailbox: Arc<dyn Mailbox>, era: Era, options: McpOptions) -> Self {
         Self::of_program("test", mailbox, era, options).await
     }
 
@@ -69,7 +69,7 @@ impl Client {
         program: &'static str,
         mailbox: Arc<dyn Mailbox>,
         era: Era,
-        options: Options,
+        options: McpOptions,
     ) -> Self {
         let mut client = Self::silent(mailbox, era, options);
         client.program = program;
@@ -81,7 +81,7 @@ impl Client {
     }
 
     /// Connected, without a word said.
-    pub(crate) fn silent(mailbox: impl Into<LazyMailbox>, era: Era, options: Options) -> Self {
+    pub(crate) fn silent(mailbox: impl Into<LazyMailbox>, era: Era, options: McpOptions) -> Self {
         let (ours, theirs) = tokio::io::duplex(1 << 20);
         let (read, write) = tokio::io::split(theirs);
         let server = tokio::spawn(serve_io(mailbox.into(), options, read, write));

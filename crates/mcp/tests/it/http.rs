@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use amb_core::{Draft, Mailbox};
-use amb_mcp::{Options, ServeError, serve_http};
+use amb_mcp::{McpOptions, ServeError, serve_http};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,7 +20,7 @@ struct Server {
 }
 
 impl Server {
-    async fn start(mailbox: Arc<dyn Mailbox>, options: Options) -> Self {
+    async fn start(mailbox: Arc<dyn Mailbox>, options: McpOptions) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = oneshot::channel();
@@ -89,7 +89,7 @@ fn stateless(method: &str, mut params: Value) -> Value {
 #[tokio::test]
 async fn pages_of_the_web_and_rebound_names_are_kept_out() {
     let office = town();
-    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), McpOptions::default()).await;
     let own = format!("http://127.0.0.1:{}", server.address.port());
     let other_port = format!("http://127.0.0.1:{}", server.address.port() ^ 1);
     let refused: [&[(&str, &str)]; 6] = [
@@ -116,7 +116,7 @@ async fn pages_of_the_web_and_rebound_names_are_kept_out() {
 #[tokio::test]
 async fn an_origin_can_be_allowed() {
     let office = town();
-    let options = Options { allowed_origins: vec!["https://app.example:443".into()], ..Options::default() };
+    let options = McpOptions { allowed_origins: vec!["https://app.example:443".into()], ..McpOptions::default() };
     let server = Server::start(Arc::new(office.mailbox(name("alice"))), options).await;
     let (status, _, body) = server.post(&[("origin", "https://app.example")], &initialize()).await;
     assert_eq!(status, 200, "{body}");
@@ -128,7 +128,8 @@ async fn an_address_that_others_reach_is_refused() {
     let office = town();
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let ended =
-        serve_http(listener, Arc::new(office.mailbox(name("alice"))), Options::default(), std::future::pending()).await;
+        serve_http(listener, Arc::new(office.mailbox(name("alice"))), McpOptions::default(), std::future::pending())
+            .await;
     assert!(matches!(ended, Err(ServeError::NotLoopback(_))), "{ended:?}");
 }
 
@@ -137,7 +138,7 @@ async fn a_client_with_a_handshake_has_a_session() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     bob.send(Draft::text(name("alice"), "Plan", "Hello")).await.unwrap();
-    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), McpOptions::default()).await;
     for _ in 0..2 {
         let (status, head, body) = server.post(&[], &initialize()).await;
         assert_eq!(status, 200);
@@ -163,7 +164,7 @@ async fn a_client_with_a_handshake_has_a_session() {
 #[tokio::test]
 async fn a_stateless_client_needs_none() {
     let office = town();
-    let server = Server::start(Arc::new(office.mailbox(name("alice"))), Options::default()).await;
+    let server = Server::start(Arc::new(office.mailbox(name("alice"))), McpOptions::default()).await;
     let headers = |method: &'static str| [("mcp-protocol-version", "2026-07-28"), ("mcp-method", method)];
     let (status, _, body) = server.post(&headers("server/discover"), &stateless("server/discover", json!({}))).await;
     assert_eq!(status, 200, "{body}");

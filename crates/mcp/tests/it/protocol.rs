@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use amb_mcp::Options;
+use amb_mcp::McpOptions;
 use amb_testing::memory::MemoryOffice;
 use serde_json::{Value, json};
 
@@ -106,7 +106,7 @@ async fn every_tool_says_what_it_takes_gives_and_does() {
 async fn the_server_presents_itself_under_its_own_name_and_declares_only_what_it_has() {
     let office = MemoryOffice::new();
     let mut client =
-        Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Handshake("2025-11-25"), Options::default());
+        Client::silent(Arc::new(office.mailbox(name("alice"))), Era::Handshake("2025-11-25"), McpOptions::default());
     let answer = client.initialize("2025-11-25").await;
     let result = &answer["result"];
     assert_eq!(result["serverInfo"]["name"], "agent-mailbox");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use amb_core::{Draft, Mailbox};
-use amb_mcp::Options;
+use amb_mcp::McpOptions;
 use serde_json::json;
 
 use crate::client::{Client, ERAS, Era, name, quiet, town};
@@ -105,7 +105,7 @@ async fn the_channel_rings_for_mail_that_waited_and_for_mail_that_comes() {
         let (bob, carol) = (office.mailbox(name("bob")), office.mailbox(name("carol")));
         bob.send(Draft::text(name("alice"), "Plan", "secret words")).await.unwrap();
         let mailbox = Arc::new(office.mailbox(name("alice")));
-        let mut alice = Client::of_program("claude-code", mailbox, era, Options::default()).await;
+        let mut alice = Client::of_program("claude-code", mailbox, era, McpOptions::default()).await;
         alice.result("tools/list", json!({})).await;
         let ring = alice.notice("notifications/claude/channel").await;
         assert!(ring["params"]["content"].as_str().unwrap().contains("bob (1)"), "{ring}");
@@ -130,7 +130,7 @@ async fn a_client_that_is_not_claude_code_hears_no_channel() {
         let bob = office.mailbox(name("bob"));
         bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
         let mailbox = Arc::new(office.mailbox(name("alice")));
-        let mut alice = Client::of_program("mcp", mailbox, era, Options::default()).await;
+        let mut alice = Client::of_program("mcp", mailbox, era, McpOptions::default()).await;
         alice.result("tools/list", json!({})).await;
         alice.call("mailbox_check", json!({})).await;
         bob.send(Draft::text(name("alice"), "Plan", "two")).await.unwrap();
@@ -146,7 +146,7 @@ async fn the_channel_does_not_ring_while_a_wait_tells() {
     let office = town();
     let bob = office.mailbox(name("bob"));
     let mailbox = Arc::new(office.mailbox(name("alice")));
-    let mut alice = Client::of_program("claude-code", mailbox, LEGACY, Options::default()).await;
+    let mut alice = Client::of_program("claude-code", mailbox, LEGACY, McpOptions::default()).await;
     // A first ring shows that the bell is on its post.
     bob.send(Draft::text(name("alice"), "Plan", "one")).await.unwrap();
     alice.notice("notifications/claude/channel").await;

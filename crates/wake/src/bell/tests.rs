@@ -1,11 +1,11 @@
-//! The rules, one by one, with a clock of their own.
+//! The rules, one test each, with a simulated clock.
 
 use super::*;
 
 struct World {
     bell: Bell,
     now: Timestamp,
-    waiting: Vec<Waiting>,
+    waiting: Vec<WaitingMessage>,
     wait_open: bool,
     called_at: Option<Timestamp>,
     user_turn_at: Option<Timestamp>,
@@ -13,8 +13,8 @@ struct World {
     holds_lease: bool,
 }
 
-fn mail(id: &str) -> Waiting {
-    Waiting { id: id.parse().unwrap(), from: "ann".parse().unwrap(), from_person: false, urgent: false }
+fn mail(id: &str) -> WaitingMessage {
+    WaitingMessage { id: id.parse().unwrap(), from: "ann".parse().unwrap(), from_person: false, urgent: false }
 }
 
 impl World {
@@ -31,8 +31,8 @@ impl World {
         }
     }
 
-    fn decide(&mut self) -> Decision {
-        self.bell.decide(&Facts {
+    fn decide(&mut self) -> RingDecision {
+        self.bell.decide(&RingFacts {
             now: self.now,
             waiting: &self.waiting,
             wait_open: self.wait_open,
@@ -58,18 +58,18 @@ impl World {
         self.bell.ringing(self.now, &waiting);
     }
 
-    /// Goes on until the next ring, or until there is nothing to wait for; returns the milliseconds.
+    /// Advances until the next ring, or until there is nothing to wait for; returns the milliseconds.
     fn until_ring(&mut self) -> Option<i64> {
         let began = self.now;
         loop {
             match self.decide() {
-                Decision::Ring => {
+                RingDecision::Ring => {
                     self.rings();
                     return i64::try_from(self.now.duration_since(began).as_millis()).ok();
                 }
-                Decision::Later(at) => self.now = at,
-                Decision::Quiet(_) => return None,
-                Decision::GiveUp => {
+                RingDecision::Later(at) => self.now = at,
+                RingDecision::Quiet(_) => return None,
+                RingDecision::GiveUp => {
                     let now = self.now;
                     self.bell.given_up(now);
                     return None;
@@ -82,9 +82,9 @@ impl World {
 #[test]
 fn mail_that_comes_together_is_one_ring() {
     let mut world = World::new(&["a"]);
-    assert_eq!(world.decide(), Decision::Later(world.now + SignedDuration::from_millis(300)));
+    assert_eq!(world.decide(), RingDecision::Later(world.now + SignedDuration::from_millis(300)));
     world.passes(200).waiting.push(mail("b"));
-    assert_eq!(world.decide(), Decision::Later(world.now + SignedDuration::from_millis(300)), "more came");
+    assert_eq!(world.decide(), RingDecision::Later(world.now + SignedDuration::from_millis(300)), "more came");
     assert_eq!(world.until_ring(), Some(300));
     assert_eq!(world.bell.ledger().rung_for.len(), 2);
 }
@@ -93,20 +93,20 @@ fn mail_that_comes_together_is_one_ring() {
 fn a_stream_of_mail_does_not_put_the_ring_off_for_ever() {
     let mut world = World::new(&["0"]);
     for n in 1..10 {
-        assert_ne!(world.decide(), Decision::Ring, "{n}");
+        assert_ne!(world.decide(), RingDecision::Ring, "{n}");
         world.passes(101).waiting.push(mail(&n.to_string()));
     }
     world.decide();
     world.passes(100);
-    assert_eq!(world.decide(), Decision::Ring, "a second after the first");
+    assert_eq!(world.decide(), RingDecision::Ring, "a second after the first");
 }
 
 #[test]
 fn mail_read_within_the_pause_is_not_rung_for() {
     let mut world = World::new(&["a"]);
-    assert!(matches!(world.decide(), Decision::Later(_)));
+    assert!(matches!(world.decide(), RingDecision::Later(_)));
     world.passes(300).waiting.clear();
-    assert_eq!(world.decide(), Decision::Quiet(Quiet::Nothing));
+    assert_eq!(world.decide(), RingDecision::Quiet(Quiet::Nothing));
 }
 
 #[test]
@@ -115,9 +115,9 @@ fn unread_mail_is_rung_for_again_after_one_five_and_thirty_minutes_and_then_give
     let minutes = |n: i64| Some(n * 60_000);
     let rings: Vec<_> = (0..4).map(|_| world.until_ring()).collect();
     assert_eq!(rings, [Some(300), minutes(1), minutes(5), minutes(30)]);
-    assert_eq!(world.decide(), Decision::GiveUp);
+    assert_eq!(world.decide(), RingDecision::GiveUp);
     assert_eq!(world.until_ring(), None);
-    assert_eq!(world.decide(), Decision::Quiet(Quiet::GivenUp), "said once");
+    assert_eq!(world.decide(), RingDecision::Quiet(Quiet::GivenUp), "said once");
     world.passes(60_000).waiting.push(mail("b"));
     assert_eq!(world.until_ring(), Some(300), "new mail begins anew");
     assert_eq!(world.bell.ledger().tries, 1);
@@ -129,9 +129,9 @@ fn a_busy_client_is_not_reminded_until_it_is_idle() {
     world.until_ring();
     world.client = ClientState::Busy;
     world.passes(60_000);
-    assert_eq!(world.decide(), Decision::Later(world.now + BUSY));
+    assert_eq!(world.decide(), RingDecision::Later(world.now + BUSY));
     world.client = ClientState::Idle;
-    assert_eq!(world.decide(), Decision::Ring);
+    assert_eq!(world.decide(), RingDecision::Ring);
 }
 
 #[test]
@@ -140,7 +140,7 @@ fn mail_on_the_heels_of_a_ring_waits_for_the_turn_that_it_begins() {
     world.until_ring();
     world.passes(12_000).waiting.push(mail("b"));
     let decided = world.decide();
-    assert_eq!(decided, Decision::Later(world.bell.ledger().rung_at.unwrap() + SignedDuration::from_secs(60)));
+    assert_eq!(decided, RingDecision::Later(world.bell.ledger().rung_at.unwrap() + SignedDuration::from_secs(60)));
     world.waiting[1].urgent = true;
     assert_eq!(world.until_ring(), Some(300), "urgent mail does not wait");
     world.waiting.push(mail("c"));
@@ -180,11 +180,11 @@ fn nothing_rings_while_a_wait_is_open_or_another_session_is_rung() {
     let mut world = World::new(&["a"]);
     world.decide();
     world.passes(5_000).wait_open = true;
-    assert_eq!(world.decide(), Decision::Quiet(Quiet::WaitIsOpen));
+    assert_eq!(world.decide(), RingDecision::Quiet(Quiet::WaitIsOpen));
     (world.wait_open, world.holds_lease) = (false, false);
-    assert_eq!(world.decide(), Decision::Later(world.now + LOOK_AFTER_HOLDER));
+    assert_eq!(world.decide(), RingDecision::Later(world.now + LOOK_AFTER_HOLDER));
     world.holds_lease = true;
-    assert_eq!(world.decide(), Decision::Ring);
+    assert_eq!(world.decide(), RingDecision::Ring);
 }
 
 #[test]
@@ -200,7 +200,7 @@ fn what_was_rung_for_is_known_after_a_restart() {
 fn a_ring_that_failed_holds_back_no_new_mail() {
     let mut world = World::new(&["a"]);
     world.until_ring();
-    world.bell.ledger_mut().failed = Some(crate::ledger::Failed { at: world.now, detail: "no".into() });
+    world.bell.ledger_mut().failed = Some(crate::ledger::FailedRing { at: world.now, detail: "no".into() });
     world.waiting.push(mail("b"));
     assert_eq!(world.until_ring(), Some(10_000));
 }

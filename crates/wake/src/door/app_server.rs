@@ -10,29 +10,29 @@ use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{WebSocketStream, client_async};
 
-/// How long one exchange with the server may take, from connecting on.
+/// The limit of one exchange with the server, connecting included.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Why the server did not do what was asked.
+/// Why a request to the server failed.
 #[derive(Debug, thiserror::Error)]
 pub enum AppServerError {
-    /// Nobody is there, or it hung up.
+    /// Nobody listens, or the connection broke.
     #[error("the app server cannot be reached: {0}")]
     Unreachable(String),
-    /// It said no.
+    /// The server returned an error.
     #[error("the app server refused {method}: {message}")]
     Refused {
-        /// What was asked.
+        /// The request.
         method: &'static str,
-        /// What it said.
+        /// The server's message.
         message: String,
     },
-    /// It did not answer.
+    /// The request timed out.
     #[error("the app server did not answer in time")]
     Silent,
 }
 
-/// Starts a turn, or joins the one under way. A thread that is not loaded is loaded first.
+/// Starts a turn, or adds to the running one. A thread that is not loaded is loaded first.
 pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), AppServerError> {
     let exchange = async {
         let mut session = Session::open(socket).await?;
@@ -45,7 +45,7 @@ pub async fn start_turn(socket: &Path, thread: &str, text: &str) -> Result<(), A
     timeout(PATIENCE, exchange).await.unwrap_or(Err(AppServerError::Silent))
 }
 
-/// What a thread is doing: `idle`, `active`, `notLoaded`.
+/// The status of a thread: `idle`, `active`, `notLoaded`.
 pub async fn thread_status(socket: &Path, thread: &str) -> Result<String, AppServerError> {
     let exchange = async { Session::open(socket).await?.status(thread).await };
     timeout(PATIENCE, exchange).await.unwrap_or(Err(AppServerError::Silent))
@@ -83,7 +83,7 @@ impl Session {
         loop {
             let frame = self.socket.next().await.ok_or_else(|| AppServerError::Unreachable("it hung up".into()))?;
             let Message::Text(text) = frame.map_err(unreachable)? else { continue };
-            // Notifications and requests of the server's own are not for us.
+            // Notifications, and requests of the server, are ignored.
             let Ok(mut answer) = serde_json::from_str::<Value>(&text) else { continue };
             if answer["id"] != id || answer.get("method").is_some() {
                 continue;
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
 
-    /// An app server whose thread is in this state; returns what it was asked, until its client hangs up.
+    /// An app server whose thread has this status; returns the requests it got before its client disconnected.
     async fn server(listener: UnixListener, status: &str) -> Vec<Value> {
         let mut socket = accept_async(listener.accept().await.unwrap().0).await.unwrap();
         let mut asked = Vec::new();
@@ -124,7 +124,7 @@ mod tests {
                 }
                 _ => json!({"id": request["id"], "result": {}}),
             };
-            // Notifications and requests of its own come in between.
+            // Notifications and requests of the server come in between.
             socket.send(Message::text(json!({"method": "turn/started", "params": {}}).to_string())).await.unwrap();
             socket
                 .send(Message::text(json!({"id": request["id"], "method": "item/ask", "params": {}}).to_string()))

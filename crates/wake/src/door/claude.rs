@@ -15,7 +15,7 @@ use super::{RingError, RingErrorKind, Rung};
 use crate::bell::ClientState;
 use crate::process::Process;
 
-/// How long the socket may take to accept, and how long to take a line.
+/// The timeout for connecting, and for writing a line.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A session's inbox.
@@ -23,15 +23,15 @@ const PATIENCE: Duration = Duration::from_secs(2);
 pub struct ClaudeInbox {
     /// `CLAUDE_CODE_MESSAGING_SOCKET`.
     pub socket: PathBuf,
-    /// `CLAUDE_CODE_MESSAGING_TOKEN`: with it the session knows us for its own child, and holds nothing back.
+    /// `CLAUDE_CODE_MESSAGING_TOKEN`: proves to the session that we are its child process, so that it holds nothing back.
     pub token: Option<SecretString>,
-    /// `CLAUDE_CODE_SESSION_ID`, or what else tells this session from others.
+    /// `CLAUDE_CODE_SESSION_ID`, or another id of this session.
     pub session: String,
-    /// Where sessions say what they are doing: `~/.claude/sessions`.
+    /// Where sessions record their state: `~/.claude/sessions`.
     pub registry: Option<PathBuf>,
 }
 
-/// What a session says of itself in the registry.
+/// A session's record in the registry.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -57,14 +57,14 @@ impl Record {
         serde_json::from_slice(&fs_err::read(path).ok()?).ok()
     }
 
-    /// Whether the process that wrote it still runs: a record outlives a session that was killed, and a pid is used again.
+    /// Whether the process that wrote it still runs: a record outlives a killed session, and pids are reused.
     fn is_live(&self) -> bool {
         let began = self.proc_start.as_deref().and_then(|ticks| ticks.parse().ok());
         began.is_none_or(|began| Process { pid: self.pid, began }.is_alive())
     }
 }
 
-/// A session that runs, as the registry names it. Nothing secret is read: the keys beside the records are nobody's business.
+/// A running session, from the registry. The secret keys beside the records are not read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClaudeSession {
     /// Its id.
@@ -114,7 +114,7 @@ impl ClaudeInbox {
         }
     }
 
-    /// What is written. The auth line is documented; the line of a user is what the client's own debug log shows.
+    /// The lines to write. The auth line is documented; the user line is what the client's own debug log shows.
     fn lines(&self, line: &str) -> String {
         let mut text = String::new();
         if let Some(token) = &self.token {
@@ -123,7 +123,7 @@ impl ClaudeInbox {
         text + &format!("{}\n", json!({"type": "user", "message": {"role": "user", "content": line}}))
     }
 
-    /// The record of the session that started this process: that of a process above this one, with the same inbox.
+    /// The record of the session that started this process: of one of this process's ancestors, with the same inbox.
     fn record(&self) -> Option<Record> {
         let registry = self.registry.as_ref()?;
         let records = Process::me()
@@ -133,12 +133,12 @@ impl ClaudeInbox {
         records.into_iter().find(|record| record.messaging_socket_path.as_ref() == Some(&self.socket))
     }
 
-    /// The session's id now: `/clear` begins another one in the same process, whose environment stays as it was.
+    /// The session's current id: `/clear` begins another session in the same process, whose environment stays as it was.
     pub(crate) fn session(&self) -> String {
         self.record().and_then(|record| record.session_id).unwrap_or_else(|| self.session.clone())
     }
 
-    /// What the session's own record says.
+    /// The state in the session's own record.
     pub(crate) fn state(&self) -> ClientState {
         match self.record().and_then(|record| record.status).as_deref() {
             Some("idle") => ClientState::Idle,
@@ -147,7 +147,7 @@ impl ClaudeInbox {
         }
     }
 
-    /// When the turn under way began, where the session is in one and says so.
+    /// When the running turn began, where the session reports it.
     pub fn turn_began(&self) -> Option<Timestamp> {
         let record = self.record().filter(|record| record.status.as_deref() == Some("busy"))?;
         Timestamp::from_millisecond(record.status_updated_at?).ok()

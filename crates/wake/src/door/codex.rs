@@ -1,4 +1,4 @@
-//! Codex (0.149 and later): its own command that queues a message for a thread, and its app server for urgent mail.
+//! Codex (0.149 and later): its command that queues a message for a thread, and its app server for urgent messages.
 
 use std::ffi::OsString;
 use std::io;
@@ -15,11 +15,11 @@ use super::{RingError, RingErrorKind, Rung, app_server};
 use crate::bell::ClientState;
 use crate::secret::is_secret;
 
-/// How long the command may take.
+/// The timeout of the command.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How much of what the command says goes into the reason.
+/// How much of the command's stderr goes into the reason.
 const REASON_CHARS: usize = 300;
-/// How long is read what a command that has ended may have said: a daemon that it started can keep its streams open.
+/// How long the stderr of an ended command is read: a daemon that it started can keep it open.
 const LAST_WORDS: Duration = Duration::from_millis(50);
 
 /// A thread of Codex.
@@ -27,14 +27,14 @@ const LAST_WORDS: Duration = Duration::from_millis(50);
 pub struct CodexQueue {
     /// The command: `codex`.
     pub program: OsString,
-    /// The thread, from the metadata of the client's last call.
+    /// The thread's id, from the metadata of the client's last call.
     pub thread: String,
     /// The app server's socket, where there is one: `$CODEX_HOME/app-server-control/app-server-control.sock`.
     pub control: Option<PathBuf>,
 }
 
 impl CodexQueue {
-    /// Whether a text can be a thread's id: it is given to a command, and comes from a client.
+    /// Whether this can be a thread's id: it comes from a client and is passed to a command.
     pub fn is_thread(id: &str) -> bool {
         (8..=64).contains(&id.len())
             && !id.starts_with('-')
@@ -42,7 +42,7 @@ impl CodexQueue {
     }
 
     pub(crate) async fn ring(&self, line: &str, urgent: bool) -> Result<Rung, RingError> {
-        // A turn on the app server joins one that is under way; a queued message waits for its end.
+        // A turn on the app server joins the running one; a queued message waits for its end.
         if let Some(control) = self.control.as_ref().filter(|_| urgent) {
             match app_server::start_turn(control, &self.thread, line).await {
                 Ok(()) => return Ok(Rung { door: "codex app server", receipt: None }),
@@ -52,7 +52,7 @@ impl CodexQueue {
         self.queue(line).await
     }
 
-    /// Whether the command can be run that would queue a message.
+    /// Checks that the command that queues a message can be run.
     pub(super) async fn reach(&self) -> Result<(), RingError> {
         let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
         let mut command = Command::new(&self.program);
@@ -90,7 +90,7 @@ impl CodexQueue {
         Err(RingError::new(kind, format!("`codex queue` ended with {status}: {said}")))
     }
 
-    /// What the app server says of the thread, where there is one.
+    /// The thread's state by the app server, where there is one.
     pub(crate) async fn state(&self) -> ClientState {
         let Some(control) = &self.control else { return ClientState::Unknown };
         match app_server::thread_status(control, &self.thread).await.as_deref() {
@@ -101,15 +101,15 @@ impl CodexQueue {
     }
 }
 
-/// The command under way. Dropped before it has ended, it is killed with all that it started: `codex` from npm is a launcher, whose
-/// child would live on. What a command that ended has left behind, such as the daemon, stays.
+/// The running command. Dropped before its end, it is killed with everything that it started: `codex` from npm is a launcher
+/// whose child would live on. What a command that ended has left behind, such as the daemon, stays.
 struct Running {
     child: Child,
     ended: bool,
 }
 
 impl Running {
-    /// Waits until it has ended; returns what it said on stderr, as far as that goes into a reason.
+    /// Waits for its end; returns the beginning of its stderr.
     async fn end(&mut self) -> io::Result<(ExitStatus, Vec<u8>)> {
         let mut stderr = self.child.stderr.take();
         let (mut said, mut piece) = (Vec::new(), [0; 1024]);
@@ -145,7 +145,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // Its own group, which it leads.
+        // The child leads a process group of its own.
         let group = self.child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
         if let Some(group) = group.filter(|_| !self.ended)
             && let Err(error) = kill_process_group(group, Signal::KILL)

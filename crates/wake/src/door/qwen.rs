@@ -1,4 +1,4 @@
-//! Qwen Code (0.23 and later): the documented socket between its sessions, with receipts.
+//! Qwen Code (0.23 and later): the documented socket between its sessions, with acknowledgements (receipts).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,9 +14,9 @@ use tokio::time::timeout;
 use super::{RingError, RingErrorKind, Rung};
 use crate::process::Process;
 
-/// How long the socket may take.
+/// The timeout of the socket.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// How long a receipt is waited for. A busy session sends it late, and none is no failure.
+/// How long a receipt is waited for. A busy session sends it late, and a missing one is no failure.
 const RECEIPT_PATIENCE: Duration = Duration::from_secs(5);
 /// The most that is read of a receipt, in bytes.
 const MOST: u64 = 64 * 1024;
@@ -24,19 +24,19 @@ const MOST: u64 = 64 * 1024;
 /// A session's inbox.
 #[derive(Debug, Clone)]
 pub struct QwenInbox {
-    /// Where sessions say how they are reached: `$QWEN_HOME/sessions`.
+    /// Where sessions record how they are reached: `$QWEN_HOME/sessions`.
     pub registry: PathBuf,
-    /// `QWEN_CODE_MESSAGING_SOCKET` and `QWEN_CODE_SESSION_ID`, for where the registry has no record of the session.
+    /// `QWEN_CODE_MESSAGING_SOCKET` and `QWEN_CODE_SESSION_ID`, used where the registry has no record of the session.
     pub socket: Option<PathBuf>,
     /// See `socket`.
     pub session: Option<String>,
-    /// `QWEN_CODE_MESSAGING_TOKEN`: with it the session knows us for its own child.
+    /// `QWEN_CODE_MESSAGING_TOKEN`: proves to the session that we are its child process.
     pub token: SecretString,
-    /// A directory of this user's own in which a socket for receipts can be bound; its path must be short.
+    /// A private directory in which the socket for receipts is bound; its path must be short.
     pub runtime: PathBuf,
 }
 
-/// How a session is reached. Its own token, which it lets other programs in by, is not read.
+/// How a session is reached. The token by which it admits other programs is not read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Record {
@@ -70,7 +70,7 @@ impl QwenInbox {
 
     pub(crate) async fn ring(&self, line: &str) -> Result<Rung, RingError> {
         let failed = |detail: String| RingError::new(RingErrorKind::Failed, detail);
-        // `/clear` gives the session another id in its record, while the environment of its children stays.
+        // `/clear` changes the session's id in its record, while the environment of its children stays.
         let (socket, session) = match self.record() {
             Some(record) => (record.ipc_path, Some(record.session_id)),
             None => (self.socket.clone(), self.session.clone()),
@@ -120,7 +120,7 @@ impl QwenInbox {
 struct Receipts {
     listener: UnixListener,
     path: PathBuf,
-    /// By which a receipt shows that it is one of the session's.
+    /// Proves that a receipt comes from the session.
     token: SecretString,
 }
 
@@ -176,7 +176,7 @@ impl Drop for Receipts {
 mod tests {
     use super::*;
 
-    /// A session that sends this receipt for whatever it gets; returns what it got.
+    /// A session that sends this receipt for everything it gets; returns what it got.
     async fn session(listener: UnixListener, status: &'static str) -> Vec<Value> {
         let (stream, _) = listener.accept().await.unwrap();
         let mut lines = BufReader::new(stream).lines();
@@ -242,7 +242,7 @@ mod tests {
             socket: Some(socket.clone()),
             session: Some("s-1".into()),
         };
-        // A busy session takes the ring and says nothing; somebody else's word is not taken for its receipt.
+        // A busy session accepts the ring without a receipt; a receipt without the token is ignored.
         let listener = UnixListener::bind(&socket).unwrap();
         let session = async {
             let mut lines = BufReader::new(listener.accept().await.unwrap().0).lines();

@@ -1,4 +1,4 @@
-//! What each client gets, as a whole, against files that are looked at when they change.
+//! The files of each client, compared with snapshots.
 
 use std::path::Path;
 
@@ -7,8 +7,8 @@ use clap::ValueEnum;
 use super::*;
 use crate::init::{apply, revert};
 
-fn account() -> Account {
-    Account {
+fn account() -> ClientAccount {
+    ClientAccount {
         me: "ann".parse().unwrap(),
         command: "/opt/my tools/amb".into(),
         directory: Some("/srv/mail".into()),
@@ -30,14 +30,14 @@ fn places() -> Places {
     }
 }
 
-/// All files of a client, each as it is where there was none.
-fn files(client: Client, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
+/// All files of a client, as created from nothing.
+fn files(client: InitClient, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
     let Ok((path, format)) = client.place(scope, &places()) else { return Vec::new() };
     let variables = match (client, scope) {
-        (Client::Codex, Scope::User) => vec![("CODEX_HOME", "/home/ann/.codex".into())],
+        (InitClient::Codex, Scope::User) => vec![("CODEX_HOME", "/home/ann/.codex".into())],
         _ => Vec::new(),
     };
-    let served = Account { environment: variables, ..account() };
+    let served = ClientAccount { environment: variables, ..account() };
     let mut settings = client.settings(&served, "mailbox", false).unwrap();
     settings.extend(client.more_settings(&account(), "mailbox", hooks));
     let main = Extra { path, format, settings };
@@ -51,7 +51,7 @@ fn files(client: Client, scope: Scope, hooks: Hooks) -> Vec<(Extra, String)> {
 
 #[test]
 fn each_client_gets_what_its_golden_file_says() {
-    for client in Client::value_variants().iter().copied() {
+    for client in InitClient::value_variants().iter().copied() {
         let mut golden = String::new();
         for scope in [Scope::User, Scope::Project] {
             for (part, text) in files(client, scope, Hooks::Always) {
@@ -64,17 +64,17 @@ fn each_client_gets_what_its_golden_file_says() {
     }
 }
 
-/// With our plugin in it Claude Code has the server already, under another name.
+/// With our plugin Claude Code has the server already, under another name.
 #[test]
 fn the_tools_of_the_plugin_are_allowed_and_nothing_else_is_written() {
-    let account = Account { has_plugin: true, ..account() };
-    assert!(Client::ClaudeCode.settings(&account, "mailbox", false).unwrap().is_empty());
-    let extras = Client::ClaudeCode.extras(&account, "mailbox", Scope::User, &places(), Hooks::Always);
+    let account = ClientAccount { has_plugin: true, ..account() };
+    assert!(InitClient::ClaudeCode.settings(&account, "mailbox", false).unwrap().is_empty());
+    let extras = InitClient::ClaudeCode.extras(&account, "mailbox", Scope::User, &places(), Hooks::Always);
     let [settings] = extras.as_slice() else { panic!("{extras:?}") };
     let text = apply(settings.format, "", &settings.settings).unwrap();
     let wanted = serde_json::json!({"permissions": {"allow": ["mcp__plugin_agent-mailbox_mailbox"]}});
     assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), wanted);
-    // The name is made of the plugin's and its server's.
+    // The name consists of the plugin's and its server's.
     let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../plugins/claude-code"));
     let read = |name: &str| -> serde_json::Value {
         serde_json::from_str(&fs_err::read_to_string(root.join(name)).unwrap()).unwrap()
@@ -86,7 +86,7 @@ fn the_tools_of_the_plugin_are_allowed_and_nothing_else_is_written() {
 
 #[test]
 fn twice_is_once_and_undoing_leaves_nothing() {
-    for client in Client::value_variants().iter().copied() {
+    for client in InitClient::value_variants().iter().copied() {
         for scope in [Scope::User, Scope::Project] {
             for (part, text) in files(client, scope, Hooks::Always) {
                 assert_eq!(apply(part.format, &text, &part.settings).unwrap(), text, "{client:?}");
@@ -99,19 +99,19 @@ fn twice_is_once_and_undoing_leaves_nothing() {
 
 #[test]
 fn hooks_are_written_where_nothing_else_tells_of_mail() {
-    let is_hooked = |client: Client, hooks: Hooks| {
-        let scope = if client == Client::Copilot { Scope::Project } else { Scope::User };
+    let is_hooked = |client: InitClient, hooks: Hooks| {
+        let scope = if client == InitClient::Copilot { Scope::Project } else { Scope::User };
         let extras = client.extras(&account(), "mailbox", scope, &places(), hooks);
         let more = client.more_settings(&account(), "mailbox", hooks);
         let mut all = extras.iter().flat_map(|extra| &extra.settings).chain(&more);
         all.any(|setting| setting.path.first().is_some_and(|key| key == "hooks"))
     };
     for (client, usual) in [
-        (Client::ClaudeCode, false),
-        (Client::Codex, false),
-        (Client::Gemini, true),
-        (Client::Cursor, true),
-        (Client::Copilot, true),
+        (InitClient::ClaudeCode, false),
+        (InitClient::Codex, false),
+        (InitClient::Gemini, true),
+        (InitClient::Cursor, true),
+        (InitClient::Copilot, true),
     ] {
         assert_eq!(is_hooked(client, Hooks::Usual), usual, "{client:?}");
         assert!(is_hooked(client, Hooks::Always) && !is_hooked(client, Hooks::Never), "{client:?}");
@@ -124,7 +124,7 @@ fn the_skill_is_one_text_in_every_place() {
     let (front, text) = plugin.strip_prefix("---\n").unwrap().split_once("\n---\n\n").unwrap();
     assert_eq!(text, SKILL);
     assert!(front.starts_with("name: agent-mailbox\ndescription: "), "{front}");
-    for client in [Client::Codex, Client::Gemini] {
+    for client in [InitClient::Codex, InitClient::Gemini] {
         let extras = client.extras(&account(), "mailbox", Scope::Project, &places(), Hooks::Never);
         let [told] = extras.as_slice() else { panic!("{extras:?}") };
         assert!(apply(told.format, "", &told.settings).unwrap().contains(SKILL.trim_end()));
@@ -147,10 +147,10 @@ fn the_plugin_has_all_its_parts_and_they_agree() {
     assert_eq!(plugin["version"], env!("CARGO_PKG_VERSION"));
     let server = &read(&format!("{source}/.mcp.json"))["mcpServers"]["mailbox"];
     assert_eq!(server, &serde_json::json!({"command": "amb", "args": ["mcp"]}));
-    // The same hooks that `amb init claude-code --hooks` writes, for whoever the profile says.
+    // The same hooks that `amb init claude-code --hooks` writes, for the agent of the profile.
     let hooks = &read(&format!("{source}/hooks/hooks.json"))["hooks"];
-    let account = Account { command: "amb".into(), directory: None, ..account() };
-    let ours = Client::ClaudeCode.hooks(&account);
+    let account = ClientAccount { command: "amb".into(), directory: None, ..account() };
+    let ours = InitClient::ClaudeCode.hooks(&account);
     assert_eq!(hooks.as_object().unwrap().len(), ours.len());
     for hook in ours {
         let wanted = hook.value.to_json().to_string().replace("amb --as ann hook", "amb hook");

@@ -1,10 +1,10 @@
-//! `amb bridge acp`: an agent that stays and speaks the Agent Client Protocol.
+//! `amb bridge acp`: a resident agent that speaks the Agent Client Protocol.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use amb_bridge::acp::{self, Acp, AcpOptions, Permissions};
-use amb_bridge::{Conversations, Options, Tasks, exec};
+use amb_bridge::{BridgeOptions, Conversations, TaskHandling, exec};
 
 use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN, state};
@@ -63,7 +63,7 @@ fn permissions(text: &str) -> Result<Permissions, String> {
 fn sessions(text: &str) -> Result<Conversations, String> {
     match text {
         "peer" => Ok(Conversations::Peer("peer:".into())),
-        "thread" => Ok(Conversations::Thread),
+        "thread" => Ok(Conversations::Session),
         "one" => Ok(Conversations::One("one".into())),
         _ => Err("sessions are peer, thread or one".into()),
     }
@@ -71,10 +71,10 @@ fn sessions(text: &str) -> Result<Conversations, String> {
 
 impl Resident {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
-        let options = Options {
+        let options = BridgeOptions {
             conversations: self.sessions,
             requests: Some("requests".to_owned()),
-            ..self.common.options(self.turn_timeout, Tasks::Ask)
+            ..self.common.options(self.turn_timeout, TaskHandling::Ask)
         };
         let cwd = self.cwd.unwrap_or_else(|| PathBuf::from("."));
         let mut environment = state::inherited(&self.environment)?;

@@ -1,9 +1,9 @@
-//! What every bridge does: takes its mailbox, opens its memory, and works until it is stopped.
+//! What every bridge does: opens its mailbox and its ledger, and runs until it is stopped.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use amb_bridge::{Bridge as Bridged, Ledger, Options, Runtime};
+use amb_bridge::{Bridge as Bridged, BridgeOptions, Ledger, Runtime};
 use amb_core::{Backoff, Mailbox};
 
 use super::state;
@@ -13,7 +13,7 @@ use crate::output::Output;
 use crate::verbs::init::enlist;
 use crate::verbs::watch::interrupted;
 
-/// The memory of the bridge, and where it is.
+/// Opens the bridge's ledger; returns its path, too.
 pub(super) fn memory(
     office: &OfficeArgs,
     mailbox: &dyn Mailbox,
@@ -27,7 +27,7 @@ pub(super) fn memory(
     Ok((root, ledger))
 }
 
-/// The mailbox, waited for where the office is not there yet: a bridge may be started before its server.
+/// Opens the mailbox, and waits for an office that is not up yet: a bridge may be started before its server.
 pub(super) async fn mailbox(office: &OfficeArgs) -> Result<Arc<dyn Mailbox>, Failure> {
     let mut backoff = Backoff::default();
     loop {
@@ -58,16 +58,16 @@ pub(super) async fn carry(
     mailbox: Arc<dyn Mailbox>,
     runtime: Arc<dyn Runtime>,
     ledger: Ledger,
-    options: Options,
+    options: BridgeOptions,
     state: &Path,
     output: Output,
 ) -> Result<(), Failure> {
     let (me, at) = (mailbox.me().clone(), mailbox.describe());
     output.note(format!("{me} at {at} is to be bridged to {}", runtime.describe()));
     output.note(format!("`amb bridge status` says how it is; its memory is in {}", state.display()));
-    // Said when it is so: the runtime was asked whether it takes turns.
+    // Printed once the runtime was found to take turns.
     let on_ready = Arc::new(move |runtime: &str| output.note(format!("{me} at {at} is bridged to {runtime}")));
-    let options = Options { on_ready: Some(on_ready), ..options };
+    let options = BridgeOptions { on_ready: Some(on_ready), ..options };
     let shutdown = async {
         if let Err(error) = interrupted().await {
             tracing::error!(%error, "cannot listen for signals; stopping");

@@ -1,9 +1,9 @@
-//! `amb bridge exec`: a command for each mail.
+//! `amb bridge exec`: runs a command for each message.
 
 use std::sync::Arc;
 
 use amb_bridge::exec::{self, Exec, Input};
-use amb_bridge::{Options, Runtime, Tasks};
+use amb_bridge::{BridgeOptions, Runtime, TaskHandling};
 
 use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN, state};
@@ -53,10 +53,10 @@ fn input(text: &str) -> Result<Input, String> {
 impl Command {
     pub(super) async fn run(self, office: &OfficeArgs, output: Output) -> Result<(), Failure> {
         let is_model = self.input == Input::Prompt;
-        let options = Options {
-            // A program that is no model would take such a turn for mail.
+        let options = BridgeOptions {
+            // A program that is no model would take such a turn for a message.
             requests: is_model.then(|| "requests".to_owned()),
-            ..self.common.options(self.turn_timeout, if is_model { Tasks::Ask } else { Tasks::Accept })
+            ..self.common.options(self.turn_timeout, if is_model { TaskHandling::Ask } else { TaskHandling::Accept })
         };
         let inherited = state::inherited(&self.environment)?;
         let runtime = Exec { command: self.command, input: self.input, environment: inherited, records: None };

@@ -1,4 +1,4 @@
-//! `amb bridge install`: the bridges of a file, kept running by the machine's own service manager.
+//! `amb bridge install`: has the bridges of a file run by the machine's own service manager.
 
 mod environment;
 mod unit;
@@ -9,12 +9,12 @@ use anyhow::Context;
 use serde_json::json;
 
 use self::unit::Service;
-use super::run::file::{Entry, read};
+use super::run::file::{BridgeEntry, read};
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::{durable, home};
 
-/// Which service manager a file is written for.
+/// The service manager for which files are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Manager {
     /// A user unit of systemd
@@ -54,7 +54,7 @@ pub(super) struct Install {
     remove: bool,
 }
 
-/// The name becomes part of a file's name and of a unit's.
+/// The name becomes part of a file name and of a unit's name.
 fn name(text: &str) -> Result<String, String> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     match text.len() {
@@ -122,7 +122,7 @@ impl Install {
     }
 }
 
-fn wanted(entries: &[Entry]) -> impl Iterator<Item = &str> {
+fn wanted(entries: &[BridgeEntry]) -> impl Iterator<Item = &str> {
     entries.iter().flat_map(|entry| entry.variables.iter().map(String::as_str))
 }
 
@@ -150,7 +150,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Failure> {
     Ok(durable::replace(path, text.as_bytes(), mode)?)
 }
 
-/// Has the unit started with the user's session, as `systemctl --user enable` does.
+/// Enables the unit for the user's session, as `systemctl --user enable` does.
 fn enable(link: &Path, unit: &Path) -> Result<(), Failure> {
     fs_err::create_dir_all(link.parent().context("a link has a directory")?)?;
     match fs_err::os::unix::fs::symlink(unit, link) {

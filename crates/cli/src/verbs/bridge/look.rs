@@ -1,8 +1,8 @@
-//! `amb bridge status` and `amb bridge dead`: what bridges say about themselves, whether they run or not.
+//! `amb bridge status` and `amb bridge dead`: the status and the dead letters of bridges, whether they run or not.
 
 use std::path::{Path, PathBuf};
 
-use amb_bridge::{Connection, Dead, Ledger, Status};
+use amb_bridge::{BridgeStatus, DeadLetter, Ledger, RuntimeState};
 use amb_core::{AgentName, MessageId, OfficeError, Timestamp};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::output::{Output, ago, preview};
 struct Shown {
     running: bool,
     #[serde(flatten)]
-    status: Status,
+    status: BridgeStatus,
     dead: usize,
     state: PathBuf,
 }
@@ -26,7 +26,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
     for root in state::known(office, state)? {
         let ledger = Ledger::look(&root);
         if let Some(status) = ledger.status()? {
-            all.push(Shown { running: ledger.is_held()?, status, dead: ledger.dead()?.len(), state: root });
+            all.push(Shown { running: ledger.is_held()?, status, dead: ledger.dead_letters()?.len(), state: root });
         }
     }
     if output.json {
@@ -53,7 +53,7 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
     });
     output.table(&head, rows)?;
     for shown in all.iter().filter(|shown| shown.running) {
-        if let Connection::Down { detail, since, next_try, .. } = &shown.status.connection {
+        if let RuntimeState::Down { detail, since, next_try, .. } = &shown.status.connection {
             let wait = next_try.duration_since(Timestamp::now()).as_secs().max(0);
             let agent = &shown.status.agent;
             output.note(format!("{agent}: down since {since}, tried again in {wait} s: {}", preview(detail, 300)));
@@ -74,17 +74,17 @@ pub(super) fn status(office: &OfficeArgs, state: Option<&Path>, output: Output) 
 fn word(shown: &Shown) -> String {
     match (&shown.status.connection, shown.running) {
         (_, false) => "stopped",
-        (Connection::Unknown, _) => "ready",
-        (Connection::Up, _) => "up",
-        (Connection::Down { .. }, _) => "down",
+        (RuntimeState::Unknown, _) => "ready",
+        (RuntimeState::Up, _) => "up",
+        (RuntimeState::Down { .. }, _) => "down",
     }
     .into()
 }
 
-fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, Dead)>, Failure> {
+fn all_dead(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<(Ledger, DeadLetter)>, Failure> {
     let mut all = Vec::new();
     for root in state::known(office, state)? {
-        all.extend(Ledger::look(&root).dead()?.into_iter().map(|dead| (Ledger::look(&root), dead)));
+        all.extend(Ledger::look(&root).dead_letters()?.into_iter().map(|dead| (Ledger::look(&root), dead)));
     }
     all.sort_by_key(|(_, dead)| dead.at);
     Ok(all)

@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use amb_bridge::openclaw::{Gateway, Route};
-use amb_bridge::{Conversations, Options, Tasks};
+use amb_bridge::openclaw::{Gateway, GatewayRoute};
+use amb_bridge::{BridgeOptions, Conversations, TaskHandling};
 
 use super::carry::{carry, mailbox, memory};
 use super::{Common, LONGEST_TURN};
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
-use crate::init::{Client, Scope, json};
+use crate::init::{InitClient, Scope, json};
 use crate::output::Output;
 use crate::verbs::init::places;
 
@@ -47,9 +47,9 @@ pub(super) struct OpenClaw {
     common: Common,
 }
 
-/// A route, or none for the first that the gateway offers.
+/// A route, or `None` for the first that the gateway offers.
 #[derive(Debug, Clone, Copy)]
-struct Chosen(Option<Route>);
+struct Chosen(Option<GatewayRoute>);
 
 fn route(text: &str) -> Result<Chosen, String> {
     match text {
@@ -79,11 +79,11 @@ impl OpenClaw {
             Some(session) if !self.session_per_peer => Conversations::One(session.clone()),
             _ => Conversations::Peer(format!("agent:{agent}:mailbox:")),
         };
-        let options = Options {
+        let options = BridgeOptions {
             conversations,
-            // Who wants to be connected is for the person to decide, who is found there.
+            // Connection requests are for the person, who reads that session.
             requests: Some(named.to_owned()),
-            ..self.common.options(self.turn_timeout, Tasks::Ask)
+            ..self.common.options(self.turn_timeout, TaskHandling::Ask)
         };
         let mailbox = mailbox(office).await?;
         let _archiving = self.common.archiving.start(office)?;
@@ -92,14 +92,14 @@ impl OpenClaw {
     }
 }
 
-/// OpenClaw's configuration, where `amb init openclaw` finds it, too.
+/// OpenClaw's configuration, where `amb init openclaw` looks, too.
 fn openclaw_config() -> Result<PathBuf, Failure> {
     let (path, _) =
-        Client::Openclaw.place(Scope::User, &places()?).map_err(|error| Failure::usage(format!("{error:#}")))?;
+        InitClient::Openclaw.place(Scope::User, &places()?).map_err(|error| Failure::usage(format!("{error:#}")))?;
     Ok(path)
 }
 
-/// The port that the gateway's configuration names.
+/// The port in the gateway's configuration.
 fn gateway_port(config: &Path, output: Output) -> Option<u16> {
     let found = fs_err::read_to_string(config).ok().map(|text| json::value_at(&text, &["gateway", "port"]));
     match found.transpose() {

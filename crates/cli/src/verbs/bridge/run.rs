@@ -1,4 +1,4 @@
-//! `amb bridge run`: several bridges in one process, each started again when it fails.
+//! `amb bridge run`: several bridges in one process, each restarted when it fails.
 
 pub(super) mod file;
 
@@ -11,17 +11,17 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::file::{Entry, read};
+use self::file::{BridgeEntry, read};
 use super::state;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::verbs::watch::interrupted;
 
-/// The waits before a bridge that failed is started again: 1, 2, 4 … 60 s.
+/// The delays before a bridge that failed is restarted: 1, 2, 4 … 60 s.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// One that has run for so long starts again after the first wait.
+/// After this uptime the next failure is followed by the shortest delay again.
 const STEADY: Duration = Duration::from_secs(60);
-/// How long a bridge may take to give back what it holds. Less than systemd's own patience.
+/// How long a bridge may take to release its claims. Less than systemd's own timeout.
 const STOP_LIMIT: Duration = Duration::from_secs(20);
 
 #[derive(Debug, clap::Args)]
@@ -69,7 +69,7 @@ impl Run {
             if let Err(error) = interrupted().await {
                 tracing::error!(%error, "cannot listen for signals; stopping");
             }
-            // Where all bridges have ended nobody listens.
+            // All bridges may have ended, so that nobody listens.
             let _ = stop.send(true);
         });
         let mut running = JoinSet::new();
@@ -85,8 +85,8 @@ impl Run {
     }
 }
 
-/// Keeps one bridge running until it is to stop.
-async fn supervise(entry: Entry, mut stopped: watch::Receiver<bool>, output: Output) {
+/// Keeps one bridge running until the process stops.
+async fn supervise(entry: BridgeEntry, mut stopped: watch::Receiver<bool>, output: Output) {
     let mut failures = 0;
     while !*stopped.borrow() {
         let begun = Instant::now();
@@ -98,7 +98,7 @@ async fn supervise(entry: Entry, mut stopped: watch::Receiver<bool>, output: Out
         let wait = Duration::from_secs(1 << (failures - 1).min(6)).min(LONGEST_WAIT);
         let (name, sentence) = (&entry.name, failure.sentence());
         output.note(format!("{name}: failed ({failures} in a row) and is started again in {wait:?}: {sentence}"));
-        // Held while the bridge is down, so that `amb bridge status` shows it.
+        // The ledger stays locked while the bridge is down, so that `amb bridge status` shows it.
         let _held = note_down(&entry, &failure, wait).inspect_err(
             |error| tracing::debug!(bridge = %entry.name, error = error.sentence(), "no status is written"),
         );
@@ -114,15 +114,15 @@ async fn is_stopped(stopped: &mut watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stopped| *stopped).await;
 }
 
-/// Runs a bridge once, until it fails or is to stop.
-async fn once(entry: &Entry, stopped: &mut watch::Receiver<bool>, output: Output) -> Result<(), Failure> {
+/// Runs a bridge once, until it fails or the process stops.
+async fn once(entry: &BridgeEntry, stopped: &mut watch::Receiver<bool>, output: Output) -> Result<(), Failure> {
     let (action, office) = entry.parse()?;
-    // A task of its own: one that panics ends alone.
+    // A task of its own, so that a panic ends only this bridge.
     let mut bridge = tokio::spawn(async move { action.bridge(&office, output).await });
     let ended = tokio::select! {
         ended = &mut bridge => ended,
         () = is_stopped(stopped) => {
-            // It has had the same signal.
+            // The bridge has received the same signal.
             match timeout(STOP_LIMIT, &mut bridge).await {
                 Ok(ended) => ended,
                 Err(_) => {
@@ -136,8 +136,8 @@ async fn once(entry: &Entry, stopped: &mut watch::Receiver<bool>, output: Output
     ended.unwrap_or_else(|error| Err(anyhow::Error::new(error).context("the bridge crashed").into()))
 }
 
-/// Writes down that a bridge has failed, and when it is started again.
-fn note_down(entry: &Entry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
+/// Records that a bridge has failed, and when it is restarted.
+fn note_down(entry: &BridgeEntry, failure: &Failure, wait: Duration) -> Result<Ledger, Failure> {
     let (_, office) = entry.parse()?;
     let me = office.speaker()?;
     let place = match &entry.state {

@@ -1,4 +1,4 @@
-//! Where bridges keep what they must not forget.
+//! The directories of bridges' ledgers.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -11,15 +11,15 @@ use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::{home, keys, profile};
 
-/// Names the space in which offices are hashed into names of directories; it must never change.
+/// The UUID namespace in which offices are hashed into directory names; it must never change.
 const OFFICES: uuid::Uuid = uuid::Uuid::from_u128(0x3d8e_90a1_5c47_5b92_8f06_d21b_7ae4_c603);
 
-/// Where all bridges of this user keep their memory.
+/// The directory of all ledgers of this user.
 fn all() -> Result<PathBuf, Failure> {
     Ok(home::data_dir()?.join("bridge"))
 }
 
-/// The memory of one agent's bridge at one office.
+/// The ledger of one agent's bridge at one office.
 pub(super) fn place(office: &OfficeArgs, me: &AgentName) -> Result<PathBuf, Failure> {
     let name = match &office.server {
         Some(server) => server.to_string(),
@@ -30,7 +30,7 @@ pub(super) fn place(office: &OfficeArgs, me: &AgentName) -> Result<PathBuf, Fail
     Ok(all()?.join(hash.simple().to_string()).join(me.as_str()))
 }
 
-/// The memories of this user's bridges: the one that was named, else all, or all of the agent that is speaking.
+/// The ledgers of this user's bridges: the one that was named, else all, or all of the acting agent.
 pub(super) fn known(office: &OfficeArgs, state: Option<&Path>) -> Result<Vec<PathBuf>, Failure> {
     if let Some(state) = state {
         return Ok(vec![state.to_owned()]);
@@ -59,7 +59,7 @@ fn entries(directory: &Path) -> Result<Vec<PathBuf>, Failure> {
 
 type Variable = (OsString, OsString);
 
-/// What a command gets of this process's environment: what every command does, and what was asked for by name.
+/// The variables that a command inherits: those of every command, and those asked for by name.
 pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     let mut all: Vec<Variable> = std::env::vars_os().filter(|(name, _)| exec::is_inherited(name)).collect();
     for wanted in more {
@@ -81,13 +81,13 @@ pub(super) fn inherited(more: &[String]) -> Result<Vec<Variable>, Failure> {
     Ok(all)
 }
 
-/// What `amb` in a command needs to speak for the same agent at the same office.
+/// The variables that `amb` in a command needs to act for the same agent at the same office.
 pub(super) fn environment(office: &OfficeArgs, me: &AgentName) -> Result<Vec<Variable>, Failure> {
     let mut all = vec![("AMB_AS".into(), me.as_str().into())];
     match &office.server {
         Some(server) => {
             all.push(("MAILBOX_SERVER_URL".into(), server.to_string().into()));
-            // Its own key, where it is not kept in a file that the command can find.
+            // The key itself, where it is not stored in a file that the command can find.
             if keys::find(server, me)?.is_none()
                 && let Some(key) = profile::key_from_env()
             {

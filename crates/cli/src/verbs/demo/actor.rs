@@ -1,4 +1,4 @@
-//! One scripted agent: a real client of the office, told of its mail over a WebSocket.
+//! One scripted agent: a real client of the office that follows its log over a WebSocket.
 
 use std::time::Duration;
 
@@ -15,19 +15,19 @@ use serde_json::json;
 use super::screen::{Screen, quoted};
 use crate::failure::Failure;
 
-/// Longer than any entry takes to come; a story that waits this long has failed.
+/// Longer than any entry takes to arrive; after this the demonstration has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 pub(super) struct Actor {
     pub(super) mailbox: Client,
-    /// What the office pushes; none while the agent is away.
+    /// What the office pushes; `None` while the agent is disconnected.
     log: Option<Follower>,
-    /// Up to where the agent knows its log.
+    /// How far the agent has read its log.
     cursor: Cursor,
 }
 
 impl Actor {
-    /// Registers an agent, in a household where its token is given, and opens its log.
+    /// Registers an agent, in a household where a token is given, and follows its log.
     pub(super) async fn come(
         server: &ServerUrl,
         screen: &mut Screen,
@@ -47,7 +47,7 @@ impl Actor {
         )
         .await?;
         let mailbox = Client::open(server.clone(), registered.api_key).await?;
-        // Others see at once that it is there; by its calls alone they would within seconds.
+        // Makes its presence visible at once; its requests alone would within seconds.
         mailbox.heartbeat().await?;
         let cursor = mailbox.events(None, Duration::ZERO).await?.cursor;
         let log = Some(mailbox.follow(cursor.clone())?);
@@ -80,7 +80,7 @@ impl Actor {
         }
     }
 
-    /// Waits for an entry in the log, and shows what comes on the way to it.
+    /// Waits for an entry in the log, and shows those before it.
     pub(super) async fn told(
         &mut self,
         screen: &mut Screen,
@@ -96,7 +96,7 @@ impl Actor {
                 Err(_) => return Err(anyhow!("{name} was not told within {} s", PATIENCE.as_secs()).into()),
             };
             self.cursor = entry.cursor.clone();
-            // That mail was handed over is noted some time later, in no order with the rest.
+            // Delivery receipts are recorded some time later, in no order with the rest.
             if matches!(&entry.event, Event::Receipt { receipt, .. } if receipt.state == ReceiptState::Delivered) {
                 continue;
             }
@@ -123,7 +123,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Says how far a task is.
+    /// Moves a task.
     pub(super) async fn moves(
         &self,
         screen: &mut Screen,
@@ -137,7 +137,7 @@ impl Actor {
         screen.answered(self.name(), "task", &task, &format!("task {}{note}", task.state))
     }
 
-    /// Goes away: no socket, no sign of life.
+    /// Disconnects and marks the agent as offline.
     pub(super) async fn leave(&mut self, screen: &mut Screen) -> Result<(), Failure> {
         screen.act().await;
         self.log = None;
@@ -146,7 +146,7 @@ impl Actor {
         screen.answered(self.name(), "leave", &json!({ "cursor": self.cursor }), &text)
     }
 
-    /// Comes back, and goes on where it was.
+    /// Connects again and continues from its cursor.
     pub(super) async fn come_back(&mut self, screen: &mut Screen) -> Result<(), Failure> {
         screen.act().await;
         self.mailbox.heartbeat().await?;
@@ -155,7 +155,7 @@ impl Actor {
         screen.answered(self.name(), "follow", &json!({ "since": self.cursor }), &text)
     }
 
-    /// A message as the office has it, with the hops that it has left.
+    /// A message as the office has it, with its remaining hops.
     pub(super) async fn message(&self, id: &MessageId) -> Result<Message, Failure> {
         Ok(self.mailbox.message(id).await?.message)
     }

@@ -1,4 +1,4 @@
-//! An office that is gone when the demonstration ends.
+//! A temporary office for the demonstration.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use tokio::task::JoinHandle;
 
 use crate::failure::Failure;
 
-/// Who watches, as the household's person.
+/// The name of the household's person, who watches.
 pub(super) const PERSON: &str = "person";
 
 /// The network office as `amb serve` runs it, in this process, on a free port, with its mail in a temporary directory.
@@ -41,10 +41,10 @@ impl TemporaryOffice {
         let household = HouseholdToken::fresh()?;
         store.found_household(household.hash(), true, Timestamp::now()).await?;
         let (closing, closed) = oneshot::channel();
-        // Nobody's work is cut short: the three agents are gone before the office closes.
+        // The three agents are gone before the office closes, so no work is cut short.
         let config = Config { shutdown_grace: Duration::from_secs(1), ..Config::default() };
         let serving = tokio::spawn(serve(listener, Arc::clone(&store), config, async {
-            // A sender that is dropped closes the office too.
+            // A dropped sender closes the office too.
             let _ = closed.await;
         }));
         Ok(Self { directory, server, household, store, closing, serving })
@@ -55,7 +55,7 @@ impl TemporaryOffice {
         &self.server
     }
 
-    /// With this the agents of one owner register.
+    /// The token with which the agents of one owner register.
     pub(super) fn household(&self) -> &str {
         self.household.reveal()
     }
@@ -68,14 +68,14 @@ impl TemporaryOffice {
         Ok(Client::open(self.server.clone(), person.api_key).await?.dashboard_link().await?.url)
     }
 
-    /// Where its mail rests.
+    /// Where its messages are stored.
     pub(super) fn place(&self) -> String {
         self.directory.path().display().to_string()
     }
 
-    /// Closes the office and removes its mail.
+    /// Closes the office and removes its files.
     pub(super) async fn close(self) -> Result<(), Failure> {
-        // The office may have ended by itself; its own error is the one to tell.
+        // The office may have ended by itself; its own error is the one to report.
         let _ = self.closing.send(());
         let served = self.serving.await.context("the office failed")?;
         self.store.close().await;

@@ -1,4 +1,4 @@
-//! What is seen of the demonstration: lines for people, in the terminal's colours, or JSON for programs.
+//! The output of the demonstration: coloured lines for people, or JSON for programs.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -10,18 +10,18 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output::{Output, visible, wrapped};
 
-/// Time to read what stands there before the next thing happens.
+/// Time to read before the next step.
 const PAUSE: Duration = Duration::from_millis(800);
 /// Columns before the text of a line: an indent, a name, a mark.
 const INDENT: usize = 14;
 const WIDTH: usize = 80;
-/// Columns kept for how long something took, so that lines break at the same place in every run.
+/// Columns reserved for durations, so that lines break at the same place in every run.
 const ASIDE: usize = 8;
 
 const BOLD: &str = "1";
 const DIM: &str = "2";
 const RED: &str = "31";
-/// For agents, in the order of their coming; readable on light and dark.
+/// The agents' colours, in the order in which they come; readable on light and dark backgrounds.
 const AGENTS: [&str; 3] = ["36", "35", "32"];
 
 pub(super) struct Screen {
@@ -30,7 +30,7 @@ pub(super) struct Screen {
     colour: bool,
     agents: Vec<AgentName>,
     chapters: usize,
-    /// When the last act began.
+    /// When the last step began.
     acted: Instant,
     deliveries: Vec<Duration>,
     refusals: usize,
@@ -61,7 +61,7 @@ impl Screen {
         Ok(())
     }
 
-    /// A new part of the story.
+    /// Begins a new part of the demonstration.
     pub(super) async fn chapter(&mut self, title: &str) -> Result<(), Failure> {
         self.pause().await;
         self.chapters += 1;
@@ -73,13 +73,13 @@ impl Screen {
         Ok(())
     }
 
-    /// Before an agent does something: time to read, and the moment from which the way to its reader is measured.
+    /// Before an agent does something: pauses for reading, and starts the measurement of the delivery.
     pub(super) async fn act(&mut self) {
         self.pause().await;
         self.acted = Instant::now();
     }
 
-    /// What the office answered to an agent.
+    /// Shows what the office returned to an agent.
     pub(super) fn answered(
         &mut self,
         agent: &AgentName,
@@ -94,7 +94,7 @@ impl Screen {
         self.line(agent, "→", text, "")
     }
 
-    /// What the office refused, in its own words.
+    /// Shows the office's error.
     pub(super) fn refused(
         &mut self,
         agent: &AgentName,
@@ -113,7 +113,7 @@ impl Screen {
         self.line(agent, &mark, error.detail(), "")
     }
 
-    /// What the office told an agent.
+    /// Shows a log entry of an agent.
     pub(super) fn told(&mut self, agent: &AgentName, entry: &Entry) -> Result<(), Failure> {
         let took = self.acted.elapsed();
         self.deliveries.push(took);
@@ -123,7 +123,7 @@ impl Screen {
         self.line(agent, "←", &describe(&entry.event), &format!("  {} ms", took.as_millis()))
     }
 
-    /// What of it all was counted.
+    /// Shows the totals.
     pub(super) fn end(&self) -> Result<(), Failure> {
         let (entries, refusals) = (self.deliveries.len(), self.refusals);
         let mut sorted = self.deliveries.clone();
@@ -169,12 +169,12 @@ impl Screen {
     }
 }
 
-/// A sender's words, on one line.
+/// A sender's text, on one line.
 pub(super) fn quoted(text: &str) -> String {
     format!("“{}”", visible(text))
 }
 
-/// An entry of a log, in a line.
+/// A log entry, in one line.
 fn describe(event: &Event) -> String {
     match event {
         Event::NewMessage(mail) => {
@@ -184,7 +184,7 @@ fn describe(event: &Event) -> String {
                 (Some(task), false) => format!("task from {from}, {}", task.state),
                 (None, _) => format!("mail from {from}"),
             };
-            // An update without a note says its state.
+            // An update without a note has its state as text.
             let said = mail.task.as_ref().is_none_or(|task| task.state.as_str() != mail.content);
             if said { format!("{what}: {}", quoted(&mail.content)) } else { what }
         }

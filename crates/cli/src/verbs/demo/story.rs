@@ -1,4 +1,4 @@
-//! What the three agents do. Each step waits for what the office tells of it, so the order is that of the office.
+//! The steps of the three agents. Each waits for the office's log entry about it, so the order is that of the office.
 
 use amb_core::mailbox::{HistoryPage, Mailbox};
 use amb_core::{Code, Draft, Event, ReceiptState, TaskState};
@@ -9,7 +9,7 @@ use super::office::TemporaryOffice;
 use super::screen::Screen;
 use crate::failure::Failure;
 
-/// Automatic answers after which the office has failed to end a loop.
+/// After this many automatic answers the office has failed to end a loop.
 const TOO_MANY: usize = 10;
 
 pub(super) async fn play(office: &TemporaryOffice, screen: &mut Screen) -> Result<(), Failure> {
@@ -81,7 +81,7 @@ async fn catch_up(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) 
     reviewer.leave(screen).await?;
     screen.act().await;
     let mut agents = coder.mailbox.agents().await?;
-    // Who watches is no part of the story.
+    // The person who watches takes no part.
     agents.retain(|agent| !agent.person);
     let here: Vec<String> = agents.iter().map(|agent| format!("{} {}", agent.name, agent.presence.status)).collect();
     screen.answered(coder.name(), "agents", &agents, &format!("looks who is here: {}", here.join(", ")))?;
@@ -119,7 +119,7 @@ async fn catch_up(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) 
     coder.receives(screen, &answer.message_id).await
 }
 
-/// Both answer whatever comes, as an automatic reply does. Each answer costs a hop.
+/// Both answer everything automatically. Each answer costs a hop.
 async fn answer_each_other(screen: &mut Screen, coder: &mut Actor, reviewer: &mut Actor) -> Result<(), Failure> {
     let begun = Draft::text(reviewer.name().clone(), "Thanks", "thank you!");
     let mut last = coder.send(screen, begun).await?;
@@ -139,7 +139,7 @@ async fn answer_each_other(screen: &mut Screen, coder: &mut Actor, reviewer: &mu
     Err(anyhow!("two programs answered each other {TOO_MANY} times").into())
 }
 
-/// Each passes the same request on, until somebody would get it twice.
+/// Each passes the same request on, until an agent would get it twice.
 async fn pass_round(
     screen: &mut Screen,
     planner: &mut Actor,

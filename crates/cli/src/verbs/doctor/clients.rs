@@ -6,18 +6,18 @@ use clap::ValueEnum;
 
 use super::Check;
 use crate::args::OfficeArgs;
-use crate::init::{Client, Item, Scope, Setting, server_at};
+use crate::init::{InitClient, Item, Scope, Setting, server_at};
 use crate::output::ago;
 use crate::verbs::init::places;
 use crate::verbs::wake::{failures, reach};
 
-/// The name under which `amb init` puts the mailbox into a client's configuration unless it is told another.
+/// The default name of the mailbox in a client's configuration.
 const NAME: &str = "mailbox";
 
 pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
     let Ok(places) = places() else { return Vec::new() };
     let mut checks = Vec::new();
-    for client in Client::value_variants() {
+    for client in InitClient::value_variants() {
         let name = client.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned());
         for scope in [Scope::User, Scope::Project] {
             // Some clients have one configuration only.
@@ -55,7 +55,7 @@ pub(super) async fn look(office: &OfficeArgs) -> Vec<Check> {
     checks
 }
 
-/// Whether what the client starts is there.
+/// Whether the program that the client starts exists.
 fn started(client: &str, path: &Path, command: &str) -> Check {
     let is_address = command.contains("://");
     let found = is_address || is_program(command);

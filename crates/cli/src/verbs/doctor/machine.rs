@@ -1,4 +1,4 @@
-//! This machine: room on the disk, and who can read the keys.
+//! This machine: free disk space, and who can read the keys.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -8,9 +8,9 @@ use crate::args::{OfficeArgs, Origin};
 use crate::database::bytes;
 use crate::{home, local};
 
-/// With less room than this mail is refused soon.
+/// With less free space than this, messages are refused soon.
 const LITTLE: u64 = 100_000_000;
-/// With less than this it is time to look.
+/// With less than this, a note is due.
 const SOME: u64 = 1_000_000_000;
 
 pub(super) fn look(office: &OfficeArgs) -> Vec<Check> {
@@ -42,7 +42,7 @@ fn judge(path: &Path, free: u64) -> Check {
     }
 }
 
-/// A file with secrets that others can read.
+/// A problem where others can read a file with secrets.
 fn secret(path: &Path) -> Option<Check> {
     let mode = fs_err::metadata(path).ok()?.permissions().mode();
     Some(match mode & 0o077 {

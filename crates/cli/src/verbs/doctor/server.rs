@@ -1,4 +1,4 @@
-//! The office at a server: whether it is there, lets one in, and has the same time.
+//! The office at a server: whether it is reachable, accepts the key, and has the same time.
 
 use amb_client::{Client, Health, ServerUrl};
 use amb_core::{Code, Timestamp};
@@ -8,7 +8,7 @@ use super::Check;
 use crate::args::{OfficeArgs, Origin};
 use crate::failure::Failure;
 
-/// Clocks may differ by this much before deadlines and presence begin to look wrong. An answer tells the time to the second.
+/// The largest difference between clocks before deadlines and presence look wrong. A response tells the time to the second.
 const SKEW: SignedDuration = SignedDuration::from_secs(5);
 
 pub(super) async fn look(office: &OfficeArgs) -> Result<Vec<Check>, Failure> {

@@ -1,4 +1,4 @@
-//! What each client's hooks say and want to hear.
+//! The input and output of each client's hooks.
 
 use amb_wake::Summary;
 use clap::ValueEnum;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 /// A client with hooks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Client {
+pub(super) enum HookClient {
     /// Claude Code
     #[value(alias = "claude-code")]
     Claude,
@@ -22,9 +22,9 @@ pub(super) enum Client {
     Qwen,
 }
 
-/// What has happened.
+/// An event of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Event {
+pub(super) enum HookEvent {
     /// A session began or was resumed
     SessionStart,
     /// The user gave a prompt
@@ -43,25 +43,25 @@ pub(super) fn is_again(input: &Value) -> bool {
         || input["loop_count"].as_u64().is_some_and(|count| count > 0)
 }
 
-impl Client {
+impl HookClient {
     /// The name under which `amb mcp` knows it.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Client::Claude => "claude",
-            Client::Codex => "codex",
-            Client::Gemini => "gemini",
-            Client::Cursor => "cursor",
-            Client::Copilot => "copilot",
-            Client::Qwen => "qwen",
+            HookClient::Claude => "claude",
+            HookClient::Codex => "codex",
+            HookClient::Gemini => "gemini",
+            HookClient::Cursor => "cursor",
+            HookClient::Copilot => "copilot",
+            HookClient::Qwen => "qwen",
         }
     }
 
-    /// The session, as the client calls it; where it does not say, all that it runs are one.
+    /// The client's id of the session; where it gives none, all of its sessions are one.
     pub(super) fn session(self, input: &Value) -> String {
         let variable = match self {
-            Client::Claude => Some("CLAUDE_CODE_SESSION_ID"),
-            Client::Codex => Some("CODEX_THREAD_ID"),
-            Client::Qwen => Some("QWEN_CODE_SESSION_ID"),
+            HookClient::Claude => Some("CLAUDE_CODE_SESSION_ID"),
+            HookClient::Codex => Some("CODEX_THREAD_ID"),
+            HookClient::Qwen => Some("QWEN_CODE_SESSION_ID"),
             _ => None,
         };
         let variable = variable.and_then(|name| std::env::var(name).ok()).filter(|value| !value.is_empty());
@@ -70,42 +70,45 @@ impl Client {
         variable.or_else(said).unwrap_or_else(|| "unknown".into())
     }
 
-    /// Whether the client passes on what a hook says at this event.
-    pub(super) fn is_heard(self, event: Event) -> bool {
-        !matches!((self, event), (Client::Copilot | Client::Cursor, Event::Prompt))
+    /// Whether the client passes a hook's output to the model at this event.
+    pub(super) fn is_heard(self, event: HookEvent) -> bool {
+        !matches!((self, event), (HookClient::Copilot | HookClient::Cursor, HookEvent::Prompt))
     }
 
-    /// The answer that tells the model of mail.
-    pub(super) fn answer(self, event: Event, input: &Value, summary: &Summary) -> Value {
+    /// The output that tells the model about messages.
+    pub(super) fn answer(self, event: HookEvent, input: &Value, summary: &Summary) -> Value {
         let facts = format!("Agent Mailbox: {}.", summary.facts());
         let aside = format!("{facts} Call mailbox_check when your present step is done.");
         let ending = format!("{facts} Call mailbox_check, handle it, then stop.");
         match (self, event) {
-            (Client::Claude | Client::Codex | Client::Gemini | Client::Copilot | Client::Qwen, Event::Stop) => {
+            (
+                HookClient::Claude | HookClient::Codex | HookClient::Gemini | HookClient::Copilot | HookClient::Qwen,
+                HookEvent::Stop,
+            ) => {
                 json!({"decision": "block", "reason": ending})
             }
-            (Client::Cursor, Event::Stop) => json!({"followup_message": ending}),
-            (Client::Cursor, _) => json!({"additional_context": aside}),
-            (Client::Copilot, _) => json!({"additionalContext": aside}),
-            (Client::Claude | Client::Codex | Client::Gemini | Client::Qwen, _) => {
+            (HookClient::Cursor, HookEvent::Stop) => json!({"followup_message": ending}),
+            (HookClient::Cursor, _) => json!({"additional_context": aside}),
+            (HookClient::Copilot, _) => json!({"additionalContext": aside}),
+            (HookClient::Claude | HookClient::Codex | HookClient::Gemini | HookClient::Qwen, _) => {
                 let name = self.event_name(event, input);
                 json!({"hookSpecificOutput": {"hookEventName": name, "additionalContext": aside}})
             }
         }
     }
 
-    /// The client's own name of the event: the one it said, where several of its events are one of ours.
-    fn event_name(self, event: Event, input: &Value) -> &'static str {
+    /// The client's own name of the event: the one in the input, where several of its events are one of ours.
+    fn event_name(self, event: HookEvent, input: &Value) -> &'static str {
         let said = input["hook_event_name"].as_str().unwrap_or_default();
         match (self, event) {
-            (Client::Gemini, Event::Prompt) => "BeforeAgent",
-            (Client::Gemini, Event::PostTool) => "AfterTool",
-            (_, Event::SessionStart) => "SessionStart",
-            (_, Event::Prompt) => "UserPromptSubmit",
-            (Client::Claude | Client::Qwen, Event::PostTool) if said == "PostToolBatch" => "PostToolBatch",
-            (Client::Claude | Client::Qwen, Event::PostTool) if said == "PreToolUse" => "PreToolUse",
-            (_, Event::PostTool) => "PostToolUse",
-            (_, Event::Stop) => "Stop",
+            (HookClient::Gemini, HookEvent::Prompt) => "BeforeAgent",
+            (HookClient::Gemini, HookEvent::PostTool) => "AfterTool",
+            (_, HookEvent::SessionStart) => "SessionStart",
+            (_, HookEvent::Prompt) => "UserPromptSubmit",
+            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if said == "PostToolBatch" => "PostToolBatch",
+            (HookClient::Claude | HookClient::Qwen, HookEvent::PostTool) if said == "PreToolUse" => "PreToolUse",
+            (_, HookEvent::PostTool) => "PostToolUse",
+            (_, HookEvent::Stop) => "Stop",
         }
     }
 }

@@ -6,19 +6,19 @@ use serde::Serialize;
 
 use super::{Init, places, usage};
 use crate::failure::Failure;
-use crate::init::{Account, Config, Extra, Hooks, Plan, Scope, Setting, diff, json};
+use crate::init::{ClientAccount, ConfigFile, Extra, Hooks, Plan, Scope, Setting, diff, json};
 use crate::output::Output;
 
-/// What becomes of one file.
+/// The planned change of one file.
 pub(super) struct Besides {
-    config: Config,
+    config: ConfigFile,
     settings: Vec<Setting>,
     plan: Plan,
 }
 
-/// What became of one file.
+/// The result for one file.
 #[derive(Debug, Serialize)]
-pub(super) struct Written {
+pub(super) struct WrittenFile {
     path: PathBuf,
     changed: bool,
     diff: String,
@@ -36,8 +36,8 @@ impl Init {
         }
     }
 
-    fn extras(&self, account: &Account, hooks: Hooks) -> Result<Vec<Extra>, Failure> {
-        // A file that was named stands alone: where the others would be is not known.
+    fn extras(&self, account: &ClientAccount, hooks: Hooks) -> Result<Vec<Extra>, Failure> {
+        // Where a file was named, the paths of the others are unknown.
         if self.config.is_some() {
             return Ok(Vec::new());
         }
@@ -46,29 +46,29 @@ impl Init {
     }
 
     /// What is written into the file with the servers, besides them.
-    pub(super) fn more_settings(&self, account: &Account) -> Vec<Setting> {
+    pub(super) fn more_settings(&self, account: &ClientAccount) -> Vec<Setting> {
         if self.server_only { Vec::new() } else { self.client.more_settings(account, &self.name, self.hooks()) }
     }
 
-    /// What is to become of the other files. Nothing is written yet: what cannot be is found before.
-    pub(super) fn besides(&self, account: &Account) -> Result<Vec<Besides>, Failure> {
+    /// The planned changes of the other files. Nothing is written yet, so that errors are found first.
+    pub(super) fn besides(&self, account: &ClientAccount) -> Result<Vec<Besides>, Failure> {
         if self.server_only {
             return Ok(Vec::new());
         }
         let mut all = Vec::new();
         for Extra { path, format, settings } in self.extras(account, self.hooks())? {
-            let config = Config::open(path, format)?;
+            let config = ConfigFile::open(path, format)?;
             let plan = config.with(&settings).map_err(usage)?;
             all.push(Besides { config, settings, plan });
         }
         Ok(all)
     }
 
-    /// Takes ours out of the other files, hooks included, however they came there.
-    pub(super) fn undo_besides(&self, account: &Account) -> Result<Vec<Written>, Failure> {
+    /// Removes our parts from the other files, hooks included, however they got there.
+    pub(super) fn undo_besides(&self, account: &ClientAccount) -> Result<Vec<WrittenFile>, Failure> {
         let mut all = Vec::new();
         for Extra { path, format, settings } in self.extras(account, Hooks::Always)? {
-            let config = Config::open(path, format)?;
+            let config = ConfigFile::open(path, format)?;
             let plan = without(&config, &settings).map_err(usage)?;
             if plan.changes() && !self.dry_run {
                 config.carry_out(&plan)?;
@@ -80,8 +80,8 @@ impl Init {
     }
 }
 
-/// The file without ours. The version of a file of hooks stays as long as anything else is in it.
-fn without(config: &Config, settings: &[Setting]) -> anyhow::Result<Plan> {
+/// The file without our parts. The version of a file of hooks stays as long as anything else is in it.
+fn without(config: &ConfigFile, settings: &[Setting]) -> anyhow::Result<Plan> {
     let (version, hooks): (Vec<_>, Vec<_>) = settings.iter().cloned().partition(|setting| setting.path == ["version"]);
     let plan = config.without(&hooks)?;
     if version.is_empty() {
@@ -94,7 +94,7 @@ fn without(config: &Config, settings: &[Setting]) -> anyhow::Result<Plan> {
 }
 
 /// Writes the files that change.
-pub(super) fn write(all: Vec<Besides>, dry_run: bool) -> Result<Vec<Written>, Failure> {
+pub(super) fn write(all: Vec<Besides>, dry_run: bool) -> Result<Vec<WrittenFile>, Failure> {
     let mut done = Vec::new();
     for Besides { config, settings, plan } in all {
         let mut backup = None;
@@ -107,12 +107,12 @@ pub(super) fn write(all: Vec<Besides>, dry_run: bool) -> Result<Vec<Written>, Fa
     Ok(done)
 }
 
-fn written(config: Config, plan: &Plan, backup: Option<PathBuf>, dry_run: bool) -> Written {
+fn written(config: ConfigFile, plan: &Plan, backup: Option<PathBuf>, dry_run: bool) -> WrittenFile {
     let diff = diff(&plan.old, plan.new.as_deref().unwrap_or(""));
-    Written { path: config.path, changed: plan.changes(), diff, backup, dry_run }
+    WrittenFile { path: config.path, changed: plan.changes(), diff, backup, dry_run }
 }
 
-pub(super) fn tell_all(all: &[Written], output: Output) -> Result<(), Failure> {
+pub(super) fn tell_all(all: &[WrittenFile], output: Output) -> Result<(), Failure> {
     for file in all.iter().filter(|file| file.changed) {
         let path = file.path.display();
         output.note(format!("{path}{}", if file.dry_run { " (not changed: --dry-run)" } else { "" }));

@@ -9,22 +9,22 @@ use serde_json::Value;
 use crate::output::{Output, ago, preview, visible};
 use crate::table::Tone;
 
-/// Columns of when it was: `59 min ago`.
+/// The columns of the time: `59 min ago`.
 const TIME: usize = 10;
-/// Characters of a subject, and how few of it or of what is said are shown in however narrow a terminal.
+/// The characters of a subject, and the fewest of it or of the text that are shown in a narrow terminal.
 const SUBJECT: usize = 30;
 const LEAST: usize = 8;
 
-/// One thing that happened, and to whom.
+/// An event, and in whose mailbox it is.
 #[derive(Debug)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     /// In whose mailbox.
     pub(super) agent: AgentName,
     pub(super) event: Event,
 }
 
-impl Line {
-    /// For programs: the event, with `member`, in whose mailbox; that is `agent` too where the event has none of its own.
+impl LogLine {
+    /// For programs: the event, with the mailbox's agent as `member`, and as `agent` too where the event has none of its own.
     pub(super) fn document(&self) -> serde_json::Result<Value> {
         let mut document = serde_json::to_value(&self.event)?;
         if let Value::Object(fields) = &mut document {
@@ -45,7 +45,7 @@ impl Line {
         }
     }
 
-    /// The other one of the two whom it concerns.
+    /// The other agent concerned.
     pub(super) fn other(&self) -> &AgentName {
         match &self.event {
             Event::NewMessage(mail) => &mail.from_agent,
@@ -70,7 +70,7 @@ impl Line {
         }
     }
 
-    /// One line of a terminal so wide: when, who, what.
+    /// One line of this width: when, who, what.
     pub(super) fn text(&self, output: Output, width: usize) -> String {
         let when = self.at().map_or_else(String::new, ago);
         let room = width.saturating_sub(TIME + 2);
@@ -121,11 +121,11 @@ impl Line {
             (kind, None) => visible(kind),
         };
         let tone = state.map_or(Tone::Active, Tone::of_state);
-        // Without colours as long as with them; what is said takes what the subject leaves.
+        // Measured without colours; the text takes what the subject leaves.
         let names = mail.from_agent.as_str().chars().count() + self.agent.as_str().chars().count() + 3;
         let taken = names + kind.chars().count() + if kind.is_empty() { 2 } else { 4 };
         let left = room.saturating_sub(taken);
-        // An update without a note says its state, which stands there.
+        // An update without a note has its state as text, which is shown already.
         let said = if Some(mail.content.as_str()) == state { "" } else { &mail.content };
         let subject = match (mail.subject.as_str(), said) {
             (NO_SUBJECT, _) => String::new(),

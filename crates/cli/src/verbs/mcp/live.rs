@@ -1,4 +1,4 @@
-//! The live side of `amb mcp`: a goal of the agent for as long as the process runs.
+//! The live side of `amb mcp`: a goal of the agent while the process runs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,18 +6,18 @@ use std::time::Duration;
 use amb_core::mailbox::{Outgoing, Result};
 use amb_core::{AgentName, Backoff, OfficeError};
 use amb_live::{AllowedDelegates, BrokerError, Goal, NatsOptions, PeerContext, SendToPeer};
-use amb_mcp::{Delivery, LazyMailbox, Mailed, Peer, Words};
+use amb_mcp::{LazyMailbox, Mailed, PeerDelivery, PeerListing, Words};
 use async_trait::async_trait;
 use parking_lot::Mutex;
 use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use uuid::Uuid;
 
-/// How long the goodbye may take. Without one the goal is listed until its presence expires.
+/// The timeout of leaving. Without it the goal is listed until its presence expires.
 const GOODBYE: Duration = Duration::from_secs(2);
 
-/// Joins when both NATS and the office can be reached, and tries until then: the office says who the agent is, so that
-/// no live word goes out under a name that is only claimed.
+/// Joins once both NATS and the office can be reached, and retries until then: the office tells who the agent is, so that no live
+/// message is sent under a name that is only claimed.
 pub(super) struct Live {
     mailbox: LazyMailbox,
     nats: NatsOptions,
@@ -33,7 +33,7 @@ struct Joined {
 }
 
 impl Live {
-    /// Begins to join, and answers at once.
+    /// Starts joining in the background.
     pub(super) fn join(mailbox: LazyMailbox, nats: NatsOptions, delegates: AllowedDelegates) -> Arc<Self> {
         let live = Arc::new(Self { mailbox, nats, delegates, words: Arc::default(), joined: OnceCell::new() });
         let joining = Arc::clone(&live);
@@ -53,7 +53,7 @@ impl Live {
             .get_or_try_init(|| async {
                 let office = self.mailbox.office().await?;
                 let peers = amb_live::LivePeers::connect(self.nats.clone()).await.map_err(out_of_reach)?;
-                // The card in the office describes the agent; the goal needs no words of its own.
+                // The card in the office describes the agent; the goal needs no description of its own.
                 let goal = peers.join(office.me().clone(), "").await.map_err(out_of_reach)?;
                 let mut context = peers.context(&goal);
                 context.allowed_delegates = self.delegates.clone();
@@ -69,7 +69,7 @@ impl Live {
             .await
     }
 
-    /// Says goodbye, so that nobody writes to a goal that has gone.
+    /// Removes the goal's presence, so that nobody writes to it any more.
     pub(super) async fn leave(&self) {
         let Some(joined) = self.joined.get() else { return };
         joined.hearing.abort();
@@ -84,10 +84,10 @@ impl Live {
 }
 
 #[async_trait]
-impl amb_mcp::LivePeers for Live {
-    async fn list(&self) -> Result<Vec<Peer>> {
+impl amb_mcp::PeerNetwork for Live {
+    async fn list(&self) -> Result<Vec<PeerListing>> {
         let list = amb_live::list_peers(&self.joined().await?.context);
-        let live = |peer: amb_live::tools::PeerSummary| Peer {
+        let live = |peer: amb_live::tools::PeerSummary| PeerListing {
             agent_id: peer.agent_id,
             description: peer.description,
             reachable: peer.reachable,
@@ -106,7 +106,7 @@ impl amb_mcp::LivePeers for Live {
         message: &str,
         correlation_id: Option<Uuid>,
         mail: &dyn Outgoing,
-    ) -> Result<Delivery> {
+    ) -> Result<PeerDelivery> {
         let send = SendToPeer {
             to: to.to_owned(),
             message: message.to_owned(),
@@ -117,7 +117,7 @@ impl amb_mcp::LivePeers for Live {
         let report = amb_live::tools::send_to_peer_by(context, &send, Some(mail)).await;
         let report = report.map_err(|error| OfficeError::invalid(error.to_string()))?;
         let goals = |goals: Vec<amb_live::GoalId>| goals.into_iter().map(|goal| goal.to_string()).collect();
-        Ok(Delivery {
+        Ok(PeerDelivery {
             delivered_to: goals(report.delivered_to),
             published_to: goals(report.published_to),
             mailed_to: report
@@ -126,7 +126,7 @@ impl amb_mcp::LivePeers for Live {
                 .map(|mailed| Mailed { agent_id: mailed.agent_id, message_id: mailed.message_id })
                 .collect(),
             unreachable_reasons: report.unreachable_reasons,
-            ..Delivery::default()
+            ..PeerDelivery::default()
         })
     }
 

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use amb_core::Timestamp;
-use amb_wake::{Lease, Limits, Place, RingLedger};
+use amb_wake::{Lease, Limits, RingLedger, WakeDirectory};
 use serde::Serialize;
 
 use crate::args::OfficeArgs;
@@ -87,7 +87,7 @@ pub(super) fn run(office: &OfficeArgs, output: Output) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Rings that failed in sessions that still run: whose, when, and why.
+/// Failed rings in sessions that still run: the session, the time and the reason.
 pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> {
     let mut failures = Vec::new();
     for (agent, place) in mailboxes(office).unwrap_or_default() {
@@ -102,7 +102,7 @@ pub(crate) fn failures(office: &OfficeArgs) -> Vec<(String, Timestamp, String)> 
     failures
 }
 
-/// One word for how it stands. `rung` says that a ring was handed over, never that it was seen.
+/// The state in one word. `rung` means that a ring was handed to the client, not that it was seen.
 fn state(ledger: &RingLedger) -> &'static str {
     let is_over = !ledger.process.is_some_and(|process| process.is_alive());
     let unheard_after = Limits::default().outstanding;
@@ -140,14 +140,14 @@ fn advice(ledger: &RingLedger) -> &'static str {
     }
 }
 
-/// The mailboxes whose clients were rung: of the agent that is speaking, or all.
-pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, Place)>, Failure> {
+/// The mailboxes whose clients were rung: of the acting agent, or all.
+pub(super) fn mailboxes(office: &OfficeArgs) -> Result<Vec<(String, WakeDirectory)>, Failure> {
     let mut found = Vec::new();
     for root in directories(&waking::all()?)? {
         for path in directories(&root)? {
             let Some(name) = path.file_name().and_then(|name| name.to_str()).map(str::to_owned) else { continue };
             if office.me.as_ref().is_none_or(|me| me.as_str() == name) {
-                found.push((name, Place::new(path)));
+                found.push((name, WakeDirectory::new(path)));
             }
         }
     }

@@ -4,17 +4,17 @@ use amb_core::OfficeError;
 use amb_wake::{ClaudeInbox, ClaudeSession, CodexQueue, Door, PREFIX, RingLedger, Rung, claude_sessions};
 use serde_json::json;
 
-use super::Client;
+use super::WakeClient;
 use super::status::mailboxes;
 use crate::args::OfficeArgs;
 use crate::failure::Failure;
 use crate::output::Output;
 use crate::waking;
 
-/// What the client is told: nothing that it could take for work.
+/// The text for the client: nothing that it could take for work.
 const LINE: &str = "this is a test of the wake-up, no mail. Answer \"awake\" and stop.";
 
-pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Output) -> Result<(), Failure> {
+pub(super) async fn run(office: &OfficeArgs, client: Option<WakeClient>, output: Output) -> Result<(), Failure> {
     let sessions = sessions(office)?;
     let client = client.or_else(|| here(&sessions)).ok_or_else(|| {
         none(
@@ -26,8 +26,8 @@ pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Out
         return Err(none(why));
     }
     let door = match client {
-        Client::Claude => claude(&sessions)?,
-        Client::Codex => codex(&sessions)?,
+        WakeClient::Claude => claude(&sessions)?,
+        WakeClient::Codex => codex(&sessions)?,
         _ => qwen()?,
     };
     let session = door.key();
@@ -44,7 +44,7 @@ pub(super) async fn run(office: &OfficeArgs, client: Option<Client>, output: Out
     Ok(())
 }
 
-/// Tries the doors of the sessions that `amb mcp` serves now, without ringing: which client and session, and what is wrong.
+/// Checks without ringing whether the sessions that `amb mcp` serves now can be reached: client and session, and the error.
 pub(crate) async fn reach(office: &OfficeArgs) -> Vec<(String, Result<(), String>)> {
     let mut tried = Vec::new();
     for ledger in sessions(office).unwrap_or_default() {
@@ -71,7 +71,7 @@ fn none(detail: String) -> Failure {
     Failure::Office(OfficeError::not_found(detail))
 }
 
-/// Sessions that `amb mcp` serves now, the one active last first.
+/// Sessions that `amb mcp` serves now, the most recently active first.
 fn sessions(office: &OfficeArgs) -> Result<Vec<RingLedger>, Failure> {
     let mut all = Vec::new();
     for (_, place) in mailboxes(office)? {
@@ -85,20 +85,20 @@ fn sessions(office: &OfficeArgs) -> Result<Vec<RingLedger>, Failure> {
 }
 
 /// The client whose shell this is, else the one that is rung for the mailbox.
-fn here(sessions: &[RingLedger]) -> Option<Client> {
+fn here(sessions: &[RingLedger]) -> Option<WakeClient> {
     if waking::claude().is_some() {
-        return Some(Client::Claude);
+        return Some(WakeClient::Claude);
     }
     if std::env::var_os("CODEX_THREAD_ID").is_some() {
-        return Some(Client::Codex);
+        return Some(WakeClient::Codex);
     }
     if waking::qwen().is_some() {
-        return Some(Client::Qwen);
+        return Some(WakeClient::Qwen);
     }
     sessions.iter().find_map(|ledger| match ledger.client.as_str() {
-        "claude" => Some(Client::Claude),
-        "codex" => Some(Client::Codex),
-        "qwen" => Some(Client::Qwen),
+        "claude" => Some(WakeClient::Claude),
+        "codex" => Some(WakeClient::Codex),
+        "qwen" => Some(WakeClient::Qwen),
         _ => None,
     })
 }
@@ -110,7 +110,7 @@ fn claude(sessions: &[RingLedger]) -> Result<Door, Failure> {
     claude_running(sessions)
 }
 
-/// The door of a session that runs elsewhere.
+/// The interface of a session that runs elsewhere.
 fn claude_running(sessions: &[RingLedger]) -> Result<Door, Failure> {
     let wanted: Vec<&str> =
         sessions.iter().filter(|ledger| ledger.client == "claude").map(|l| l.session.as_str()).collect();
@@ -155,8 +155,8 @@ fn qwen() -> Result<Door, Failure> {
     })
 }
 
-/// Why a client cannot be rung, and what there is instead; nothing for one that can.
-fn no_door(client: Client) -> Option<String> {
+/// Why a client cannot be rung, and the alternative; `None` for one that can.
+fn no_door(client: WakeClient) -> Option<String> {
     let by_hooks = |name: &str, verb: &str, events: &str| {
         format!(
             "{name} has no way into a session that is idle. While it works, hooks tell it of mail: `amb hook {verb} EVENT` for {events}, \
@@ -170,29 +170,29 @@ fn no_door(client: Client) -> Option<String> {
         )
     };
     Some(match client {
-        Client::Claude | Client::Codex | Client::Qwen => return None,
-        Client::Gemini => by_hooks(
+        WakeClient::Claude | WakeClient::Codex | WakeClient::Qwen => return None,
+        WakeClient::Gemini => by_hooks(
             "Gemini CLI",
             "gemini",
             "SessionStart, BeforeAgent, AfterTool and AfterAgent in ~/.gemini/settings.json",
         ),
-        Client::Cursor => {
+        WakeClient::Cursor => {
             by_hooks("Cursor", "cursor", "sessionStart, postToolUse and stop in ~/.cursor/hooks.json")
         }
-        Client::Copilot => {
+        WakeClient::Copilot => {
             by_hooks("Copilot CLI", "copilot", "sessionStart, postToolUse and agentStop in .github/hooks/*.json")
         }
-        Client::Opencode => {
+        WakeClient::Opencode => {
             "opencode is woken by a plugin of its own, which `amb init opencode` writes; nothing can be rung from outside".into()
         }
-        Client::Openclaw => {
+        WakeClient::Openclaw => {
             "OpenClaw is woken through its gateway: keep `amb bridge openclaw` running, and see `amb bridge status`".into()
         }
-        Client::Nanobot => {
+        WakeClient::Nanobot => {
             "nanobot is woken by its mailbox channel, which reads the mailbox itself: `amb init nanobot` writes its section".into()
         }
-        Client::Windsurf => by_tools("Windsurf"),
-        Client::Zed => by_tools("Zed"),
-        Client::Vscode => by_tools("VS Code"),
+        WakeClient::Windsurf => by_tools("Windsurf"),
+        WakeClient::Zed => by_tools("Zed"),
+        WakeClient::Vscode => by_tools("VS Code"),
     })
 }

@@ -1,4 +1,4 @@
-//! `amb watch --bell`: one line for each wake-up, for programs that ring a client by a way of their own.
+//! `amb watch --bell`: one line for each wake-up, for programs that wake a client in their own way.
 
 use std::time::Duration;
 
@@ -6,7 +6,8 @@ use amb_core::Backoff;
 use amb_core::Timestamp;
 use amb_core::mailbox::Mailbox;
 use amb_wake::{
-    Bell, Beside, ClientState, Decision, Facts, Lease, Limits, Place, Process, RingLedger, SpentCache, Summary, Waiting,
+    Bell, Beside, ClientState, Lease, Limits, Process, RingDecision, RingFacts, RingLedger, SpentCache, Summary,
+    WaitingMessage, WakeDirectory,
 };
 use jiff::SignedDuration;
 use serde_json::json;
@@ -14,19 +15,19 @@ use serde_json::json;
 use crate::failure::Failure;
 use crate::output::Output;
 
-/// How often it is looked whether whoever started this is still there.
+/// How often it checks whether the process that started it still lives.
 const PARENT: Duration = Duration::from_secs(5);
 
-/// Rings by lines on stdout: counts, ids and names, no words of a sender. Ends with the process that started it.
-/// Silent while an `amb mcp` of the same agent rings its client, or another watcher does.
+/// Rings by lines on stdout: counts, ids and names, no text of a sender. Ends with the process that started it. Silent while an
+/// `amb mcp` of the same agent, or another watcher, rings.
 pub(super) async fn ring(
     mailbox: &dyn Mailbox,
-    place: Option<Place>,
+    place: Option<WakeDirectory>,
     output: Output,
     mut left: u64,
 ) -> Result<(), Failure> {
     let parent = Process::parent();
-    // Whoever reads the lines has no way to say that it looked, so each mail is told of once.
+    // The reader of the lines cannot tell that it looked, so each message is rung for once.
     let limits = Limits { again: Vec::new(), outstanding: SignedDuration::ZERO, ..Limits::default() };
     let mut bell = Bell::new(limits, RingLedger::default());
     let mut backoff = Backoff::default();
@@ -34,8 +35,8 @@ pub(super) async fn ring(
     let mut cursor = None;
     while left > 0 && Process::parent() == parent {
         let holds_lease = place.as_ref().is_none_or(holds_lease);
-        // What `amb mcp` of the same client has shown, nobody is rung for.
-        let beside = place.as_ref().map(Place::shown_beside).transpose()?.unwrap_or_default();
+        // What `amb mcp` of the same client has shown is not rung for.
+        let beside = place.as_ref().map(WakeDirectory::shown_beside).transpose()?.unwrap_or_default();
         let round = round(mailbox, &mut bell, holds_lease, &beside, &mut spent, output, &mut cursor);
         match round.await {
             Ok(rung) => {
@@ -55,9 +56,8 @@ pub(super) async fn ring(
     Ok(())
 }
 
-/// Whether this watcher is the one that rings: it takes the lease where nobody has it, and gives way to any client that is known
-/// to be active.
-fn holds_lease(place: &Place) -> bool {
+/// Whether this watcher rings: it takes the lease where nobody has it, and yields to any client that is known to be active.
+fn holds_lease(place: &WakeDirectory) -> bool {
     let process = Process::me();
     let mine =
         Lease { process, client: "bell".into(), session: process.pid.to_string(), active_at: Timestamp::UNIX_EPOCH };
@@ -67,7 +67,7 @@ fn holds_lease(place: &Place) -> bool {
     })
 }
 
-/// Looks once, rings if it is time, else waits for something to happen; returns whether it rang.
+/// Reads the mailbox once, rings if it is due, else waits for a change; returns whether it rang.
 async fn round(
     mailbox: &dyn Mailbox,
     bell: &mut Bell,
@@ -77,7 +77,7 @@ async fn round(
     output: Output,
     cursor: &mut Option<amb_core::Cursor>,
 ) -> Result<bool, Failure> {
-    // The place in the log is taken before the inbox is looked at, so that nothing falls between the two.
+    // The cursor is taken before the inbox is read, so that nothing is missed between the two.
     let since = match cursor.take() {
         Some(since) => since,
         None => mailbox.events(None, Duration::ZERO).await?.cursor,
@@ -86,8 +86,8 @@ async fn round(
     let mut waiting = amb_wake::unread(mailbox, &inbox, spent, |mail| beside.shown.contains(&mail.id)).await?;
     let unread = inbox.unread();
     let now = Timestamp::now();
-    let mut decide = |waiting: &[Waiting]| {
-        bell.decide(&Facts {
+    let mut decide = |waiting: &[WaitingMessage]| {
+        bell.decide(&RingFacts {
             now,
             waiting,
             wait_open: beside.wait_open,
@@ -98,12 +98,12 @@ async fn round(
         })
     };
     let mut decision = decide(&waiting);
-    if decision == Decision::Ring {
+    if decision == RingDecision::Ring {
         amb_wake::leave_out_held(mailbox, &mut waiting).await?;
         decision = decide(&waiting);
     }
     let wait = match decision {
-        Decision::Ring => {
+        RingDecision::Ring => {
             bell.ringing(now, &waiting);
             let summary = Summary::of(mailbox.me(), unread, &waiting);
             match output.json {
@@ -114,11 +114,11 @@ async fn round(
             *cursor = Some(since);
             return Ok(true);
         }
-        Decision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default(),
-        Decision::Quiet(_) | Decision::GiveUp => PARENT,
+        RingDecision::Later(at) => Duration::try_from(at.duration_since(now)).unwrap_or_default(),
+        RingDecision::Quiet(_) | RingDecision::GiveUp => PARENT,
     };
     let page = mailbox.events(Some(since.clone()), wait.min(PARENT)).await;
-    // A cursor that the office has forgotten is found anew.
+    // An unknown cursor is replaced by the end of the log.
     *cursor = page.ok().map(|page| page.cursor);
     Ok(false)
 }

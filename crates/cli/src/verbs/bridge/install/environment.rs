@@ -1,13 +1,13 @@
 //! The environment of installed bridges: what they need and a service manager does not pass on.
 
-use super::Entry;
+use super::BridgeEntry;
 use crate::failure::Failure;
 
-/// Kept besides what the bridges want: without them commands and files are looked for elsewhere than they were.
+/// Saved besides what the bridges ask for: without them commands and files would be found elsewhere.
 const USUAL: [&str; 5] = ["PATH", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME", "LANG"];
 
-/// The variables and their present values. One that was named on the command line must be there.
-pub(super) fn collect(entries: &[Entry], named: &[String]) -> Result<Vec<(String, String)>, Failure> {
+/// The variables and their current values. One that was named on the command line must be set.
+pub(super) fn collect(entries: &[BridgeEntry], named: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let mut all: Vec<(String, String)> = Vec::new();
     let wanted = USUAL.into_iter().chain(super::wanted(entries)).map(|name| (name, false));
     for (name, must) in wanted.chain(named.iter().map(|name| (name.as_str(), true))) {
@@ -31,7 +31,7 @@ pub(super) fn collect(entries: &[Entry], named: &[String]) -> Result<Vec<(String
     Ok(all)
 }
 
-/// As systemd and a shell both read it. Hidden values are for people.
+/// In a form that systemd and a shell both read. Hidden values are for display.
 pub(super) fn render(variables: &[(String, String)], is_hidden: bool) -> String {
     let line = |(name, value): &(String, String)| match is_hidden {
         true => format!("{name}=•••\n"),

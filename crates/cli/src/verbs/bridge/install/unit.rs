@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::Manager;
 
-/// One installed set of bridges.
+/// An installed service that runs the bridges of one file.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) name: String,
@@ -56,7 +56,7 @@ impl Service {
     }
 
     fn property_list(&self) -> String {
-        // launchd reads no environment file, and keys have no place in a list that everybody can read.
+        // launchd reads no environment file, and keys do not belong in a property list that everybody can read.
         let script = "set -a; . \"$0\"; set +a; exec \"$@\"";
         let text = |path: &Path| path.display().to_string();
         let words = [
@@ -86,7 +86,7 @@ impl Service {
         )
     }
 
-    /// The link that has systemd start it with the user's session.
+    /// The link by which systemd starts it with the user's session.
     pub(super) fn link(&self) -> Option<PathBuf> {
         let (directory, name) = (self.place.parent()?, self.place.file_name()?);
         (self.manager == Manager::Systemd).then(|| directory.join("default.target.wants").join(name))
@@ -119,13 +119,13 @@ impl Service {
     }
 }
 
-/// A word of a command line in a unit.
+/// An argument of a command line in a unit.
 fn word(path: &Path) -> String {
     let text = specifier(&path.display().to_string()).replace('\\', "\\\\").replace('"', "\\\"").replace('$', "$$");
     format!("\"{text}\"")
 }
 
-/// A percent sign begins a specifier.
+/// Escapes percent signs, which begin a specifier.
 fn specifier(text: &str) -> String {
     text.replace('%', "%%")
 }

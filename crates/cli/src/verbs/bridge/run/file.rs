@@ -1,4 +1,4 @@
-//! A file that names several bridges. Each table is the same as a command line, so every flag works in it.
+//! A file that names several bridges. Each table corresponds to a command line, so every flag works in it.
 
 use std::path::{Path, PathBuf};
 
@@ -16,19 +16,19 @@ use crate::home;
 const MAX_BRIDGES: usize = 64;
 /// Keys that are paths.
 const PATHS: [&str; 3] = ["dir", "state", "cwd"];
-/// Keys that stand before the verb: which office, and who speaks.
+/// Keys that come before the verb: the office and the agent.
 const OFFICE: [&str; 4] = ["as", "dir", "server", "layout"];
 
 /// One bridge.
 #[derive(Debug, Clone)]
-pub(crate) struct Entry {
+pub(crate) struct BridgeEntry {
     /// Its name in the file.
     pub(crate) name: String,
     /// Its command line, without the program.
     words: Vec<String>,
-    /// Where it keeps its memory, where that was said.
+    /// The directory of its ledger, where one is given.
     pub(crate) state: Option<PathBuf>,
-    /// The variables of the environment that it wants, by name.
+    /// The environment variables that it needs, by name.
     pub(crate) variables: Vec<String>,
 }
 
@@ -38,15 +38,15 @@ struct File {
     bridges: Table,
 }
 
-/// Reads a file. What is wrong in it is told before anything runs.
-pub(crate) fn read(path: &Path) -> Result<Vec<Entry>, Failure> {
+/// Reads a file. Errors in it are reported before anything runs.
+pub(crate) fn read(path: &Path) -> Result<Vec<BridgeEntry>, Failure> {
     let usage = |error: anyhow::Error| Failure::usage(format!("{}: {error:#}", path.display()));
     let text = fs_err::read_to_string(path)?;
     let base = std::path::absolute(path)?.parent().map(Path::to_owned).unwrap_or_default();
     entries(&text, &base, &home::user()?).map_err(usage)
 }
 
-fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<Entry>> {
+fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<BridgeEntry>> {
     let file: File = toml::from_str(text).map_err(|error| anyhow::anyhow!("{}", error.to_string().trim_end()))?;
     if file.bridges.is_empty() || file.bridges.len() > MAX_BRIDGES {
         bail!("it names {} bridges; 1 to {MAX_BRIDGES} run together", file.bridges.len());
@@ -62,13 +62,13 @@ fn entries(text: &str, base: &Path, home: &Path) -> Result<Vec<Entry>> {
     Ok(all)
 }
 
-fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<Entry> {
+fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<BridgeEntry> {
     let text = |key: &str| table.get(key).and_then(Value::as_str).with_context(|| format!("{key} is missing"));
     let kind = text("kind")?;
     if !["openclaw", "acp", "exec"].contains(&kind) {
         bail!("kind is openclaw, acp or exec, not {kind:?}");
     }
-    // Somebody else's profile must not decide who speaks.
+    // Required: the agent must not come from a user's profile.
     text("as")?;
     let (mut office, mut flags, mut command) = (Vec::new(), Vec::new(), Vec::new());
     let (mut state, mut variables) = (None, Vec::new());
@@ -98,7 +98,7 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<Entry> {
                 match value {
                     Value::Boolean(true) => flags.push(flag),
                     Value::Boolean(false) => {}
-                    // With an equals sign: a value may begin with a hyphen.
+                    // With an equals sign, since a value may begin with a hyphen.
                     _ => flags.extend(values.iter().map(|value| format!("{flag}={value}"))),
                 }
             }
@@ -114,7 +114,7 @@ fn entry(name: &str, table: &Table, base: &Path, home: &Path) -> Result<Entry> {
         words.push("--".into());
         words.extend(command);
     }
-    Ok(Entry { name: name.to_owned(), words, state, variables })
+    Ok(BridgeEntry { name: name.to_owned(), words, state, variables })
 }
 
 fn word(key: &str, value: &Value) -> Result<String> {
@@ -126,7 +126,7 @@ fn word(key: &str, value: &Value) -> Result<String> {
     })
 }
 
-/// A path as it is meant: from the home, or from where the file is.
+/// Resolves a path relative to the home directory or to the file.
 fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
     match path.strip_prefix("~/") {
         Some(rest) => home.join(rest),
@@ -135,8 +135,8 @@ fn place(path: &str, base: &Path, home: &Path) -> PathBuf {
     }
 }
 
-impl Entry {
-    /// The bridge and its office, as the command line would have them.
+impl BridgeEntry {
+    /// The bridge and its office, as parsed from the command line.
     pub(crate) fn parse(&self) -> Result<(Action, OfficeArgs), Failure> {
         let cli = Cli::try_parse_from(std::iter::once("amb").chain(self.words.iter().map(String::as_str)));
         let mut cli = cli.map_err(|error| {
@@ -165,7 +165,7 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<Entry>> {
+    fn read(text: &str) -> Result<Vec<BridgeEntry>> {
         entries(text, Path::new("/etc/amb"), Path::new("/home/ann"))
     }
 
