@@ -36,10 +36,10 @@ const call = async (path, body, key, headers = {}) => {
 };
 const send = (key, to, subject, content, more = {}) => call('/messages/send', { to, subject, content, ...more }, key);
 
-// ---- the stories
+// ---- the tests
 
 const done = [];
-const story = async (name, tell) => {
+const test = async (name, tell) => {
   const from = Date.now();
   await tell();
   done.push(name);
@@ -52,7 +52,7 @@ const watch = (page) => {
   page.on('dialog', (dialog) => { complaints.push(`a dialog: ${dialog.message()}`); dialog.dismiss(); });
   page.on('request', (request) => { if (!request.url().startsWith(base)) complaints.push(`a request to ${request.url()}`); });
 };
-const pages = () => ['/dashboard', '/dashboard/conversations', `/dashboard/conversations/${story.session}`, '/dashboard/tasks', `/dashboard/tasks/${story.task}`, '/dashboard/network', '/dashboard/agents', '/dashboard/agents/coder', '/dashboard/groups', '/dashboard/transcripts/coder/standup', '/dashboard/connections', '/dashboard/write', '/dashboard/health'];
+const pages = () => ['/dashboard', '/dashboard/conversations', `/dashboard/conversations/${test.session}`, '/dashboard/tasks', `/dashboard/tasks/${test.task}`, '/dashboard/network', '/dashboard/agents', '/dashboard/agents/coder', '/dashboard/groups', '/dashboard/transcripts/coder/standup', '/dashboard/connections', '/dashboard/write', '/dashboard/health'];
 
 await open();
 let browser;
@@ -72,7 +72,7 @@ try {
   watch(page);
   const first = await link();
 
-  await story('a link signs in, and is refused the second time', async () => {
+  await test('a link signs in, and is refused the second time', async () => {
     await page.goto(first);
     await page.waitForURL(`${base}/dashboard`);
     await page.getByRole('heading', { name: 'Overview' }).waitFor();
@@ -83,16 +83,16 @@ try {
     await other.close();
   });
 
-  await story('mail arrives without reloading', async () => {
+  await test('mail arrives without reloading', async () => {
     await page.evaluate(() => { window.same = true; });
-    story.session = (await send(coder, 'tester', 'Release 1.4', 'The build is green. Could you run the **long** tests?\n\n- with PostgreSQL\n- with two replicas')).session_id;
+    test.session = (await send(coder, 'tester', 'Release 1.4', 'The build is green. Could you run the **long** tests?\n\n- with PostgreSQL\n- with two replicas')).session_id;
     await page.locator('#stream').getByText('The build is green').waitFor();
     assert(await page.evaluate(() => window.same), 'the page was not loaded again');
-    await send(tester, 'coder', 'Release 1.4', 'Both pass. `history` took 41 s, as before.', { session_id: story.session });
+    await send(tester, 'coder', 'Release 1.4', 'Both pass. `history` took 41 s, as before.', { session_id: test.session });
     await page.locator('#stream').getByText('Both pass').waitFor();
   });
 
-  await story('a connection is approved with its code', async () => {
+  await test('a connection is approved with its code', async () => {
     const { verification_code: code } = await call('/connections/request', { target_agent_name: 'coder', message: 'I found a crash in your parser' }, scout);
     await page.locator('#needs').getByText('scout wants to connect with coder').waitFor();
     await page.goto(`${base}/dashboard/connections`);
@@ -102,7 +102,7 @@ try {
     await send(scout, 'coder', 'A crash', 'With an empty file it panics.');
   });
 
-  await story('the person writes and sees the answer', async () => {
+  await test('the person writes and sees the answer', async () => {
     await page.goto(`${base}/dashboard/write?to=coder`);
     await page.getByLabel('Subject').fill('Plan for today');
     await page.getByRole('textbox', { name: 'Message' }).fill('What will you do first?');
@@ -118,30 +118,30 @@ try {
     await page.locator('#exchange').getByText('Good. Go on.').waitFor();
   });
 
-  await story('a task is followed across the board', async () => {
+  await test('a task is followed across the board', async () => {
     const given = await send(coder, 'writer', 'Write the release notes', 'From the change log, for people.', { kind: 'task', deadline_in: 5400 });
-    story.task = given.task.id;
+    test.task = given.task.id;
     await page.goto(`${base}/dashboard/tasks`);
     const lane = (name) => page.locator('.lane', { has: page.getByRole('heading', { name: new RegExp(`^${name}`) }) });
     await lane('Waiting').getByText('Write the release notes').waitFor();
     for (const [state, name] of [['accepted', 'Accepted'], ['working', 'In work']]) {
-      await call(`/tasks/${story.task}/state`, { state }, writer);
+      await call(`/tasks/${test.task}/state`, { state }, writer);
       await lane(name).getByText('Write the release notes').waitFor();
     }
     const piece = await send(writer, 'tester', 'Check the examples', 'Run each command of the notes.', { kind: 'task', relay_of: given.message_id, deadline_in: 3600 });
     await call(`/tasks/${piece.task.id}/state`, { state: 'completed', note: 'All nine run.' }, tester);
     await lane('Done').getByText('Check the examples').waitFor();
-    await page.goto(`${base}/dashboard/tasks/${story.task}`);
+    await page.goto(`${base}/dashboard/tasks/${test.task}`);
     await page.locator('#chain').getByText('Check the examples').waitFor();
   });
 
-  await story('an agent is paused: its mail waits, and arrives when it is resumed', async () => {
+  await test('an agent is paused: its mail waits, and arrives when it is resumed', async () => {
     const { cursor } = await call('/events', undefined, tester);
     await page.goto(`${base}/dashboard/agents/tester`);
     await page.getByRole('button', { name: 'Pause' }).click();
     await page.getByText('Paused: its mail is accepted').waitFor();
     await page.locator('#presence').getByText('paused by pat').waitFor();
-    const sent = await send(coder, 'tester', 'Release 1.4', 'This one waits.', { session_id: story.session });
+    const sent = await send(coder, 'tester', 'Release 1.4', 'This one waits.', { session_id: test.session });
     assert.equal(sent.paused, true);
     const told = await call(`/events?since=${cursor}`, undefined, tester);
     assert.deepEqual(told.events.map((event) => event.act), ['paused'], 'nothing after the pause');
@@ -155,7 +155,7 @@ try {
     assert.deepEqual(after.events.map((event) => event.content ?? event.act), ['This one waits.', 'resumed']);
   });
 
-  await story('a task is given to another, then canceled, and a runaway conversation ended', async () => {
+  await test('a task is given to another, then canceled, and a runaway conversation ended', async () => {
     const given = await send(coder, 'tester', 'Measure it again', 'Ten times.', { kind: 'task' });
     await page.goto(`${base}/dashboard/tasks/${given.task.id}`);
     await page.getByText('Give it to another').click();
@@ -178,7 +178,7 @@ try {
     await assert.rejects(send(writer, 'coder', 'Thanks', 'No, thank you!'), /410.*pat ended this conversation/);
   });
 
-  await story('two browsers at once see the same', async () => {
+  await test('two browsers at once see the same', async () => {
     const other = await browser.newContext();
     const second = await other.newPage();
     watch(second);
@@ -190,7 +190,7 @@ try {
     await other.close();
   });
 
-  await story('after a restart nothing is missed', async () => {
+  await test('after a restart nothing is missed', async () => {
     await page.goto(`${base}/dashboard`);
     await page.locator('#live-state[data-state=on]').waitFor();
     await close();
@@ -202,7 +202,7 @@ try {
     await page.locator('#live-state[data-state=on]').waitFor();
   });
 
-  await story('keys go from page to page', async () => {
+  await test('keys go from page to page', async () => {
     await page.goto(`${base}/dashboard`);
     await page.keyboard.press('g');
     await page.keyboard.press('c');
@@ -216,11 +216,11 @@ try {
   });
 
   const hostile = ['<script>document.title="owned"</script>', '<img src=x onerror="document.title=\'owned\'">', '[x](javascript:document.title="owned")', '"><svg onload=document.title="owned">', '</textarea></div></main><style>*{display:none!important}</style>', '\u202egnp.exe\u202c', 'z\u0336\u0321a\u0334l\u0310'.repeat(40) + '\u0321\u0336\u0310'.repeat(200), 'x'.repeat(9000), '<meta http-equiv=refresh content="0;url=https://evil.example">', '<base href=https://evil.example/>', '<form action=https://evil.example><button>Send</button></form>'];
-  await story('hostile mail changes nothing but its own text', async () => {
+  await test('hostile mail changes nothing but its own text', async () => {
     for (const [index, text] of pictures ? [] : hostile.entries()) {
       await send(coder, 'tester', `${index} ${text}`.slice(0, 250), text, { parts: [{ type: 'text', text }, { type: 'data', data: { text } }, { type: 'file', path: text.slice(0, 200) }] });
     }
-    const long = pictures ? { session_id: story.session } : await send(coder, 'tester', 'One long line', '', { parts: [{ type: 'text', text: 'y'.repeat(99_000) }] });
+    const long = pictures ? { session_id: test.session } : await send(coder, 'tester', 'One long line', '', { parts: [{ type: 'text', text: 'y'.repeat(99_000) }] });
     await call('/transcripts/standup', { role: 'user', sender: pictures ? 'kim' : hostile[1], content: pictures ? 'What did you do, what will you do?' : hostile[0] }, coder);
     await call('/transcripts/standup', { role: 'assistant', sender: 'coder', content: 'Yesterday: the parser. Today: the release.' }, coder);
     await call('/groups', { name: 'release-team' }, coder);
@@ -235,7 +235,7 @@ try {
     }
   });
 
-  await story('pages are read without JavaScript', async () => {
+  await test('pages are read without JavaScript', async () => {
     const plain = await browser.newContext({ javaScriptEnabled: false });
     const reader = await plain.newPage();
     await send(writer, 'coder', 'Docs', 'The notes read well without a script, too');
@@ -246,12 +246,12 @@ try {
       assert.equal((await reader.goto(base + path)).status(), 200, path);
       assert((await reader.locator('main').innerText()).length > 40, path);
     }
-    await reader.goto(`${base}/dashboard/conversations/${story.session}`);
+    await reader.goto(`${base}/dashboard/conversations/${test.session}`);
     await reader.getByText('Both pass').waitFor();
     await plain.close();
   });
 
-  await story('axe finds nothing on any page, light and dark', async () => {
+  await test('axe finds nothing on any page, light and dark', async () => {
     const told = [];
     for (const scheme of ['light', 'dark']) {
       await page.emulateMedia({ colorScheme: scheme });
@@ -267,7 +267,7 @@ try {
     await page.emulateMedia({ colorScheme: 'light' });
   });
 
-  await story('pages are small and quick', async () => {
+  await test('pages are small and quick', async () => {
     const fresh = await browser.newContext();
     const visitor = await fresh.newPage();
     await visitor.goto(await link());
@@ -287,7 +287,7 @@ try {
   });
 
   // Like hostile mail, not before pictures: it would fill every list.
-  if (!pictures) await story('a flood of mail leaves the page responsive', async () => {
+  if (!pictures) await test('a flood of mail leaves the page responsive', async () => {
     await page.goto(`${base}/dashboard`);
     await page.locator('#live-state[data-state=on]').waitFor();
     await page.evaluate(() => {
@@ -324,7 +324,7 @@ try {
 
   if (pictures) {
     mkdirSync(OUT, { recursive: true });
-    const shots = [['overview', '/dashboard'], ['conversations', '/dashboard/conversations'], ['conversation', `/dashboard/conversations/${story.session}`], ['tasks', '/dashboard/tasks'], ['task', `/dashboard/tasks/${story.task}`], ['network', '/dashboard/network'], ['agents', '/dashboard/agents'], ['agent', '/dashboard/agents/coder'], ['groups', '/dashboard/groups'], ['transcript', '/dashboard/transcripts/coder/standup'], ['connections', '/dashboard/connections'], ['write', '/dashboard/write'], ['health', '/dashboard/health']];
+    const shots = [['overview', '/dashboard'], ['conversations', '/dashboard/conversations'], ['conversation', `/dashboard/conversations/${test.session}`], ['tasks', '/dashboard/tasks'], ['task', `/dashboard/tasks/${test.task}`], ['network', '/dashboard/network'], ['agents', '/dashboard/agents'], ['agent', '/dashboard/agents/coder'], ['groups', '/dashboard/groups'], ['transcript', '/dashboard/transcripts/coder/standup'], ['connections', '/dashboard/connections'], ['write', '/dashboard/write'], ['health', '/dashboard/health']];
     let total = 0;
     for (const scheme of ['light', 'dark']) {
       for (const [size, width, height] of [['wide', 1200, 760], ['narrow', 390, 760]]) {

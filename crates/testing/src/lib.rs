@@ -1,6 +1,6 @@
-//! For tests only: what every office and every store must do, an office in memory, and throwaway databases and brokers.
+//! For tests only: conformance suites for offices and stores, an office in memory, and throwaway databases and brokers.
 //!
-//! This is the one crate that starts database servers and brokers and reads the environment for them.
+//! Only this crate starts database servers and brokers and reads the environment for them.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::missing_panics_doc)]

@@ -1,4 +1,4 @@
-//! An office in memory: the whole trait with nothing durable, for the tests of doors.
+//! An office in memory: the whole trait without durability, for the tests of doors.
 
 mod connections;
 mod mail;
@@ -27,13 +27,13 @@ use amb_core::suggest::unknown_agent;
 use amb_core::task::Task;
 use amb_core::transcript::{Line, TranscriptKey};
 
-/// Mail that is gone when the process ends.
+/// An office whose messages are gone when the process ends.
 #[derive(Debug)]
 pub struct MemoryOffice {
     state: Mutex<State>,
-    /// Counts changes, so that a waiting reader knows when to look again.
+    /// Counts changes, so that a waiting reader knows when to read again.
     grown: watch::Sender<u64>,
-    /// Whether agents must connect before they write, as on a server, or `allow_from` alone decides, as in a directory.
+    /// Whether agents must connect before they write, as on a server; otherwise only `allow_from` decides, as in a directory.
     connections: bool,
 }
 
@@ -67,7 +67,7 @@ struct Session {
 #[derive(Debug)]
 struct Stored {
     message: Message,
-    /// Whether it came to its recipient. What did not is its sender's alone.
+    /// Whether it was delivered to its recipient. If not, only its sender sees it.
     delivered: bool,
     delivered_at: Option<Timestamp>,
     read_at: Option<Timestamp>,
@@ -75,7 +75,7 @@ struct Stored {
 }
 
 impl MemoryOffice {
-    /// An office where `allow_from` alone decides who may write.
+    /// An office where only `allow_from` decides who may write.
     pub fn new() -> Arc<Self> {
         Self::with_connections(false)
     }

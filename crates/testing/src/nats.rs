@@ -1,4 +1,4 @@
-//! A nats-server of one's own, stopped when the test ends, however it ends.
+//! A nats-server that is stopped when the test ends, however it ends.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use amb_live::NatsOptions;
 
-/// The binary: found or installed by the project's own script.
+/// The binary, found or installed by the project's own script.
 fn binary() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -30,12 +30,12 @@ pub struct NatsServer {
 }
 
 impl NatsServer {
-    /// A server with JetStream, open to everybody on the loopback.
+    /// Starts a server with JetStream, open to everybody on loopback.
     pub fn start() -> Self {
         Self::with_config("")
     }
 
-    /// A server with more in its configuration.
+    /// Starts a server with additional configuration.
     pub fn with_config(config: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("nats.conf");
@@ -56,13 +56,13 @@ impl NatsServer {
         format!("nats://127.0.0.1:{}", self.port)
     }
 
-    /// Options for tests: patient, since the machine may be busy with many of them.
+    /// Options with long timeouts, since the machine may be busy with many tests.
     pub fn options(&self) -> NatsOptions {
         let patient = Duration::from_secs(20);
         NatsOptions { ack_timeout: patient, connect_timeout: patient, ..NatsOptions::new(&self.url()) }
     }
 
-    /// Stops it at once, as a power cut would.
+    /// Kills it, as a power cut would.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             child.kill().unwrap();
@@ -82,7 +82,7 @@ impl NatsServer {
         self.restart();
     }
 
-    /// Whether it accepts connections and greets them.
+    /// Whether it accepts connections and sends its greeting.
     fn try_up(&mut self) -> bool {
         let log = fs_err::File::create(self.dir.path().join("log")).unwrap().into_parts().0;
         let child = Command::new(binary())

@@ -1,18 +1,19 @@
-//! One story after another, written against the [`Mailbox`] trait, to be run by every office.
+//! Conformance tests for every office, written against the [`Mailbox`] trait.
 //!
-//! An office implements [`Post`] once and runs every story with [`office_conformance!`](crate::office_conformance), each as a
-//! test of its own on a fresh office.
+//! An office implements [`Post`] once and runs every test case with [`office_conformance!`](crate::office_conformance), each on a
+//! fresh office.
 
 mod events;
 mod mail;
-mod stories;
 mod tasks;
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub use stories::*;
+pub use events::*;
+pub use mail::*;
+pub use tasks::*;
 
 use amb_core::card::Card;
 use amb_core::mailbox::Mailbox;
@@ -24,11 +25,11 @@ pub trait Post: Send + Sync {
     /// A mailbox for a new agent with this card. Asking again for the same name is another process of the same agent.
     async fn mailbox(&self, name: &AgentName, card: Card) -> Arc<dyn Mailbox>;
 
-    /// Makes sure that two agents may write to each other, where the office wants more than `allow_from`.
+    /// Makes sure that two agents may write to each other, where the office needs more than `allow_from`.
     async fn acquaint(&self, a: &dyn Mailbox, b: &dyn Mailbox);
 }
 
-/// Two agents who know each other: most stories begin so.
+/// Two agents that may write to each other, as most test cases need.
 pub(crate) async fn pair(post: &dyn Post) -> (Arc<dyn Mailbox>, Arc<dyn Mailbox>) {
     let alice = mailbox(post, "alice").await;
     let bob = mailbox(post, "bob-agent").await;
@@ -41,12 +42,12 @@ pub(crate) async fn mailbox(post: &dyn Post, agent: &str) -> Arc<dyn Mailbox> {
     post.mailbox(&name(agent), Card::default()).await
 }
 
-/// A name that is known to be good.
+/// A valid name.
 pub(crate) fn name(text: &str) -> AgentName {
     AgentName::parse(text).unwrap_or_else(|bad| panic!("{text}: {bad}"))
 }
 
-/// Runs every story as a test. The argument is an expression that makes a fresh [`Post`], awaited for each test.
+/// Makes a test of every test case. The argument is an expression that makes a fresh [`Post`], awaited for each test.
 ///
 /// ```text
 /// amb_core::office_conformance!(MyPost::fresh().await);
@@ -95,12 +96,12 @@ macro_rules! office_conformance {
             one_task_and_one_agent_are_found_by_themselves
         );
     };
-    (@each $post:expr; $($story:ident)*) => {
+    (@each $post:expr; $($case:ident)*) => {
         $(
             #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-            async fn $story() {
+            async fn $case() {
                 let post = $post;
-                $crate::office::$story(&post).await;
+                $crate::office::$case(&post).await;
             }
         )*
     };

@@ -1,6 +1,7 @@
-//! What every backend must do, as stories against the trait. [`store_conformance!`](crate::store_conformance!) makes a test of each.
+//! Conformance tests for every backend of the store. [`store_conformance!`](crate::store_conformance!) makes a test of each test
+//! case.
 //!
-//! A story gets an empty store. Time is the story's own: it starts at [`START`] and moves when the story says so.
+//! A test case gets an empty store and passes its own times: it starts at [`START`].
 
 #![allow(missing_docs)]
 
@@ -30,15 +31,15 @@ use amb_core::{AgentName, Card, Draft, SessionId, Timestamp};
 
 use amb_store::{Agent, Ask, KeyHash, NewAgent, NewKey, Result, Store, StoreError, Written};
 
-/// Seconds since 1970 at which stories begin.
+/// The time at which test cases begin, in seconds since 1970.
 pub const START: i64 = 1_772_000_000;
 
-/// An instant of a story.
+/// A time of a test case, in seconds after its beginning.
 pub fn at(seconds: i64) -> Timestamp {
     Timestamp::from_second(START + seconds).unwrap()
 }
 
-/// A store and short words for what stories do all the time.
+/// A store with shorthands for what test cases do often.
 #[derive(Clone)]
 pub struct Desk(pub Arc<dyn Store>);
 
@@ -79,7 +80,7 @@ pub fn new_key(text: &str, prefix: &str) -> NewKey {
     NewKey { hash: KeyHash::of(text), prefix: prefix.to_owned() }
 }
 
-/// The kind of an answer that had to be a failure.
+/// The code of a result that must be an error.
 #[track_caller]
 pub fn code<T: std::fmt::Debug>(answer: Result<T>) -> amb_core::Code {
     let error: StoreError = answer.unwrap_err();
@@ -107,7 +108,7 @@ impl Desk {
         self.send(from, Draft::text(to.name.clone(), subject, text), at(1)).await.unwrap()
     }
 
-    /// The texts of a session, newest first; reads them as a reader does.
+    /// The texts of a session, newest first; marks them as read.
     pub async fn texts(&self, caller: &Agent, session: &SessionId, limit: u32) -> Vec<String> {
         let page = HistoryPage { limit, before: None };
         let history = self.history(caller, session, page, at(2)).await.unwrap().answer;
@@ -115,9 +116,9 @@ impl Desk {
     }
 }
 
-/// What is kept until a story ends, and then asked whether all was well.
+/// A guard that is kept until a test case ends, and then checks what its backend can tell.
 pub trait Guard {
-    /// Fails where a statement looked at a whole table.
+    /// Fails where a statement scanned a whole table.
     fn check(self) -> impl Future<Output = ()>;
 }
 
@@ -133,12 +134,12 @@ impl Guard for crate::PostgresDatabase {
     }
 }
 
-/// Makes a test of every story. `$fresh` is an async block that gives a guard (kept until the story ends) and an empty
+/// Makes a test of every test case. `$fresh` is an async block that returns a guard (kept until the test case ends) and an empty
 /// store: `store_conformance!(async { (guard, store) })`.
 #[macro_export]
 macro_rules! store_conformance {
     ($fresh:expr) => {
-        $crate::store_conformance_stories! { $fresh;
+        $crate::store_conformance_cases! { $fresh;
             agents: [
                 a_registered_agent_is_known_by_its_key_and_by_its_name,
                 a_name_is_given_once,
@@ -304,20 +305,20 @@ macro_rules! store_conformance {
     };
 }
 
-/// The inside of [`store_conformance!`](crate::store_conformance!).
+/// The test cases of [`store_conformance!`](crate::store_conformance!).
 #[macro_export]
 #[doc(hidden)]
-macro_rules! store_conformance_stories {
-    ($fresh:expr; $($module:ident: [$($story:ident),* $(,)?])*) => {
+macro_rules! store_conformance_cases {
+    ($fresh:expr; $($module:ident: [$($case:ident),* $(,)?])*) => {
         $(mod $module {
             use super::*;
             use $crate::store::Guard as _;
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $story() {
+                async fn $case() {
                     let (guard, store) = $fresh.await;
                     let store: std::sync::Arc<dyn amb_store::Store> = store;
-                    $crate::store::$module::$story($crate::store::Desk(store.clone())).await;
+                    $crate::store::$module::$case($crate::store::Desk(store.clone())).await;
                     store.close().await;
                     drop(store);
                     guard.check().await;

@@ -3,7 +3,7 @@
 mod actor;
 mod office;
 mod screen;
-mod story;
+mod script;
 
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Demo {
         let link = if self.fast { None } else { Some(office.dashboard().await?) };
         screen.begin(&office.server().to_string(), &office.place(), link.as_deref())?;
         let is_open = link.is_some_and(|link| !self.no_open && output.for_person && dashboard::open(&link));
-        story::play(office, screen).await?;
+        script::play(office, screen).await?;
         if is_open {
             output.note(format!("the dashboard stays open for {} s; Ctrl-C ends it now", LINGER.as_secs()));
             tokio::time::sleep(LINGER).await;

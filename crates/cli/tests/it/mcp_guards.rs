@@ -109,9 +109,9 @@ impl Town {
     }
 }
 
-async fn in_both(story: impl AsyncFn(Town)) {
-    story(Town::in_a_directory().await).await;
-    story(Town::on_a_server().await).await;
+async fn in_both(test: impl AsyncFn(Town)) {
+    test(Town::in_a_directory().await).await;
+    test(Town::on_a_server().await).await;
 }
 
 #[tokio::test]

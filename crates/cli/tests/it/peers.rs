@@ -33,7 +33,7 @@ async fn peers(nats: &NatsServer) -> Vec<String> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_goal_in_another_process_is_seen_and_written_to_and_gone_when_it_was_killed() {
     let nats = NatsServer::start();
-    // Whoever comes first decides how long a dead process is listed: a short time, for this story.
+    // The first to connect decides how long a dead process is listed: a short time, for this test.
     let options = NatsOptions { expiry: Duration::from_secs(3), ..nats.options() };
     let _first = LivePeers::connect(options).await.unwrap();
 

@@ -15,7 +15,7 @@ use tokio::process::{Child, ChildStdout, Command};
 use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-/// Longer than anything takes; a story that waits this long has failed.
+/// Longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits for something that must come.

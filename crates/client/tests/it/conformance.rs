@@ -1,4 +1,4 @@
-//! Every story of an office, through HTTP and WebSocket.
+//! The conformance tests of offices, through HTTP and WebSocket.
 
 use crate::post::Server;
 

@@ -15,7 +15,7 @@ struct InDirectory {
 
 impl InDirectory {
     fn fresh(layout: Layout, claims: ClaimBy) -> Self {
-        // The chipset makes mailboxes on first send; the story of the unknown recipient wants that off.
+        // The chipset makes mailboxes on first send; the test of the unknown recipient needs that off.
         let options = DirOptions { layout: Some(layout), strict_recipients: true, claims, ..DirOptions::default() };
         Self { root: TempDir::new().unwrap(), options }
     }

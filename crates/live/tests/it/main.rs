@@ -1,7 +1,7 @@
 //! Live peers, as their users see them: every promise on both brokers, NATS being a real server that is killed and
 //! restarted where the promise is about that.
 
-// The lint's exception for tests does not reach the stories and helpers that tests call.
+// The lint's exception for tests does not reach the functions and helpers that tests call.
 #![allow(clippy::unwrap_used)]
 
 mod auth;

@@ -1,4 +1,4 @@
-//! One story, told on both brokers.
+//! Runs each test on both brokers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use amb_live::{Broker, Goal, InboxMessage, LivePeers, LocalBroker, NatsBroker};
 
 use amb_testing::NatsServer;
 
-/// Makes two tests of each story: `local::NAME` and `nats::NAME`.
+/// Makes two tests of each function: `local::NAME` and `nats::NAME`.
 macro_rules! on_both_brokers {
     ($($(#[$meta:meta])* async fn $name:ident($world:ident: World) $body:block)*) => {
         $(async fn $name($world: &mut $crate::world::World) $body)*
@@ -28,7 +28,7 @@ macro_rules! on_both_brokers {
 }
 pub(crate) use on_both_brokers;
 
-/// Where a story takes place.
+/// The broker of a test.
 pub(crate) enum World {
     Local(Arc<LocalBroker>),
     Nats(NatsServer),

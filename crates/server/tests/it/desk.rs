@@ -1,4 +1,4 @@
-//! An office on a free port, and short words for what stories do all the time.
+//! A server on a free port, with shorthands for what tests do often.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
-/// Longer than anything takes; a story that waits this long has failed.
+/// Longer than anything takes; a test that waits this long has failed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Waits for something that must come.
+/// Awaits a future, with [`PATIENCE`] as the timeout.
 #[track_caller]
 pub(crate) fn soon<F: Future>(what: F) -> impl Future<Output = F::Output> {
     let place = std::panic::Location::caller();
@@ -43,11 +43,11 @@ pub(crate) struct Desk {
     pub(crate) store: Arc<dyn Store>,
     closing: Option<oneshot::Sender<()>>,
     serving: Option<JoinHandle<()>>,
-    /// Removed when the story ends.
+    /// Removed when the test ends.
     database: Database,
 }
 
-/// A database of the story's own.
+/// The test's own database.
 enum Database {
     Sqlite {
         _file: SqliteFile,
@@ -55,7 +55,7 @@ enum Database {
     Postgres {
         database: PostgresDatabase,
     },
-    /// Another desk's, which must outlive this one.
+    /// Another server's, which must outlive this one.
     Anothers,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Agent {
     pub(crate) key: String,
 }
 
-/// An answer, read whole.
+/// A response with its whole body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -138,7 +138,7 @@ impl Desk {
         database.connection().await
     }
 
-    /// Waits until the figures of this office say this.
+    /// Waits until the metrics of this server contain this.
     pub(crate) async fn shows(&self, figure: &str) {
         let look = async || {
             let text = self.http.get(format!("http://{}/metrics", self.metrics)).send().await.unwrap();

@@ -22,7 +22,7 @@ async fn write_and_close(desk: &Desk, agent: &Agent, method: &str, path: &str, b
     stream.shutdown().await.unwrap();
 }
 
-/// Waits until this key is refused; a key that stays good for ever fails the story.
+/// Waits until this key is refused; a key that stays good for ever fails the test.
 async fn is_refused(desk: &Desk, key: &str) {
     soon(async {
         while desk.call(Method::GET, "/agents/me", Some(key), None).await.status != 401 {

@@ -39,15 +39,15 @@ mod tasks;
 mod tls;
 mod web;
 
-/// Makes a test of each story for each store.
+/// Makes a test of each function for each store.
 #[macro_export]
 macro_rules! on_every_store {
-    ($($story:ident),* $(,)?) => {
+    ($($test:ident),* $(,)?) => {
         mod sqlite {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $story() {
-                    super::$story($crate::desk::Desk::sqlite().await).await;
+                async fn $test() {
+                    super::$test($crate::desk::Desk::sqlite().await).await;
                 }
             )*
         }
@@ -55,8 +55,8 @@ macro_rules! on_every_store {
         mod postgres {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-                async fn $story() {
-                    super::$story($crate::desk::Desk::postgres().await).await;
+                async fn $test() {
+                    super::$test($crate::desk::Desk::postgres().await).await;
                 }
             )*
         }

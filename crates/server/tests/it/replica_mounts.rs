@@ -42,7 +42,7 @@ async fn resident(root: &std::path::Path) -> DirMailbox {
     coder
 }
 
-/// The socket's replica never looks by itself in this story: what its socket hears, the mount's replica rang for.
+/// The socket's replica never looks by itself in this test: what its socket hears, the mount's replica rang for.
 async fn mail_crosses_by_the_other_replica(nats: Option<NatsOptions>) {
     let root = tempfile::tempdir().unwrap();
     let coder = resident(root.path()).await;

@@ -12,7 +12,7 @@ use serde_json::json;
 
 use crate::desk::{Agent, Desk, Socket, soon};
 
-/// Longer than any story: what is heard is heard by a hint.
+/// Longer than any test, so that everything arrives by a hint.
 const NEVER: Duration = Duration::from_secs(24 * 60 * 60);
 
 fn config(nats: Option<NatsOptions>) -> Config {

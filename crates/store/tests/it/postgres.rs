@@ -1,4 +1,4 @@
-//! The stories on PostgreSQL.
+//! The conformance tests on PostgreSQL.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the store on PostgreSQL promises beyond the stories of every store: cards as they are, durable commits, connections,
+//! What the store on PostgreSQL promises beyond the conformance tests: cards as they are, durable commits, connections,
 //! dumps.
 
 use std::future::Future;

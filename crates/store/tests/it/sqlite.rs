@@ -1,4 +1,4 @@
-//! The stories on SQLite.
+//! The conformance tests on SQLite.
 
 use std::sync::Arc;
 

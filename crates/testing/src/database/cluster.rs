@@ -19,10 +19,10 @@ pub(super) fn admin_url() -> String {
     }
 }
 
-/// The session's server, started if it is not up.
+/// The session's server, started if it does not run.
 fn shared() -> String {
     let uid = own_uid();
-    // One for each checkout, so that two that are tested at once do not share a schema.
+    // One for each checkout, so that two checkouts under test do not share a schema.
     let place = hex::encode(&Sha256::digest(env!("CARGO_MANIFEST_DIR"))[..6]);
     let root = PathBuf::from(format!("/tmp/amb-test-postgres-{uid}-{place}"));
     let lock_path = root.with_extension("lock");
@@ -53,7 +53,7 @@ fn start(root: &Path, lock: &Path, uid: u32) -> u16 {
 pub struct OwnCluster {
     root: tempfile::TempDir,
     uid: u32,
-    /// Where it listens on loopback.
+    /// Its port on loopback.
     pub port: u16,
 }
 
@@ -65,7 +65,7 @@ impl OwnCluster {
         for (from, name) in [(certificate, "server.pem"), (key, "server.key")] {
             fs_err::copy(from, root.path().join(name)).expect("a certificate");
         }
-        // PostgreSQL takes no key that others can read.
+        // PostgreSQL refuses a key that others can read.
         let place = root.path().display();
         if uid == 0 {
             shell(0, &format!("chown -R postgres {place}"), "chown");
@@ -77,19 +77,19 @@ impl OwnCluster {
         Self { root, uid, port }
     }
 
-    /// Starts it as it is by itself.
+    /// Starts it with default settings.
     pub fn plain() -> Self {
         let (uid, root) = (own_uid(), tempfile::tempdir().expect("a directory"));
         let port = launch(root.path(), uid, "");
         Self { root, uid, port }
     }
 
-    /// Ends it and starts it again from its own files as if they were a copy: it then is on another timeline, as a server
-    /// that took over from another is.
+    /// Stops it and starts it again from its own files as if they were a backup: it is then on another timeline, as a server
+    /// after a failover.
     pub fn recover(&self) {
         let (bin, data) = (binaries(), self.root.path().join("data"));
         let (bin, data, log) = (bin.display(), data.display(), self.root.path().join("log"));
-        // The settings that it was started with are in `postmaster.opts`, which a restart takes.
+        // The settings that it was started with are in `postmaster.opts`, which a restart uses.
         let command = format!(
             "touch {data}/recovery.signal && echo \"restore_command = 'false'\" >> {data}/postgresql.conf \
              && {bin}/pg_ctl -D {data} -l {} -m fast -w -t 60 restart",
@@ -110,12 +110,12 @@ fn own_uid() -> u32 {
     fs_err::metadata("/proc/self").expect("/proc").uid()
 }
 
-/// Makes and starts a server below a directory. Answers its port.
+/// Creates and starts a server below a directory. Returns its port.
 fn launch(root: &Path, uid: u32, more: &str) -> u16 {
     let bin = binaries();
     let (data, log) = (root.join("data"), root.join("log"));
     let _ = fs_err::remove_dir_all(&data);
-    // PostgreSQL refuses to run as root; its own user needs to reach and own the place.
+    // PostgreSQL refuses to run as root; its own user needs to reach and own the directory.
     if uid == 0 {
         shell(0, &format!("chown postgres {root}", root = root.display()), "chown");
     }
@@ -123,7 +123,7 @@ fn launch(root: &Path, uid: u32, more: &str) -> u16 {
     shell(uid, &format!("{}/initdb -D {} {options}", bin.display(), data.display()), "initdb");
     for _ in 0..5 {
         let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a free port").port();
-        // What a crash of the machine would lose is of no use to a test.
+        // Durability against a crash of the machine is of no use to a test.
         let settings = format!(
             "-p {port} -k {} -c listen_addresses=127.0.0.1 -c fsync=off -c full_page_writes=off -c max_connections=300 \
              -c shared_buffers=64MB -c deadlock_timeout=200ms {more}",
@@ -142,9 +142,9 @@ fn launch(root: &Path, uid: u32, more: &str) -> u16 {
     panic!("PostgreSQL does not start: {}", fs_err::read_to_string(&log).unwrap_or_default());
 }
 
-/// Stops the server once no process that started tests is left. Looks and stops under the lock, so that a session that
-/// begins at that moment either finds the server up and stays counted, or starts its own. The lock's file stays: whoever
-/// waits for it must not be left with one that nobody else can see.
+/// Stops the server once no process that started tests is left. Checks and stops under the lock, so that a session that begins at
+/// that moment either finds the server up and is counted, or starts its own. The lock file stays: a process that waits for it
+/// must not hold one that nobody else can see.
 fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
     let (root, lock, bin) = (root.display(), lock.display(), bin.display());
     let stop = format!("{bin}/pg_ctl -D {root}/data -m immediate -w stop");
@@ -161,7 +161,7 @@ fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
              exec 9>&-
          done"
     );
-    // `setsid --fork` ends at once; the watchdog lives on without us.
+    // `setsid --fork` returns at once; the watchdog lives on.
     let started = Command::new("setsid")
         .args(["--fork", "sh", "-c", &script])
         .stdin(Stdio::null())
@@ -172,7 +172,7 @@ fn watch(root: &Path, lock: &Path, bin: &Path, uid: u32) {
     assert!(started.success(), "the watchdog does not start");
 }
 
-/// Where PostgreSQL is installed, the newest first.
+/// The newest installation of PostgreSQL.
 pub(super) fn binaries() -> PathBuf {
     let mut found: Vec<PathBuf> = fs_err::read_dir("/usr/lib/postgresql")
         .map(|entries| entries.filter_map(|entry| Some(entry.ok()?.path().join("bin"))).collect())
@@ -198,7 +198,7 @@ fn try_shell(uid: u32, command: &str) -> bool {
         sh.args(["-c", command]);
         sh
     };
-    // The server must not keep the test's pipes: a runner waits until they close.
+    // The server must not keep the test's pipes open: a runner waits until they close.
     shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     shell.current_dir("/").status().is_ok_and(|status| status.success())
 }

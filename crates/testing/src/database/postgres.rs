@@ -14,24 +14,24 @@ pub struct PostgresDatabase {
 }
 
 impl PostgresDatabase {
-    /// A copy of the template, on the server that `AMB_TEST_POSTGRES` names (its user may create databases), or on a
-    /// throwaway one that this session's tests share.
+    /// A copy of the template, on the server that `AMB_TEST_POSTGRES` names (its user may create databases), or on a throwaway
+    /// one that this session's tests share.
     pub async fn fresh() -> Self {
         let admin = tokio::task::spawn_blocking(cluster::admin_url).await.expect("a PostgreSQL server for tests");
         let name = format!("t{}", uuid::Uuid::now_v7().simple());
         let client = connect(&admin).await;
         let template = template(&client, &admin).await;
         client.batch_execute(&format!("CREATE DATABASE {name} TEMPLATE {template}")).await.expect("a test's database");
-        // With this the planner reads a whole table only where no index serves, however small the table.
+        // With this the planner scans a whole table only where no index serves, however small the table.
         client.batch_execute(&format!("ALTER DATABASE {name} SET enable_seqscan = off")).await.expect("a setting");
         Self { admin, name }
     }
 
-    /// Fails where a statement that ran on this database had to read a whole table, for want of an index. To be called
-    /// when the store is closed: statistics are complete when a connection has ended.
+    /// Fails where a statement on this database scanned a whole table for want of an index. Call it when the store is closed:
+    /// statistics are complete when a connection has ended.
     pub async fn assert_no_full_scan(&self) {
         let client = connect(&self.url()).await;
-        // Looked at whole on purpose: once after a start, to find what search has yet to index, and what all agents have stored.
+        // Scanned on purpose: once after a start, to find what search has yet to index, and what all agents have stored.
         let sql = "SELECT relname::text, seq_scan FROM pg_stat_user_tables WHERE seq_scan > 0
                    AND relname NOT IN ('refinery_schema_history', 'mailboxes', 'search_cursors', 'usage')";
         let rows = client.query(sql, &[]).await.expect("statistics");
@@ -47,7 +47,7 @@ impl PostgresDatabase {
         Self { admin, name }
     }
 
-    /// Brings it to an older version of the schema, and gives a connection to it.
+    /// Migrates it to an older version of the schema, and returns a connection.
     pub async fn migrate_to(&self, version: i32) -> Client {
         let mut client = connect(&self.url()).await;
         amb_store::test_support::postgres_migrate_to(&mut client, version).await.expect("an older schema");
@@ -59,7 +59,7 @@ impl PostgresDatabase {
         connect(&self.url()).await.batch_execute(sql).await.expect("a statement of a test");
     }
 
-    /// Makes a row of a table wait, when it is inserted, for as long as the answer lives.
+    /// Blocks inserts into a table while the returned guard lives.
     pub async fn wait_at(&self, table: &str, condition: &str) -> Client {
         let client = connect(&self.url()).await;
         let sql = format!(
@@ -85,19 +85,19 @@ impl PostgresDatabase {
         assert!(done.status.success(), "{program}: {}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Deadlocks that the server found in this database. To be asked when the store is closed: statistics are complete when
-    /// a connection has ended.
+    /// Deadlocks that the server found in this database. Call it when the store is closed: statistics are complete when a
+    /// connection has ended.
     pub async fn deadlocks(&self) -> i64 {
         let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = $1";
         connect(&self.admin).await.query_one(sql, &[&self.name]).await.expect("statistics").get(0)
     }
 
-    /// A connection of its own.
+    /// A new connection.
     pub async fn connection(&self) -> Client {
         connect(&self.url()).await
     }
 
-    /// Waits until nobody else is connected: the server takes a moment to see that a connection has ended.
+    /// Waits until nobody else is connected: the server takes a moment to notice that a connection has ended.
     pub async fn alone(&self) {
         let client = connect(&self.url()).await;
         let others =
@@ -116,7 +116,7 @@ impl PostgresDatabase {
 impl Drop for PostgresDatabase {
     fn drop(&mut self) {
         let (admin, name) = (self.admin.clone(), self.name.clone());
-        // A runtime of its own: this may be dropped inside one, which cannot wait.
+        // A runtime of its own: this may be dropped inside one, which cannot block.
         let dropped = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {
@@ -135,7 +135,7 @@ async fn connect(url: &str) -> Client {
     client
 }
 
-/// The database that others are copies of: made once for each state of the schema.
+/// The database that others are copies of: created once for each version of the schema.
 async fn template(client: &Client, admin: &str) -> String {
     let schema = concat!(
         include_str!("../../../store/migrations/postgres/V1__mail.sql"),
@@ -148,7 +148,7 @@ async fn template(client: &Client, admin: &str) -> String {
         include_str!("../../../store/migrations/postgres/V8__search_rejected.sql"),
     );
     let name = format!("amb_template_{}", &hex::encode(Sha256::digest(schema))[..16]);
-    // One test makes it while the others wait.
+    // One test creates it while the others wait.
     client.batch_execute("SELECT pg_advisory_lock(7461626)").await.expect("the template's lock");
     let there = client.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&name]).await.unwrap();
     if there.is_none() {

@@ -1,15 +1,15 @@
-//! A SQLite file that goes with its guard.
+//! A SQLite file that is removed with its guard.
 
 use tempfile::TempDir;
 
-/// A place for a database file, removed when this is dropped.
+/// The path of a database file, removed when this is dropped.
 #[derive(Debug)]
 pub struct SqliteFile {
     directory: TempDir,
 }
 
 impl SqliteFile {
-    /// A place where nothing is yet.
+    /// A path where nothing is yet.
     pub fn fresh() -> Self {
         Self { directory: TempDir::new().expect("a temporary directory") }
     }
@@ -19,7 +19,7 @@ impl SqliteFile {
         self.directory.path().join("mail.db")
     }
 
-    /// Fails where a statement that ran in this process looks at a whole table.
+    /// Fails where a statement of this process scans a whole table.
     pub fn assert_no_full_scan(&self) {
         let scans = amb_store::test_support::sqlite_scans();
         assert!(scans.is_empty(), "statements that look at whole tables: {scans:#?}");

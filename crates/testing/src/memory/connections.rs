@@ -1,4 +1,4 @@
-//! Requests, approvals and their end, for doors that are tested as if against a server.
+//! Connection requests, approvals and their end, for doors that are tested as if against a server.
 
 use jiff::Timestamp;
 
@@ -48,7 +48,7 @@ impl State {
         self.connections.iter().any(|link| link.status == ConnectionStatus::Active && link.is_between(a, b))
     }
 
-    /// Whether the two were connected and are not any more.
+    /// Whether the two were connected and are no longer.
     pub(super) fn parted(&self, a: &AgentName, b: &AgentName) -> bool {
         self.connections.iter().any(|link| link.is_between(a, b)) && !self.connected(a, b)
     }
@@ -88,7 +88,7 @@ impl State {
                 format!("a connection with {target} exists or waits already"),
             ));
         }
-        // Unique while the process lives, which is all that the tests of doors need.
+        // Unique while the process lives, which is enough for the tests of doors.
         let number = self.connections.len();
         let letter = |n: usize| char::from(b'A' + (n % 26) as u8);
         let code = format!("{}{}-{:03}", letter(number / 26_000), letter(number / 1_000), number % 1_000);
@@ -127,7 +127,7 @@ impl State {
         if link.target != *me {
             return Err(match link.requester == *me {
                 true => OfficeError::new(Code::Forbidden, "this code is of your own request"),
-                // To anybody else a code that waits looks like any wrong one.
+                // To anybody else a pending code looks like any wrong one.
                 false => OfficeError::not_found(format!("no pending request has the code {code:?}")),
             });
         }

@@ -19,8 +19,8 @@ impl State {
         self.mail.iter().find(|stored| stored.message.id == *id && self.shows(stored, me)).ok_or_else(|| no_message(id))
     }
 
-    /// Whether a message is shown to this agent: what was delivered to nobody is its sender's alone, and the rejection that
-    /// the office wrote in the other's name is for that sender.
+    /// Whether a message is shown to this agent: an undelivered one only to its sender, and so the rejection that the office
+    /// wrote in the other's name.
     pub(super) fn shows(&self, stored: &Stored, me: &AgentName) -> bool {
         let message = &stored.message;
         if message.from != *me {
@@ -30,7 +30,7 @@ impl State {
         answered.is_none_or(|id| self.mail.iter().all(|other| other.message.id != *id || other.delivered))
     }
 
-    /// Takes a draft that has been checked. Answers what the sender is told.
+    /// Accepts a draft that has been checked. Returns what the sender is told.
     pub(super) fn accept(&mut self, me: &AgentName, draft: Draft, consent: Consent, now: Timestamp) -> Result<Sent> {
         let card = self.agent(&draft.to)?.card.clone();
         let named = draft.reply_to.as_ref().or(draft.relay_of.as_ref());
@@ -100,7 +100,7 @@ impl State {
         Ok(sent(&message, reason))
     }
 
-    /// Puts a message in its recipient's mailbox and log.
+    /// Adds a message to its recipient's mailbox and log.
     pub(super) fn deliver(&mut self, message: Message) {
         if let (Some(session), Some(subject)) = (message.session.clone(), message.subject.clone()) {
             let event = Event::NewMessage(NewMessage::of(&message, session, subject));
@@ -109,7 +109,7 @@ impl State {
         self.keep(message, true);
     }
 
-    /// Keeps a message.
+    /// Stores a message.
     pub(super) fn keep(&mut self, message: Message, delivered: bool) {
         self.mail.push(Stored { message, delivered, delivered_at: None, read_at: None, claimed_until: None });
     }
@@ -118,7 +118,7 @@ impl State {
 fn sent(message: &Message, reason: Option<String>) -> Sent {
     Sent {
         message_id: message.id.clone(),
-        // A message that was accepted always has both.
+        // An accepted message always has both.
         session_id: message.session.clone().unwrap_or_else(|| SessionId::between(&message.from, &message.to, "")),
         subject: message.subject.clone().unwrap_or_default(),
         created_at: message.sent_at,

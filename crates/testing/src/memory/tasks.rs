@@ -1,4 +1,4 @@
-//! The life of a task in memory.
+//! Tasks in memory.
 
 use jiff::Timestamp;
 
@@ -92,7 +92,7 @@ impl State {
         }
     }
 
-    /// Whether this agent gave a task or was given it. One that was delivered to nobody is its owner's alone.
+    /// Whether this agent gave a task or was given it. Only its owner sees an undelivered one.
     pub(super) fn concerns(&self, task: &Task, me: &AgentName) -> bool {
         let came = || self.mail.iter().any(|stored| stored.message.id == task.message_id && stored.delivered);
         task.owner == *me || (task.assignee == *me && came())

@@ -1,4 +1,4 @@
-//! Stories of the log and of who is here.
+//! Tests of the log and of presence.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn texts_after(office: &dyn Mailbox, mut cursor: Cursor, count: usize) -> 
     (texts, cursor)
 }
 
-/// Each entry once, in order, from any cursor, however often it is read.
+/// Each entry is returned once, in order, from any cursor, however often it is read.
 pub async fn everything_after_a_cursor_is_told_once(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     alice.send(Draft::text(bob.me().clone(), "Plan", "before")).await.unwrap();
@@ -45,7 +45,7 @@ pub async fn everything_after_a_cursor_is_told_once(post: &dyn Post) {
     }
 }
 
-/// A reader that waits is told when mail comes, and not before.
+/// A waiting reader returns when a message comes, and not before.
 pub async fn a_waiting_reader_is_woken(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let start = bob.events(None, Duration::ZERO).await.unwrap().cursor;
@@ -57,7 +57,7 @@ pub async fn a_waiting_reader_is_woken(post: &dyn Post) {
     assert_eq!(waiting.await.unwrap(), ["wake up"]);
 }
 
-/// Others see what an agent says about itself.
+/// Agents are listed with their cards.
 pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
     let card = Card {
         description: "finds things".into(),
@@ -74,7 +74,7 @@ pub async fn agents_are_listed_with_their_cards(post: &dyn Post) {
     assert!(agents.is_sorted_by_key(|agent| agent.name.clone()), "by name");
 }
 
-/// Goodbye is seen by others at once; a heartbeat brings an agent back.
+/// Leaving is visible at once; a heartbeat brings an agent back.
 pub async fn an_agent_that_leaves_is_offline(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     async fn status(alice: &dyn Mailbox, of: &dyn Mailbox) -> Status {

@@ -1,4 +1,4 @@
-//! Stories of messages.
+//! Tests of messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn draft(to: &dyn Mailbox, text: &str) -> Draft {
     Draft::text(to.me().clone(), "Plan", text)
 }
 
-/// Everything in a thread, page by page, newest first.
+/// All messages of a session, page by page, newest first.
 async fn whole(office: &dyn Mailbox, session: &amb_core::SessionId, limit: u32) -> Vec<amb_core::doc::MessageView> {
     let mut all = Vec::new();
     let mut page = HistoryPage { limit, before: None };
@@ -30,7 +30,7 @@ async fn whole(office: &dyn Mailbox, session: &amb_core::SessionId, limit: u32) 
     }
 }
 
-/// Mail waits unread in the inbox, and reading it marks it.
+/// A message waits unread in the inbox, and reading it marks it.
 pub async fn a_sent_message_waits_unread_until_it_is_read(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(draft(&*bob, "hello")).await.unwrap();
@@ -61,7 +61,7 @@ pub async fn the_sender_is_who_the_office_says_it_is(post: &dyn Post) {
     assert_eq!(history.messages[0].sender_name, *alice.me());
 }
 
-/// A page marks its own messages, not the whole thread.
+/// A page marks its own messages, not the whole session.
 pub async fn reading_marks_only_what_was_fetched(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let mut session = None;
@@ -75,7 +75,7 @@ pub async fn reading_marks_only_what_was_fetched(post: &dyn Post) {
     assert_eq!(bob.inbox(true).await.unwrap().unread(), 3);
 }
 
-/// Pages cover a thread of both sides' messages with no gap and no repeat.
+/// Pages cover a session of both sides' messages with no gap and no repeat.
 pub async fn history_pages_through_once_each(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let mut expected = Vec::new();
@@ -96,7 +96,7 @@ pub async fn history_pages_through_once_each(post: &dyn Post) {
     assert!(alice.read(&session, strange).await.is_err());
 }
 
-/// The same subject continues the same thread, whoever writes and however it is capitalised.
+/// The same subject continues the same session, whoever writes and however it is capitalised.
 pub async fn one_subject_is_one_session_from_both_sides(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let first = alice.send(draft(&*bob, "a")).await.unwrap();
@@ -108,7 +108,7 @@ pub async fn one_subject_is_one_session_from_both_sides(post: &dyn Post) {
     assert_ne!(first.session_id, other.session_id);
 }
 
-/// A typing error in a name is answered with the name that was meant, and nothing is sent.
+/// The error for a mistyped name suggests the right one, and nothing is sent.
 pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let error = alice.send(Draft::text(name("bob-agnet"), "Plan", "hello")).await.unwrap_err();
@@ -117,7 +117,7 @@ pub async fn an_unknown_recipient_is_an_error_that_suggests_the_nearest(post: &d
     assert!(bob.inbox(false).await.unwrap().sessions.is_empty());
 }
 
-/// Nothing of a refused draft is kept.
+/// Nothing of a refused draft is stored.
 pub async fn bad_input_is_refused_and_leaves_nothing(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let bad = [
@@ -164,7 +164,7 @@ pub async fn everything_in_a_message_arrives(post: &dyn Post) {
     assert_eq!(history.messages[0].content, text);
 }
 
-/// A retry after a lost answer is safe; the key with another message is refused.
+/// A retry after a lost response is safe; the key with another message is refused.
 pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let keyed = Draft { idempotency_key: Some("k1".into()), ..draft(&*bob, "once") };
@@ -176,7 +176,7 @@ pub async fn a_repeat_with_the_same_key_sends_nothing(post: &dyn Post) {
     assert_eq!(whole(&*bob, &first.session_id, 10).await.len(), 1);
 }
 
-/// A third agent sees neither the message, nor the thread.
+/// A third agent sees neither the message nor the session.
 pub async fn nobody_reads_the_mail_of_others(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let eve = mailbox(post, "eve").await;
@@ -218,7 +218,7 @@ pub async fn acknowledging_twice_is_no_error(post: &dyn Post) {
     assert_eq!(bob.inbox(true).await.unwrap().unread(), 0);
 }
 
-/// Two consumers of one mailbox never hold the same message.
+/// Two consumers of one mailbox never claim the same message.
 pub async fn a_claimed_message_is_nobody_elses_until_released(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let twin = mailbox(post, "bob-agent").await;
@@ -288,7 +288,7 @@ pub async fn a_question_passed_on_to_its_last_hop_is_answered_once(post: &dyn Po
     assert_eq!(refused.code(), Code::LoopRefused);
 }
 
-/// Urgent first, and in order of time among equals.
+/// Urgent messages first, and by time among equals.
 pub async fn urgent_mail_is_claimed_first_where_asked(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     for (text, priority) in [
@@ -330,7 +330,7 @@ pub async fn concurrent_sends_all_arrive_once(post: &dyn Post) {
     assert_eq!((all.len(), texts.len()), (senders * each, senders * each));
 }
 
-/// Going back is not going round; but two automatic answerers stop after three messages.
+/// A natural reply passes; two automatic answerers stop after three messages.
 pub async fn a_natural_reply_passes_and_automatic_answers_end(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let mut sent = alice.send(draft(&*bob, "question")).await.unwrap();
@@ -386,7 +386,7 @@ pub async fn a_reply_belongs_to_the_session_of_what_it_answers(post: &dyn Post) 
     assert_eq!(follow_up.session_id, question.session_id, "after one's own message, too");
     assert_eq!(whole(&*bob, &question.session_id, 50).await.len(), 4);
 
-    // Whoever is not in that session is written to under a subject of its own.
+    // An agent that is not in that session gets a session of its own.
     let carol = mailbox(post, "carol-agent").await;
     post.acquaint(&*bob, &*carol).await;
     let aside = bob.send(reply(&*carol, &follow_up.message_id, Some("Plan"))).await.unwrap();

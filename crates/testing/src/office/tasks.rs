@@ -1,4 +1,4 @@
-//! Stories of tasks.
+//! Tests of tasks.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ fn task_id(sent: &Sent) -> TaskId {
     sent.task.as_ref().expect("a task was sent").id.clone()
 }
 
-/// Unread task updates of an agent, in order, taken out of its mailbox.
+/// Unread task updates of an agent, in order, acknowledged.
 async fn updates(owner: &dyn Mailbox) -> Vec<Message> {
     let all = owner.claim(ClaimRequest { limit: 100, ..ClaimRequest::default() }).await.unwrap();
     let ids: Vec<_> = all.iter().map(|message| message.id.clone()).collect();
@@ -34,7 +34,7 @@ fn state_of(update: &Message) -> TaskState {
     update.task.as_ref().expect("an update names its task").state
 }
 
-/// Pending, accepted, working, completed; the owner hears of each, and the agent is busy in between.
+/// Pending, accepted, working, completed; the owner is told of each, and the agent is busy in between.
 pub async fn a_task_lives_from_pending_to_completed(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let sent = alice.send(task(&*bob, "sort the files")).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn a_task_lives_from_pending_to_completed(post: &dyn Post) {
     assert!(alice.tasks(TaskFilter { open: true, ..TaskFilter::default() }).await.unwrap().is_empty());
 }
 
-/// A full agent's next task is rejected at once, and both the answer and the update say why.
+/// The next task of an agent with a full quota is rejected at once; the response and the update say why.
 pub async fn a_task_over_quota_is_rejected_with_its_reason(post: &dyn Post) {
     let alice = mailbox(post, "alice").await;
     let bob = post.mailbox(&name("bob-agent"), Card { max_concurrent_tasks: 1, ..Card::default() }).await;
@@ -117,7 +117,7 @@ pub async fn a_task_from_a_stranger_is_rejected_with_its_reason(post: &dyn Post)
     assert_eq!(message.code(), Code::NotAllowed);
 }
 
-/// What was delivered to nobody is shown to its sender alone.
+/// An undelivered task is shown to its sender only.
 pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let deadline = Timestamp::now() - SignedDuration::from_secs(60);
@@ -129,13 +129,13 @@ pub async fn a_task_that_was_rejected_at_once_is_in_its_owners_list_alone(post: 
     let owned = alice.tasks(TaskFilter { owned: Some(true), ..TaskFilter::default() }).await.unwrap();
     assert_eq!((owned.len(), owned[0].state), (1, TaskState::Rejected));
     bob.set_task_state(&task_id(&late), TaskState::Accepted, None).await.unwrap_err();
-    // One that its recipient has seen stays in both lists, whoever rejects it.
+    // A task that its recipient has seen stays in both lists, whoever rejects it.
     let seen = alice.send(task(&*bob, "a question")).await.unwrap();
     bob.set_task_state(&task_id(&seen), TaskState::Rejected, None).await.unwrap();
     assert_eq!(bob.tasks(TaskFilter::default()).await.unwrap().len(), 1);
 }
 
-/// A move that the life of a task does not have is refused, and nobody is told anything.
+/// An illegal move is refused, and nobody is told.
 pub async fn an_illegal_move_changes_nothing(post: &dyn Post) {
     let (alice, bob) = pair(post).await;
     let id = task_id(&alice.send(task(&*bob, "x")).await.unwrap());

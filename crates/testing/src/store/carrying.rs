@@ -1,4 +1,4 @@
-//! Mail that another office accepted, and consent that is given inside this one.
+//! Messages that another office accepted, and consent that is given inside this one.
 
 use amb_core::id::fresh_uuid;
 use amb_core::route::Hop;
@@ -7,7 +7,7 @@ use amb_core::{Code, TaskState};
 use super::*;
 use amb_store::Crossing;
 
-/// A crossing with one hop left, through these hands.
+/// A message from another office with one hop left and this trace.
 fn crossing(trace: &[&str]) -> Crossing {
     Crossing { id: fresh_uuid(at(1)), hop: Hop { ttl: 1, trace: trace.iter().map(|text| name(text)).collect() } }
 }
@@ -23,7 +23,7 @@ pub async fn a_carried_message_keeps_its_id_its_ttl_and_its_trace(desk: Desk) {
         let message = desk.message(&bob, &sent.answer.message_id).await.unwrap().message;
         assert_eq!((message.from, message.ttl), (alice.name.clone(), 1));
         assert_eq!(message.trace, [name("zoe"), name("alice")], "whoever sends it is in it");
-        // It goes on by the rules from there.
+        // Its ttl and trace continue by the rules.
         let reply =
             Draft::reply(&desk.message(&bob, &sent.answer.message_id).await.unwrap().message, "back").automatic();
         let back = desk.send(&bob, reply, at(2)).await.unwrap().answer;
@@ -57,7 +57,7 @@ pub async fn a_carried_task_has_the_id_of_its_message(desk: Desk) {
     assert_eq!(sent.task.unwrap().id, id);
     let moved = desk.set_task_state(&bob, &id, TaskState::Completed, Some("done".into()), at(2)).await.unwrap();
     assert_eq!((moved.answer.owner, moved.answer.state), (alice.name.clone(), TaskState::Completed));
-    // Whoever moves a task can tell by the moment that it did.
+    // The time of the update tells which move was made.
     assert_eq!(desk.task(&alice, &id).await.unwrap().updated_at, at(2));
 }
 

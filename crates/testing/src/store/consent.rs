@@ -119,7 +119,7 @@ pub async fn after_a_revocation_was_answered_no_send_gets_through(desk: Desk) {
             })
         })
         .collect();
-    // Let some through before.
+    // Let some through first.
     while desk.event_head(bob.key).await.unwrap() < 20 {
         tokio::task::yield_now().await;
     }

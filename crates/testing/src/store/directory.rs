@@ -65,7 +65,7 @@ pub async fn a_profile_is_changed_in_part_and_checked(desk: Desk) {
 
     let bad = ProfilePatch { description: Some("x".repeat(1_001)), ..ProfilePatch::default() };
     assert_eq!(code(desk.update_profile(&alice, bad, at(1)).await), Code::Invalid);
-    // Whom one hears takes effect at once.
+    // `allow_from` takes effect at once.
     let nobody = ProfilePatch { allow_from: Some(AllowFrom(vec![])), ..ProfilePatch::default() };
     desk.say(&bob, &alice, "Plan", "x").await;
     desk.update_profile(&alice, nobody, at(1)).await.unwrap();

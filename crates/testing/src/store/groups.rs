@@ -53,7 +53,7 @@ pub async fn a_groups_mail_reaches_every_other_member_once(desk: Desk) {
     let within = Draft { session: Some(sent.answer.session_id.clone()), ..Draft::text(name("crew"), "", "yo") };
     desk.send(&alice, within, at(6)).await.unwrap();
     assert_eq!(desk.texts(&bob, &sent.answer.session_id, 10).await, ["yo", "hi", "hello all"]);
-    // A reply to all belongs to the session of what it answers, and a conversation goes on as between two.
+    // A reply to all belongs to the session of what it answers, and a conversation continues as between two.
     let mut last = again.answer;
     for n in 0..5 {
         let member = [&bob, &carol, &alice][n % 3];
@@ -184,7 +184,7 @@ pub async fn a_group_has_a_size(desk: Desk) {
             members.push(member);
         }
     }
-    // Half a megabyte is no large message for one, and too much for a hundred.
+    // Half a megabyte is fine for one recipient, and too much for a hundred.
     let large = Draft::text(crew.clone(), "News", "x".repeat(512 * 1024));
     let heads = desk.event_head(members[0].key).await.unwrap();
     assert_eq!(code(desk.send(&alice, large.clone(), at(2)).await), Code::TooLarge);

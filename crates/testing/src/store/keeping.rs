@@ -60,7 +60,7 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: De
     let (alice, bob) = desk.pair().await;
     let mallory = desk.enter("mallory").await;
     let key: TranscriptKey = "team:1".parse().unwrap();
-    // Whoever has the key first has only its own.
+    // Each agent has its own transcripts, whoever used the key first.
     desk.transcript_append(&mallory, None, &key, line("mine", None), at(1)).await.unwrap();
     desk.transcript_append(&alice, None, &key, line("ours", None), at(1)).await.unwrap();
     let said = |lines: Vec<amb_core::doc::NumberedLine>| -> Vec<_> {
@@ -84,7 +84,7 @@ pub async fn a_transcripts_key_is_its_owners_and_its_lines_have_authors(desk: De
     let seen = said(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await.unwrap());
     let expected = [("mallory", "mine"), ("mallory", "I agree"), ("bob", "no")];
     assert_eq!(seen, expected.map(|(who, what)| (who.to_owned(), what.to_owned())));
-    // What was shared ends with the connection, and does not come back with another.
+    // A share ends with the connection, and does not come back with another.
     desk.change_connection(&bob, &mallory.name, amb_core::doc::ConnectionChange::Revoke, at(3)).await.unwrap();
     assert_eq!(code(desk.transcript_recent(&bob, Some(&mallory.name), &key, 10).await), Code::NotFound);
     desk.connect(&mallory, &bob).await;
@@ -164,7 +164,7 @@ pub async fn search_finds_ones_own_mail_and_never_anothers(desk: Desk) {
     assert_eq!(find(&alice, text("another")).await, ["5"], "what came later is found later");
 }
 
-/// One round; answers how many messages went.
+/// Runs the removal once; returns how many messages were removed.
 pub(super) async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
     let (mut removed, mut from) = (0, None);
     loop {
@@ -179,7 +179,7 @@ pub(super) async fn remove_read_mail(desk: &Desk, before: i64) -> u64 {
 
 pub async fn a_round_of_removing_passes_by_what_must_stay(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    // Far more than one look sees, all read, each the newest of its session.
+    // Far more than one batch, all read, each the newest of its session.
     let mut ids = Vec::new();
     for n in 0..1_100 {
         ids.push(desk.say(&alice, &bob, &format!("s{n}"), "stays").await.answer.message_id);
@@ -241,7 +241,7 @@ pub async fn old_read_mail_can_be_removed_and_nothing_else(desk: Desk) {
     let query = |text: &str| SearchQuery { text: text.into(), ..SearchQuery::default() };
     assert!(desk.search(&bob, query("word0")).await.unwrap().is_empty());
     assert_eq!(desk.search(&bob, query("word3")).await.unwrap().len(), 1);
-    // Even all read, the newest of a session stays, and numbers go on.
+    // Even if all are read, the newest of a session stays, and numbers continue.
     desk.texts(&bob, &session, 10).await;
     assert_eq!(remove_read_mail(&desk, 99).await, 2);
     assert_eq!(desk.texts(&alice, &session, 10).await, ["word4"]);
@@ -307,7 +307,7 @@ pub async fn mail_of_many_agents_is_made_findable_together(desk: Desk) {
 
 pub async fn a_page_counts_what_its_texts_are_as_json(desk: Desk) {
     let (alice, bob) = desk.pair().await;
-    // As JSON each is six times as long, and two are more than a page.
+    // As JSON each is six times as long, and two exceed a page.
     let text = "\u{1}".repeat(MAX_PAGE_BYTES / 10);
     let sent = desk.say(&alice, &bob, "Plan", &text).await.answer;
     desk.say(&alice, &bob, "Plan", &text).await;

@@ -121,7 +121,7 @@ pub async fn a_cursor_beyond_the_end_goes_on_from_what_was_not_handed_over(desk:
     for known in [0, first, head] {
         assert_eq!(desk.resume(bob.key, known).await.unwrap(), known);
     }
-    // Of a state of the database that is gone: what came since it was put back has lower numbers.
+    // A cursor from a database state that was replaced by an older one: entries since then have lower numbers.
     assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), first);
     desk.delivered(&bob, first, head, at(2)).await.unwrap();
     assert_eq!(desk.resume(bob.key, head + 5).await.unwrap(), head);

@@ -1,4 +1,4 @@
-//! How much may be stored: whom it is charged to, what is refused, and what frees it.
+//! Quotas: to whom messages are charged, what is refused, and what frees them.
 
 use amb_core::doc::OwnUsage;
 use amb_core::mailbox::TaskFilter;
@@ -141,7 +141,7 @@ pub async fn the_rejection_of_a_task_is_charged_to_its_sender(desk: Desk) {
     assert_eq!(desk.used(&bob).await, (0, 0), "else one agent could fill up another's account");
     let (kept, bytes) = desk.used(&alice).await;
     assert_eq!(kept, 2);
-    // And so it is freed.
+    // And freed in the same way.
     let patch = ProfilePatch { allow_from: Some(AllowFrom::default()), ..Default::default() };
     desk.update_profile(&bob, patch, at(1)).await.unwrap();
     desk.say(&bob, &alice, "Work", "newer").await;

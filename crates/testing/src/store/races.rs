@@ -1,4 +1,4 @@
-//! Many at once: what must happen once happens once.
+//! Concurrency: what must happen once happens once.
 
 use std::future::Future;
 
@@ -9,7 +9,7 @@ use amb_core::{Code, Event, Kind, TaskState};
 use super::*;
 use amb_store::ViewVersion;
 
-/// Runs them all at once, each as a task of its own.
+/// Runs all of them at the same time, each as a task.
 pub(super) async fn at_once<T: Send + 'static, F: Future<Output = T> + Send + 'static>(
     count: usize,
     make: impl Fn(usize) -> F,
@@ -139,7 +139,7 @@ pub async fn sends_at_once_are_numbered_without_gaps(desk: Desk) {
 pub async fn letters_that_overtake_each_other_do_not_go_back_in_time(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let mut answered = Vec::new();
-    // Each came a moment before the one that was placed before it.
+    // Each came a moment before the one stored before it.
     for n in 0..20 {
         let (from, to) = if n % 2 == 0 { (&alice, &bob) } else { (&bob, &alice) };
         let came = at(10) - std::time::Duration::from_millis(n);
@@ -172,7 +172,7 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
                 for n in 0..EACH {
                     let sent = desk.say(&sender, &hub, &format!("Plan {}", n % 3), "x").await.answer;
                     match n % 6 {
-                        // Others of the same pair look, answer, and read, each of which moves mail to its place.
+                        // Others of the same pair read and answer at the same time.
                         1 => drop(desk.inbox(&sender, false, at(2)).await.unwrap()),
                         3 => drop(desk.texts(&hub, &sent.session_id, 2).await),
                         5 => {
@@ -211,7 +211,7 @@ pub async fn a_log_has_no_gap_for_who_reads_it_while_mail_comes(desk: Desk) {
     indexing.abort();
 }
 
-/// Does one thing after another, and checks after each that nobody is shown something else under the same version.
+/// Runs one change after another, and checks after each that nobody is shown something else under the same version.
 pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let carol = desk.enter("carol").await;
@@ -266,7 +266,7 @@ pub async fn what_is_shown_is_the_same_while_its_version_is(desk: Desk) {
     then!(desk.delete_agent(&carol, hash_of("carol"), at(8)).await.unwrap());
 }
 
-/// The same of a history, which shows its sender what the other has read.
+/// The same for a history, which shows its sender what the other has read.
 pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
     let (alice, bob) = desk.pair().await;
     let session = desk.say(&alice, &bob, "Plan", "one").await.answer.session_id;
@@ -281,7 +281,7 @@ pub async fn a_history_is_the_same_while_its_version_is(desk: Desk) {
             assert_eq!(shown, seen.answer, "after {done}");
         }
         let read: Vec<_> = seen.answer.messages.iter().map(|message| message.is_read).collect();
-        // What the look itself changed is not to be kept.
+        // What the read itself changed is not cached.
         before = version.filter(|_| seen.entries.is_empty()).map(|version| (version, seen.answer));
         read
     };

@@ -248,7 +248,7 @@ pub async fn a_long_stretch_is_delivered_whole(desk: Desk) {
         last = Some(sent.await.unwrap());
     }
     let head = desk.event_head(bob.key).await.unwrap();
-    // Beyond the end too, as after numbers were put forward.
+    // Also beyond the end, as after the numbers were moved forward.
     let end = head + 5_000_000;
     let mut told = 0;
     let first = desk.delivered(&bob, 0, end, at(5)).await.unwrap();
